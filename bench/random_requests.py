@@ -1,0 +1,54 @@
+"""Random requests with speculative decoding and without: any difference is a defect, and is printed.
+
+Sampler chains, grammars, stop strings, log-probabilities, adapters, several completions, shifted contexts, cancelled
+streams and preempted sequences, for the demo model and tiny models of other kinds, over all proposers.
+
+    python bench/random_requests.py 10000
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from equal_texts import MODELS, unequal  # tests/
+
+ROUND = 50  # requests per loaded model
+LENGTHS = [1, 4, 7, 10, -1]  # values of n_draft, all for each model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("n", type=int, nargs="?", default=1000, help="number of requests")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first round")
+    parser.add_argument("--models", default=",".join(MODELS), help="models, comma-separated")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the CPU backend")
+    arguments = parser.parse_args()
+    names = arguments.models.split(",")
+    requests, drafted, accepted, wrong = Counter[str](), Counter[str](), Counter[str](), 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, begin in enumerate(range(0, arguments.n, ROUND)):
+            name, seed = names[number % len(names)], arguments.seed + number
+            n_draft = LENGTHS[number // len(names) % len(LENGTHS)]
+            rounds = unequal(name, Path(folder), min(ROUND, arguments.n - begin), seed, arguments.threads, 8, n_draft)
+            for request, choice, n_drafted, n_accepted in rounds:
+                requests[choice] += 1
+                drafted[choice] += n_drafted
+                accepted[choice] += n_accepted
+                if request:
+                    wrong += 1
+                    print(f"{name}, seed {seed}, {choice}, n_draft {n_draft}: {request}", flush=True)
+    print("| proposers | requests | drafted | accepted |\n| --- | --- | --- | --- |")
+    for choice in sorted(requests):
+        print(f"| `{choice}` | {requests[choice]} | {drafted[choice]} | {accepted[choice]} |")
+    print(f"\n{sum(requests.values())} requests, {wrong} with different answers")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""Choose the number of drafted tokens per step, from the measured cost of rows and the acceptance rate of drafts.
+
+The choice depends on the clock, so it is made only where results are independent of the number of rows: there it
+affects only speed, never the text. Elsewhere the length is fixed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+KEPT = 8  # latest step times kept per number of sequences and rows
+FADING = 0.98  # factor of earlier counts at each draft
+PRIOR = 4.0  # weight, in drafts, of a larger group's rates as prior of a smaller one's: proposer, kind, sequence
+LOSS = 0.015  # share of time that rejected drafts may take
+MOST = 31  # maximum tokens of a draft
+START = 8.0  # initial credit for rejected drafts, in steps
+MOST_LOST = 2.0  # maximum debt, in steps
+MOST_SAVED = 8.0  # maximum credit from earlier gains, in steps
+PROBES = 16  # declined steps per probe, a draft verified although it is not expected to save time
+PROBE = 3  # tokens of a probe
+UNLIKELY = 0.02  # minimum probability of a verified token
+ASKING = 0.005  # share of time that proposers may take while their drafts do not pay
+MOST_PAUSED = 16  # maximum steps for which no proposer is asked
+PLAIN = 64  # steps with drafts between two without, which measure the time of a step without drafts
+
+
+class Costs:
+    """Measured seconds of steps by their numbers of sequences and rows.
+
+    Other programs on the machine may lengthen single steps, so estimates use the lower third of the measured times, and
+    are made monotonic: more rows never take less time. Nor do rows take longer together than one by one, so that a
+    single slow step does not end drafts for long.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[int, dict[int, deque[float]]] = {}
+        self._usual: dict[int, dict[int, float]] = {}
+        self._curves: dict[int, tuple[list[int], list[float]]] = {}  # rows and seconds, both ascending
+
+    def took(self, n_seqs: int, n_rows: int, seconds: float) -> None:
+        """Record the time of a step."""
+        times = self._times.setdefault(n_seqs, {}).setdefault(n_rows, deque(maxlen=KEPT))
+        times.append(seconds)
+        third = sorted(times)[len(times) // 3]
+        usual = self._usual.setdefault(n_seqs, {})
+        if usual.get(n_rows) != third:
+            usual[n_rows] = third
+            rows = sorted(usual, reverse=True)
+            curve = accumulate((usual[n] for n in rows), min)
+            fewest, least = rows[-1], usual[rows[-1]]
+            self._curves[n_seqs] = (
+                rows[::-1],
+                [min(seconds, least * n / fewest) for n, seconds in zip(rows, curve, strict=True)][::-1],
+            )
+
+    def most_rows(self, n_seqs: int) -> int:
+        """Return the maximum number of rows with an estimate: twice the largest measured number."""
+        return 2 * self._curves[n_seqs][0][-1] if n_seqs in self._curves else 0
+
+    def seconds(self, n_seqs: int, n_rows: int) -> float | None:
+        """Return the estimated seconds of a step; None if no step with this number of sequences was measured."""
+        if n_seqs not in self._curves:
+            return None
+        rows, seconds = self._curves[n_seqs]
+        i = bisect_left(rows, n_rows)
+        if i == len(rows):
+            return seconds[-1]  # a lower bound
+        if i == 0 or rows[i] == n_rows:
+            return seconds[i]
+        share = (n_rows - rows[i - 1]) / (rows[i] - rows[i - 1])
+        return seconds[i - 1] + share * (seconds[i] - seconds[i - 1])
+
+
+@dataclass
+class Hits:
+    """Decaying counts of accepted draft tokens: the first token, and later tokens whose predecessor was accepted."""
+
+    first: float = 0.0
+    n_first: float = 0.0
+    later: float = 0.0
+    n_later: float = 0.0
+
+    def count(self, n_drafted: int, n_accepted: int) -> None:
+        """Count the accepted tokens of a draft."""
+        n_later = min(n_accepted, n_drafted - 1)  # verified tokens whose predecessor was accepted
+        self.first = FADING * self.first + (n_accepted > 0)
+        self.n_first = FADING * self.n_first + 1
+        self.later = FADING * self.later + max(0, n_accepted - 1)
+        self.n_later = FADING * self.n_later + n_later
+
+    def rates(self, first: float, later: float, weight: float) -> tuple[float, float]:
+        """Return both acceptance rates, smoothed by prior rates of this weight."""
+        return (
+            (self.first + weight * first) / (self.n_first + weight),
+            (self.later + weight * later) / (self.n_later + weight),
+        )
+
+
+Kind = tuple[str, int]
+"""Name and confidence of a proposer."""
+
+CERTAIN = ("forced", 0)
+"""The kind of drafts that consist of tokens forced by a mask."""
+
+
+@dataclass
+class Record:
+    """Acceptance counts of one sequence's drafts by kind."""
+
+    hits: dict[Kind, Hits] = field(default_factory=dict)
+
+
+class DraftLength:
+    """Chooses the lengths of drafts.
+
+    Drafts are verified if the step is expected to save time, or as a probe. The time lost to rejected drafts is limited
+    to a small share of all steps (``LOSS``) plus the time that drafts saved recently. While drafts do not pay,
+    proposers are asked less and less often, until that takes a share of ``ASKING`` of the time at most.
+
+    Args:
+        fixed: constant number of drafted tokens; -1: chosen by measurement.
+    """
+
+    def __init__(self, fixed: int = -1) -> None:
+        self.fixed = fixed
+        self.costs = Costs()
+        self._pooled: dict[Kind, Hits] = {}
+        self._credit: float | None = None  # seconds
+        self._n_declined = 0
+        self._n_taken = 0
+        self._n_drafted = 0  # steps with drafts since one without
+        self._proposing: deque[float] = deque(maxlen=KEPT)  # seconds, of the latest steps whose proposers were asked
+        self._pause = 0  # steps of the latest pause
+        self._n_paused = 0  # steps that remain of it
+
+    @property
+    def most(self) -> int:
+        """Maximum tokens of a draft."""
+        return self.fixed if self.fixed >= 0 else MOST
+
+    def pauses(self, is_new: bool) -> bool:
+        """Return True if nothing is drafted or measured in a step, since drafts did not pay lately.
+
+        Args:
+            is_new: the step has sequences of which nothing was generated before; they end a pause.
+        """
+        if is_new:
+            self._pause = self._n_paused = 0
+        if not self._n_paused:
+            return False
+        self._n_paused -= 1
+        return True
+
+    def wants(self, n_seqs: int, n_rows: int) -> bool:
+        """Return True if proposers should be asked for a step of ``n_rows`` rows before drafts."""
+        if self.fixed >= 0:
+            return self.fixed > 0
+        measured = self.costs.seconds(n_seqs, n_rows) is not None
+        return measured and self._n_drafted < PLAIN and (self._credit or 0.0) > 0
+
+    def promise(self, kind: Kind, n: int, record: Record) -> float:
+        """Return the expected number of accepted tokens of a draft of ``n`` tokens."""
+        first, later = self._rates(kind, record)
+        return first * ((1 - later**n) / (1 - later) if later < 1 else n)
+
+    def choose(self, drafts: Sequence[tuple[Kind, int, Record]], n_rows: int, room: int) -> list[int]:
+        """Return the number of tokens to verify of each draft.
+
+        Args:
+            drafts: kind, length and record of each sequence's draft.
+            n_rows: rows of the step without drafts.
+            room: maximum drafted tokens of all sequences together.
+        """
+        if self.fixed >= 0:
+            ends = [min(room, end) for end in accumulate((min(n, self.fixed) for _, n, _ in drafts), initial=0)]
+            return [end - begin for begin, end in pairwise(ends)]
+        n_seqs = len(drafts)
+        rates = [self._rates(kind, record) for kind, _, record in drafts]
+        lengths = self._best([(n, *rate) for (_, n, _), rate in zip(drafts, rates, strict=True)], n_rows, room)
+        if any(lengths):
+            self._n_taken += 1
+            if self._n_taken % PROBES == 0 and 2 * sum(lengths) <= room:  # measure the cost of more rows
+                lengths = [min(2 * length, n) for length, (_, n, _) in zip(lengths, drafts, strict=True)]
+        else:
+            self._n_declined += 1 + self._pause
+            if self._n_declined >= PROBES:
+                self._n_declined = 0
+                i = max(range(n_seqs), key=lambda i: rates[i][0] * (drafts[i][1] > 0))
+                probes = range(min(PROBE, drafts[i][1], room), 0, -1)
+                lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n)), 0)
+        return lengths
+
+    def _rates(self, kind: Kind, record: Record) -> tuple[float, float]:
+        if kind == CERTAIN:
+            return 1.0, 1.0
+        first, later = self._pooled.get((kind[0], -1), Hits()).rates(0.5, 0.7, PRIOR)
+        first, later = self._pooled.get(kind, Hits()).rates(first, later, PRIOR)
+        return record.hits.get(kind, Hits()).rates(first, later, PRIOR)
+
+    def _best(self, drafts: Sequence[tuple[int, float, float]], n_rows: int, room: int) -> list[int]:
+        """Return the lengths with the highest expected tokens per second.
+
+        Args:
+            drafts: length of each draft, and the acceptance rates of its first and of its later tokens.
+            n_rows: rows of the step without drafts.
+            room: maximum drafted tokens of all sequences together.
+        """
+        lengths, n_seqs = [0] * len(drafts), len(drafts)
+        best, tokens = lengths[:], float(n_seqs)
+        base = self.costs.seconds(n_seqs, n_rows)
+        assert base is not None
+        highest = 1.02 * tokens / base
+        coming = [(first if n else 0.0) for n, first, _ in drafts]  # probability of each draft's next token
+        most = min(room, self.costs.most_rows(n_seqs) - n_rows)
+        for n_drafted in range(1, most + 1):
+            likeliest = max(coming)
+            if likeliest < UNLIKELY:
+                break
+            i = coming.index(likeliest)
+            tokens += likeliest
+            lengths[i] += 1
+            coming[i] *= drafts[i][2] if lengths[i] < drafts[i][0] else 0.0
+            seconds = self.costs.seconds(n_seqs, n_rows + n_drafted)
+            if seconds and tokens / seconds > highest:
+                highest, best = tokens / seconds, lengths[:]
+        return best
+
+    def _affords(self, n_seqs: int, n_rows: int, n_drafted: int) -> bool:
+        """Return True if the credit covers the time of this many rejected rows."""
+        base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted)
+        return base is not None and seconds is not None and (self._credit or 0.0) >= seconds - base
+
+    def judge(self, kind: Kind, record: Record, n_drafted: int, n_accepted: int) -> None:
+        """Count the accepted tokens of a draft for its kind, its proposer and its sequence."""
+        for hits in (self._pooled, record.hits):
+            hits.setdefault(kind, Hits()).count(n_drafted, n_accepted)
+        self._pooled.setdefault((kind[0], -1), Hits()).count(n_drafted, n_accepted)
+
+    def took(self, n_seqs: int, n_rows: int, n_drafted: int, n_accepted: int, seconds: float, proposing: float) -> None:
+        """Record the time of a step.
+
+        Args:
+            n_seqs: sequences of the step.
+            n_rows: rows without drafted tokens.
+            n_drafted: drafted tokens.
+            n_accepted: accepted drafted tokens.
+            seconds: time of the step.
+            proposing: seconds that the proposers took before the step; 0 if none was asked.
+        """
+        if self.fixed >= 0:
+            return
+        self.costs.took(n_seqs, n_rows + n_drafted, seconds)
+        base = self.costs.seconds(n_seqs, n_rows) or seconds
+        usual = self.costs.seconds(n_seqs, n_rows + n_drafted) or seconds  # without delays by other programs
+        if self._credit is None:
+            self._credit = START * base
+        if n_drafted:
+            self._n_drafted += 1
+            saved = (1 + n_accepted / n_seqs) * base - usual
+        else:
+            self._n_drafted = 0
+            saved = LOSS * usual * (1 + self._pause)
+        if proposing:
+            self._proposing.append(proposing)
+            proposing = sorted(self._proposing)[len(self._proposing) // 2]  # without delays by other programs
+        self._credit = max(-MOST_LOST * base, min(self._credit + saved - proposing, MOST_SAVED * base))
+        self._pause = self._n_paused = self._next_pause(base) if saved <= LOSS * usual * (1 + self._pause) else 0
+
+    def _next_pause(self, base: float) -> int:
+        """Return the number of steps to pause after one whose drafts did not pay: twice as many as before.
+
+        Where proposing takes next to no time beside a step of ``base`` seconds, there is no pause.
+        """
+        proposing = sorted(self._proposing)[len(self._proposing) // 2] if self._proposing else 0.0
+        return min(2 * self._pause + 1, int(proposing / (ASKING * base)), MOST_PAUSED)

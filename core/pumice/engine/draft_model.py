@@ -1,0 +1,309 @@
+"""A draft model: a small model with a KV cache of its own, which proposes tokens for sequences of a larger one.
+
+Tokens are drafted greedily, one step of the draft model per token for all sequences together. Its cache holds the text
+of each sequence from the prompt on, so nothing that happens to the sequence in the target's cache (preemption, context
+shift, forks) concerns it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from pumice.engine.batches import Part, Place, batch_of
+from pumice.engine.draft_vocabulary import DraftVocabulary
+from pumice.engine.kv_cache import KVCache
+from pumice.engine.runner import Runner
+from pumice.proposers import Proposal, Proposer, ProposerContext
+
+MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
+CONFIDENCES = 8  # values of a proposal's confidence: the probability of its first token, in parts
+
+
+@dataclass(frozen=True)
+class DraftLimits:
+    """Limits of a draft model's proposals.
+
+    Attributes:
+        most: maximum tokens of a proposal.
+        least: minimum tokens of a proposal; shorter ones are dropped.
+        p_min: probability below which a token, and those after it, are not proposed.
+        n_ctx: maximum positions of a sequence in the draft's cache; of a longer text it reads the end.
+    """
+
+    most: int
+    least: int
+    p_min: float
+    n_ctx: int
+
+
+class Guess(NamedTuple):
+    """The most probable next token of the draft model, and its probability."""
+
+    token: int
+    probability: float
+
+
+class ModelProposer(Proposer):
+    """Proposes the most probable tokens of a draft model for one sequence.
+
+    Attributes:
+        tokens: the text in the draft's vocabulary.
+        first: index of the first token in the draft's context.
+        place: its place in the draft's cache, if it has one.
+        n_past: confirmed tokens of the context in the cache.
+        guessed: proposed tokens in the cache behind them.
+        following: the guess after the whole text, if it is known.
+    """
+
+    def __init__(self, model: DraftModel) -> None:
+        self.model = model
+        self.tokens: list[int] = []
+        self.first = 0
+        self.place: Place | None = None
+        self.n_past = 0
+        self.guessed: list[int] = []
+        self.following: Guess | None = None
+
+    def start(self, context: ProposerContext) -> None:
+        self.salt = context.salt
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        if new := self.model.vocabulary.read(tokens):
+            self.tokens += new
+            self.following = None
+        self._confirm()
+
+    def propose(self, n: int) -> Proposal:
+        return self.model.propose([self], [n])[0]
+
+    @classmethod
+    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Proposal]:
+        return proposers[0].model.propose(proposers, n) if proposers else []
+
+    @classmethod
+    def read_all(cls, proposers: Sequence[ModelProposer]) -> None:
+        """Read a part of the texts of sequences that are new, in one step for all of them."""
+        if proposers:
+            proposers[0].model.read(proposers)
+
+    def close(self) -> None:
+        self.model.release(self)
+
+    @property
+    def n_context(self) -> int:
+        """Return the number of tokens in the draft's context."""
+        return len(self.tokens) - self.first
+
+    @property
+    def n_behind(self) -> int:
+        """Return the number of tokens of the context that are not in the cache."""
+        return self.n_context - self.n_past
+
+    @property
+    def context(self) -> list[int]:
+        """Return the tokens of the draft's context."""
+        return self.tokens[self.first :] if self.first else self.tokens
+
+    def _confirm(self) -> None:
+        """Count the proposed tokens in the cache that the text continues with; forget the others after a wrong one."""
+        while self.guessed and self.n_past < self.n_context:
+            if self.tokens[self.first + self.n_past] != self.guessed.pop(0):
+                self.guessed.clear()
+                return
+            self.n_past += 1
+
+
+class DraftModel:
+    """Runs a draft model for the sequences of a target model. A single thread, that of the engine, owns it.
+
+    Args:
+        runner: the compiled draft model, whose slots of recurrent state are twice its sequences.
+        vocabulary: translates between the target's tokens and the draft's.
+        limits: limits of proposals.
+    """
+
+    def __init__(self, runner: Runner, vocabulary: DraftVocabulary, limits: DraftLimits) -> None:
+        self.vocabulary = vocabulary
+        self._runner = runner
+        self._limits = limits
+        self._most_behind = min(MOST_BEHIND, runner.limits.n_batch)
+        self._n_slots = runner.limits.n_seqs
+        self._slots = list(range(self._n_slots))
+        self._cache = KVCache(runner.limits, share_prefixes=not runner.recurrent)
+        self._placed: OrderedDict[ModelProposer, None] = OrderedDict()  # least recently used first
+
+    def proposer(self) -> ModelProposer:
+        """Return the proposer of a new sequence."""
+        return ModelProposer(self)
+
+    def read(self, sequences: Sequence[ModelProposer]) -> None:
+        """Read a part of new texts, and of texts that are far ahead of the cache, in a single step.
+
+        Their last tokens are left to ``propose``, as are texts for which there is no room.
+        """
+        busy = set(sequences)
+        behind = [sequence for sequence in sequences if sequence.place is None or sequence.n_behind > self._most_behind]
+        ends = {sequence: sequence.n_context - 1 for sequence in behind if self._hold(sequence, 0, busy)}
+        if any(sequence.n_past < end for sequence, end in ends.items()):
+            self._step(ends)
+
+    def propose(self, sequences: Sequence[ModelProposer], n: Sequence[int]) -> list[Proposal]:
+        """Return the proposals for sequences, of at most ``n[i]`` tokens each; none before their texts are read."""
+        busy = set(sequences)
+        most = {
+            sequence: min(limit, self._limits.most)
+            for sequence, limit in zip(sequences, n, strict=True)
+            if limit > 0 and self._hold(sequence, min(limit, self._limits.most), busy)
+        }
+        most = {sequence: limit for sequence, limit in most.items() if sequence.n_behind <= self._most_behind}
+        self._compute(most)
+        drafts = self._draft(most)
+        return [self._proposal(drafts.get(sequence, [])) for sequence in sequences]
+
+    def release(self, sequence: ModelProposer) -> None:
+        """Release the place of a sequence; what it read stays cached for others with the same prefix."""
+        if sequence.place is not None:
+            self._cache.publish(sequence.place.tables, sequence.context, sequence.n_past)
+            self._cache.release(sequence.place.tables, sequence.context[: sequence.n_past])
+            self._slots.append(sequence.place.slot)
+            del self._placed[sequence]
+        sequence.place, sequence.n_past, sequence.following = None, 0, None
+        sequence.guessed.clear()
+
+    # --- room in the cache
+
+    def _hold(self, sequence: ModelProposer, n: int, busy: set[ModelProposer]) -> bool:
+        """Hold a place for the text of a sequence and ``n`` tokens more; others than the ``busy`` ones give way."""
+        if sequence.n_context + n > self._limits.n_ctx:
+            self.release(sequence)
+            sequence.first = max(0, len(sequence.tokens) - self._limits.n_ctx // 2)
+        if not sequence.n_context or sequence.n_context + n > self._limits.n_ctx:
+            return False
+        while sequence.place is None:
+            if self._slots:
+                tables, sequence.n_past = self._cache.begin(sequence.context, sequence.salt)
+                sequence.place = Place(self._slots.pop(), tables)
+            elif not self._displace(busy):
+                return False
+        self._placed[sequence] = None
+        self._placed.move_to_end(sequence)
+        while not self._cache.extend(sequence.place.tables, sequence.n_past, sequence.n_context + n - sequence.n_past):
+            if not self._displace(busy):
+                self.release(sequence)
+                return False
+        return True
+
+    def _displace(self, busy: set[ModelProposer]) -> bool:
+        """Release the place of the least recently used sequence that is not ``busy``; False without one."""
+        idle = next((sequence for sequence in self._placed if sequence not in busy), None)
+        if idle is not None:
+            self.release(idle)
+        return idle is not None
+
+    # --- steps
+
+    def _compute(self, sequences: Iterable[ModelProposer]) -> None:
+        """Compute the contexts of sequences in as few steps as possible, and keep the guesses after them."""
+        ends = {sequence: sequence.n_context for sequence in sequences}
+        for sequence in ends:
+            if not sequence.n_behind and sequence.following is None:
+                sequence.n_past -= 1  # the guess is computed again
+                sequence.guessed.clear()
+        while any(sequence.n_behind for sequence in ends):
+            self._step(ends)
+
+    def _step(self, ends: Mapping[ModelProposer, int]) -> None:
+        """Compute next tokens of sequences up to these numbers of tokens, as many as a step takes.
+
+        The guess after the last token of a text is kept.
+        """
+        room, parts, members = self._runner.limits.n_batch, [], []
+        for sequence in (sequence for sequence, end in ends.items() if sequence.n_past < end):
+            n_new = min(room, ends[sequence] - sequence.n_past)
+            if not n_new:
+                break
+            room -= n_new
+            begin = sequence.first + sequence.n_past
+            tokens = sequence.tokens[begin : begin + n_new]
+            is_last = sequence.n_past + n_new == sequence.n_context
+            assert sequence.place is not None
+            parts.append(Part(sequence.place, tokens, sequence.n_past, [n_new - 1] if is_last else []))
+            members.append((sequence, n_new))
+        guesses = iter(self._run(parts))
+        for (sequence, n_new), part in zip(members, parts, strict=True):
+            sequence.n_past += n_new
+            sequence.guessed.clear()
+            sequence.following = next(guesses) if part.output_rows else None
+            assert sequence.place is not None
+            self._cache.publish(sequence.place.tables, sequence.context, sequence.n_past)
+
+    def _draft(self, most: Mapping[ModelProposer, int]) -> dict[ModelProposer, list[Guess]]:
+        """Return the guesses for sequences, one step per token for all of them."""
+        drafts: dict[ModelProposer, list[Guess]] = {sequence: [] for sequence in most}
+        coming = {sequence: sequence.following for sequence in most}
+        own = {sequence: sequence.place for sequence in most if sequence.place is not None}
+        if self._runner.recurrent:
+            own = self._copied(own)
+        for sequence in most:
+            sequence.guessed.clear()
+        while True:
+            going: list[ModelProposer] = []
+            for sequence, guess in coming.items():
+                if guess is None or guess.probability < self._limits.p_min:
+                    continue
+                if self.vocabulary.written(guess.token) is None:
+                    continue
+                drafts[sequence].append(guess)
+                if len(drafts[sequence]) < most[sequence]:
+                    going.append(sequence)
+            if not going:
+                return drafts
+            ends = [sequence.n_context + len(drafts[sequence]) - 1 for sequence in going]
+            tokens = [drafts[sequence][-1].token for sequence in going]
+            rows = zip(going, tokens, ends, strict=True)
+            guesses = self._run([Part(own[sequence], [token], end, [0]) for sequence, token, end in rows])
+            coming = dict(zip(going, guesses, strict=True))
+            if not self._runner.recurrent:
+                for sequence, token in zip(going, tokens, strict=True):
+                    sequence.guessed.append(token)
+
+    def _copied(self, own: dict[ModelProposer, Place]) -> dict[ModelProposer, Place]:
+        """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""
+        copies = {sequence: Place(place.slot + self._n_slots, place.tables) for sequence, place in own.items()}
+        if own:
+            self._runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in own.items()])
+        return copies
+
+    def _run(self, parts: Sequence[Part]) -> list[Guess]:
+        """Return the guess after each output row of a step. On an error, everything in the cache is forgotten."""
+        try:
+            logits = self._runner.run(batch_of(self._cache, parts))
+        except Exception:
+            for sequence in list(self._placed):
+                self.release(sequence)
+            self._cache.forget()
+            raise
+        return [guess_of(row) for row in logits]
+
+    def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
+        tokens = [self.vocabulary.written(guess.token) for guess in guesses]
+        return proposal_of([token for token in tokens if token is not None], guesses, self._limits)
+
+
+def proposal_of(tokens: Sequence[int], guesses: Sequence[Guess], limits: DraftLimits) -> Proposal:
+    """Return the proposal of these tokens; none if there are too few. The confidence is the first probability."""
+    if len(tokens) < max(1, limits.least):
+        return Proposal()
+    return Proposal(tokens, min(CONFIDENCES - 1, int(CONFIDENCES * guesses[0].probability)))
+
+
+def guess_of(logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Guess:
+    """Return the most probable token of a row of logits; probability 0 if the logits are not finite."""
+    token = int(logits.argmax())
+    total = float(np.exp(logits - logits[token]).sum())
+    return Guess(token, 1.0 / total if np.isfinite(total) else 0.0)

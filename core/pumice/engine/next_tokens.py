@@ -1,0 +1,187 @@
+"""Layers of a model that predict further tokens (MTP) as a proposer: they continue from the model's hidden states.
+
+The layer computes, at the position of a token, from that token and the hidden state of the position before it, the
+logits of the next token and a hidden state to continue from (DeepSeek-V3, arXiv:2412.19437, section 2.2). Its KV cache
+lies in the blocks of the sequence, so it is shared with equal prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.architecture import DRAFT
+from pumice.backend.step import Batch
+from pumice.engine.batches import Part, batch_of
+from pumice.engine.draft_model import DraftLimits, Guess, guess_of, proposal_of
+from pumice.engine.generation import Generation, Running
+from pumice.engine.kv_cache import BlockTables, KVCache
+from pumice.engine.runner import Runner
+from pumice.proposers import Proposal, Proposer
+
+MOST_WAITING = 32  # hidden states of a sequence that wait until it drafts
+Rows = NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class _Hidden:
+    """The hidden states ``rows [n, n_embd]`` of a sequence from a position on, for which the layer did not run yet."""
+
+    tables: BlockTables
+    first: int
+    rows: Rows = field(repr=False)
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.rows)
+
+
+class NextTokens:
+    """Runs the drafting layer of a model for its sequences.
+
+    The state before the first position, or before the end of a cached prefix, is unknown, and replaced by zeros; that
+    affects proposals only.
+
+    Attributes:
+        cache: the engine's, once there is one.
+        is_off: True once the layer could not be compiled.
+    """
+
+    def __init__(self, runner: Runner, limits: DraftLimits) -> None:
+        self.cache: KVCache | None = None
+        self.is_off = False
+        self._runner = runner
+        self._limits = limits
+        self._hidden: WeakKeyDictionary[Running, _Hidden] = WeakKeyDictionary()
+        self._dropped: WeakSet[Generation] = WeakSet()
+
+    def proposer(self) -> NextTokensProposer:
+        """Return the proposer of a new sequence."""
+        return NextTokensProposer(self)
+
+    def landed(self, batch: Batch, index: int, running: Running, stream: Rows) -> None:
+        """Keep the hidden states ``stream [n_tokens, n_embd]`` of the confirmed tokens of one sequence of a step.
+
+        Does nothing for a sequence that was dropped.
+        """
+        if self.is_off or running.generation in self._dropped:
+            return
+        begin, end = (int(start) for start in batch.seq_starts[index : index + 2])
+        first, computed = int(batch.positions[begin]), batch.tokens[begin:end]
+        tokens = np.asarray(running.generation.tokens[first : first + len(computed)], np.int32)
+        equal = computed[: len(tokens)] == tokens
+        n = len(tokens) if equal.all() else int(equal.argmin())
+        self._keep(running, first, stream[begin : begin + n])
+
+    def drop(self, running: Running) -> None:
+        """Forget a sequence, which gets no more proposals."""
+        self._hidden.pop(running, None)
+        self._dropped.add(running.generation)
+
+    def _keep(self, running: Running, first: int, rows: Rows) -> None:
+        """Keep the states of positions from ``first`` on; those computed again after a wrong draft are kept already."""
+        kept = self._hidden.get(running)
+        if kept is None or kept.tables is not running.tables or first > kept.end:
+            unknown = np.zeros((1, rows.shape[1]), np.float32)
+            kept = self._hidden[running] = _Hidden(running.tables, first - 1, unknown)
+        if first + len(rows) > kept.end:
+            kept.rows = np.concatenate([kept.rows, rows[kept.end - first :]])
+        if not running.generation.finish_reason:
+            self._catch_up(running, kept)
+
+    def _catch_up(self, running: Running, kept: _Hidden) -> None:
+        """Run the layer for all but the last hidden state of a sequence if many wait."""
+        limits = self._runner.limits
+        while len(kept.rows) > max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs)):
+            n = min(len(kept.rows) - 1, limits.n_batch)
+            self._run([self._part(running, kept, n, False)], kept.rows[:n])
+            kept.first, kept.rows = kept.first + n, kept.rows[n:].copy()
+
+    def _part(self, running: Running, kept: _Hidden, n: int, is_last: bool) -> Part:
+        """Return the next ``n`` tokens of the layer, each behind the position of its hidden state."""
+        begin = kept.first + 1
+        return Part(running, running.generation.tokens[begin : begin + n], begin, [n - 1] if is_last else [])
+
+    def _run(self, parts: Sequence[Part], hidden: Rows) -> tuple[list[Guess], Rows]:
+        """Return the guess and the hidden state ``[n_outputs, n_embd]`` after each output row.
+
+        If the layer cannot be compiled, it is off from then on.
+        """
+        assert self.cache is not None
+        batch = replace(batch_of(self.cache, parts), inputs={"hidden": np.ascontiguousarray(hidden, np.float32)})
+        try:
+            outputs = self._runner.outputs(batch, DRAFT)
+        except Exception:
+            if not self._runner.is_compiled(DRAFT):
+                self.is_off = True
+                self._hidden.clear()
+            raise
+        return [guess_of(row) for row in outputs["logits"]], np.array(outputs["hidden"])
+
+    def propose(self, sequences: Sequence[Running | None], n: Sequence[int]) -> list[Proposal]:
+        """Return the proposals for sequences, of at most ``n[i]`` tokens each."""
+        assert self.cache is not None
+        drafts: dict[Running, list[Guess]] = {}
+        most: dict[Running, int] = {}
+        for running, limit in zip(sequences, n, strict=True):
+            if running is not None and self._holds(running, k := min(limit, self._limits.most)):
+                most[running], drafts[running] = k, []
+        going = self._first_parts(list(most))
+        while going:
+            parts, hidden = [part for _, part, _ in going], np.concatenate([rows for *_, rows in going])
+            guesses, states = self._run(parts, hidden)
+            following = []
+            for (running, part, _), guess, state in zip(going, guesses, states, strict=True):
+                if guess.probability < self._limits.p_min:
+                    continue
+                drafts[running].append(guess)
+                if len(drafts[running]) < most[running]:
+                    end = part.n_past + len(part.tokens)
+                    following.append((running, Part(running, [guess.token], end, [0]), state[None]))
+            going = following
+        return [self._proposal(drafts.get(running, [])) if running else Proposal() for running in sequences]
+
+    def _holds(self, running: Running, n: int) -> bool:
+        """Return True if the hidden state before the last token is known, and there are blocks for ``n`` tokens."""
+        assert self.cache is not None
+        kept, n_tokens = self._hidden.get(running), len(running.generation.tokens)
+        if n <= 0 or kept is None or kept.tables is not running.tables or kept.end != n_tokens - 1:
+            return False
+        return self.cache.extend(running.tables, running.n_past, n_tokens - running.n_past + n)
+
+    def _first_parts(self, sequences: Sequence[Running]) -> list[tuple[Running, Part, Rows]]:
+        """Return the waiting tokens of sequences with their hidden states; only the last state is kept."""
+        first = []
+        for running in sequences:
+            kept = self._hidden[running]
+            first.append((running, self._part(running, kept, len(kept.rows), True), kept.rows))
+            kept.first, kept.rows = kept.end - 1, kept.rows[-1:].copy()
+        return first
+
+    def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
+        return proposal_of([guess.token for guess in guesses], guesses, self._limits)
+
+
+class NextTokensProposer(Proposer):
+    """Proposes what the layer predicts. The engine sets ``running``, the sequence in its place, before each draft."""
+
+    def __init__(self, layer: NextTokens) -> None:
+        self.layer = layer
+        self.running: Running | None = None
+
+    def propose(self, n: int) -> Proposal:
+        return self.layer.propose([self.running], [n])[0]
+
+    @classmethod
+    def propose_all(cls, proposers: Sequence[Self], n: Sequence[int]) -> list[Proposal]:
+        return proposers[0].layer.propose([proposer.running for proposer in proposers], n) if proposers else []
+
+    def close(self) -> None:
+        if self.running is not None:
+            self.layer.drop(self.running)
+        self.running = None

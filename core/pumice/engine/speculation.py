@@ -1,0 +1,335 @@
+"""Speculative decoding: draft the next tokens of sequences, and verify them in one step (arXiv:2211.17192).
+
+A draft is a guess of the tokens that the sampler chain will choose. The chain chooses every token from the model's
+logits, with or without drafts; if its choice equals the drafted token, the logits of the next position exist already.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.backend.step import Batch, Limits
+from pumice.engine.draft_length import CERTAIN, DraftLength, Kind, Record
+from pumice.engine.draft_model import ModelProposer
+from pumice.engine.generation import Generation, Running
+from pumice.engine.kv_cache import KVCache
+from pumice.engine.next_tokens import NextTokens, NextTokensProposer
+from pumice.engine.schedule import Members
+from pumice.errors import PluginError
+from pumice.guard import describe
+from pumice.proposers import Proposal, Proposer, ProposerContext
+
+log = logging.getLogger("pumice")
+
+ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
+NEEDS_LENGTH = (
+    "with this model and backend, results depend on the number of rows in a step, so a measured number of drafted "
+    "tokens (n_draft: -1) could change a text from run to run; set n_draft, to 5 for example"
+)
+_DRAFT = "draft"  # the proposer of a draft model
+_MTP = "mtp"  # the proposer of a layer of the model
+_PREDICTION = "prediction"  # the proposer of requests with a prediction
+MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
+
+
+@dataclass(eq=False)
+class Draft:
+    """Drafted tokens, verified in the same step as the sequence's next token."""
+
+    kind: Kind
+    tokens: Sequence[int]
+    n_accepted: int = 0
+
+
+@dataclass(eq=False)
+class _Proposers:
+    """The proposers of a sequence by name, and the number of generated tokens passed to them."""
+
+    by_name: dict[str, Proposer]
+    n_passed: int = 0
+    record: Record = field(default_factory=Record)
+
+    def start(self, context: ProposerContext, prompt: Sequence[int]) -> None:
+        """Pass the context and the prompt to the proposers."""
+        for name, proposer in list(self.by_name.items()):
+            with self.dropping(name, "start"):
+                proposer.start(context)
+        self.accept(prompt)
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Pass tokens to the proposers."""
+        for name, proposer in list(self.by_name.items()):
+            with self.dropping(name, "accept"):
+                proposer.accept(tokens)
+
+    def judge(self, draft: Draft) -> None:
+        """Tell the proposer of a draft how many of its tokens were accepted."""
+        name, confidence = draft.kind
+        if name in self.by_name:
+            with self.dropping(name, "judge"):
+                self.by_name[name].judge(Proposal(draft.tokens, confidence), draft.n_accepted)
+
+    def close(self) -> None:
+        """Close the proposers."""
+        for name, proposer in list(self.by_name.items()):
+            with self.dropping(name, "close"):
+                proposer.close()
+
+    @contextmanager
+    def dropping(self, name: str, method: str) -> Iterator[None]:
+        """Drop a proposer whose method raises an error: the sequence goes on without its drafts."""
+        try:
+            yield
+        except Exception as error:
+            self.drop(name, method, error)
+
+    def drop(self, name: str, method: str, error: Exception) -> None:
+        """Close and discard a proposer, and log its error."""
+        log.warning("proposer %r: %s: %s; the request goes on without its drafts", name, method, describe(error))
+        proposer = self.by_name.pop(name, None)
+        if proposer and method != "close":
+            with suppress(Exception):
+                proposer.close()
+
+
+class Speculation:
+    """Creates the proposers of each sequence, and chooses the drafts of each step.
+
+    Args:
+        proposers: factories of proposers by name.
+        auto: names of the proposers that the choice ``auto`` selects.
+        default: choice of requests without their own.
+        n_draft: drafted tokens per sequence and step; -1: as many as measurements recommend.
+        is_invariant: whether results are independent of the number of rows. If not, measured lengths could change a
+            text, so -1 means no drafts.
+        next_tokens: the drafting layer of the model, if it has one.
+    """
+
+    def __init__(
+        self,
+        proposers: Mapping[str, Callable[[], Proposer]],
+        auto: Sequence[str] = (),
+        default: str = "off",
+        n_draft: int = -1,
+        is_invariant: bool = False,
+        next_tokens: NextTokens | None = None,
+    ) -> None:
+        self.length = DraftLength(n_draft)
+        self._proposers = proposers
+        self.next_tokens = next_tokens
+        self._auto = list(auto)
+        self._default = default
+        self._may_draft = n_draft >= 0 or is_invariant
+        self._is_warned = False
+        self._shared: dict[Hashable, Any] = {}
+        self._sequences: dict[Generation, _Proposers] = {}
+        self._proposing = 0.0  # seconds
+        self._is_measured = False  # True if the current step's time counts as that of a step with drafts
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of proposers that requests may choose."""
+        return self._proposers
+
+    def draft(self, members: Members, cache: KVCache, limits: Limits) -> dict[Running, Draft]:
+        """Return the drafts for the members of a step, and hold cache blocks for them."""
+        self._is_measured = False
+        if self.length.pauses(any(not running.generation.generated for running, _ in members)):
+            return {}
+        self._proposing = 0.0
+        if not any(self._names(running.generation) for running, _ in members):
+            return {}
+        drafts: dict[Running, Draft] = {}
+        n_rows = sum(n_new for _, n_new in members)
+        self._is_measured = all(_may_draft(running, n_new) for running, n_new in members)
+        if self._is_measured and self.length.wants(len(members), n_rows):
+            for running, _ in members:
+                if running.generation not in self._sequences:
+                    self._start(running.generation)
+            self._read([self._sequences[running.generation] for running, _ in members])
+            started = time.perf_counter()  # the time until here belongs to the prompt
+            room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
+            proposed = self._propose([running for running, _ in members], room)
+            if any(draft.tokens for draft in proposed):
+                records = [self._updated(running.generation).record for running, _ in members]
+                pairs = zip(proposed, records, strict=True)
+                rows = [(draft.kind, len(draft.tokens), record) for draft, record in pairs]
+                drafts = _held(members, proposed, self.length.choose(rows, n_rows, room), cache)
+            self._proposing = time.perf_counter() - started
+        return drafts
+
+    def took(self, members: Members, drafts: Mapping[Running, Draft], seconds: float) -> None:
+        """Record the accepted tokens and the time of a step.
+
+        Args:
+            members: sequences of the step.
+            drafts: drafts that the step verified.
+            seconds: time of the step.
+        """
+        for running, draft in drafts.items():
+            n_drafted, generation = len(draft.tokens), running.generation
+            generation.timings.n_drafted += n_drafted
+            generation.timings.n_accepted += draft.n_accepted
+            if generation in self._sequences:  # it did not fail meanwhile
+                proposers = self._updated(generation)
+                self.length.judge(draft.kind, proposers.record, n_drafted, draft.n_accepted)
+                proposers.judge(draft)
+        if self._is_measured:
+            n_rows, n_drafted = sum(n_new for _, n_new in members), sum(len(draft.tokens) for draft in drafts.values())
+            n_accepted = sum(draft.n_accepted for draft in drafts.values())
+            self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, self._proposing)
+
+    def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
+        """Pass the hidden states ``stream [n_tokens, n_embd]`` of a step to the layer that drafts.
+
+        After an error, the layer drafts no more for the sequence.
+        """
+        assert self.next_tokens is not None
+        if self.next_tokens.is_off:
+            return
+        stream = stream.copy()  # before the layer runs
+        for index, (running, _) in enumerate(members):
+            if _MTP in self._names(running.generation):
+                try:
+                    self.next_tokens.landed(batch, index, running, stream)
+                except Exception as error:
+                    self.next_tokens.drop(running)
+                    self._sequences.get(running.generation, _Proposers({})).drop(_MTP, "landed", error)
+
+    def close(self, generation: Generation) -> None:
+        """Pass the last tokens of an ended sequence to its proposers, and close them."""
+        if generation in self._sequences:
+            self._updated(generation).close()
+            del self._sequences[generation]
+
+    def _read(self, owners: Sequence[_Proposers]) -> None:
+        """Let a draft model read a part of new texts, so that a long prompt does not keep the engine from its steps."""
+        reading = [(own, made) for own in owners if isinstance(made := own.by_name.get(_DRAFT), ModelProposer)]
+        try:
+            ModelProposer.read_all([made for _, made in reading])
+        except Exception as error:
+            for own, _ in reading:
+                own.drop(_DRAFT, "read_all", error)
+
+    def _propose(self, sequences: Sequence[Running], room: int) -> list[Draft]:
+        """Return the most promising draft of each sequence; a draft may be empty."""
+        for running in sequences:
+            for proposer in self._sequences[running.generation].by_name.values():
+                if isinstance(proposer, NextTokensProposer):
+                    proposer.running = running
+        most = [max(0, min(_most(running), room, self.length.most)) for running in sequences]
+        proposers = [self._updated(running.generation) for running in sequences]
+        drafts = [
+            _forced(running.generation, n if own.by_name else 0)
+            for running, own, n in zip(sequences, proposers, most, strict=True)
+        ]
+        for name in dict.fromkeys(name for own in proposers for name in own.by_name):
+            asked = [i for i, own in enumerate(proposers) if name in own.by_name and most[i]]
+            asked = [i for i in asked if self._promise(drafts[i], proposers[i]) < ENOUGH]
+            proposals = _ask(name, [proposers[i] for i in asked], [most[i] for i in asked])
+            for i, proposal in zip(asked, proposals, strict=True):
+                draft = Draft((name, proposal.confidence), _possible(sequences[i].generation, proposal.tokens))
+                if self._promise(draft, proposers[i]) > self._promise(drafts[i], proposers[i]):
+                    drafts[i] = draft
+        return drafts
+
+    def _promise(self, draft: Draft, proposers: _Proposers) -> float:
+        """Return the expected number of accepted tokens."""
+        return self.length.promise(draft.kind, len(draft.tokens), proposers.record) if draft.tokens else 0.0
+
+    def _updated(self, generation: Generation) -> _Proposers:
+        """Return the proposers of a sequence, after passing its new tokens to them."""
+        proposers = self._sequences[generation]
+        if new := generation.generated[proposers.n_passed :]:
+            proposers.n_passed += len(new)
+            proposers.accept(new)
+        return proposers
+
+    def _start(self, generation: Generation) -> None:
+        """Create the proposers of a sequence, and pass the prompt to them."""
+        names = self._names(generation)
+        context = ProposerContext(generation.chain.n_vocab, generation.salt, self._shared, generation.prediction)
+        proposers = self._sequences[generation] = _Proposers({})
+        for name in names:
+            with proposers.dropping(name, "__init__"):
+                proposers.by_name[name] = self._proposers[name]()
+        proposers.start(context, generation.request.prompt)
+
+    def _names(self, generation: Generation) -> Sequence[str]:
+        """Return the names of a sequence's proposers."""
+        choice = generation.request.speculate or self._default
+        names = self._auto if choice == "auto" else [] if choice == "off" else choice.split(",")
+        option = f"speculate: {choice}" if names else _PREDICTION
+        if generation.prediction and _PREDICTION in self._proposers:
+            names = [_PREDICTION, *(name for name in names if name != _PREDICTION)]
+        if not names or self._may_draft:
+            return names
+        if not self._is_warned:
+            log.warning("%s: nothing is drafted: %s", option, NEEDS_LENGTH)
+            self._is_warned = True
+        return ()
+
+
+def _may_draft(running: Running, n_new: int) -> bool:
+    """Return True if the sequence is generating and the step computes all its pending tokens."""
+    return bool(running.generation.generated) and running.pending == n_new <= MOST_PENDING and running.n_past > 0
+
+
+def _most(running: Running) -> int:
+    """Return the maximum number of drafted tokens by the token limit and the context."""
+    generation = running.generation
+    return min(generation.n_left - 1, generation.n_ctx - len(generation.tokens))
+
+
+def _forced(generation: Generation, n: int) -> Draft:
+    """Return a draft of the tokens that a mask forces, for chains that sample them (for log-probabilities)."""
+    return Draft(CERTAIN, list(generation.chain.forced)[:n] if generation.chain.masking else ())
+
+
+def _possible(generation: Generation, tokens: Sequence[int]) -> Sequence[int]:
+    """Return the longest prefix of a draft that the mask allows, without end tokens."""
+    n_vocab = generation.chain.n_vocab
+    tokens = list(takewhile(lambda token: 0 <= token < n_vocab and token not in generation.end_tokens, tokens))
+    return tokens[: generation.chain.n_allowed(tokens)] if tokens else tokens
+
+
+def _ask(name: str, owners: Sequence[_Proposers], most: Sequence[int]) -> list[Proposal]:
+    """Return the proposals for sequences; if there is an error, drop the proposer and return none."""
+    if not owners:
+        return []
+    proposers = [own.by_name[name] for own in owners]
+    try:
+        proposals = type(proposers[0]).propose_all(proposers, most)
+        if len(proposals) != len(proposers) or not all(isinstance(proposal, Proposal) for proposal in proposals):
+            raise PluginError(f"expected a Proposal, not {proposals!r:.100}")
+        return [_checked(proposal, n) for proposal, n in zip(proposals, most, strict=True)]
+    except Exception as error:
+        for own in owners:
+            own.drop(name, "propose", error)
+        return [Proposal()] * len(owners)
+
+
+def _checked(proposal: Proposal, n: int) -> Proposal:
+    """Return the first ``n`` tokens of a proposal. Raises TypeError for what is no integer."""
+    return Proposal([operator.index(token) for token in proposal.tokens[:n]], operator.index(proposal.confidence))
+
+
+def _held(members: Members, drafts: Sequence[Draft], lengths: Sequence[int], cache: KVCache) -> dict[Running, Draft]:
+    """Return the drafts, cut to these lengths, for which free cache blocks exist."""
+    held: dict[Running, Draft] = {}
+    n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
+    for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
+        if length and len(held) < n_copies and cache.extend(running.tables, running.n_past, n_new + length):
+            draft.tokens = draft.tokens[:length]
+            held[running] = draft
+    return held

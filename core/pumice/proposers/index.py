@@ -1,0 +1,86 @@
+"""An n-gram index of a growing text, to find earlier occurrences of its last tokens."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import MutableSequence, Sequence
+from zlib import crc32
+
+LONGEST = 32  # maximum compared tokens of a match
+PLACES = 8  # latest occurrences compared per match
+SMALLEST = 256  # entries of an empty hash table
+
+
+def append(text: MutableSequence[int], tokens: Sequence[int], n: int) -> range:
+    """Append tokens to a text, and return the positions behind which an n-gram got its continuation.
+
+    The last n-gram of a text has none yet, so each token adds the n-gram before it.
+    """
+    first = max(len(text), n)
+    text.extend(tokens)
+    return range(first, len(text))
+
+
+class Index:
+    """The positions of each n-gram in a text of tokens.
+
+    A hash table has the latest position of each n-gram, and a chain for each position leads to earlier ones with the
+    same hash. So a token takes 16 to 24 bytes, whatever the text is.
+
+    Args:
+        n: length of the n-grams, and of the shortest match.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.tokens = array("i")
+        self._n = n
+        self._before = array("i")  # of each position, the one before with the same hash; 0: none
+        self._latest = array("i", bytes(4 * SMALLEST))  # by hash; 0: none
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append tokens to the text."""
+        text, n, before = self.tokens, self._n, self._before
+        ends = append(text, tokens, n)
+        before.frombytes(bytes(4 * (len(text) - len(before))))
+        if len(text) > len(self._latest):
+            self._latest = array("i", bytes(4 << len(text).bit_length()))
+            ends = range(n, len(text))
+        latest, last = self._latest, len(self._latest) - 1
+        for end in ends:
+            key = crc32(text[end - n : end]) & last
+            before[end] = latest[key]
+            latest[key] = end
+
+    def match(self, past: array[int]) -> tuple[int, int]:
+        """Return the position after the longest match of the end of ``past``, and its length; 0 and 0 without a match.
+
+        Of several matches with equal length, the latest is returned.
+        """
+        best = place = 0
+        if len(past) < self._n:
+            return 0, 0
+        end = self._latest[crc32(past[-self._n :]) & (len(self._latest) - 1)]
+        for _ in range(PLACES):
+            if not end:
+                break
+            length = self._length(past, end, best)
+            if length > best:
+                best, place = length, end
+                if best == LONGEST:
+                    break
+            end = self._before[end]
+        return place, best
+
+    def _length(self, past: array[int], end: int, best: int) -> int:
+        """Return the number of equal tokens before ``end`` and at the end of ``past``; 0 if at most ``best``."""
+        text = self.tokens
+        most = min(LONGEST, end, len(past))
+        if best >= most or (best and text[end - best - 1] != past[-best - 1]):
+            return 0
+        length = 0
+        while length < most and text[end - length - 1] == past[-length - 1]:
+            length += 1
+        return length if length >= self._n else 0

@@ -1,0 +1,64 @@
+"""The proposer ``ngram``: copies the continuation of an earlier match of the last tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from pumice.proposers.by_salt import BySalt
+from pumice.proposers.contract import Proposal, Proposer, ProposerContext
+from pumice.proposers.index import Index
+
+MOST_SHARED = 1 << 18  # tokens of outputs, and bytes of their salts, that are kept for later sequences, about 4 MiB
+_OF_OTHERS = 100  # added to the confidence of a match in another sequence's text
+
+
+@dataclass
+class Ngram(Proposer):
+    """Proposes the continuation of the longest match of the last tokens, in the sequence or in earlier outputs.
+
+    The confidence is the length of the match, in powers of two.
+
+    Args:
+        ngram_least: tokens of the shortest match.
+    """
+
+    ngram_least: Annotated[int, Ge(2), Le(32)] = 2
+
+    def start(self, context: ProposerContext) -> None:
+        self._index = Index(self.ngram_least)
+        self._salt = context.salt
+        self._n_prompt: int | None = None
+        outputs: dict[int, BySalt[Index]] = context.shared.setdefault(Ngram, {})
+        self._outputs = outputs.setdefault(self.ngram_least, BySalt(partial(Index, self.ngram_least), MOST_SHARED))
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        self._index.extend(tokens)
+        if self._n_prompt is None:
+            self._n_prompt = len(tokens)
+
+    def propose(self, n: int) -> Proposal:
+        text = self._index.tokens
+        place, length = self._index.match(text)
+        others = self._outputs.of(self._salt)
+        if others:
+            elsewhere, longer = others.match(text)
+            if longer > length:
+                return Proposal(others.tokens[elsewhere : elsewhere + n].tolist(), _OF_OTHERS + _confidence(longer))
+        if not length:
+            return Proposal()
+        period = text[place : place + n].tolist()
+        copies = -(-n // len(period))  # a match near the end continues with the proposed tokens themselves
+        return Proposal((period * copies)[:n], _confidence(length))
+
+    def close(self) -> None:
+        with self._outputs.growing(self._salt) as kept:
+            kept.extend(self._index.tokens[self._n_prompt or 0 :])
+
+
+def _confidence(length: int) -> int:
+    return length if length < 4 else 1 << (length.bit_length() - 1)

@@ -1,0 +1,244 @@
+"""A draft model proposes what it would write itself, whatever became of its earlier proposals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guessing_programs import BLOCK, GREEDY, N_VOCAB, PROMPTS, RANDOM, Cells, Runner, Slots, add, engine, request, run
+from pumice.backend.step import Limits
+from pumice.engine.draft_model import CONFIDENCES, DraftLimits, DraftModel, ModelProposer
+from pumice.engine.draft_vocabulary import OtherVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
+from pumice.engine.speculation import Speculation
+from pumice.errors import ModelError
+from pumice.proposers import ProposerContext
+
+KINDS = [Cells, Slots]
+
+
+def model(
+    kind: type[Cells], n_ctx: int = 512, n_seqs: int = 3, n_batch: int = 16, longest: int = 0, **limits: Any
+) -> DraftModel:
+    n_copies = n_seqs if kind is Slots else 0
+    sizes = Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, {0: n_ctx // BLOCK}, "f32", {}, n_copies)
+    bounds = DraftLimits(**{"most": 5, "least": 0, "p_min": 0.0, "n_ctx": longest or n_ctx, **limits})
+    return DraftModel(Runner(kind(0), sizes), SameVocabulary(N_VOCAB, N_VOCAB), bounds)  # type: ignore[arg-type]
+
+
+def begun(made: DraftModel, prompt: list[int], salt: bytes = b"") -> ModelProposer:
+    proposer = made.proposer()
+    proposer.start(ProposerContext(N_VOCAB, salt))
+    proposer.accept(prompt)
+    read(proposer)
+    return proposer
+
+
+def read(proposer: ModelProposer) -> None:
+    """Read the text in as many steps as it takes."""
+    for _ in range(len(proposer.tokens) // proposer.model._runner.limits.n_batch + 1):
+        ModelProposer.read_all([proposer])
+
+
+def proposed(proposer: ModelProposer, n: int) -> list[int]:
+    read(proposer)
+    return list(proposer.propose(n).tokens)
+
+
+def written(text: list[int], n: int) -> list[int]:
+    """What the model writes after a text."""
+    for _ in range(n):
+        logits = np.random.default_rng(text).standard_normal(N_VOCAB).astype(np.float32)
+        text = [*text, int(logits.argmax())]
+    return text[len(text) - n :]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_proposals_follow_the_text(kind):
+    """Several sequences in random turns, of which more take part than there are slots."""
+    random = np.random.default_rng(0)
+    made = model(kind, 1024)
+    texts = [random.integers(N_VOCAB, size=size).tolist() for size in (1, 3, 40, 33, 64)]
+    proposers = [begun(made, text) for text in texts]
+    for _ in range(60):
+        chosen = random.choice(5, size=random.integers(1, 4), replace=False).tolist()
+        most = [int(random.integers(0, 7)) for _ in chosen]
+        for _ in range(20):  # those that were displaced
+            ModelProposer.read_all([proposers[i] for i in chosen])
+        proposals = ModelProposer.propose_all([proposers[i] for i in chosen], most)
+        for i, n, proposal in zip(chosen, most, proposals, strict=True):
+            assert list(proposal.tokens) == written(texts[i], min(n, 5))
+            if random.random() < 0.2:
+                continue  # the step failed
+            right = list(proposal.tokens[: random.integers(len(proposal.tokens) + 1)])
+            new = [*right, *written([*texts[i], *right], 1)] if random.random() < 0.5 else [*right, 7]
+            texts[i] += new
+            for token in new:
+                proposers[i].accept([token])
+    for proposer in proposers:
+        proposer.close()
+    assert made._cache.available == 1024 // BLOCK
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_text_is_continued_from_its_end(kind):
+    made = model(kind, 256, longest=64)
+    text = list(range(40))
+    proposer = begun(made, text)
+    for _ in range(30):
+        for _ in range(3):  # a text whose beginning left is read again first
+            ModelProposer.read_all([proposer])
+            if tokens := list(proposer.propose(3).tokens):
+                break
+        assert tokens == written(text[proposer.first :], 3)
+        assert len(text) - proposer.first + 3 <= 64
+        text += [*tokens, 7]
+        proposer.accept([*tokens, 7])
+    assert proposer.first > 0
+
+
+def test_texts_that_do_not_fit_get_no_proposals():
+    made = model(Cells, 64)
+    first, second = begun(made, [1] * 40), begun(made, [2] * 40)
+    assert sorted(len(each.tokens) for each in ModelProposer.propose_all([first, second], [3, 3])) == [0, 3]
+    for each in (first, second):
+        assert len(proposed(each, 3)) == 3  # the other gives way
+
+
+def test_equal_prompts_are_read_once():
+    made = model(Cells)
+    program = made._runner.program
+
+    def n_steps(salt: bytes) -> int:
+        n_before = len(program.asked)
+        proposer = begun(made, [1] * 100, salt)
+        proposer.propose(1)
+        proposer.close()
+        return len(program.asked) - n_before
+
+    assert [n_steps(salt) for salt in (b"", b"", b"another salt")] == [7, 1, 7]  # 100 tokens, 16 in a step
+
+
+def test_a_long_prompt_is_read_in_parts():
+    """One step of the draft model in each of the engine's, and proposals of other sequences meanwhile."""
+    made = model(Cells, n_ctx=1024)
+    short = begun(made, [1] * 40)
+    steps = made._runner.program.asked
+    long = made.proposer()
+    long.start(ProposerContext(N_VOCAB))
+    n_steps = len(steps)
+    long.accept([2] * 400)
+    assert len(steps) == n_steps
+    both, text, n_parts = [short, long], [1] * 40, 0
+    while not (proposals := ModelProposer.propose_all(both, [1, 1]))[1].tokens:
+        assert list(proposals[0].tokens) == written(text, 1)
+        n_steps = len(steps)
+        ModelProposer.read_all(both)
+        assert len(steps) == n_steps + 1
+        n_parts += 1
+    assert n_parts == 400 // 16 - 1
+    assert list(proposals[1].tokens) == written([2] * 400, 1)
+
+
+def test_accepted_tokens_are_shared_where_their_blocks_are():
+    """A successor computes all that the first sequence did not, also where accepted tokens end in another block."""
+    made = model(Cells)
+    text = list(range(40)) + [7] * 21
+    first = begun(made, text)
+    tokens = list(first.propose(5).tokens)
+    first.accept(tokens)
+    assert first.n_past == 2 * BLOCK + 1
+    first.close()
+    text += [*tokens, *[3] * 40]
+    begun(made, [9] * 100)  # takes the blocks that are free
+    for more in ([], [4] * 40):  # the second shares what the first published
+        text += more
+        successor = begun(made, text)
+        assert list(successor.propose(3).tokens) == written(text, 3)
+        successor.close()
+
+
+def test_improbable_tokens_end_a_proposal():
+    assert begun(model(Cells, p_min=0.99), [5]).propose(5).tokens == ()
+    sizes = set()
+    for token in range(N_VOCAB):
+        tokens = begun(model(Cells, p_min=0.15), [token]).propose(5).tokens
+        assert list(tokens) == written([token], 5)[: len(tokens)]
+        sizes.add(len(tokens))
+    assert len(sizes) > 2
+    assert begun(model(Cells, least=4), [5]).propose(3).tokens == ()
+    assert len(begun(model(Cells, least=4), [5]).propose(4).tokens) == 4
+    assert 0 <= begun(model(Cells), [5]).propose(4).confidence < CONFIDENCES
+
+
+def test_a_step_that_fails_costs_the_drafts_alone(monkeypatch):
+    made = model(Cells)
+    first, second = begun(made, [1] * 40), begun(made, [2] * 40)
+    with monkeypatch.context() as patch:
+        patch.setattr(made._runner, "run", lambda batch: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            first.propose(3)
+    assert proposed(second, 3) == written([2] * 40, 3)
+    assert proposed(first, 3) == written([1] * 40, 3)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", KINDS)
+def test_drafts_change_nothing(target, kind, sampling):
+    """Prefixes that are shared, contexts that shift, blocks that run out, more sequences than slots."""
+
+    def results(speculation: Speculation | None) -> tuple[list[Any], int]:
+        made = engine(target(0), 96, n_seqs=3, speculation=speculation)
+        lengths = [70, 110, 1, 49, 20]
+        pairs = zip([*PROMPTS, *PROMPTS], [*lengths, *lengths], strict=True)
+        wanted = [request(prompt, sampling, n, context_shift=n == 110) for prompt, n in pairs]
+        generations = [add(made, each) for each in wanted]
+        run(made)
+        n_accepted = sum(each.timings.n_accepted for each in generations)
+        return [(each.generated, each.finish_reason) for each in generations], n_accepted
+
+    expected, _ = results(None)
+    draft = model(kind, 256)
+    found, n_accepted = results(Speculation({"draft": draft.proposer}, default="draft", n_draft=4))
+    assert found == expected
+    assert n_accepted > (150 if sampling is GREEDY else 20)
+    assert draft._cache.available == 256 // BLOCK
+
+
+class Words:
+    """A tokenizer of known pieces; the first token begins texts."""
+
+    bos, eos = 0, None
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = [b"", *pieces]
+        self.n_vocab = len(self.pieces)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.pieces[token]
+
+    def tokenize_following(self, text: str) -> list[int]:
+        return [self.pieces.index(character.encode()) for character in text]
+
+
+def test_tokens_of_another_vocabulary_are_read_by_their_text():
+    ours, theirs = Words(b"a", b"bc", b"d", "é".encode()), Words(b"d", b"b", b"c", b"a", b"\xc3", b"\xa9")
+    vocabulary = OtherVocabulary(ours, theirs, 5, 7)  # type: ignore[arg-type]
+    assert vocabulary.read([0, 1, 2, 3]) == [0, 4, 2, 3, 1]
+    assert [vocabulary.written(token) for token in range(7)] == [0, 3, None, None, 1, None, None]
+
+
+def test_vocabularies_with_nothing_in_common_are_refused():
+    with pytest.raises(ModelError, match="only 0% of the draft's tokens are in the model's vocabulary"):
+        other_vocabulary(Words(b"a"), Words(b"b", b"c"), 2, 3)  # type: ignore[arg-type]
+
+
+def test_vocabularies_are_the_same_up_to_unused_tokens():
+    kind = {"tokenizer.ggml.model": "gpt2"}
+    tokens = {"tokenizer.ggml.tokens": ["a", "b", "c"], **kind}
+    assert have_same_tokens(tokens, {"tokenizer.ggml.tokens": ["a", "b"], **kind})
+    assert not have_same_tokens(tokens, {"tokenizer.ggml.tokens": ["a", "c"], **kind})
+    assert not have_same_tokens(tokens, {**tokens, "tokenizer.ggml.model": "llama"})
+    assert not have_same_tokens(tokens, {})
+    assert SameVocabulary(2, 3).read([0, 2, 1]) == [0, 1]
+    assert SameVocabulary(3, 2).written(2) is None

@@ -1,0 +1,121 @@
+"""What a drafting layer keeps of a sequence: hidden states that wait for it, and nothing after its error."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pumice.backend.step import Batch, Limits
+from pumice.engine.draft_model import DraftLimits
+from pumice.engine.kv_cache import KVCache
+from pumice.engine.next_tokens import NextTokens
+from pumice.engine.speculation import Speculation
+
+N_VOCAB, N_EMBD = 50, 4
+LIMITS = Limits(512, 64, 64, 4, 32, {0: 16}, "f32")
+
+
+class Layer:
+    """A runner whose layer counts its steps, or fails."""
+
+    limits = LIMITS
+
+    def __init__(self, fails: bool = False, compiles: bool = True) -> None:
+        self.fails, self.compiles, self.n_steps = fails, compiles, 0
+
+    def is_compiled(self, graph: str) -> bool:
+        return self.compiles
+
+    def outputs(self, batch: Batch, graph: str) -> dict[str, Any]:
+        self.n_steps += 1
+        if self.fails:
+            raise RuntimeError("no memory")
+        n = len(batch.output_ids)
+        return {"logits": np.zeros((n, N_VOCAB), np.float32), "hidden": np.ones((n, N_EMBD), np.float32)}
+
+
+class Sequence(SimpleNamespace):
+    """What the layer reads of a sequence."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+
+def made(layer: Layer) -> NextTokens:
+    found = NextTokens(layer, DraftLimits(8, 0, 0.0, 512))  # type: ignore[arg-type]
+    found.cache = KVCache(LIMITS)
+    return found
+
+
+def sequence(found: NextTokens, n_tokens: int) -> Any:
+    assert found.cache is not None
+    tables, _ = found.cache.begin([])
+    request = SimpleNamespace(speculate="mtp")
+    generation = Sequence(tokens=list(range(n_tokens)), finish_reason=None, request=request, prediction=None)
+    return Sequence(generation=generation, tables=tables, slot=0, adapter_scales=(), memory=None, n_past=0)
+
+
+def step(running: Any, first: int, n: int) -> Any:
+    """A batch of positions from ``first`` on; the hidden state of each has its number."""
+    tokens = np.asarray(running.generation.tokens[first : first + n], np.int32)
+    batch = SimpleNamespace(seq_starts=np.array([0, n]), positions=np.arange(first, first + n), tokens=tokens)
+    return batch, np.repeat(np.arange(first, first + n, dtype=np.float32)[:, None], N_EMBD, 1)
+
+
+@pytest.mark.parametrize("parts", [[(20, 4)], [(20, 1), (21, 3)]], ids=["one step", "two steps"])
+def test_states_computed_again_are_those_kept_before(parts):
+    """A recurrent model goes back behind a wrong draft, to positions before those that wait."""
+    found = made(Layer())
+    running = sequence(found, 24)
+    for first, n in [(0, 20), (20, 3)]:
+        batch, stream = step(running, first, n)
+        found.landed(batch, 0, running, stream)
+    assert len(found.propose([running], [2])[0].tokens) == 2
+    running.generation.tokens.append(24)
+    for first, n in parts:
+        batch, stream = step(running, first, n)
+        found.landed(batch, 0, running, stream)
+    kept = found._hidden[running]
+    assert (kept.first, kept.rows[:, 0].tolist()) == (22, [22, 23])
+
+
+def test_states_behind_a_gap_are_not_appended():
+    found = made(Layer())
+    running = sequence(found, 40)
+    for first, n in [(0, 20), (22, 3)]:
+        batch, stream = step(running, first, n)
+        found.landed(batch, 0, running, stream)
+    kept = found._hidden[running]
+    assert (kept.first, kept.rows[:, 0].tolist()) == (21, [0, 22, 23, 24])
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_layer_that_fails_is_dropped(caplog, compiles):
+    """For the sequence; for all, where it cannot be compiled."""
+    layer = Layer(fails=True, compiles=compiles)
+    found = made(layer)
+    speculation = Speculation({"mtp": found.proposer}, n_draft=4, next_tokens=found)
+    both = sequence(found, 300), sequence(found, 300)
+    with caplog.at_level(logging.WARNING):
+        for running in both:
+            for first in range(200):
+                batch, stream = step(running, first, 1)
+                speculation.landed(batch, [(running, 1)], stream)
+    n_failed = 2 if compiles else 1
+    assert layer.n_steps == len(caplog.records) == n_failed
+    assert not found._hidden
+    assert found.propose([both[0]], [3])[0].tokens == ()
+
+
+def test_a_dropped_proposer_keeps_no_states():
+    found = made(Layer())
+    running = sequence(found, 24)
+    batch, stream = step(running, 0, 23)
+    found.landed(batch, 0, running, stream)
+    proposer = found.proposer()
+    proposer.running = running
+    proposer.close()
+    found.landed(batch, 0, running, stream)
+    assert not found._hidden

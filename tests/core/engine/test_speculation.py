@@ -1,0 +1,350 @@
+"""Drafts are verified: whatever is proposed, sequences get the tokens that they get without."""
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from drafting import PROPOSERS, Oracle, drafting
+from guessing_programs import GREEDY, N_VOCAB, PROMPTS, RANDOM, Cells, Slots, add, engine, generate, request, run
+from pumice.engine import Engine, Request
+from pumice.engine.draft_length import Costs, DraftLength, Record
+from pumice.engine.messages import Failed
+from pumice.engine.speculation import NEEDS_LENGTH, Speculation, _possible
+from pumice.errors import RequestError
+from pumice.proposers import Proposal, Proposer
+from pumice.proposers.prediction import Prediction
+
+LENGTHS = [40, 23, 1, 29, 20]
+NAMES = list(PROPOSERS)
+KINDS = [Cells, Slots]
+
+
+def requests(sampling: dict[str, Any], **options: Any) -> list[Request]:
+    return [request(prompt, sampling, n, **options) for prompt, n in zip(PROMPTS, LENGTHS, strict=True)]
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, ...], list[int]]:
+    """What the oracle knows."""
+    known: dict[tuple[int, ...], list[int]] = {}
+    monkeypatch.setattr(Oracle, "texts", known)
+    return known
+
+
+def learn(texts: dict[tuple[int, ...], list[int]], wanted: list[Request], made: Engine) -> list[Any]:
+    """What requests give without drafts."""
+    found = generate(made, wanted)
+    texts.update({tuple(each.prompt): tokens for each, (tokens, _) in zip(wanted, found, strict=True)})
+    return found
+
+
+@pytest.mark.parametrize("n_draft", [1, 7])
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_change_nothing(kind, name, sampling, n_draft, texts):
+    expected = learn(texts, requests(sampling), engine(kind(0), 256))
+    program = kind(0)
+    assert generate(engine(program, 256, speculation=drafting(name, n_draft)), requests(sampling)) == expected
+    if name == "oracle":
+        assert len(program.asked) < max(LENGTHS) / (1.5 if n_draft == 1 else 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences_that_end_shift_and_wait_get_the_same(kind, name, texts):
+    """End tokens, full contexts, blocks that run out, and sequences that come in or are cancelled meanwhile."""
+
+    def results(speculation) -> list[Any]:
+        made = engine(kind(0), 96, speculation=speculation)
+        ends = frozenset([11])
+        pairs = list(zip(PROMPTS, [70, 110, 1, 49, 20], strict=True))
+        wanted = [request(prompt, RANDOM, n, end_tokens=ends, context_shift=n == 110) for prompt, n in pairs]
+        generations = [add(made, each) for each in wanted[:3]]
+        gone = add(made, request([3, 3], RANDOM, 90))
+        for _ in range(6):
+            made.step()
+        gone.finish_reason = "cancelled"
+        made.cancel([])
+        generations += [add(made, each) for each in wanted[3:]]
+        run(made)
+        texts.update({tuple(each.request.prompt): each.generated for each in generations})
+        return [(each.generated, each.finish_reason) for each in generations]
+
+    expected = results(None)
+    assert {reason for _, reason in expected} >= {"stop", "length"}
+    assert results(drafting(name)) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_requests_get_the_same(kind, seed, texts):
+    """Penalties, log-probabilities, forks, prompts in parts, two rounds that share prefixes."""
+    random = np.random.default_rng(seed)
+    wanted = []
+    for _ in range(5):
+        prompt = random.integers(N_VOCAB, size=random.integers(1, 40)).tolist()
+        sampling = [GREEDY, RANDOM, {**RANDOM, "repeat_penalty": 1.3}, {"dry_multiplier": 1.0, "temperature": 0}][
+            random.integers(4)
+        ]
+        options = {"logprobs": 2} if random.random() < 0.3 else {}
+        options["priority"] = int(random.integers(2))
+        wanted.append(request(prompt, sampling, int(random.integers(1, 30)), **options))
+
+    def results(speculation) -> list[Any]:
+        made = engine(kind(0), 96, n_seqs=3, n_batch=24, n_checkpoints=4, speculation=speculation)
+        found = []
+        for _ in range(2):
+            generations = [add(made, each) for each in wanted]
+            run(made)
+            found += [(each.generated, each.finish_reason) for each in generations]
+            texts.update({tuple(each.request.prompt): each.generated for each in generations})
+        return found
+
+    expected = results(None)
+    for name in NAMES:
+        assert results(drafting(name, int(random.integers(1, 20)))) == expected
+
+
+def test_timings_count_drafts(texts):
+    wanted = [request([5], GREEDY, 30)]
+    learn(texts, wanted, engine(Cells(0)))
+    made = engine(Cells(0), speculation=drafting("oracle", 7))
+    generation = add(made, wanted[0])
+    run(made)
+    assert (generation.timings.n_drafted, generation.timings.n_accepted) == (25, 25)
+    made = engine(Cells(0), speculation=drafting("liar", 7))
+    generation = add(made, wanted[0])
+    run(made)
+    assert generation.timings.n_drafted > 25
+    assert generation.timings.n_accepted == 0
+
+
+def test_a_request_chooses_its_proposers(texts):
+    learn(texts, [request([5], GREEDY, 30)], engine(Cells(0)))
+    for default, choice, drafts in [("off", "oracle", True), ("oracle", "off", False), ("oracle", None, True)]:
+        made = engine(Cells(0), speculation=drafting(default))
+        generation = add(made, request([5], GREEDY, 30, speculate=choice))
+        run(made)
+        assert (generation.timings.n_drafted > 0) == drafts
+
+
+def test_what_others_wrote_is_proposed_within_a_salt():
+    def accepted(salt: str) -> int:
+        generation = add(made, request([5], GREEDY, 30, cache_salt=salt))
+        run(made)
+        return generation.timings.n_accepted
+
+    made = engine(Cells(0), speculation=drafting("ngram"))
+    assert accepted("mine") < 5
+    assert accepted("mine") > 20
+    assert accepted("yours") < 5
+
+
+class Broken(Proposer):
+    """Raises an error in one method."""
+
+    def __init__(self, method: str) -> None:
+        if method == "__init__":
+            raise ValueError("no idea")
+        setattr(self, method, self._raise)
+
+    def _raise(self, *_: object) -> None:
+        raise ValueError("no idea")
+
+    def propose(self, n: int) -> Proposal:
+        return Proposal([1] * n)
+
+
+class Saying(Proposer):
+    """Proposes what it is told."""
+
+    def __init__(self, proposal: object) -> None:
+        self._proposal = proposal
+
+    def propose(self, n: int) -> Proposal:
+        return self._proposal  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("method", ["__init__", "start", "accept", "propose", "judge", "close"])
+def test_a_proposer_that_fails_is_dropped_and_named(method, texts, monkeypatch, caplog):
+    expected = learn(texts, requests(RANDOM), engine(Cells(0)))
+    monkeypatch.setitem(PROPOSERS, "broken", lambda: Broken(method))
+    made = engine(Cells(0), speculation=drafting("broken,oracle"))
+    generations = [add(made, each) for each in requests(RANDOM)]
+    run(made)
+    assert [(each.generated, each.finish_reason) for each in generations] == expected
+    warnings = [record.message for record in caplog.records]
+    assert set(warnings) == {
+        f"proposer 'broken': {method}: ValueError: no idea; the request goes on without its drafts"
+    }
+    assert len(warnings) == len([each for each in generations if each.timings.n_drafted])  # one for each sequence
+    assert sum(each.timings.n_accepted for each in generations) > 50  # the oracle's
+
+
+@pytest.mark.parametrize(
+    ("proposal", "error"),
+    [
+        (Proposal(["a"]), "TypeError: 'str' object cannot be interpreted as an integer"),  # type: ignore[list-item]
+        (Proposal([1], [2]), "TypeError: 'list' object cannot be interpreted as an integer"),  # type: ignore[arg-type]
+        (Proposal(None), "TypeError: 'NoneType' object is not subscriptable"),  # type: ignore[arg-type]
+        ([1, 2], "expected a Proposal, not [[1, 2]]"),
+    ],
+)
+def test_what_is_no_proposal_of_tokens_is_named(proposal, error, monkeypatch, caplog):
+    monkeypatch.setitem(PROPOSERS, "saying", lambda: Saying(proposal))
+    wanted = [request([5], GREEDY, 30)]
+    assert generate(engine(Cells(0), speculation=drafting("saying")), wanted) == generate(engine(Cells(0)), wanted)
+    [warning] = [record.message for record in caplog.records]
+    assert warning == f"proposer 'saying': propose: {error}; the request goes on without its drafts"
+
+
+def test_impossible_tokens_are_left_out(monkeypatch):
+    monkeypatch.setitem(PROPOSERS, "saying", lambda: Saying(Proposal([-1, 10**9])))
+    wanted = [request([5], GREEDY, 30)]
+    assert generate(engine(Cells(0), speculation=drafting("saying")), wanted) == generate(engine(Cells(0)), wanted)
+
+
+class Watched(Oracle):
+    """Notes what it was told when it was closed."""
+
+    closed: ClassVar[list[int]] = []
+
+    def close(self) -> None:
+        self.closed.append(self._n)
+
+
+@pytest.mark.parametrize("end", ["length", "cancel", "late", "fail", "fail all"])
+def test_proposers_are_closed_when_their_sequence_ends(end, texts, monkeypatch):
+    """At once, and with all tokens, not when another request comes."""
+    monkeypatch.setattr(Watched, "closed", [])
+    monkeypatch.setitem(PROPOSERS, "watched", Watched)
+    learn(texts, [request([5], GREEDY, 30)], engine(Cells(0)))
+    made = engine(Cells(0), speculation=drafting("watched", 3))
+    generation = add(made, request([5], GREEDY, 30))
+    for _ in range(3):
+        made.step()
+    assert Watched.closed == []
+    if end == "length":
+        run(made)
+    elif end == "cancel":
+        made.cancel()
+    elif end == "late":
+        generation.deadline = 0.0
+        made.step()
+    elif end == "fail":
+        made.scheduler.fail(made.scheduler.running, ValueError("no memory"))
+    else:
+        made.fail(ValueError("no memory"))
+    assert Watched.closed == [len(generation.generated)]
+    assert generation.timings.n_accepted > 0
+
+
+def test_a_sequence_that_fails_at_a_drafted_token_says_why(texts, monkeypatch):
+    learn(texts, [request([5], GREEDY, 30)], engine(Cells(0)))
+    made = engine(Cells(0), speculation=drafting("oracle"))
+    generation, other = (add(made, request([5], GREEDY, 30)) for _ in range(2))
+    accept = generation.accept
+
+    def failing(token: int) -> None:
+        if len(generation.generated) == 10:
+            raise RequestError("the mask is too large")
+        accept(token)
+
+    monkeypatch.setattr(generation, "accept", failing)
+    run(made)
+    assert [str(event.error) for event in made.drain() if isinstance(event, Failed)] == ["the mask is too large"]
+    assert other.finish_reason == "length"
+    assert generation.timings.n_drafted > 0
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [([1, 2, 3], [1, 2]), ([1, 9, 2], [1]), ([50, 1], []), ([-1], [])])
+def test_masks_and_end_tokens_cut_drafts_before_they_are_computed(tokens, kept):
+    chain = SimpleNamespace(n_vocab=50, n_allowed=lambda tokens: min(2, len(tokens)))
+    assert _possible(SimpleNamespace(chain=chain, end_tokens={9}), tokens) == kept
+
+
+# --- how many
+
+
+def test_pauses_grow_while_nothing_pays_and_end_with_new_sequences():
+    length = DraftLength()
+    n_measured = 0
+    for _ in range(1000):
+        if not length.pauses(False):
+            length.took(1, 1, 0, 0, 1.0, 0.05)
+            n_measured += 1
+    assert 1000 / 16 < n_measured < 100
+    assert not length.pauses(True)
+    instant = DraftLength()
+    for _ in range(100):
+        assert not instant.pauses(False)
+        instant.took(1, 1, 0, 0, 1.0, 0.001)
+
+
+def test_a_single_slow_step_does_not_end_drafts():
+    costs = Costs()
+    costs.took(1, 1, 1.0)
+    costs.took(1, 3, 50.0)
+    assert costs.seconds(1, 3) == 3.0
+
+
+@pytest.mark.parametrize("is_invariant", [False, True])
+def test_measured_lengths_are_for_results_that_do_not_depend_on_them(is_invariant, texts, monkeypatch, caplog):
+    monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
+    monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [n for _, n, _ in drafts])
+    wanted = [request([5], GREEDY, 30)] * 2
+    learn(texts, wanted, engine(Cells(0)))
+    for n_draft, drafts in [(-1, is_invariant), (3, True)]:
+        caplog.clear()
+        made = engine(Cells(0), speculation=Speculation(PROPOSERS, [], "oracle", n_draft, is_invariant))
+        generations = [add(made, each) for each in wanted]
+        run(made)
+        assert [each.timings.n_drafted > 0 for each in generations] == [drafts] * 2
+        warnings = [record.message for record in caplog.records]
+        assert warnings == ([] if drafts else [f"speculate: oracle: nothing is drafted: {NEEDS_LENGTH}"])
+
+
+def test_a_warning_names_the_prediction_where_no_proposer_was_chosen(caplog):
+    made = engine(Cells(0), speculation=Speculation({**PROPOSERS, "prediction": Prediction}))
+    generation = add(made, request([5], GREEDY, 30))
+    generation.prediction = [1, 2, 3]
+    run(made)
+    assert [record.message for record in caplog.records] == [f"prediction: nothing is drafted: {NEEDS_LENGTH}"]
+
+
+def simulate(right: float, cost: float, n_steps: int = 2000) -> tuple[float, int]:
+    """The speed beside that without drafts, where each token of a draft is right so often, and a row costs so much."""
+    random, length, record = np.random.default_rng(1), DraftLength(), Record()
+    seconds = tokens = n_drafted = 0.0
+    for _ in range(n_steps):
+        [n] = length.choose([(("x", 0), 31, record)], 1, 63) if length.wants(1, 1) else [0]
+        hits = random.random(n) < right
+        n_accepted = int(np.argmin([*hits, False]))
+        took = 1 + cost * n
+        if n:
+            length.judge(("x", 0), record, n, n_accepted)
+        length.took(1, 1, n, n_accepted, took, 0.0)
+        seconds, tokens, n_drafted = seconds + took, tokens + 1 + n_accepted, n_drafted + n
+    return tokens / seconds, int(n_drafted)
+
+
+@pytest.mark.parametrize("cost", [0.02, 0.2, 1.0])
+@pytest.mark.parametrize("right", [0.0, 0.3, 0.6, 0.95])
+def test_drafts_never_cost_more_than_they_bring(right, cost):
+    speed, _ = simulate(right, cost)
+    assert speed >= 0.98
+    best = max(sum(right**i for i in range(k + 1)) / (1 + cost * k) for k in range(32))
+    assert speed >= 0.85 * best
+
+
+def test_costs_between_known_numbers_of_rows():
+    costs = Costs()
+    assert costs.seconds(1, 1) is None
+    for n_rows, seconds in [(1, 1.0), (5, 3.0), (5, 9.0), (5, 3.0)]:
+        costs.took(1, n_rows, seconds)
+    assert [costs.seconds(1, n) for n in (1, 2, 5, 9)] == [1.0, 1.5, 3.0, 3.0]
+    assert costs.most_rows(1) == 10
+    assert costs.seconds(2, 2) is None

@@ -1,0 +1,198 @@
+"""Random requests, which give the same with drafts and without, and small models that answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pumice
+from adapters import ATTENTION, write_adapter
+from pumice.gguf import GGMLType, GGUFFile, TensorInfo
+from pumice.gguf.copy import copy_tensors, encoded_metadata
+from pumice.gguf.writer import Writer
+from pumice.quantize import quantize
+from tiny_drafts import MODELS as DRAFTING
+from tiny_zoo import ZOO
+
+PROPOSERS = [
+    *("ngram", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"),
+    *("draft", "ngram,draft", "prediction"),
+]
+MODELS = {
+    "demo": "demo",
+    "rope-plain": "gemma2",
+    "gemma2": "rope-plain",
+    "qwen3next": "mamba",
+    "mamba": "qwen3next",
+    "glm4moe": "gemma2",
+}
+"""Models, and which of them drafts for each; those of ``DRAFTING`` have a layer that drafts."""
+LETTERS = [*"abcdefghijklmnopqrstu", "ab", "Ġ", *'.,{}":01', "<end>"]
+WORDS = ["one", "two", "the", "cat", "and", "dog", "big", "red", "ball", "sat", "on", "mat", "said", "yes", "to", "him"]
+GRAMMARS: list[dict[str, Any]] = [
+    {"grammar": 'root ::= ("ab" | "ac " | "d")+ "."'},
+    {"regex": "[a-d]{3,20}(, [0-1]{2}){1,3}"},
+    {"choices": ["a bad cab", "a bad cat", "d"]},
+    {"json_schema": {"type": "object", "properties": {"a": {"enum": ["bad", "bade"]}, "b": {"type": "boolean"}}}},
+]
+CHAINS: list[dict[str, Any]] = [
+    {"temperature": 0},
+    {"temperature": 0.3},
+    {"temperature": 1.0, "top_k": 5, "repeat_penalty": 1.2},
+    {"temperature": 0.7, "frequency_penalty": 0.3, "presence_penalty": 0.2, "repeat_last_n": 8},
+    {"mirostat": 1},
+    {"mirostat": 2},
+    {"temperature": 0.8, "dry_multiplier": 0.8},
+    {"temperature": 1.2, "xtc_probability": 0.5},
+    {"temperature": 0.6, "typical_p": 0.8, "dynatemp_range": 0.3},
+    {"temperature": 0, "repeat_penalty": 1.1},
+]
+
+
+def write_model(name: str, folder: Path) -> Path:
+    """Write a model whose matrices are quantized, with a tokenizer of single characters."""
+    path = folder / f"{name}.gguf"
+    if name == "demo":
+        return pumice.demo_model_path()
+    if path.exists():
+        return path
+    model = DRAFTING[name] if name in DRAFTING else ZOO[name]
+    plain, worded = model.write(folder / f"{name}-f32.gguf"), folder / f"{name}-words.gguf"
+    with GGUFFile.open(plain) as file:
+        metadata: dict[str, Any] = encoded_metadata(file.metadata)
+        tokens = {
+            "model": "gpt2",
+            "pre": "gpt-2",
+            "tokens": LETTERS,
+            "merges": ["a b"],
+            "eos_token_id": len(LETTERS) - 1,
+        }
+        metadata |= {f"tokenizer.ggml.{key}": value for key, value in tokens.items()}
+        metadata["tokenizer.ggml.token_type"] = [1] * (len(LETTERS) - 1) + [3]
+        tensors = list(file.tensors.values())
+        with Writer(worded, metadata, tensors) as writer:
+            copy_tensors(writer, tensors)
+    quantize(worded, path, "Q8_0")
+    return path
+
+
+def write_lora(name: str, folder: Path) -> Path:
+    """Write a random adapter of a model's attention."""
+    path = folder / f"{name}-lora.gguf"
+    if path.exists():
+        return path
+    if name != "demo":
+        model = ZOO[name]
+        return write_adapter(path, model, [tensor for tensor in ATTENTION if tensor in model.shapes])
+    random = np.random.default_rng(0)
+    arrays = {}
+    for layer in range(6):
+        arrays[f"blk.{layer}.attn_q.weight.lora_a"] = random.standard_normal((3, 256)).astype(np.float32) * 0.1
+        arrays[f"blk.{layer}.attn_q.weight.lora_b"] = random.standard_normal((256, 3)).astype(np.float32) * 0.1
+    keys = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+    infos = [TensorInfo(key, GGMLType.F32, array.shape) for key, array in arrays.items()]
+    with Writer(path, keys | {"adapter.lora.alpha": 4.0}, infos) as writer:
+        for array in arrays.values():
+            writer.write(array)
+    return path
+
+
+def random_request(random: np.random.Generator, demo: bool, adapted: bool) -> dict[str, Any]:
+    """Return the options of a request; ``cancel_after`` is the number of pieces after which it is cancelled."""
+
+    def some(share: float) -> bool:
+        return bool(random.random() < share)
+
+    words = WORDS if demo else LETTERS[:22]
+    begin = [str(word) for word in random.choice(words, size=random.integers(1, 9))]
+    prompt = (" " if demo else "").join(begin * int(random.integers(1, 4)))
+    options: dict[str, Any] = {
+        "prompt": prompt,
+        "max_tokens": int(random.integers(1, 60)),
+        "seed": int(random.integers(99)),
+    }
+    options |= CHAINS[random.integers(len(CHAINS))]
+    if some(0.25):
+        options |= GRAMMARS[random.integers(len(GRAMMARS))]
+    if some(0.2):
+        options["stop"] = [[" the", "and"], ["b", "cd"]][not demo]
+    if some(0.3):
+        options |= {"logprobs": int(random.integers(4)), "logprobs_sampled": some(0.5)}
+    if some(0.15):
+        options |= {"n_ctx": 48, "context_shift": True}
+    if some(0.2):
+        options["logit_bias"] = {int(random.integers(30)): float(random.normal() * 4)}
+    if adapted and some(0.4):
+        options["adapters"] = {"lora": float(random.choice([0.0, 0.5, 1.0]))}
+    options["priority"] = int(random.integers(3))
+    if some(0.1):
+        options["cancel_after"] = int(random.integers(1, 10))
+    elif some(0.15):
+        options["n"] = int(random.integers(2, 4))
+    return options
+
+
+def predicted(random: np.random.Generator, text: str) -> str:
+    """Return a text with a part of it left out or repeated."""
+    first, second = sorted(random.integers(len(text) + 1, size=2).tolist())
+    return text[:first] + (text[second:] if random.random() < 0.5 else text[:second] + text[first:])
+
+
+def answer(model: pumice.Model, request: dict[str, Any], **more: Any) -> tuple[Any, int, int]:
+    """Return all that a request gives, and its numbers of drafted and accepted tokens."""
+    options = {**request, **more}
+    prompt, cancel_after = options.pop("prompt"), options.pop("cancel_after", None)
+    if cancel_after is not None:
+        pieces = []
+        with model.stream(prompt, **options) as stream:
+            for piece in stream:
+                pieces.append(tuple(piece[:3]))
+                if len(pieces) == cancel_after:
+                    break
+        return pieces, 0, 0
+    try:
+        done = model.generate(prompt, **options)
+    except pumice.RequestError as error:
+        return str(error), 0, 0
+    every = done if isinstance(done, list) else [done]
+    drafted, accepted = (sum(getattr(each.timings, name) for each in every) for name in ("n_drafted", "n_accepted"))
+    return [(each.text, each.tokens, each.finish_reason, each.logprobs) for each in every], drafted, accepted
+
+
+def unequal(
+    name: str, folder: Path, requests: int, seed: int, threads: int = 1, at_once: int = 8, n_draft: int = 5
+) -> Iterator[tuple[dict[str, Any] | None, str, int, int]]:
+    """Yield for each request: itself if its answers differ, else None; its proposers; drafted and accepted tokens.
+
+    Eight requests at once share three places and a cache that is too small for them.
+    """
+    random = np.random.default_rng(seed)
+    lora = write_lora(name, folder) if name in ("demo", "rope-plain", "gemma2") else None
+    config: dict[str, Any] = {"cpu": {"threads": threads, "batch_invariant": True}, "n_draft": n_draft}
+    config |= {"draft": str(write_model(MODELS[name], folder)), "draft_p_min": 0.1}
+    config |= {"adapters": {"lora": {"file": str(lora), "scale": 0.0}}} if lora else {}
+    wanted = [random_request(random, name == "demo", lora is not None) for _ in range(requests)]
+    config |= {"speculate": "auto"} if name in DRAFTING else {}
+    proposers = [*PROPOSERS, "mtp", "ngram,mtp", "auto"] if name in DRAFTING else PROPOSERS
+    choices = [str(choice) for choice in random.choice(proposers, size=requests)]
+    sizes = {"n_ctx": 192, "n_batch": 24, "n_parallel": 3}
+    with (
+        pumice.load(write_model(name, folder), backend="cpu", config=config, **sizes) as model,
+        ThreadPoolExecutor(at_once) as pool,
+    ):
+
+        def answers(speculate: Sequence[str]) -> Iterator[tuple[Any, int, int]]:
+            return pool.map(lambda each, choice: answer(model, each, speculate=choice), wanted, speculate)
+
+        without = list(answers(["off"] * requests))
+        for request, choice, (found, _, _) in zip(wanted, choices, without, strict=True):
+            if choice == "prediction" and found and isinstance(found[0], tuple):
+                request["prediction"] = predicted(random, "".join(str(part[0]) for part in found))
+        for request, choice, (first, _, _), (second, *counts) in zip(
+            wanted, choices, without, answers(choices), strict=True
+        ):
+            yield None if first == second else request, choice, *counts

@@ -1,0 +1,327 @@
+"""Models give the same tokens with drafts and without, whatever a request asks for."""
+
+import json
+from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from drafting import PROPOSERS
+from pumice.architecture import DRAFT
+from pumice.backend import Capabilities
+from pumice.config import load_config
+from pumice.engine import Engine
+from pumice.engine.batches import Part, batch_of
+from pumice.engine.draft_length import DraftLength
+from pumice.engine.prepare import check_proposers
+from pumice.gguf import GGUFFile
+from pumice.gguf.copy import encoded_metadata
+from pumice.gguf.writer import Writer
+from pumice.model import make_speculation
+from pumice.plugin import hookimpl
+from pumice.quantize import quantize
+from pumice.registry import load_registry
+from tiny_drafts import MODELS as DRAFTING
+from tiny_encoders import MODELS as ENCODERS
+from tiny_models import IDS, N_VOCAB
+from tiny_zoo import ZOO
+
+MODELS = ["rope-plain", "gemma2", "gpt-oss", "qwen3moe", "mamba", "rwkv7", "qwen3next", "deepseek2"]
+REPEATING = [*IDS[:9], *IDS[:9], *IDS[:4]]
+
+
+class Drafts:
+    """A plugin: proposers that are right, wrong, and both by turns."""
+
+    @hookimpl
+    def pumice_register_proposers(self, register):
+        for name in ("liar", "erring"):
+            register(name, type(name, (type(PROPOSERS[name]()),), {"__init__": _init(name)}))
+
+
+def _init(name):
+    made = PROPOSERS[name]()
+
+    def init(self):
+        vars(self).update(vars(made))
+
+    return init
+
+
+def renumbered(source: Path, path: Path) -> Path:
+    """A copy of a model whose tokens are in reverse order."""
+    with GGUFFile.open(source) as file:
+        metadata: dict[str, Any] = encoded_metadata(file.metadata)
+        n_vocab = len(file.metadata["tokenizer.ggml.tokens"])
+        for name in ("tokens", "token_type"):
+            metadata[f"tokenizer.ggml.{name}"] = list(file.metadata[f"tokenizer.ggml.{name}"])[::-1]
+        for name in ("bos", "eos"):
+            key = f"tokenizer.ggml.{name}_token_id"
+            metadata[key] = n_vocab - 1 - file.metadata[key]
+        with Writer(path, metadata, list(file.tensors.values())) as writer:
+            for name, tensor in file.tensors.items():
+                data = np.asarray(tensor.data)
+                writer.write(data.reshape(n_vocab, -1)[::-1].copy() if name == "token_embd.weight" else data)
+    return path
+
+
+def random_requests(seed: int) -> list[dict[str, Any]]:
+    random = np.random.default_rng(seed)
+    wanted = []
+    for _ in range(5):
+        begin = random.integers(N_VOCAB, size=random.integers(1, 12)).tolist()
+        options: dict[str, Any] = {"max_tokens": int(random.integers(1, 40)), "seed": int(random.integers(1000))}
+        options |= [
+            {"temperature": 0},
+            {"temperature": 0.3},
+            {"temperature": 1.0, "top_k": 5, "repeat_penalty": 1.2},
+            {"mirostat": 2},
+            {"temperature": 0, "logit_bias": {int(random.integers(N_VOCAB)): 3.0}},
+        ][random.integers(5)]
+        options |= [{}, {"logprobs": 3}, {"n_ctx": 40, "context_shift": True}][random.integers(3)]
+        options["stop_tokens"] = random.integers(N_VOCAB, size=random.integers(2)).tolist()
+        wanted.append({"prompt": begin * int(random.integers(1, 4)), **options})
+    return wanted
+
+
+def results(model: pumice.Model, wanted: list[dict[str, Any]], **options: Any) -> list[Any]:
+    each = [{name: value for name, value in request.items() if name != "prompt"} for request in wanted]
+    completions = model.generate_many([request["prompt"] for request in wanted], each=each, **options)
+    return [(done.tokens, done.finish_reason, done.logprobs) for done in completions]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("name", MODELS)
+def test_texts_are_the_same(tmp_path: Path, name: str, backend: str) -> None:
+    path = ZOO[name].write(tmp_path / "model.gguf")
+    if backend == "cpu":
+        quantize(path, tmp_path / "encoded.gguf", "Q8_0")
+        path = tmp_path / "encoded.gguf"
+    config = {backend: {"batch_invariant": True}, "n_draft": 5}
+    wanted = [{"prompt": REPEATING, "max_tokens": 30, "temperature": 0}, *random_requests(1)]
+    n_parallel = 1 if name == "deepseek2" else 3  # which reads the first step of a prompt in another form
+    with pumice.load(
+        path, backend=backend, n_ctx=128, n_batch=16, n_parallel=n_parallel, config=config, plugins=[Drafts()]
+    ) as model:
+        expected = results(model, wanted, cache_salt="without", speculate="off")
+        n_drafted = 0
+        for choice in ("ngram", "erring,ngram"):
+            assert results(model, wanted, speculate=choice, cache_salt=choice) == expected
+            done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate=choice)
+            n_drafted += done.timings.n_drafted
+        assert n_drafted > 0
+
+
+@pytest.mark.parametrize(("name", "draft"), [("rope-plain", "gemma2"), ("qwen3next", "mamba"), ("mamba", "qwen3next")])
+def test_texts_are_the_same_with_a_draft_model(tmp_path: Path, name: str, draft: str) -> None:
+    for each in (name, draft):
+        ZOO[each].write(tmp_path / f"{each}.gguf")
+        quantize(tmp_path / f"{each}.gguf", tmp_path / f"{each}-q8.gguf", "Q8_0")
+    config = {"cpu": {"batch_invariant": True}, "n_draft": 5, "draft_p_min": 0.0}
+    wanted = [{"prompt": REPEATING, "max_tokens": 30, "temperature": 0}, *random_requests(2)]
+    options: dict[str, Any] = {"backend": "cpu", "n_ctx": 128, "n_batch": 16, "n_parallel": 3}
+    path = tmp_path / f"{name}-q8.gguf"
+    with pumice.load(path, draft=str(tmp_path / f"{draft}-q8.gguf"), config=config, **options) as model:
+        expected = results(model, wanted, cache_salt="without", speculate="off")
+        assert results(model, wanted) == expected
+        assert results(model, wanted, speculate="ngram,draft") == expected
+    with pumice.load(path, draft=str(path), config=config, **options) as model:  # which knows what comes
+        assert results(model, wanted) == expected
+        done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate="draft")
+        assert done.timings.n_drafted == done.timings.n_accepted > 20
+
+
+def test_drafts_by_text(demo: pumice.Model, tmp_path: Path) -> None:
+    """A copy of the model whose tokens have other numbers knows what comes all the same."""
+    path = renumbered(pumice.demo_model_path(), tmp_path / "other.gguf")
+    expected = demo.generate("Once upon a time", max_tokens=60, temperature=0)
+    config = {"n_draft": 5, "draft_p_min": 0.0}
+    with pumice.load(draft=str(path), backend="cpu", n_ctx=512, config=config) as model:
+        done = model.generate("Once upon a time", max_tokens=60, temperature=0)
+        assert (done.tokens, done.finish_reason) == (expected.tokens, expected.finish_reason)
+        assert done.timings.n_accepted >= 0.9 * done.timings.n_drafted > 30
+
+
+@pytest.mark.parametrize(
+    ("draft", "message"),
+    [
+        ("bert", "not a draft model: it does not generate text from left to right"),
+        ("rope-plain", "only .* of the draft's tokens are in the model's vocabulary|no tokenizer"),
+    ],
+)
+def test_what_cannot_draft_is_refused(tmp_path: Path, draft: str, message: str) -> None:
+    path = (ENCODERS if draft == "bert" else ZOO)[draft].write(tmp_path / "draft.gguf")
+    with pytest.raises(pumice.ModelError, match=message):
+        pumice.load(draft=str(path), backend="cpu")
+
+
+def test_the_draft_model_is_named_without_one(demo: pumice.Model) -> None:
+    with pytest.raises(pumice.RequestError, match="'draft' needs a draft model"):
+        demo.generate("x", speculate="draft")
+    with pytest.raises(pumice.ConfigError, match="'draft' needs a draft model"):
+        pumice.load(config={"speculate": "draft"})
+
+
+@pytest.mark.parametrize(("choice", "left"), [("draft", []), ("ngram,draft", ["ngram"])])
+def test_a_draft_model_that_the_backend_cannot_use_is_left_out(choice: str, left: list[str]) -> None:
+    """As a warning says; a request that names it is told why."""
+    runner: Any = SimpleNamespace(capabilities=Capabilities(max_steps=4))
+    config = load_config({"speculate": choice, "draft": "small.gguf", "n_draft": 5})
+    made = make_speculation(config, load_registry(config), runner, None, None)
+    generation: Any = SimpleNamespace(request=SimpleNamespace(speculate=None), prediction=None)
+    assert list(made._names(generation)) == left
+    with pytest.raises(pumice.RequestError, match="this backend verifies no drafts"):
+        check_proposers(choice, made.names, verifies=False)
+
+
+@pytest.fixture(scope="module")
+def demo():
+    with pumice.load(backend="cpu", n_ctx=512, config={"n_draft": 6, "speculate": "off"}) as model:
+        yield model
+
+
+SCHEMA = {"type": "object", "properties": {"name": {"enum": ["Anna", "Annabel"]}, "old": {"type": "boolean"}}}
+CASES: dict[str, dict[str, Any]] = {
+    "text": {},
+    "sampled": {"temperature": 0.9},
+    "stop": {"stop": [" and", "the "]},
+    "grammar": {"grammar": 'root ::= ("one " | "two " | "three ")+ "."', "ignore_eos": False},
+    "schema": {"json_schema": {**SCHEMA, "required": ["name", "old"]}},
+    "logprobs of a schema": {"json_schema": {**SCHEMA, "required": ["name", "old"]}, "logprobs": 2},
+    "choices": {"choices": ["a long answer that is forced", "a long answer that is not"], "logprobs": 1},
+    "several": {"n": 3, "temperature": 0.7},
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_what_a_request_asks_for_holds_with_drafts(demo: pumice.Model, case: str) -> None:
+    prompt = "one two one two one two one two the cat and the dog and the cat and the"
+    options: dict[str, Any] = {"max_tokens": 60, "temperature": 0, "seed": 7, **CASES[case]}
+
+    def made(choice: str) -> list[Any]:
+        done = demo.generate(prompt, speculate=choice, **options)
+        many = done if isinstance(done, list) else [done]
+        drafts = choice == "ngram" and case != "schema"  # whose tokens are forced, so that few are left to guess
+        assert (sum(each.timings.n_drafted for each in many) > 0) == drafts
+        return [(each.text, each.tokens, each.finish_reason, each.logprobs) for each in many]
+
+    assert made("ngram") == made("off")
+
+
+def test_pieces_of_a_stream_come_one_by_one(demo: pumice.Model) -> None:
+    without = [piece[:3] for piece in demo.stream("one two one two", max_tokens=40, temperature=0)]
+    with demo.stream("one two one two", max_tokens=40, temperature=0, speculate="ngram") as pieces:
+        assert [piece[:3] for piece in pieces] == without
+        assert pieces.timings.n_drafted > 0
+
+
+def test_forced_tokens_are_drafts_for_log_probabilities(demo: pumice.Model) -> None:
+    done = demo.generate("x", json_schema={"const": "a long text that is known"}, logprobs=1, speculate="ngram")
+    assert json.loads(done.text) == "a long text that is known"
+    assert done.timings.n_accepted >= 3
+    off = demo.generate("x", json_schema={"const": "a long text that is known"}, logprobs=1, speculate="off")
+    assert (off.tokens, off.logprobs) == (done.tokens, done.logprobs)
+    assert off.timings.n_drafted == 0
+
+
+def test_float_matrices_need_a_fixed_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured lengths depend on the clock, and rows of float matrices on the number of rows."""
+    monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
+    monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [n for _, n, _ in drafts])
+    path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
+
+    def n_drafted(**config: Any) -> int:
+        with pumice.load(path, backend="numpy", n_ctx=128, config=config) as model:
+            done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate="ngram")
+            return done.timings.n_drafted
+
+    assert n_drafted() == 0
+    assert n_drafted(n_draft=5) > 0
+    assert n_drafted(numpy={"batch_invariant": True}) > 0
+
+
+def test_a_prediction_is_drafted(demo: pumice.Model) -> None:
+    """By its text, also where the request names no proposer."""
+    options: dict[str, Any] = {"max_tokens": 60, "temperature": 0}
+    expected = demo.generate("Once upon a time", **options)
+    wrong = expected.text[:40] + " zebra" + expected.text[40:]
+    for predicted, least in [(expected.text, 50), (wrong, 30), ("nothing like it", 0)]:
+        done = demo.generate("Once upon a time", prediction=predicted, **options)
+        assert (done.tokens, done.text) == (expected.tokens, expected.text)
+        assert done.timings.n_accepted >= least
+    off = demo.generate("Once upon a time", prediction=expected.text, speculate="off", **options)
+    assert (off.tokens, off.timings.n_drafted) == (expected.tokens, 0)
+
+
+def test_an_unknown_proposer_is_named(demo: pumice.Model) -> None:
+    with pytest.raises(pumice.RequestError, match="unknown proposer 'ngran'; did you mean 'ngram'"):
+        demo.generate("x", speculate="ngran")
+    with pytest.raises(pumice.ConfigError, match="unknown proposer 'ngran'"):
+        pumice.load(config={"speculate": "ngran"})
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("name", ["glm4moe", "qwen35", "nemotron_h_moe"])
+def test_layers_of_the_model_draft(tmp_path: Path, name: str, backend: str) -> None:
+    """With prompts in parts, shared prefixes, contexts that shift, and recurrent states."""
+    DRAFTING[name].write(tmp_path / "model.gguf")
+    path = tmp_path / "encoded.gguf"
+    quantize(tmp_path / "model.gguf", path, "Q8_0")
+    config = {backend: {"batch_invariant": True}, "n_draft": 5, "draft_p_min": 0.0, "speculate": "auto"}
+    wanted = [{"prompt": REPEATING * 2, "max_tokens": 30, "temperature": 0}, *random_requests(3)]
+    with pumice.load(path, backend=backend, n_ctx=128, n_batch=16, n_parallel=3, config=config) as model:
+        expected = results(model, wanted, speculate="off", cache_salt="without")
+        for choice in ("mtp", "auto"):
+            assert results(model, wanted, speculate=choice, cache_salt=choice) == expected
+        assert model.generate(REPEATING, max_tokens=30, temperature=0, speculate="mtp").timings.n_drafted > 0
+    with (
+        pumice.load(path, backend=backend, n_ctx=128, config={**config, "speculate": "off"}) as model,
+        pytest.raises(pumice.RequestError, match="proposer 'mtp'"),
+    ):
+        model.generate(REPEATING, speculate="mtp")
+
+
+def test_layers_that_draft_see_the_whole_past(tmp_path: Path) -> None:
+    """What they propose is what they say of the whole text in one step."""
+    DRAFTING["glm4moe"].write(tmp_path / "model.gguf")
+    config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0, "speculate": "mtp"}
+    proposed: list[tuple[list[int], int]] = []
+    with pumice.load(tmp_path / "model.gguf", backend="numpy", n_ctx=128, n_batch=16, config=config) as model:
+        layer = model.engine._engine.speculation.next_tokens
+        assert layer is not None
+        propose = layer.propose
+
+        def noting(sequences: Any, n: Any) -> Any:
+            proposals = propose(sequences, n)
+            proposed.append((list(sequences[0].generation.tokens), proposals[0].tokens[0]))
+            return proposals
+
+        layer.propose = noting  # type: ignore[method-assign]
+        model.generate(REPEATING * 2, max_tokens=20, temperature=1.0, seed=3)
+        assert len(proposed) > 15
+        for tokens, token in proposed:
+            assert model.engine.call(partial(_drafted, tokens=tokens)) == token
+
+
+def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
+    place = engine.scheduler.take_place(must=True)
+    assert place is not None
+    engine.scheduler.hold(place, 0, len(tokens), must=True)
+    states = [np.zeros((1, 64), np.float32)]
+    for begin in range(0, len(tokens), 16):
+        batch = batch_of(engine.cache, [Part(place, tokens[begin : begin + 16], begin, [])])
+        states.append(engine.runner.outputs(batch)["stream"].copy())
+    hidden = np.concatenate(states)
+    for begin in range(0, len(tokens), 16):
+        part = Part(place, tokens[begin : begin + 16], begin, [len(tokens[begin : begin + 16]) - 1])
+        batch = replace(batch_of(engine.cache, [part]), inputs={"hidden": hidden[begin : begin + len(part.tokens)]})
+        logits = engine.runner.outputs(batch, DRAFT)["logits"]
+    engine.scheduler.give_back(place)
+    yield
+    return int(logits[-1].argmax())
