@@ -1,9 +1,10 @@
-"""The bundled model architectures, one file a family. ``decoder`` and ``blocks`` hold what they share."""
+"""The bundled model architectures, one file per family. ``pumice.plugin.nn`` has their common parts."""
 
 from collections.abc import Callable
 
 from pumice.plugin import hookimpl
 from pumice_architectures.conversions import CONVERSIONS
+from pumice_architectures.vision import ENCODERS
 
 ARCHITECTURES = {
     "afmoe": "pumice_architectures.afmoe:AfMoE",
@@ -158,7 +159,7 @@ ARCHITECTURES = {
     "wavtokenizer-dec": "pumice_architectures.wavtokenizer:WavTokenizer",
     "xverse": "pumice_architectures.llama:PlainLlama",
 }
-"""The value of ``general.architecture`` -> its class, imported when a file needs it."""
+"""Class of each value of ``general.architecture``, imported when a file needs it."""
 
 
 @hookimpl
@@ -171,3 +172,9 @@ def pumice_register_architectures(register: Callable[[str, str], None]) -> None:
 def pumice_register_conversions(register: Callable[[str, str], None]) -> None:
     for name, conversion in CONVERSIONS.items():
         register(name, conversion)
+
+
+@hookimpl
+def pumice_register_media_encoders(register: Callable[[str, str], None]) -> None:
+    for kind, encoder in ENCODERS.items():
+        register(kind, encoder)

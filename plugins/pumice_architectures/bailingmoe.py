@@ -9,7 +9,7 @@ from pumice.plugin.nn.hyper import Heads
 
 
 class BailingMoE(ExpertDecoder):
-    """A head is as wide as what RoPE turns; every layer has experts, whatever the file says of dense ones."""
+    """RoPE rotates whole heads; every layer has experts, whatever the file's number of dense layers."""
 
     neox = False
     normalize = None
@@ -25,12 +25,12 @@ class BailingMoE(ExpertDecoder):
 
 
 class BailingMoE2(ExpertDecoder):
-    """Queries and keys of each head are normalized; experts as DeepSeek-V3 chooses them."""
+    """Queries and keys are normalized per head; experts routed as in DeepSeek V3."""
 
     qk_norm = "before rope"
     gate, gate_of_file = "", True
     normalize = None
 
     def shared_width(self, i: int) -> int:
-        each = self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0) or self.experts(i).n_ff
-        return each * self.hparams.count("expert_shared_count", i, low=0)
+        width = self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0) or self.experts(i).n_ff
+        return width * self.hparams.count("expert_shared_count", i, low=0)

@@ -21,7 +21,7 @@ class BailingMoE3(KimiLinear):
         if not -1e4 < self.bound < 0:
             raise hparams.wrong("kda.gate_lower_bound", f"is {self.bound:g}, it must be below 0")
         if not hparams.get_bool("kda.safe_gate", True):
-            raise hparams.wrong("kda.safe_gate", "is false, only bounded decays are known")
+            raise hparams.wrong("kda.safe_gate", "is false, only bounded decays are supported")
 
     def draft_norm(self, g: GraphBuilder, name: str) -> str:
         return f"blk.{self.n_layer}.layer_output_norm"
@@ -34,7 +34,7 @@ class BailingMoE3(KimiLinear):
         return attention_gate(g, x, blk, heads, g.sigmoid)(y)
 
     def projected(self, g: GraphBuilder, x: Tensor, name: str, rank: int, n_out: int) -> Tensor:
-        """By one matrix of the full rank."""
+        """Project by a single matrix of full rank."""
         return linear(g, x, name + "_a", n_out)
 
     def log_decay(self, g: GraphBuilder, rate: Tensor, a: Tensor) -> Tensor:

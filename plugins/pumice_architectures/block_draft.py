@@ -1,4 +1,4 @@
-"""Drafts of a block of tokens at once, beside what they keep of the target's layers (DFlash)."""
+"""Draft models that draft a block of tokens at once, from cached features of the target's layers (DFlash)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pumice_architectures.dflash2 import has_selector, lattice
 from pumice_architectures.drafts import Draft
 from pumice_architectures.dspark import chained, has_chain
 
-LONGEST_BLOCK = 256  # tokens; published drafts have 16 at most
+LONGEST_BLOCK = 256  # tokens; published drafts have at most 16
 
 
 class BlockDraft(Draft):
-    """``features`` fills the caches; the main graph takes a block, its last token and masks, which see each other."""
+    """``features`` fills the caches; the main graph takes the last token and masks, which attend to each other."""
 
     scaled = frozenset({"fc", "markov_w2"})
     heads_of_logits = ("output.weight", "token_embd.weight")
-    #: Whether how sure it is of a token is seen of hidden states before the last norm, or after it.
+    #: True if confidence is computed from the hidden states before the last norm, not after it.
     is_sure_before_norm: ClassVar[bool] = False
 
     def __init__(self, hparams: HParams) -> None:
@@ -27,13 +27,13 @@ class BlockDraft(Draft):
         self.causal = hparams.get_bool("attention.causal", False)
         self.n_features = len(hparams.integers("target_layers"))
         if not self.n_features:
-            raise hparams.wrong("target_layers", "is empty, expected the layers of the target that are taken")
+            raise hparams.wrong("target_layers", "is empty, expected the numbers of the target's layers")
         self.block_size = hparams.get_int("block_size", 0)
         if not 0 <= self.block_size <= LONGEST_BLOCK:
             raise hparams.wrong("block_size", f"is {self.block_size}, it must be at most {LONGEST_BLOCK}")
 
     def features(self, g: GraphBuilder) -> None:
-        """``features [t, n_features * n_embd]``: each layer keeps keys and values of them."""
+        """Read ``features [t, n_features * n_embd]``; each layer caches keys and values of them."""
         x: Tensor = g.input("features", (N_TOKENS, self.n_features * self.n_embd))
         x = self.norm(g, linear_then_scale(g, x, "fc", self.n_embd), "enc.output_norm")
         g.output("hidden", g.get_rows(x, g.output_ids))
@@ -42,11 +42,11 @@ class BlockDraft(Draft):
                 g.kv_store(*self.keys_and_values(g, x, blk, i), window=self.window(i))
 
     def keys_and_values(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> tuple[Tensor, Tensor | None]:
-        """What layer ``i`` keeps of ``x [t, n_embd]``."""
+        """Return the keys and values that layer ``i`` caches for ``x [t, n_embd]``."""
         raise NotImplementedError
 
     def seen(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
-        """Options of attention: what layer ``i`` has kept, and the block."""
+        """Return options of attention: layer ``i`` attends to its cache and to the block."""
         sinks = g.find_weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
         return {"window": self.window(i), "sinks": sinks, "causal": self.causal, "cache": g.cache(i)}
 
@@ -54,17 +54,19 @@ class BlockDraft(Draft):
         raise NotImplementedError
 
     def window(self, i: int) -> int:
-        """What is not causal counts a window to both sides; a block is never longer than it."""
+        """Return the window, which extends to both sides without a causal mask; a block never exceeds it."""
         window = sliding_window(self.hparams) if self.is_sliding(i) else 0
         if not window:
             return 0
         if window < max(2, self.block_size):
-            raise self.hparams.wrong("attention.sliding_window", f"is {window}, less than a block")
+            raise self.hparams.wrong(
+                "attention.sliding_window", f"is {window}, expected at least the tokens of a block"
+            )
         return window if self.causal else 2 * (window - 1)
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         chains, selects = has_chain(g), has_selector(g, self.hparams)
-        whole = chains or selects  # they look at other tokens of a block
+        whole = chains or selects  # they depend on other tokens of a block
         x = self.last_stream(g, x if whole else g.get_rows(x, g.output_ids))
         normed = self.norm(g, x, "output_norm")
         logits = self.logits(g, normed)

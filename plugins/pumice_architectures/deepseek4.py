@@ -1,4 +1,4 @@
-"""DeepSeek V4 (2026): a window of keys, and keys of pools of positions; residual streams; experts by token."""
+"""DeepSeek V4 (2026): sliding windows plus pooled keys; residual streams; experts selected by token."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pumice.plugin.nn.pools import mask_of_ends, pooled
 from pumice.plugin.nn.recurrent import split
 from pumice.plugin.nn.streams import StreamDecoder, read_streams
 
-CHOSEN = 4  # positions of a pool, where an indexer chooses the pools that are attended to
-ALL = 128  # positions of a pool, where all pools are attended to
+CHOSEN = 4  # positions per pool if an indexer selects the attended pools
+ALL = 128  # positions per pool if all pools are attended to
 
 
 class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
-    """Layers that attend to a window: one head of keys, which are values too, and a matrix for each group of heads."""
+    """Layers with a sliding window: one head of keys that double as values, and an output matrix per group of heads."""
 
     gate, gate_of_file = "", True
     scaled = frozenset({"eh_proj"})
@@ -38,7 +38,7 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
         )
 
     def rope(self, g: GraphBuilder, i: int) -> Rope:
-        """Positions are not stretched."""
+        """Return RoPE without scaling."""
         rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
         return replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0)
 
@@ -46,7 +46,9 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
         heads, rope = self.heads(i), self.rope(g, i)
         n_head, dim = heads.n_head, heads.k_dim
         if n_head % self.n_group:
-            raise self.hparams.wrong("attention.output_group_count", f"is {self.n_group}, for {n_head} heads")
+            raise self.hparams.wrong(
+                "attention.output_group_count", f"is {self.n_group}, expected a divisor of {n_head} heads"
+            )
         compressed = self.norm(g, linear(g, x, blk + "attn_q_a", self.q_rank), blk + "attn_q_a_norm")
         q = linear(g, compressed, blk + "attn_q_b", n_head * dim).reshape(x.shape[0], n_head, dim)
         q = turn_end(g, g.rms_norm(q, None, self.eps), rope)
@@ -54,23 +56,23 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
         return self.output(g, turn_end(g, y, rope, back=True).reshape(x.shape[0], n_head * dim), blk)
 
     def attended(self, g: GraphBuilder, x: Tensor, compressed: Tensor, q: Tensor, blk: str, i: int) -> Tensor:
-        """What queries find, ``[t, n_head, k_dim]``; ``compressed`` is what they are made of."""
+        """Return the attention results ``[t, n_head, k_dim]``; ``compressed`` is the input of the query projection."""
         dim = self.heads(i).k_dim
         return g.attention(q, self.key(g, x, blk, i), None, scale=dim**-0.5, v_dim=dim, **self.seen(g, blk, i))
 
     def key(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """``[t, 1, k_dim]``."""
+        """Return the keys ``[t, 1, k_dim]``."""
         dim = self.heads(i).k_dim
         k = self.norm(g, linear(g, x, blk + "attn_kv", dim), blk + "attn_kv_a_norm")
         return turn_end(g, k.reshape(x.shape[0], 1, dim), self.rope(g, i))
 
     def seen(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
-        """Options of attention."""
+        """Return options of attention."""
         sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
         return {"window": sliding_window(self.hparams, None), "sinks": sinks}
 
     def output(self, g: GraphBuilder, y: Tensor, blk: str) -> Tensor:
-        """Each group of heads has a matrix of its own, then all together one."""
+        """Project each group of heads by its own matrix, then all of them by one."""
         width, rows = int(y.shape[1]) // self.n_group, self.n_group * self.out_rank
         name = f"{blk}attn_output_a.weight"
         if len(g.weight(name).shape) == 3:
@@ -87,7 +89,7 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
         return y + shared_expert(g, x, blk, self.shared_width(i), self.join(g, i, "shexp"))
 
     def chosen(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> tuple[Tensor, Tensor]:
-        """int32 ids and float32 weights ``[t, n_expert_used]``."""
+        """Return int32 ids and float32 weights ``[t, n_expert_used]``."""
         return choose_experts(g, x, blk, self.experts(i))
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
@@ -106,14 +108,14 @@ class DeepSeek4(DeepSeek4Layers):
         self.n_hashed = hparams.get_int("hash_layer_count")
 
     def pool(self, i: int) -> int:
-        """Positions of a pool in layer ``i``; 0: it has none."""
+        """Return the positions per pool of layer ``i``; 0 without pools."""
         size = self.hparams.count("attention.compress_ratios", i, low=0)
         if size not in (0, CHOSEN, ALL):
-            raise self.hparams.wrong("attention.compress_ratios", f"is {size} for layer {i}, known are 0, 4 and 128")
+            raise self.hparams.wrong("attention.compress_ratios", f"is {size} for layer {i}, expected 0, 4 or 128")
         return size
 
     def rope(self, g: GraphBuilder, i: int) -> Rope:
-        """Layers with pools stretch positions, without YaRN's magnitude."""
+        """Return RoPE with scaling in layers with pools, without YaRN's magnitude."""
         if not self.pool(i):
             return super().rope(g, i)
         rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
@@ -134,7 +136,7 @@ class DeepSeek4(DeepSeek4Layers):
     def pools(
         self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, rope: Rope, i: int
     ) -> tuple[Tensor, Tensor]:
-        """Keys ``[t, 1, k_dim]``, and the mask of those that are attended to."""
+        """Return pooled keys ``[t, 1, k_dim]``, and the mask of attended pools."""
         size, dim = self.pool(i), self.heads(i).k_dim
         k = self.pooled(g, x, blk, "attn_compressor", size, dim, rope)
         mask = mask_of_ends(g, x, size, g.n_ctx, f"{blk}ends")
@@ -148,7 +150,7 @@ class DeepSeek4(DeepSeek4Layers):
         return k, mask
 
     def pooled(self, g: GraphBuilder, x: Tensor, blk: str, name: str, size: int, dim: int, rope: Rope) -> Tensor:
-        """Keys of pools ``[t, 1, dim]``, turned by the position of a pool's first token."""
+        """Return pooled keys ``[t, 1, dim]``, rotated by the position of a pool's first token."""
         n = 2 * dim if size == CHOSEN else dim
         values, scores = (linear(g, x, f"{blk}{name}_{part}", n) for part in ("kv", "gate"))
         places = g.weight(f"{blk}{name}_ape.weight", (size, n))
@@ -165,7 +167,7 @@ class DeepSeek4(DeepSeek4Layers):
         return ids, g.expert_weights(logits, ids, gate=experts.gate, normalize=experts.normalize, scale=experts.scale)
 
     def experts_of_tokens(self, g: GraphBuilder, blk: str, n_expert: int, n_used: int) -> Tensor:
-        """int32 ``[t, n_used]``: a table has them for each token; the expert of a number is the nearest."""
+        """Return int32 ``[t, n_used]``: a table has the experts of each token, as numbers to be rounded."""
         name = f"{blk}ffn_gate_tid2eid.weight"
         table = g.weight(name, (n_vocab(g), n_used))
         numbers = g.derived(f"{name}, as numbers", (n_vocab(g), n_used), lambda ids: ids, table)
@@ -177,14 +179,14 @@ class DeepSeek4(DeepSeek4Layers):
 
 
 def merged(g: GraphBuilder, near: Tensor, far: Tensor) -> Tensor:
-    """One result of attention over two sets of keys ``[t, h, e]``, of the results over each ``[t, h, e + 1]``."""
+    """Merge attention over two sets of keys, ``[t, h, e + 1]`` each with log-sums, to ``[t, h, e]``."""
     dim = int(near.shape[2]) - 1
     shares = g.softmax(g.concat(g.slice(near, dim, dim + 1), g.slice(far, dim, dim + 1)))
     return g.slice(near, 0, dim) * g.slice(shares, 0, 1) + g.slice(far, 0, dim) * g.slice(shares, 1, 2)
 
 
 def turn_end(g: GraphBuilder, x: Tensor, rope: Rope, *, back: bool = False, by: int = 0, name: str = "") -> Tensor:
-    """The last ``n_rot`` values of each head turned by their positions, or ``back``; or all ``by`` so many."""
+    """Rotate the last ``n_rot`` values of each head by their positions, inversely if ``back``; or all by ``by``."""
     dim, n = int(x.shape[2]), rope.n_rot
     end = g.slice(x, dim - n, dim)
     if by:
@@ -196,7 +198,7 @@ def turn_end(g: GraphBuilder, x: Tensor, rope: Rope, *, back: bool = False, by: 
 
 
 def turning(rope: Rope, by: int) -> np.ndarray:
-    """The matrix ``[n_rot, n_rot]`` that turns pairs ``(2 i, 2 i + 1)`` by a distance."""
+    """Return the matrix ``[n_rot, n_rot]`` that rotates pairs ``(2 i, 2 i + 1)`` by a distance."""
     angles = by * np.array(rope.freqs)
     matrix, even = np.zeros((rope.n_rot, rope.n_rot)), 2 * np.arange(len(angles))
     matrix[even, even] = matrix[even + 1, even + 1] = np.cos(angles)

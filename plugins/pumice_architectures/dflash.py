@@ -1,4 +1,4 @@
-"""DFlash: a few layers that draft a block of tokens at once, beside what they keep of the target's layers."""
+"""DFlash: a few layers that draft a block of tokens at once, from cached features of the target's layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumice_architectures.dflash2 import has_selector, read_convolutions
 
 
 class DFlash(Architecture):
-    """Its layers are Llama's, or DeepSeek V4's."""
+    """A draft with the layers of Llama or of DeepSeek V4."""
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -43,7 +43,7 @@ class LlamaDraft(BlockDraft):
         self.value_scale = hparams.number("attention.value_scale", 1.0) or 1.0
         activation = hparams.get_str("hidden_activation", "silu")
         if activation not in ("silu", "gelu", "gelu_pytorch_tanh"):
-            raise hparams.wrong("hidden_activation", f"is {activation!r}, known are silu and gelu")
+            raise hparams.wrong("hidden_activation", f"is {activation!r}, expected silu or gelu")
         self.is_gelu = activation != "silu"
 
     def embed(self, g: GraphBuilder) -> Tensor:
@@ -63,7 +63,7 @@ class LlamaDraft(BlockDraft):
         return x if scale is None else x * scale
 
     def convolved(self, g: GraphBuilder, x: Tensor, block: Activation, blk: str, name: str, after: str) -> Tensor:
-        """A block of a normalized ``x``, between convolutions if the file has them, and normalized if it has that."""
+        """Apply a block to a normalized ``x``, with the file's optional convolutions around it and norm after it."""
         h = self.norm(g, x, f"{blk}{name}_norm")
         if has_selector(g, self.hparams):
             y = read_convolutions(self.hparams, self.n_embd).around(g, h, block, f"{blk}{name}_conv")
@@ -79,9 +79,9 @@ class LlamaDraft(BlockDraft):
         return y if self.value_scale == 1.0 else y * self.value_scale
 
     def keys_and_values(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> tuple[Tensor, Tensor]:
-        """Keys normalized and turned, and values; without a matrix for them those are the keys, as normalized."""
-        wanted = ["attn_k", "attn_v"] if g.find_weight(f"{blk}attn_v.weight") else ["attn_k"]
-        k, *values = qkv(g, x, blk, self.heads(i), wanted)
+        """Return normalized, rotated keys, and values; without a value matrix they are the normalized keys."""
+        names = ["attn_k", "attn_v"] if g.find_weight(f"{blk}attn_v.weight") else ["attn_k"]
+        k, *values = qkv(g, x, blk, self.heads(i), names)
         v = values[0] if values else g.rms_norm(k, None, self.eps)
         return self.turned(g, self.norm(g, k, blk + "attn_k_norm"), i), v
 
@@ -93,7 +93,7 @@ class LlamaDraft(BlockDraft):
         return sliding_window(self.hparams) > 0 and slides(self.hparams, i)
 
     def finished(self, g: GraphBuilder, logits: Tensor) -> Tensor:
-        """What a selector chooses by is as the target's are."""
+        """Match the logits' scale to the target's, as the selector requires."""
         if not has_selector(g, self.hparams):
             return logits
         logits = logits * (self.hparams.number("logit_scale", 0.0) or 1.0)

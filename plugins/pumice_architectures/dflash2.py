@@ -1,4 +1,4 @@
-"""DFlash 2: convolutions over a block, and how well each candidate for a place follows each one of the place before."""
+"""DFlash 2: convolutions over a block, and transition scores between the candidates of adjacent positions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def has_selector(g: GraphBuilder, hparams: HParams) -> bool:
 
 @dataclass(frozen=True)
 class Convolutions:
-    """Two around a block, over earlier tokens, whose weights are the file's and what the block's input adds to them."""
+    """Two causal convolutions around a block; the block's input modifies the file's weights."""
 
     n_taps: int
-    n_group: int  # of channels, to whose weights the same is added
+    n_group: int  # groups of channels whose weights get the same change
 
     def around(self, g: GraphBuilder, x: Tensor, block: Activation, name: str) -> Tensor:
-        """``block`` between the convolutions that are called ``name``."""
+        """Apply ``block`` between the convolutions named ``name``."""
         n = self.n_taps * self.n_group
         g.weight(f"{name}_base", (2, self.n_taps, width(x)))
         both = linear(g, x, f"{name}_proj", 2 * n)
@@ -47,16 +47,16 @@ class Convolutions:
 def read_convolutions(hparams: HParams, n_embd: int) -> Convolutions:
     n_taps, size = hparams.positive("conv_kernel_size"), hparams.positive("conv_group_size")
     if n_embd % size:
-        raise hparams.wrong("conv_group_size", f"is {size}, which does not divide {n_embd}")
+        raise hparams.wrong("conv_group_size", f"is {size}, expected a divisor of {n_embd}")
     return Convolutions(n_taps, n_embd // size)
 
 
 def lattice(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -> None:
-    """The outputs ``candidates`` and ``scores``, by which the tokens of a block are chosen, from the second on.
+    """Add the outputs ``candidates`` and ``scores``, which select the tokens of a block from the second on.
 
-    ``candidates``, int32 ``[n_outputs, k]``, are the likeliest tokens for a place; ``scores [n_outputs, k * k]`` those
-    of each candidate, after the first for the place before, after the second, and so on. The place before the second
-    has the token that the block begins with; its scores come k times.
+    ``candidates``, int32 ``[n_outputs, k]``, are the most probable tokens of a position. ``scores [n_outputs, k * k]``
+    are those of each candidate after the first candidate of the previous position, after the second, and so on. The
+    position before the second has the block's first token; its scores are repeated k times.
     """
     n_vocab, t = width(logits), logits.shape[0]
     k, rank = hparams.positive("selector_top_k"), hparams.positive("selector_rank")

@@ -1,4 +1,4 @@
-"""DSpark: the logits of a block as a Markov chain: each token's depend on the likeliest token before it."""
+"""DSpark: logits of a block as a Markov chain, each conditioned on the most probable previous token."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def has_chain(g: GraphBuilder) -> bool:
 
 
 def chained(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -> Tensor:
-    """``logits [t, n_vocab]`` of blocks, each with what the token before adds to it.
+    """Return the ``logits [t, n_vocab]`` of blocks plus each previous token's contribution.
 
-    The output ``confidence [n_outputs, 1]`` is how likely each is to be accepted, by ``hidden [t, n]`` and that token,
-    where the file has a matrix for it.
+    If the file has a matrix for it, the output ``confidence [n_outputs, 1]`` is the acceptance probability of each
+    token, from ``hidden [t, n]`` and the previous token.
     """
-    first = 0 if hparams.get_bool("sample_from_anchor", True) else 1  # place in a block of the first that is drafted
+    first = 0 if hparams.get_bool("sample_from_anchor", True) else 1  # index in a block of the first drafted token
     block_size = hparams.positive("block_size")
     if block_size <= first:
-        raise hparams.wrong("block_size", f"is {block_size}, which leaves none to draft")
+        raise hparams.wrong("block_size", f"is {block_size}, which leaves no token to draft")
     n_vocab, rank = width(logits), int(g.weight("markov_w1.weight").shape[-1])
     drafted = g.find_weight("d2t")
     table = g.weight("markov_w1.weight", (n_vocab, rank))

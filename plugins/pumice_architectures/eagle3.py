@@ -1,4 +1,4 @@
-"""EAGLE-3 (Li et al. 2025, arXiv:2503.01840): a layer that drafts for another model, of what that one's layers take."""
+"""EAGLE-3 (Li et al. 2025, arXiv:2503.01840): one layer that drafts from the inputs of a target's layers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear
 from pumice_architectures.drafts import Draft
 
-N_FEATURES = 3  # of the target's layers, whose inputs it sees
+N_FEATURES = 3  # layers of the target whose inputs it reads
 
 
 class Eagle3(Draft):
-    """``features`` makes one state of the target's, the main graph a token's logits of it, and the next state."""
+    """``features`` projects the target's hidden states; the main graph returns logits and the next hidden state."""
 
     neox = False
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         if self.n_layer != 1:
-            raise hparams.wrong("block_count", f"is {self.n_layer}, a draft has one layer")
+            raise hparams.wrong("block_count", f"is {self.n_layer}, expected 1 for a draft")
         self.n_target = hparams.positive("target_hidden_size")
         if len(layers := hparams.integers("target_layers")) != N_FEATURES:
             raise hparams.wrong("target_layers", f"is {layers}, expected {N_FEATURES} layers of the target")
 
     def features(self, g: GraphBuilder) -> None:
-        """``features [t, 3 n_target]``: what went into the target's layers; the output ``hidden [t, n_embd]``."""
+        """Read ``features [t, 3 n_target]``, inputs of the target's layers; output ``hidden [t, n_embd]``."""
         x: Tensor = g.input("features", (N_TOKENS, N_FEATURES * self.n_target))
         if self.hparams.get_bool("norm_before_fc", False):
             x = self.norm(g, x, "enc.output_norm")
         g.output("hidden", g.get_rows(linear(g, x, "fc", self.n_embd), g.output_ids))
 
     def build(self, g: GraphBuilder) -> Tensor:
-        """A token, and ``hidden [t, n_embd]`` of the position before."""
+        """Read a token, and ``hidden [t, n_embd]`` of the previous position."""
         before = g.input("hidden", (N_TOKENS, self.n_embd))
         with g.layer(0) as blk:
             token = self.norm(g, self.token(g), blk + "attn_norm")
@@ -45,7 +45,7 @@ class Eagle3(Draft):
         return self.logits(g, self.norm(g, x, "output_norm"))
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        """Of a token and a state side by side; the result is as wide as one."""
+        """Attend with token and hidden state concatenated; the result has the width of one."""
         heads, rope, t = self.heads(i), self.rope(g, i), x.shape[0]
         q, k, v = (
             linear(g, x, f"{blk}attn_{name}", n * dim).reshape(t, n, dim)

@@ -1,6 +1,6 @@
-"""Gemma 3n (Google 2025): four residual streams of which one runs (AltUp), low-rank bypasses (Laurel), shared caches.
+"""Gemma 3n (Google 2025): four residual streams, one active (AltUp), low-rank residuals (LAuReL), shared caches.
 
-AltUp is Baykal et al. 2023, arXiv:2301.13310; Laurel is Menghani et al. 2024, arXiv:2411.07501.
+AltUp is Baykal et al. 2023, arXiv:2301.13310; LAuReL is Menghani et al. 2024, arXiv:2411.07501.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pumice_architectures.gemma4 import SharedCaches, from_layer_input, layer_in
 
 N_STREAM = 4
 N_CACHED = 20  # layers with keys and values
-N_SPARSE = 10  # layers whose feed-forward blocks keep what is large only
-SPARSE_AT = 1.6448533535003662  # standard deviations above the mean
-SOFTCAP = 30.0  # files do not say these five
+N_SPARSE = 10  # layers with sparse feed-forward activations
+SPARSE_AT = 1.6448533535003662  # threshold of the sparse activations in standard deviations above the mean
+SOFTCAP = 30.0  # files lack these five
 
 
 class Gemma3n(SharedCaches):
-    """``streams [t, 4 n_embd]`` run side by side; a layer computes with the first, and corrects all by the result."""
+    """``streams [t, 4 n_embd]`` run in parallel; a layer processes the first and corrects all by its result."""
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -32,8 +32,8 @@ class Gemma3n(SharedCaches):
         streams = g.concat(x, self.mapped(g, "altup_proj", repeated(g, x, N_STREAM - 1), x))
         for i in range(self.n_layer):
             with g.layer(i) as blk:
-                given = g.slice(inputs, i * n_values, (i + 1) * n_values)
-                streams = g.layer_output(self.run_streams(g, streams, given, blk, i))
+                layer_input = g.slice(inputs, i * n_values, (i + 1) * n_values)
+                streams = g.layer_output(self.run_streams(g, streams, layer_input, blk, i))
         first, others = g.slice(streams, 0, self.n_embd), g.slice(streams, self.n_embd, width(streams))
         streams = g.concat(first, self.mapped(g, "altup_unembd_proj", others, first))
         return self.head(g, g.sum(self.apart(streams), axis=-2) * (1 / N_STREAM))
@@ -42,7 +42,7 @@ class Gemma3n(SharedCaches):
         return softcap(g, super().head(g, x), SOFTCAP)
 
     def mapped(self, g: GraphBuilder, name: str, x: Tensor, like: Tensor) -> Tensor:
-        """A map for each stream but the first, of ``x [t, 3 n_embd]``; results are as long as ``like [t, n_embd]``."""
+        """Map ``x [t, 3 n_embd]`` by a matrix per stream but the first; the results get the norm of ``like``."""
         n, n_others = self.n_embd, N_STREAM - 1
         y = g.batched_linear(x.reshape(x.shape[0], n_others, n), g.weight(f"{name}.weight", (n_others, n, n)))
         y = y * length(g, like).reshape(x.shape[0], 1, 1) / length(g, y)
@@ -51,19 +51,19 @@ class Gemma3n(SharedCaches):
     def apart(self, streams: Tensor) -> Tensor:
         return streams.reshape(streams.shape[0], N_STREAM, self.n_embd)
 
-    def run_streams(self, g: GraphBuilder, streams: Tensor, given: Tensor, blk: str, i: int) -> Tensor:
+    def run_streams(self, g: GraphBuilder, streams: Tensor, layer_input: Tensor, blk: str, i: int) -> Tensor:
         predicted = self.predict(g, streams, blk)
         first = g.slice(predicted, 0, self.n_embd)
         news = self.layer(g, first, blk, i) + first * -1.0
         modes = linear(g, self.modes(g, news + first, blk), blk + "altup_correct_coef", N_STREAM)
-        each = self.apart(repeated(g, news, N_STREAM)) * g.scale(modes, 1.0, 1.0).reshape(*modes.shape, 1)
-        streams = predicted + each.reshape(*streams.shape)
+        corrections = self.apart(repeated(g, news, N_STREAM)) * g.scale(modes, 1.0, 1.0).reshape(*modes.shape, 1)
+        streams = predicted + corrections.reshape(*streams.shape)
         y = g.slice(streams, 0, self.n_embd) * g.weight(f"{blk}altup_correct_scale.weight", (self.n_embd,))
-        y = self.norm(g, from_layer_input(g, y, blk, given), blk + "post_norm")
+        y = self.norm(g, from_layer_input(g, y, blk, layer_input), blk + "post_norm")
         return streams + g.concat(y * 0.0, repeated(g, y, N_STREAM - 1))
 
     def predict(self, g: GraphBuilder, streams: Tensor, blk: str) -> Tensor:
-        """Each stream plus a mix of all, by weights that the first one gives."""
+        """Predict each stream as itself plus a mix of all, with coefficients from the active stream."""
         modes = self.modes(g, g.slice(streams, 0, self.n_embd), blk)
         weights = linear(g, modes, blk + "altup_predict_coef", N_STREAM**2)
         mixed = None
@@ -102,17 +102,17 @@ class Gemma3n(SharedCaches):
 
 
 def repeated(g: GraphBuilder, x: Tensor, times: int) -> Tensor:
-    """``x [t, n]`` beside itself: ``[t, times * n]``."""
+    """Return ``x [t, n]`` repeated: ``[t, times * n]``."""
     return x if times == 1 else g.concat(repeated(g, x, times - 1), x)
 
 
 def length(g: GraphBuilder, x: Tensor) -> Tensor:
-    """The Euclidean norm over the last axis, which becomes 1."""
+    """Return the Euclidean norm over the last axis, which becomes 1."""
     return g.sqrt(g.sum(x * x, axis=-1, keepdims=True))
 
 
 def largest(g: GraphBuilder, x: Tensor) -> Tensor:
-    """What ``x [t, n]`` has beyond so many standard deviations above its mean, if it is normal one value in twenty."""
+    """Return the excess of ``x [t, n]`` over the threshold above its mean: one value in twenty if normal."""
     n = width(x)
     centred = x + g.sum(x, axis=-1, keepdims=True) * (-1 / n)
     deviation = g.sqrt(g.sum(centred * centred, axis=-1, keepdims=True) * (1 / max(1, n - 1)))

@@ -1,4 +1,4 @@
-"""Gemma 4 (Google 2026), and what it shares with Gemma 3n: inputs of each layer, and caches that layers share."""
+"""Gemma 4 (Google 2026), and its parts shared with Gemma 3n: per-layer inputs, and caches shared by layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumice.plugin.nn.rope import Rope, frequency_base, read_rope
 class SharedCaches(Decoder):
     """The last layers have no keys and values: each reads the cache of the last layer of its kind that has them.
 
-    Values are normalized without a weight, and may be the keys before their norm. Scores are not scaled.
+    Values have a norm without weight, and may equal the keys before their norm. Scores are not scaled.
     """
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
@@ -41,24 +41,24 @@ class SharedCaches(Decoder):
         return attend(g, blk, q, rope(g, k) if rope else k, v, self.n_embd, scale=1.0, window=window)
 
     def positions(self, g: GraphBuilder) -> Tensor:
-        """Where queries are."""
+        """Return the positions of the queries."""
         return g.positions
 
     def shared_cache(self, g: GraphBuilder, sliding: bool) -> KVState:
-        """What layers without keys and values read."""
+        """Return the cache for layers without keys and values."""
         return g.cache(self.n_cached - (2 if sliding else 1))
 
     def has_values(self, g: GraphBuilder, blk: str) -> bool:
         return True
 
     def sliding_rope(self, g: GraphBuilder, i: int) -> Rope:
-        """By frequencies of its own, which are never scaled."""
+        """Return unscaled RoPE with the base of sliding layers."""
         rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox, sliding=True)
         return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
 
 
 def layer_inputs(g: GraphBuilder, x: Tensor, n_layer: int, n_values: int, eps: float) -> Tensor:
-    """What a token gives each layer, ``[t, n_layer * n_values]``: a second embedding, and a map of the first, ``x``."""
+    """Return the per-layer inputs ``[t, n_layer * n_values]``: a second embedding plus a projection of ``x``."""
     table = g.weight("per_layer_token_embd.weight", (n_vocab(g), n_layer * n_values))
     own = g.embedding(table, g.tokens) * math.sqrt(n_values)
     mapped = linear(g, x, "per_layer_model_proj", n_layer * n_values) * width(x) ** -0.5
@@ -67,13 +67,13 @@ def layer_inputs(g: GraphBuilder, x: Tensor, n_layer: int, n_values: int, eps: f
     return (mapped.reshape(*own.shape) + own) * 0.5**0.5
 
 
-def from_layer_input(g: GraphBuilder, x: Tensor, blk: str, given: Tensor) -> Tensor:
-    """What a layer makes of its input ``given [t, n_values]``, gated by ``x [t, n_embd]``: ``[t, n_embd]``."""
-    return linear(g, g.gelu(linear(g, x, blk + "inp_gate", width(given))) * given, blk + "proj", width(x))
+def from_layer_input(g: GraphBuilder, x: Tensor, blk: str, layer_input: Tensor) -> Tensor:
+    """Project ``layer_input [t, n_values]``, gated by ``x [t, n_embd]``, to ``[t, n_embd]``."""
+    return linear(g, g.gelu(linear(g, x, blk + "inp_gate", width(layer_input))) * layer_input, blk + "proj", width(x))
 
 
 class TwoKinds(SharedCaches):
-    """Layers with and without a window differ in heads, values in a head and rotation."""
+    """Layers with and without a window differ in heads, head width and RoPE."""
 
     def heads(self, i: int) -> Heads:
         return read_heads(self.hparams, self.n_embd, i, sliding=self.is_sliding(i))
@@ -92,10 +92,10 @@ class TwoKinds(SharedCaches):
 
 
 class Gemma4(TwoKinds):
-    """Layers may have inputs of their own; some models have experts."""
+    """Gemma 4 with optional per-layer inputs and experts."""
 
     scaled = SharedCaches.scaled | optional.FEED_FORWARD | optional.EXPERTS | {"ffn_gate_inp"}
-    norms_before = ("attn_norm", "")  # experts and what is beside them have norms of their own
+    norms_before = ("attn_norm", "")  # experts and the dense block have their own norms
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -103,7 +103,7 @@ class Gemma4(TwoKinds):
         self.n_values = hparams.get_int("embedding_length_per_layer_input")
         if not 0 < self.n_cached <= self.n_layer:
             raise hparams.wrong(
-                "attention.shared_kv_layers", f"leaves {self.n_cached} of {self.n_layer} layers a cache"
+                "attention.shared_kv_layers", f"leaves a cache to {self.n_cached} of {self.n_layer} layers"
             )
 
     def embed(self, g: GraphBuilder) -> Tensor:
@@ -115,8 +115,8 @@ class Gemma4(TwoKinds):
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         x = super().layer(g, x, blk, i)
         if self.n_values:
-            given = g.slice(self.inputs, i * self.n_values, (i + 1) * self.n_values)
-            x = x + self.norm(g, from_layer_input(g, x, blk, given), blk + "post_norm")
+            layer_input = g.slice(self.inputs, i * self.n_values, (i + 1) * self.n_values)
+            x = x + self.norm(g, from_layer_input(g, x, blk, layer_input), blk + "post_norm")
         scale = g.find_weight(f"{blk}layer_output_scale.weight", (1,))
         return x if scale is None else x * scale
 
@@ -128,7 +128,7 @@ class Gemma4(TwoKinds):
         return self.norm(g, y, blk + "post_ffw_norm_1") + of_experts
 
     def run_experts(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """The router reads a norm of its own; ``ffn_gate_inp.scale [n_embd]`` is that norm's weight."""
+        """Route from a separate norm of the input; ``ffn_gate_inp.scale [n_embd]`` is that norm's weight."""
         experts = read_experts(self.hparams, i)
         weight = g.weight(f"{blk}ffn_gate_inp.scale", (self.n_embd,))
         router = g.weight(f"{blk}ffn_gate_inp.weight", (experts.n_expert, self.n_embd))
@@ -145,9 +145,9 @@ class Gemma4(TwoKinds):
 
 
 class Gemma4Assistant(TwoKinds):
-    """Drafts for Gemma 4: layers without keys and values, which read the caches of the target's last two layers.
+    """The draft model of Gemma 4: layers without keys and values read the caches of the target's last two layers.
 
-    A step's position is the last that the target has cached; every token drafted from there is the one after it.
+    The position of a step is the target's last cached position; every drafted token is taken to be the next one.
     """
 
     only_drafts = True
@@ -158,7 +158,7 @@ class Gemma4Assistant(TwoKinds):
         self.n_target = hparams.positive("embedding_length_out")
 
     def embed(self, g: GraphBuilder) -> Tensor:
-        """A token as the target embeds it, beside ``hidden [t, n_target]`` of the position before."""
+        """Concatenate the target's embedding of a token with ``hidden [t, n_target]`` of the previous position."""
         table = g.target.weight("token_embd.weight", (n_vocab(g), self.n_target))
         token = g.embedding(table, g.tokens) * math.sqrt(self.n_target)
         both = g.concat(token, g.input("hidden", (N_TOKENS, self.n_target)))
@@ -174,7 +174,7 @@ class Gemma4Assistant(TwoKinds):
         return g.input("next_positions", (N_TOKENS,), "i32", fill=lambda batch: batch.positions + 1)
 
     def window(self, i: int) -> int:
-        """The positions before the one that is drafted."""
+        """Return the window, less the position that is drafted."""
         window = super().window(i)
         if self.is_sliding(i) and window < 2:
             raise self.hparams.wrong("attention.sliding_window", f"is {window}, it must be at least 2")

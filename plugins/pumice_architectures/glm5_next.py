@@ -1,4 +1,4 @@
-"""GLM 5.3 Flash (Z.ai 2026): Kimi's delta attention, latent attention to chosen pools, residual streams."""
+"""GLM 5.3 Flash (Z.ai 2026): Kimi's delta attention, latent attention to selected pools, residual streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pumice.plugin.nn.pools import pooled
 from pumice.plugin.nn.streams import StreamDecoder, read_streams
 from pumice_architectures.kimi_linear import KimiLinear
 
-INDEXER_EPS = 0.0  # of the norm of its keys, where the file has none
+INDEXER_EPS = 0.0  # default epsilon of the norm of the indexer's keys
 
 
 class GLM5Next(StreamDecoder, KimiLinear):
@@ -30,13 +30,17 @@ class GLM5Next(StreamDecoder, KimiLinear):
             hparams.positive(f"attention.indexer.{key}") for key in ("head_count", "key_length", "top_k", "kpool")
         )
         if self.pool < 2 or self.n_chosen % self.pool:
-            raise hparams.wrong("attention.indexer.kpool", f"is {self.pool}, for {self.n_chosen} chosen positions")
+            raise hparams.wrong(
+                "attention.indexer.kpool", f"is {self.pool}, expected a divisor, above 1, of {self.n_chosen}"
+            )
         if not hparams.get_bool("attention.indexer.kpool_select_tail", True):
-            raise hparams.wrong("attention.indexer.kpool_select_tail", "is false: a text's first tokens need it")
+            raise hparams.wrong(
+                "attention.indexer.kpool_select_tail", "is false, but the first tokens of a text require it"
+            )
         if hparams.get_int("rope.dimension_count"):
-            raise hparams.wrong("rope.dimension_count", "is not 0: the model has no positions")
+            raise hparams.wrong("rope.dimension_count", "is not 0, but the model has no positions")
         self.index_eps = hparams.number("attention.layer_norm_epsilon", INDEXER_EPS)
-        self.mask: Tensor | None = None  # of the last layer that had an indexer
+        self.mask: Tensor | None = None  # mask of the last layer with an indexer
 
     def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return self.streams.mean(g, x)
@@ -58,13 +62,13 @@ class GLM5Next(StreamDecoder, KimiLinear):
         return linear(g, y.reshape(x.shape[0], n_head * v_dim), blk + "attn_output", self.n_embd)
 
     def chosen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> Tensor | None:
-        """The mask of chosen pools, if need be; a layer without an indexer takes that of the last one with it."""
+        """Return the mask of selected pools, or None; a layer without an indexer reuses the previous mask."""
         if g.n_ctx <= self.n_chosen:
             return None
         if self.hparams.count("attention.indexer.types", i, default=1, low=0):
             self.mask = self.indexer(g, x, compressed, blk)
         if self.mask is None:
-            raise self.hparams.wrong("attention.indexer.types", "gives the first layer no indexer")
+            raise self.hparams.wrong("attention.indexer.types", "lacks an indexer in the first layer")
         return self.mask
 
     def indexer(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str) -> Tensor:

@@ -1,7 +1,7 @@
-"""Granite Switch (IBM 2026): several adapters in one model (LoRA, Hu et al. 2021, arXiv:2106.09685), chosen by tokens.
+"""Granite Switch (IBM 2026): several LoRA adapters in one model (Hu et al. 2021, arXiv:2106.09685), selected by tokens.
 
-A token that activates an adapter is replaced by another in the embeddings; from it on the adapter works. Each matrix
-has a pair of small ones for each slot: slot 0 is without adapters, and slot i + 1 is adapter i's.
+An activating token is replaced by another in the embeddings; its adapter applies from there on. Each matrix has a
+low-rank pair for each slot: slot 0 is the model without adapters, slot i + 1 is adapter i.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear, n_vocab, qkv, width
 from pumice_architectures.granite import Granite
 
-MOST = 4096  # adapters, and their rank, in llama.cpp too
+MOST = 4096  # limit of adapters and of their rank, as in llama.cpp
 
 
 class GraniteSwitch(Granite):
@@ -30,7 +30,8 @@ class GraniteSwitch(Granite):
         activating, substitutes = (self.token_ids(g, name) for name in ("activate", "substitute"))
         marks = np.zeros((n_vocab(g), self.n_adapters), np.float32)
         marks[activating, range(self.n_adapters)] = 1
-        chosen = g.embedding(g.constant("adapters.tokens", marks), g.tokens)  # [t, n_adapters], 1 where one begins
+        # [t, n_adapters], 1 at an activating token.
+        chosen = g.embedding(g.constant("adapters.tokens", marks), g.tokens)
         begins = g.sum(chosen, axis=-1, keepdims=True)
         self.slots = self.current_slots(g, chosen, begins)
 
@@ -44,14 +45,14 @@ class GraniteSwitch(Granite):
         key = f"adapters.token_ids_{name}"
         ids = self.hparams.per_layer(key, self.n_adapters)
         if any(isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < n_vocab(g) for token in ids):
-            raise self.hparams.wrong(key, f"must be {self.n_adapters} tokens of the vocabulary")
+            raise self.hparams.wrong(key, f"must list {self.n_adapters} tokens of the vocabulary")
         return ids
 
     def current_slots(self, g: GraphBuilder, chosen: Tensor, begins: Tensor) -> Tensor:
-        """int32 ``[t, 1]``: the mean slot of all adapters begun so far, rounded, which attention finds."""
+        """Return the active slot, int32 ``[t, 1]``: the rounded mean slot of all activations, computed by attention."""
         tokens, n_slots, heads = begins.shape[0], self.n_adapters + 1, self.heads(0)
-        g.weight("blk.0.attn_q.lora_b", (n_slots, heads.n_head * heads.k_dim, self.rank))  # sizes are the file's
-        first = np.eye(1, heads.k_dim, dtype=np.float32).T  # a head's first value, the others are 0
+        g.weight("blk.0.attn_q.lora_b", (n_slots, heads.n_head * heads.k_dim, self.rank))  # sizes from the file
+        first = np.eye(1, heads.k_dim, dtype=np.float32).T  # selects the first value of a head
         spread = g.constant("adapters.spread", first)
         numbers = g.constant("adapters.slots", np.arange(1, n_slots)[None])
         q, k, v = (
@@ -85,7 +86,7 @@ class GraniteSwitch(Granite):
         return linear(g, x, name, n_out) + self.delta(g, x, name, n_out)
 
     def delta(self, g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
-        """What a token's adapter adds to the product of ``x [t, k]`` with a matrix: ``[t, n_out]``."""
+        """Return what each token's adapter adds, ``[t, n_out]``, to the product of ``x [t, k]`` and a matrix."""
         n_slots = self.n_adapters + 1
         down = g.weight(f"{name}.lora_a", (n_slots, self.rank, width(x)))
         y = g.mul_mat_id(x, down, self.slots)
@@ -95,5 +96,5 @@ class GraniteSwitch(Granite):
 
 
 def row_size(x: Tensor) -> int:
-    """Values of a token in all heads."""
+    """Return the number of values of a token in all heads."""
     return int(x.shape[1]) * width(x)

@@ -11,10 +11,10 @@ from pumice.plugin.nn.experts import run_experts
 
 
 class GroveMoE(ExpertDecoder):
-    """Qwen 3 with experts, behind which each group of them has one more, the adjugate.
+    """Qwen 3 with experts, where each group of experts has one more, the adjugate expert.
 
-    That is computed as llama.cpp does: it takes what the experts give, the best as many experts as there are groups
-    choose it, and it counts as the expert does that has the number of the group.
+    Adjugates are computed as in llama.cpp: an adjugate reads the experts' output, is selected by the best experts (as
+    many as there are groups), and gets the weight of the expert with the group's number.
     """
 
     qk_norm = "before rope"
@@ -28,7 +28,7 @@ class GroveMoE(ExpertDecoder):
         experts = self.experts(i)
         n_group = experts.n_expert // self.group_size
         if experts.n_expert % self.group_size:
-            message = f"is {self.group_size}, which does not divide {experts.n_expert} experts"
+            message = f"is {self.group_size}, expected a divisor of {experts.n_expert} experts"
             raise self.hparams.wrong("experts_per_group", message)
         logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
         ids = g.expert_ids(logits, None, n_used=experts.n_expert_used, gate="softmax")

@@ -1,4 +1,4 @@
-"""Hunyuan, dense (Tencent 2025), and the text part of HunyuanOCR."""
+"""Hunyuan, dense (Tencent 2025), and the text model of HunyuanOCR."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class HunyuanDense(Decoder):
 
 class HunyuanVL(HunyuanDense):
     def sections(self) -> tuple[int, ...]:
-        found = rope_sections(self.hparams, default=())
-        return found if min(found[:2], default=0) > 0 else ()
+        sections = rope_sections(self.hparams, default=())
+        return sections if min(sections[:2], default=0) > 0 else ()

@@ -9,11 +9,11 @@ from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import linear, output_head
 from pumice.plugin.nn.decoder import Decoder
 
-MAX_PASSES = 512  # layers, counted once for each pass, as llama.cpp allows them
+MAX_PASSES = 512  # limit of layers, counted once per pass, as in llama.cpp
 
 
 class Nanbeige(Decoder):
-    """Llama whose layers run ``num_loops`` times, each pass with caches of its own."""
+    """Llama whose layers run ``num_loops`` times, with separate caches per pass."""
 
     neox = False
     scaled = Decoder.scaled | optional.FEED_FORWARD
@@ -39,9 +39,9 @@ class Nanbeige(Decoder):
 
 
 class HRMText(Decoder):
-    """Two stacks of layers, a fast one that runs several times for each time of the slow one.
+    """Two stacks of layers; the fast one runs several times per run of the slow one.
 
-    ``block_count`` is the number of layers run, those of each pass; norms have no weights, and attention has a gate.
+    ``block_count`` counts the layers of each pass; norms have no weights, and attention has a gate.
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -50,7 +50,9 @@ class HRMText(Decoder):
         self.n_stack = hparams.positive("hrm.layers_per_stack")
         self.slow_cycles, self.fast_cycles = hparams.positive("hrm.h_cycles"), hparams.positive("hrm.l_cycles")
         if self.n_layer != self.n_stack * self.slow_cycles * (self.fast_cycles + 1):
-            raise hparams.wrong("block_count", f"is {self.n_layer}, but the cycles run another number of layers")
+            raise hparams.wrong(
+                "block_count", f"is {self.n_layer}, which differs from the number of layers in all cycles"
+            )
 
     def build(self, g: GraphBuilder) -> Tensor:
         slow = self.embed(g)

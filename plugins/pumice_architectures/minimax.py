@@ -14,7 +14,7 @@ from pumice.plugin.nn.experts import gpt_oss_swiglu
 
 
 class MiniMaxM2(ExpertDecoder):
-    """Queries and keys are normalized over all heads together; experts are chosen with a bias."""
+    """Queries and keys are normalized over all heads together; experts are selected with a bias."""
 
     qk_norm = "before rope"
     qk_norm_is_wide = True
@@ -25,7 +25,7 @@ class MiniMaxM2(ExpertDecoder):
 class MiniMaxM3(ExpertDecoder):
     """Layers with experts attend to the blocks of positions that an indexer ranks highest.
 
-    Where the context has no more blocks than these, that is all of them, and the indexer is not asked.
+    If the context has no more blocks than are selected, all are attended to, and the indexer is skipped.
     """
 
     qk_norm = "before rope"
@@ -38,7 +38,7 @@ class MiniMaxM3(ExpertDecoder):
         self.n_blocks, self.block_size = (
             hparams.positive(f"attention.indexer.{key}") for key in ("top_k", "block_size")
         )
-        self.weights: tuple[Weight, Weight] | None = None  # that give signs
+        self.weights: tuple[Weight, Weight] | None = None  # matrices that map to the signs 1 and -1
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         if self.is_dense(i) or g.n_ctx <= self.n_blocks * self.block_size:
@@ -47,12 +47,12 @@ class MiniMaxM3(ExpertDecoder):
         q, k, v = qkv(g, x, blk, heads)
         q, k = (self.turned(g, y, f"{blk}attn_{name}_norm", i) for y, name in ((q, "q"), (k, "k")))
         groups = zip(*(self.groups(g, y, heads.n_head_kv) for y in (q, k, v)), self.seen(g, x, blk, i), strict=True)
-        parts = [g.attention(*each, scale=heads.k_dim**-0.5, mask=mask) for *each, mask in groups]
+        parts = [g.attention(*tensors, scale=heads.k_dim**-0.5, mask=mask) for *tensors, mask in groups]
         y = reduce(g.concat, [part.reshape(x.shape[0], row_size(part.shape)) for part in parts])
         return linear(g, y, blk + "attn_output", self.n_embd)
 
     def seen(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> list[Tensor]:
-        """For each key head what its queries see: an indexer's query ranks blocks by the highest product in them."""
+        """Return a mask per key head: an indexer's query ranks blocks by the highest product in them."""
         n_local, dim = (self.hparams.positive(f"attention.indexer.{key}") for key in ("local_blocks", "key_length"))
         n_head_kv = self.heads(i).n_head_kv
         q = linear(g, x, blk + "indexer.q_proj", n_head_kv * dim).reshape(x.shape[0], n_head_kv, dim)
@@ -61,27 +61,27 @@ class MiniMaxM3(ExpertDecoder):
         signs = self.signs(g, x)
         chosen = {"n_chosen": self.n_blocks, "pool": self.block_size, "n_local": min(n_local, self.n_blocks)}
         both = [  # q . k = max(q . k, 0) - max(-q . k, 0)
-            g.concat(each, g.scale(each, -1.0)).reshape(x.shape[0], 2, dim) for each in self.groups(g, q, n_head_kv)
+            g.concat(group, g.scale(group, -1.0)).reshape(x.shape[0], 2, dim) for group in self.groups(g, q, n_head_kv)
         ]
-        return [g.choose_positions(each, k, signs, n_ctx=g.n_ctx, **chosen) for each in both]
+        return [g.choose_positions(group, k, signs, n_ctx=g.n_ctx, **chosen) for group in both]
 
     def turned(self, g: GraphBuilder, x: Tensor, norm: str, i: int) -> Tensor:
-        """Heads, normalized, with their positions."""
+        """Return normalized heads with RoPE."""
         rope = self.rope(g, i)
         assert rope is not None
         return rope(g, self.norm(g, x, norm))
 
     def signs(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """1 and -1 for each token ``[t, 2]``."""
+        """Return 1 and -1 for each token, ``[t, 2]``."""
         if self.weights is None or self.weights[0].builder is not g:
             self.weights = g.constant("no signs", np.zeros((2, 1))), g.constant("signs", np.array([1.0, -1.0]))
         return g.linear(g.scale(g.slice(x, 0, 1), 0.0), *self.weights)
 
     def groups(self, g: GraphBuilder, x: Tensor, n: int) -> list[Tensor]:
-        """Heads ``[t, h, d]`` in ``n`` parts."""
-        each, dim = int(x.shape[1]) // n, int(x.shape[2])
-        flat = x.reshape(x.shape[0], n * each * dim)
-        return [g.slice(flat, p * each * dim, (p + 1) * each * dim).reshape(x.shape[0], each, dim) for p in range(n)]
+        """Split heads ``[t, h, d]`` into ``n`` groups."""
+        size, dim = int(x.shape[1]) // n, int(x.shape[2])
+        flat = x.reshape(x.shape[0], n * size * dim)
+        return [g.slice(flat, p * size * dim, (p + 1) * size * dim).reshape(x.shape[0], size, dim) for p in range(n)]
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
         return gpt_oss_swiglu(g)

@@ -1,4 +1,4 @@
-"""Encoders built like today's decoders: ModernBERT, NeoBERT, EuroBERT."""
+"""Encoders with modern decoder blocks: ModernBERT, NeoBERT, EuroBERT."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
 GATES = {"gelu": "gelu", "geglu": "gelu", "silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
-"""``hidden_activation`` of a file, and the operation."""
+"""Operation for each value of a file's ``hidden_activation``."""
 
 
 class ModernBert(LayerNormEncoder):
-    """ModernBERT (Warner et al. 2024, arXiv:2412.13663): two of three layers attend to a window around a token."""
+    """ModernBERT (Warner et al. 2024, arXiv:2412.13663): centred sliding windows in two of three layers."""
 
     period = 3
 
@@ -23,7 +23,7 @@ class ModernBert(LayerNormEncoder):
         return self.norm(g, super().embed(g), "token_embd_norm")
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """The first layer has no norm before its attention: the embeddings are normalized."""
+        """Apply a norm; the first layer has none before its attention, since embeddings are normalized."""
         if name == "blk.0.attn_norm" and not g.find_weight(f"{name}.weight"):
             return x
         return super().norm(g, x, name)
@@ -42,7 +42,7 @@ class ModernBert(LayerNormEncoder):
         key = "hidden_activation"
         name = self.hparams.get_str(key, "gelu")
         if name not in GATES:
-            raise self.hparams.wrong(key, f"is {name!r}, known are {', '.join(GATES)}")
+            raise self.hparams.wrong(key, f"is {name!r}, expected one of {', '.join(GATES)}")
         return fused_feed_forward(g, x, blk, self.n_ff(i), getattr(g, GATES[name]))
 
     def classifier_activation(self, g: GraphBuilder) -> Activation:

@@ -1,4 +1,4 @@
-"""PLaMo 2 (Preferred Networks 2025, arXiv:2509.04897): Mamba 2's scan in most layers, attention in the others."""
+"""PLaMo 2 (Preferred Networks 2025, arXiv:2509.04897): Mamba 2 in most layers, attention in the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PLaMo2(recurrent.Hybrid):
     scaled = optional.ATTENTION_OUTPUT
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """Some of the norms' names have no ending in these files; those of queries and keys are of all heads."""
+        """Apply a norm; some names have no suffix in these files, and norms of queries and keys span all heads."""
         ending = "" if name.endswith(BARE) else ".weight"
         return g.rms_norm(x, g.weight(name + ending), self.eps)
 
@@ -28,7 +28,9 @@ class PLaMo2(recurrent.Hybrid):
         space, n_tokens = recurrent.read_state_space(self.hparams), x.shape[0]
         d_inner, n_head, n = space.d_inner, space.rank, space.d_state
         if d_inner % n_head:
-            raise self.hparams.wrong("ssm.time_step_rank", f"is {n_head} heads, for {d_inner} channels")
+            raise self.hparams.wrong(
+                "ssm.time_step_rank", f"is {n_head}, expected a number of heads that divides {d_inner} channels"
+            )
         both = blocks.linear(g, x, blk + "ssm_in", 2 * d_inner).reshape(n_tokens, n_head, 2 * d_inner // n_head)
         z, h = (y.reshape(n_tokens, d_inner) for y in recurrent.split(g, both, *[d_inner // n_head] * 2))
         h = recurrent.causal_conv(g, h, blk + "ssm_conv1d", space.d_conv)

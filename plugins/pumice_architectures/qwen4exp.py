@@ -1,4 +1,4 @@
-"""Qwen4-Exp (Alibaba 2026): Qwen 3.5's nets, attention and experts, in residual streams, with rows for n-grams."""
+"""Qwen4-Exp (Alibaba 2026): Qwen 3.5's delta nets, attention and experts; residual streams, n-gram embeddings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pumice.plugin.nn.rope import Rope
 from pumice.plugin.nn.streams import GatedStreams, StreamDecoder, read_gated_streams
 from pumice_architectures.qwen_next import Qwen35MoE
 
-LEAST_FOURTH = 1e-12  # least fourth power of the number that a gate is the sigmoid of
-HUGE = 1e30  # times a number, it is beyond 1 or -1
+LEAST_FOURTH = 1e-12  # lower bound of the fourth power of a gate's logit
+HUGE = 1e30  # factor that saturates a clamp to [-1, 1], for the sign
 
 
 class Qwen4Exp(StreamDecoder, Qwen35MoE):
@@ -33,17 +33,17 @@ class Qwen4Exp(StreamDecoder, Qwen35MoE):
         if len(layers) > 1:
             raise hparams.wrong("ple.layers", f"is {layers}, expected one layer")
         if any(not 0 <= layer < self.n_layer for layer in layers):
-            raise hparams.wrong("ple.layers", f"is {layers[0]}, there are {self.n_layer} layers")
+            raise hparams.wrong("ple.layers", f"is {layers[0]}, expected a layer below {self.n_layer}")
         self.ngrams = {layer: read_ngrams(hparams) for layer in layers}
 
     def normed(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        return x  # a mixture of normalized streams
+        return x  # already a mixture of normalized streams
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return super().layer(g, self.with_ngrams(g, x, blk, self.ngrams[i]) if i in self.ngrams else x, blk, i)
 
     def with_ngrams(self, g: GraphBuilder, x: Tensor, blk: str, ngrams: NGrams) -> Tensor:
-        """The streams, to each of which the n-grams' value is added, by a gate of its own, and convolved."""
+        """Add the gated n-gram value and its convolution to each stream."""
         streams, name = self.streams, f"{blk}ple_"
         rows, shape = ngrams.embedding(g), (x.shape[0], streams.n, self.n_embd)
         keys = streams.norm(g, linear(g, rows, f"{name}key", streams.n * self.n_embd), f"{name}norm_key")
@@ -62,16 +62,20 @@ class Qwen4Exp(StreamDecoder, Qwen35MoE):
         return super().attention(g, x, blk, i, **options, **({} if mask is None else {"mask": mask}))
 
     def chosen(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor | None:
-        """The mask of chosen blocks of tokens, if there can be more than are chosen; by the mean of their keys."""
+        """Return the mask of selected blocks by the mean of their keys, or None if all blocks are attended to."""
         size = self.hparams.count("attention.compress_ratios", i, default=0, low=0)
         if size and self.n_chosen % size:
-            raise self.hparams.wrong("attention.indexer.top_k", f"is {self.n_chosen}, for blocks of {size} tokens")
+            raise self.hparams.wrong(
+                "attention.indexer.top_k", f"is {self.n_chosen}, expected a multiple of the block size {size}"
+            )
         if not size or g.n_ctx // size <= self.n_chosen // size:
             return None
         n_head, dim, rope = self.n_index_head, self.index_dim, self.rope(g, i)
         assert rope is not None
         if rope.n_rot > dim:
-            raise self.hparams.wrong("attention.indexer.key_length", f"is {dim}, less than the {rope.n_rot} that turn")
+            raise self.hparams.wrong(
+                "attention.indexer.key_length", f"is {dim}, less than the {rope.n_rot} values that RoPE rotates"
+            )
         q = linear(g, x, blk + "indexer.q_proj", n_head * dim).reshape(x.shape[0], n_head, dim)
         k = averaged(g, linear(g, x, blk + "indexer.k_proj", dim), size, f"{blk}indexer block")
         k = self.norm(g, k, blk + "indexer.k_norm").reshape(x.shape[0], 1, dim)
@@ -84,7 +88,7 @@ class Qwen4Exp(StreamDecoder, Qwen35MoE):
 
 
 def at_first_token(g: GraphBuilder, k: Tensor, rope: Rope, size: int) -> Tensor:
-    """Keys turned by the position of the first token of their block: ``size`` times the block's number."""
+    """Rotate keys by the position of their block's first token: ``size`` times the block's number."""
     freqs = tuple(size * freq for freq in rope.freqs)
     blocks = g.quotient(g.positions, size)
     return g.rope(k, blocks, freqs=freqs, neox=rope.neox, magnitude=rope.magnitude)

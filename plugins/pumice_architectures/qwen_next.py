@@ -16,7 +16,7 @@ class Qwen3Next(recurrent.Hybrid):
     norms_before = ("attn_norm", "post_attention_norm")
     scaled = optional.ATTENTION | {"eh_proj"} | optional.EXPERTS | optional.SHARED
     scaled_nets = optional.EXPERTS | optional.SHARED
-    tiled = False  # whether a value head's key head is found by the remainder of its number, not by the quotient
+    tiled = False  # whether value head i has key head i % n_key, not i // (n_value / n_key)
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -30,7 +30,7 @@ class Qwen3Next(recurrent.Hybrid):
         return i < self.n_layer and not recurrent.attends(self.hparams, i, 4)
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        """Attention whose results pass a gate, which is stored behind each head's query."""
+        """Attention with an output gate, stored behind each head's query."""
         if self.recurrent(i):
             return self.mixer(g, x, blk, i)
         heads, rope, n_tokens = self.heads(i), self.rope(g, i), x.shape[0]
@@ -60,11 +60,11 @@ class Qwen3Next(recurrent.Hybrid):
         return blocks.linear(g, opened, blk + "ssm_out", self.n_embd)
 
     def gate_of_net(self, g: GraphBuilder, z: Tensor) -> Tensor:
-        """What the results of a delta net are multiplied by."""
+        """Return the factor of a delta net's results."""
         return g.silu(z)
 
     def queries_keys_values(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
-        """Queries, keys and values in a row, and the gate; old files have all four of a key head in a row."""
+        """Return queries, keys and values concatenated, and the gate; old files interleave all four by key head."""
         d, n_key, n_value, n_tokens = self.d_head, self.n_key_heads, self.n_value_heads, x.shape[0]
         if g.find_weight(f"{blk}attn_qkv.weight") or not g.find_weight(f"{blk}ssm_in.weight"):
             mixed = blocks.linear(g, x, blk + "attn_qkv", (2 * n_key + n_value) * d)
@@ -75,11 +75,13 @@ class Qwen3Next(recurrent.Hybrid):
         return g.concat(g.concat(q, k), v), z
 
     def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
-        """What makes the decay, and how much of a value is written: of each value head."""
+        """Return per value head the input of the decay, and the fraction of a value to write."""
         n_key, n_value = self.n_key_heads, self.n_value_heads
-        each, n_tokens = n_value // n_key, x.shape[0]
-        y = blocks.linear(g, x, blk + "ssm_ba", 2 * n_value).reshape(n_tokens, n_key, 2 * each)
-        beta, alpha = (part.reshape(n_tokens, n_value) for part in recurrent.split(g, y, each, each))
+        values_per_key, n_tokens = n_value // n_key, x.shape[0]
+        y = blocks.linear(g, x, blk + "ssm_ba", 2 * n_value).reshape(n_tokens, n_key, 2 * values_per_key)
+        beta, alpha = (
+            part.reshape(n_tokens, n_value) for part in recurrent.split(g, y, values_per_key, values_per_key)
+        )
         return alpha, beta
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
@@ -95,7 +97,7 @@ class Qwen35MoE(Qwen3Next):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        rope_sections(hparams)  # text has one position, whatever they are
+        rope_sections(hparams)  # validated only: text has a single position
 
     def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
         alpha, beta = (blocks.linear(g, x, f"{blk}ssm_{name}", self.n_value_heads) for name in ("alpha", "beta"))

@@ -1,6 +1,6 @@
-"""The text parts of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), Qwen 3 VL, Qwen 3 TTS and PaddleOCR-VL.
+"""The text models of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), Qwen 3 VL, Qwen 3 TTS and PaddleOCR-VL.
 
-Images are not taken; what text makes of their positions is ``Rope.sections``.
+Images are not supported; ``Rope.sections`` handles the positions of text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pumice.plugin.nn.blocks import linear, n_vocab
 from pumice.plugin.nn.rope import Rope, rope_sections
 from pumice_architectures.qwen import Qwen2, Qwen3
 
-N_CODES = 3072  # of Qwen 3 TTS: sounds are the last ids of its vocabulary
+N_CODES = 3072  # audio codes of Qwen 3 TTS, the last ids of its vocabulary
 
 
 class Qwen2VL(Qwen2):
@@ -40,14 +40,14 @@ class Qwen3VL(Qwen3):
 
 
 class Qwen3TTS(Qwen3VL):
-    """The talker: its head gives logits of sounds alone."""
+    """The talker: its head returns logits of audio codes only."""
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
         codes = linear(g, x, "output", N_CODES)
         n_text = n_vocab(g) - N_CODES
         if n_text < 0:
-            raise ModelError(f"tensor token_embd.weight has fewer than the {N_CODES} tokens that are sounds")
+            raise ModelError(f"tensor token_embd.weight has fewer rows than the {N_CODES} audio codes")
         if not n_text:
             return codes
         never = g.constant("text.weight", np.zeros((n_text, 1))), g.constant("text.bias", np.full(n_text, -np.inf))

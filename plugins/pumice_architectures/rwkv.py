@@ -1,4 +1,4 @@
-"""What the versions of RWKV share: mixes of each token with the one before, and heads without positions."""
+"""Parts shared by all versions of RWKV: token shift, and heads without positions."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import Decoder, LayerNormDecoder
 from pumice.plugin.nn.blocks import linear, width
 
-GROUP_EPS = 64e-5  # of the norm of each head's results
+GROUP_EPS = 64e-5  # epsilon of the group norm over each head's results
 
 
 class TimeMixDecoder(Decoder):
-    """A decoder whose attention is a time mix: linear attention to values between a token's and the one's before."""
+    """A decoder whose attention is a time mix: linear attention on inputs blended with the previous token's."""
 
-    #: Whether the results of each head are normalized: always, never, or if the file has weights for it (None).
+    #: Whether each head's results are normalized: always, never, or if the file has weights for it (None).
     group_norm: ClassVar[bool | None] = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.d_head = hparams.positive("wkv.head_size")
         if self.n_embd % self.d_head:
-            raise hparams.wrong("wkv.head_size", f"is {self.d_head}, which does not divide {self.n_embd} values")
+            raise hparams.wrong("wkv.head_size", f"is {self.d_head}, expected a divisor of {self.n_embd}")
         self.n_head = self.n_embd // self.d_head
 
     def of_heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], width(x) // self.d_head, self.d_head)
 
     def normed(self, g: GraphBuilder, y: Tensor, blk: str) -> Tensor:
-        """The results of all heads, ``[t, n_embd]``."""
+        """Return the results of all heads, ``[t, n_embd]``."""
         name, shape = f"{blk}time_mix_ln.weight", (self.n_embd,)
         if not (self.group_norm or (self.group_norm is None and g.find_weight(name))):
             return y.reshape(y.shape[0], self.n_embd)
@@ -60,7 +60,7 @@ class RWKV(TimeMixDecoder, LayerNormDecoder):
 
 
 def to_previous(g: GraphBuilder, x: Tensor) -> Tensor:
-    """What leads from each token's values to those of the one before; the first token's are 0 there."""
+    """Return the previous token's values minus each token's; the first token's predecessor is 0."""
     shift = g.derived(
         f"token shift of {width(x)}", (width(x), 2), lambda: np.tile(np.array([1, 0], np.float32), (width(x), 1))
     )
@@ -68,13 +68,13 @@ def to_previous(g: GraphBuilder, x: Tensor) -> Tensor:
 
 
 def between(g: GraphBuilder, x: Tensor, change: Tensor, name: str) -> Tensor:
-    """As far from ``x`` to what precedes it as the weight says."""
+    """Move ``x`` toward its predecessor by the fraction in the weight."""
     return change * g.weight(f"{name}.weight", (width(x),)) + x
 
 
 def low_rank(
     g: GraphBuilder, x: Tensor, name: str, rank: int, n_out: int, between: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """Two matrices, ``{name}1`` and ``{name}2``, with a function between them."""
+    """Multiply by two matrices, ``{name}1`` and ``{name}2``, with a function between them."""
     y = linear(g, x, f"{name}1", rank)
     return linear(g, between(y) if between else y, f"{name}2", n_out)

@@ -1,4 +1,4 @@
-"""RWKV 6 (Peng et al. 2024, arXiv:2404.05892), and QRWKV 6, its time mix in Qwen 2."""
+"""RWKV 6 (Peng et al. 2024, arXiv:2404.05892), and QRWKV 6, Qwen 2 with its time mix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice.plugin.nn.blocks import linear, width
 from pumice.plugin.nn.recurrent import split
 from pumice_architectures.rwkv import RWKV, TimeMixDecoder, between, low_rank, to_previous
 
-INPUTS = "wkvrg"  # of the decay, keys, values, receptance (queries) and gate, in the order of a file
+INPUTS = "wkvrg"  # decay, keys, values, receptance (queries) and gate, in file order
 
 
 class TimeMix6(TimeMixDecoder):
@@ -32,7 +32,7 @@ class TimeMix6(TimeMixDecoder):
         return linear(g, y * gate, blk + "time_mix_output", self.n_embd)
 
     def mixed(self, g: GraphBuilder, x: Tensor, blk: str) -> list[Tensor]:
-        """The inputs: how far each lies from the token to the one before depends on both."""
+        """Return the inputs, each blended with the previous token by a fraction that depends on both."""
         n_tokens, n, rank = x.shape[0], width(x), self.hparams.positive("time_mix_extra_dim")
         change = to_previous(g, x)
         y = g.tanh(linear(g, between(g, x, change, f"{blk}time_mix_lerp_x"), blk + "time_mix_w1", 5 * rank))
@@ -41,7 +41,7 @@ class TimeMix6(TimeMixDecoder):
         return split(g, y.reshape(n_tokens, 5 * n), *[n] * 5)
 
     def lerps(self, g: GraphBuilder, blk: str) -> Weight:
-        """Old files have the five of them apart."""
+        """Return the blending weights; old files store the five separately."""
         name, shape = f"{blk}time_mix_lerp_fused.weight", (5, self.n_embd)
         if g.find_weight(f"{blk}time_mix_lerp_w.weight") is None:
             return g.weight(name, shape)
@@ -52,7 +52,7 @@ class TimeMix6(TimeMixDecoder):
         return self.n_head
 
     def wkv(self, g: GraphBuilder, r: Tensor, k: Tensor, v: Tensor, w: Tensor, blk: str) -> Tensor:
-        """A token's own value counts by ``time_mix_first``, for those that come later by its decay."""
+        """Linear attention: a token's own value is weighted by ``time_mix_first``, earlier values by their decay."""
         first = g.weight(f"{blk}time_mix_first.weight", (self.n_head, self.d_head))
         own = v * g.sum(k * first * r, axis=-1, keepdims=True)
         return g.linear_attention(r, k, v, w, before=True) + own
@@ -74,11 +74,13 @@ class RWKV6Qwen2(TimeMix6):
     def n_key_heads(self, i: int) -> int:
         n_key_heads = self.hparams.count("attention.head_count_kv", i, default=0, low=0) or self.n_head
         if self.n_head % n_key_heads:
-            raise self.hparams.wrong("attention.head_count_kv", f"is {n_key_heads}, for {self.n_head} heads")
+            raise self.hparams.wrong(
+                "attention.head_count_kv", f"is {n_key_heads}, expected a divisor of {self.n_head} heads"
+            )
         return n_key_heads
 
     def wkv(self, g: GraphBuilder, r: Tensor, k: Tensor, v: Tensor, w: Tensor, blk: str) -> Tensor:
-        """Several heads share keys and values, and keys are small where little decays."""
+        """Linear attention with grouped keys and values, where keys are scaled by one minus the decay."""
         k, v = self.repeated(g, k), self.repeated(g, v)
         return g.linear_attention(r * self.d_head**-0.5, k + k * w * -1.0, v, w)
 

@@ -1,7 +1,7 @@
 """Latent attention with an indexer: DeepSeek V3.2 (DeepSeek-AI 2025, arXiv:2512.02556), GLM 5 (Z.ai 2026), dots3 note.
 
-A token attends to the positions that an indexer ranks highest. Where the context has no more than these, that is all
-of them, and the indexer is not asked.
+A token attends to the positions that an indexer ranks highest. If the context has no more positions than are selected,
+all are attended to, and the indexer is skipped.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import Rope, frequency_base
 from pumice_architectures.deepseek2 import DeepSeek2
 
-INDEXER_EPS = 1e-6  # of the norm of its keys
+INDEXER_EPS = 1e-6  # epsilon of the norm of the indexer's keys
 
 
 class SparseLatent(DeepSeek2):
     gate = ""
     mscale_is_for_all = False
-    #: Whether RoPE turns the pairs ``(i, i + n_rot/2)`` of the indexer's heads, or ``(2i, 2i + 1)``.
+    #: Whether RoPE rotates the pairs ``(i, i + n_rot/2)`` of the indexer's heads, or ``(2i, 2i + 1)``.
     indexer_neox: ClassVar[bool] = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         if not self.is_absorbed:
-            raise hparams.wrong("attention.key_length_mla", "is missing or 0: the model attends to latents")
+            raise hparams.wrong("attention.key_length_mla", "is missing or 0, but the model uses latent attention")
         self.q_lora_rank = hparams.positive("attention.q_lora_rank")
         self.n_chosen, self.n_index_head, self.index_dim = self.indexer_sizes(hparams)
         self.index_eps = INDEXER_EPS
-        self.mask: Tensor | None = None  # of the last layer that had an indexer
+        self.mask: Tensor | None = None  # mask of the last layer with an indexer
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         n_head, k_dim, v_dim = self.head_sizes(i)
@@ -47,48 +47,50 @@ class SparseLatent(DeepSeek2):
         return linear(g, y, blk + "attn_output", self.n_embd)
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
-        """The mask of chosen positions, if need be; a layer without an indexer takes that of the last one with it."""
+        """Return the mask of selected positions, if needed; a layer without an indexer reuses the previous mask."""
         if not 0 < self.n_chosen < g.n_ctx or i >= self.n_layer:
             return {}
         if self.has_indexer(i):
             self.mask = self.indexer(g, x, compressed, blk, self.rope(g, i))
         if self.mask is None:
-            raise self.hparams.wrong("attention.indexer.types", "gives the first layer no indexer")
+            raise self.hparams.wrong("attention.indexer.types", "lacks an indexer in the first layer")
         return {"mask": self.mask}
 
     def indexer(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, rope: Rope) -> Tensor:
         n_head, dim = self.n_index_head, self.index_dim
         if rope.n_rot > dim:
-            raise self.hparams.wrong("attention.indexer.key_length", f"is {dim}, less than the {rope.n_rot} that turn")
+            raise self.hparams.wrong(
+                "attention.indexer.key_length", f"is {dim}, less than the {rope.n_rot} values that RoPE rotates"
+            )
         q = linear(g, compressed, blk + "indexer.attn_q_b", n_head * dim).reshape(x.shape[0], n_head, dim)
         k = layer_norm(g, linear(g, x, blk + "indexer.attn_k", dim), blk + "indexer.k_norm", self.index_eps)
-        q, k = (self.turned(g, each, rope) for each in (q, k.reshape(x.shape[0], 1, dim)))
+        q, k = (self.turned(g, heads, rope) for heads in (q, k.reshape(x.shape[0], 1, dim)))
         weights = linear(g, x, blk + "indexer.proj", n_head)
         return g.choose_positions(q, k, weights, n_chosen=self.n_chosen, n_ctx=g.n_ctx)
 
     def indexer_sizes(self, hparams: HParams) -> tuple[int, int, int]:
-        """Positions that are chosen, 0: all; heads, and the values of one."""
+        """Return the number of selected positions (0: all), of heads, and the width of a head."""
         top_k, n_head, dim = (
             hparams.positive(f"attention.indexer.{key}") for key in ("top_k", "head_count", "key_length")
         )
         return top_k, n_head, dim
 
     def turned(self, g: GraphBuilder, x: Tensor, rope: Rope) -> Tensor:
-        """Heads of the indexer with their positions."""
+        """Rotate the indexer's heads by their positions."""
         return replace(rope, neox=self.indexer_neox)(g, x)
 
     def has_indexer(self, i: int) -> bool:
         return True
 
     def rank(self, i: int) -> int:
-        """Values of a latent."""
+        """Return the width of a latent."""
         return self.kv_lora_rank
 
     def latent_options(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
         return {}
 
     def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
-        """What becomes of the heads' results before the output matrix."""
+        """Post-process the heads' results before the output matrix."""
         return y
 
 
@@ -97,11 +99,11 @@ class DeepSeek32(SparseLatent):
 
 
 class GLMDSA(DeepSeek32):
-    """From GLM 5.2 on not every layer has an indexer."""
+    """DeepSeek V3.2's layers; from GLM 5.2 on some layers have no indexer."""
 
     gate = "sigmoid"
     indexer_neox = False
-    n_ctx_52 = 2**20  # context of the first model whose layers share indexers
+    n_ctx_52 = 2**20  # context of GLM 5.2, whose layers share indexers
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -136,7 +138,7 @@ class Dots3Note(SparseLatent):
         return self.hparams.positive(f"attention.kv_lora_rank{self.kind(i)}")
 
     def kind(self, i: int) -> str:
-        """What the keys of layer ``i`` end with."""
+        """Return the suffix of hyperparameters for layer ``i``."""
         return "_swa" if self.window(i) else ""
 
     def window(self, i: int) -> int:

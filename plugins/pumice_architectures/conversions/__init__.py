@@ -1,6 +1,6 @@
-"""From Hugging Face's checkpoints to GGUF, a module for families that go alike."""
+"""Conversions of Hugging Face checkpoints to GGUF; a module holds families with similar checkpoints."""
 
-# Module -> class of it -> what `architectures` in a `config.json` has first.
+# Module -> its class -> the first entries of `architectures` in `config.json` that it converts.
 CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "bailing": {
         "BailingMoE": ("BailingMoeForCausalLM",),
@@ -269,4 +269,4 @@ CONVERSIONS = {
     for cls, names in classes.items()
     for name in names
 }
-"""A model class of Hugging Face's -> its conversion, imported when a folder needs it."""
+"""Conversion of each Hugging Face model class, imported when a folder needs it."""

@@ -1,4 +1,4 @@
-"""Ling (Bailing), and models built as it is."""
+"""Ling (Bailing), and models with its layout."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BailingMoE(Conversion):
 
 
 def normed(tensor: LazyTensor) -> LazyTensor:
-    """Columns of length 1."""
+    """Scale the columns to length 1."""
 
     def divide(x: Any) -> Any:
         return x / ((x * x).sum(axis=0, keepdims=True) ** 0.5 + 1e-7)
@@ -53,7 +53,7 @@ def normed(tensor: LazyTensor) -> LazyTensor:
 
 
 class BailingMoE2(Conversion):
-    """Ling 2: layers for drafting."""
+    """Ling 2: adds draft layers."""
 
     architecture = "bailingmoe2"
     pre_tokenizers = ["bailingmoe2"]
@@ -62,7 +62,7 @@ class BailingMoE2(Conversion):
     integers = BailingMoE.integers | {"expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size"}
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     flags = BailingMoE.flags
-    partial = 0.5  # of a head is turned
+    partial = 0.5  # rotated part of a head
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -72,7 +72,7 @@ class BailingMoE2(Conversion):
 
 
 class SarvamMoE(BailingMoE2):
-    """Sarvam: whole heads are turned, experts' biases are around 0."""
+    """Sarvam: RoPE rotates whole heads; experts' biases are centred at 0."""
 
     pre_tokenizers = ["sarvam-moe"]
 
@@ -86,7 +86,7 @@ class SarvamMoE(BailingMoE2):
 
 
 class BailingMoE3(Conversion):
-    """Ling 3: delta attention, latent attention in the last layer of each group; gates of attention."""
+    """Ling 3: delta attention, latent attention in the last layer of each group, attention gates."""
 
     architecture = "bailingmoe3"
     named_as = "kimi-linear"
@@ -116,7 +116,7 @@ class BailingMoE3(Conversion):
     KNOWN = {"no_kda_lora": True, "kda_safe_gate": True, "gated_attention_proj_granularity_type": "head_wise"}
 
     def _is_whole(self, layer: int) -> bool:
-        """Whether a layer sees all tokens."""
+        """Return True if a layer attends to all tokens."""
         size = self.config.need("layer_group_size")
         return layer >= self.n_layer // size * size or (layer + 1) % size == 0
 
@@ -124,10 +124,10 @@ class BailingMoE3(Conversion):
         c = self.config
         for name, value in self.KNOWN.items():
             if c.first(name) != value:
-                raise ConvertError(f"{c.path}: {name!r} is {c.first(name)!r}, only {value!r} is known")
+                raise ConvertError(f"{c.path}: unsupported {name!r}: {c.first(name)!r}, expected {value!r}")
         n = self.n_layer + self.n_draft
         rank, n_rot = c.need("kv_lora_rank"), c.need("qk_rope_head_dim")
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "attention.head_count_kv": [int(self._is_whole(i)) for i in range(n)],
             "attention.key_length": rank + n_rot,
             "attention.key_length_mla": c.need("qk_nope_head_dim") + n_rot,
@@ -135,8 +135,8 @@ class BailingMoE3(Conversion):
         }
         for key, name in self.LIMITS.items():
             if (limits := c.first(name)) is not None:
-                found[key] = [float(limit or 0.0) for limit in [*limits, *[0.0] * n][:n]]
-        return found
+                metadata[key] = [float(limit or 0.0) for limit in [*limits, *[0.0] * n][:n]]
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         layer = layer_of(name)
@@ -155,7 +155,7 @@ class BailingMoE3(Conversion):
 
 
 class BailingMoE3VL(BailingMoE3):
-    """Ling 3 with images, text of it."""
+    """The text model of Ling 3 VL."""
 
     def rename(self, name: str) -> str | None:
         return None if name.startswith("linear_proj") else super().rename(name)

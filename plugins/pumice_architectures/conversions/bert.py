@@ -1,4 +1,4 @@
-"""BERT, and what followed it: encoders, for embeddings and for ranking."""
+"""BERT and later encoders, for embeddings and for ranking."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 
 from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, pooling
 
-CLS_POOLING = 2  # pooling_type
+CLS_POOLING = 2  # value of pooling_type
 
 
 class Bert(Conversion):
-    """BERT."""
-
     architecture = "bert"
     vocabularies = ["wordpiece"]
     renames = {r"^(bert|distilbert|roberta|model)\.": "", r"\.gamma$": ".weight", r"\.beta$": ".bias"}
@@ -22,36 +20,34 @@ class Bert(Conversion):
 
     @property
     def labels(self) -> list[str]:
-        """What a classifier's outputs mean; none where they have no names of their own."""
+        """Return the names of a classifier's outputs, or [] if they are only numbered."""
         named = self.config.first("id2label") or {}
-        found = [str(named[key]) for key in sorted(named, key=int)] if isinstance(named, dict) else []
-        return [] if found[:1] == ["LABEL_0"] and len(found) == 2 else found
+        labels = [str(named[key]) for key in sorted(named, key=int)] if isinstance(named, dict) else []
+        return [] if labels[:1] == ["LABEL_0"] and len(labels) == 2 else labels
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata() | pooling(self.folder)
-        return found | ({"classifier.output_labels": self.labels} if self.labels else {})
+        metadata = super().metadata() | pooling(self.folder)
+        return metadata | ({"classifier.output_labels": self.labels} if self.labels else {})
 
     def other_metadata(self) -> dict[str, Any]:
         types = self.config.first("type_vocab_size")
         return {"tokenizer.ggml.token_type_count": 1 if types is None else types}
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        if found is None or found in self.POOLER:
+        new_name = super().rename(name)
+        if new_name is None or new_name in self.POOLER:
             return None
-        return found.replace("classifier.", "classifier.out_proj.") if self.labels and found in (
+        return new_name.replace("classifier.", "classifier.out_proj.") if self.labels and new_name in (
             "classifier.weight", "classifier.bias",
-        ) else found  # fmt: skip
+        ) else new_name  # fmt: skip
 
 
 class DistilBert(Bert):
-    """DistilBERT."""
-
     constants = Bert.constants | {"attention.layer_norm_epsilon": 1e-12}
 
 
 class Roberta(Bert):
-    """RoBERTa: the first rows of positions are for padding."""
+    """RoBERTa: the first rows of the position table are for padding."""
 
     vocabularies = ["bpe", "wordpiece"]
     pre_tokenizers = ["roberta-bpe", "gpt-2"]
@@ -62,8 +58,8 @@ class Roberta(Bert):
         return 0 if pad is None else pad + 1
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
-        return found | {"context_length": found["context_length"] - self.n_padding}
+        metadata = super().metadata()
+        return metadata | {"context_length": metadata["context_length"] - self.n_padding}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         is_position = name == "embeddings.position_embeddings.weight"
@@ -71,7 +67,7 @@ class Roberta(Bert):
 
 
 class XLMRoberta(Roberta):
-    """XLM-RoBERTa, and Jina 3 without its adapters."""
+    """XLM-RoBERTa, and Jina Embeddings 3 without its adapters."""
 
     vocabularies = ["unigram"]
     renames = Bert.renames | {r"\.parametrizations\.": ".", r"\.original$": ""}
@@ -86,11 +82,11 @@ class XLMRoberta(Roberta):
 
 
 class NomicBert(Bert):
-    """Nomic's BERT: rotary positions, experts in some layers."""
+    """Nomic Embed: rotary positions, and experts in some layers."""
 
     architecture = "nomic-bert"
     vocabularies = ["wordpiece", "unigram"]
-    TRAINED = {8192: 2048, 2048: 512}  # tokens that a configuration says -> those that it was trained with
+    TRAINED = {8192: 2048, 2048: 512}  # context of the configuration -> context of the training
 
     def __init__(self, folder: Any) -> None:
         super().__init__(folder)
@@ -101,10 +97,10 @@ class NomicBert(Bert):
         c = self.config
         n_ctx = self.TRAINED.get(c.need("n_positions"))
         if n_ctx is None or (c.first("max_trained_positions") or 2048) != 2048:
-            raise ConvertError(f"{c.path}: 'n_positions' is {c['n_positions']}, which no model of this family has")
-        found = super().metadata() | {"context_length": n_ctx}
+            raise ConvertError(f"{c.path}: unsupported 'n_positions': {c['n_positions']}, expected 2048 or 8192")
+        metadata = super().metadata() | {"context_length": n_ctx}
         more = {"moe_every_n_layers": c.first("moe_every_n_layers"), "expert_used_count": c.first("moe_top_k")}
-        return found | (more if self.is_moe else {})
+        return metadata | (more if self.is_moe else {})
 
     def rename(self, name: str) -> str | None:
         return None if "mlp.experts.bias" in name else super().rename(name)
@@ -120,8 +116,6 @@ class NomicBert(Bert):
 
 
 class NeoBert(Bert):
-    """NeoBERT."""
-
     architecture = "neo-bert"
     constants = Bert.constants | {
         "rope.freq_base": 10000.0,
@@ -135,7 +129,7 @@ class NeoBert(Bert):
 
 
 class EuroBert(Conversion):
-    """EuroBERT, and Jina's embeddings of its kind."""
+    """EuroBERT, and Jina's embeddings based on it."""
 
     architecture = "eurobert"
     pre_tokenizers = ["llama-bpe", "gpt-2"]
@@ -150,7 +144,7 @@ class EuroBert(Conversion):
 
 
 class JinaBert2(Bert):
-    """Jina 2: biases that fall with distance."""
+    """Jina Embeddings 2: linear distance biases (ALiBi)."""
 
     architecture = "jina-bert-v2"
     vocabularies = ["wordpiece", "bpe"]
@@ -158,7 +152,7 @@ class JinaBert2(Bert):
 
 
 class ModernBert(Bert):
-    """ModernBERT: windows in most layers."""
+    """ModernBERT: sliding windows in most layers."""
 
     architecture = "modern-bert"
     vocabularies = ["bpe"]

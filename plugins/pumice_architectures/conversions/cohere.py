@@ -9,7 +9,7 @@ from pumice.plugin.convert import Conversion, LazyTensor, leading_dense_layers, 
 
 
 class CommandR(Conversion):
-    """Command R: no scaling of rotary positions, and a longer context than the configuration has."""
+    """Command R: RoPE scaling is dropped, and the context is longer than the configuration's."""
 
     architecture = "command-r"
     pre_tokenizers = ["command-r"]
@@ -23,7 +23,7 @@ class CommandR(Conversion):
 
 
 class Cohere2(Conversion):
-    """Command R7B and Command A: windows; without biases, which are zero where there are some."""
+    """Command R7B and Command A: sliding windows; bias tensors are zero and dropped."""
 
     architecture = "cohere2"
     pre_tokenizers = ["command-r"]
@@ -62,15 +62,15 @@ class Cohere2MoE(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         n_dense = leading_dense_layers(c)
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "attention.sliding_window_pattern": sliding_layers(c),
             "leading_dense_block_count": c.first("first_k_dense_replace") or 0 if n_dense is None else n_dense,
             "expert_weights_norm": bool(c.first("norm_topk_prob")),
         }
         if n_shared := c.first("num_shared_experts"):
-            found["expert_shared_count"] = n_shared
-            found["expert_shared_feed_forward_length"] = n_shared * c.need("intermediate_size")
-        return found
+            metadata["expert_shared_count"] = n_shared
+            metadata["expert_shared_feed_forward_length"] = n_shared * c.need("intermediate_size")
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if not name.endswith(".bias"):

@@ -1,4 +1,4 @@
-"""DeepSeek 1 to 3, and models that are built as they are."""
+"""DeepSeek 1 to 3, and models with their layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin.convert import SIGMOID, Conversion, HFConfig, LazyTensor, lay
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.qwen import packed_experts
 
-INDEXER = {  # what chooses the positions that a token attends to
+INDEXER = {  # hyperparameters of the indexer, which selects the attended positions
     "attention.indexer.head_count": "index_n_heads",
     "attention.indexer.key_length": "index_head_dim",
     "attention.indexer.top_k": "index_topk",
@@ -17,7 +17,7 @@ INDEXER = {  # what chooses the positions that a token attends to
 
 
 class DeepSeek(Conversion):
-    """DeepSeek 1, with experts."""
+    """DeepSeek 1 with experts."""
 
     architecture = "deepseek"
     vocabularies = ["sentencepiece", "bpe"]
@@ -38,7 +38,7 @@ class DeepSeek(Conversion):
 
 
 class DeepSeek2(Conversion):
-    """Latent attention: its compressed keys and values are the one head that the cache holds."""
+    """Latent attention (MLA): the cache holds one head, the compressed keys and values."""
 
     architecture = "deepseek2"
     drops_tied_output = True
@@ -56,7 +56,7 @@ class DeepSeek2(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         rank, n_rot = c.need("kv_lora_rank"), c.need("qk_rope_head_dim")
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "attention.head_count_kv": 1,
             "attention.kv_lora_rank": rank,
             "attention.key_length": rank + n_rot,
@@ -65,10 +65,10 @@ class DeepSeek2(Conversion):
             "attention.value_length_mla": c.need("v_head_dim"),
             "rope.dimension_count": n_rot,
         }
-        found |= experts_metadata(c, self.n_layer)
+        metadata |= experts_metadata(c, self.n_layer)
         if c.rope.get("mscale_all_dim") is not None:
-            found["rope.scaling.yarn_log_multiplier"] = 0.1 * float(c.rope["mscale_all_dim"])
-        return found
+            metadata["rope.scaling.yarn_log_multiplier"] = 0.1 * float(c.rope["mscale_all_dim"])
+        return metadata
 
     def rename(self, name: str) -> str | None:
         drafts = layer_of(name) >= self.n_layer + self.n_draft
@@ -82,23 +82,23 @@ class DeepSeek2(Conversion):
 
 
 class DeepSeek3(DeepSeek2):
-    """DeepSeek 3: experts by sigmoid, which not every configuration says."""
+    """DeepSeek 3: sigmoid routing, which some configurations omit."""
 
     defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
 
 
 def experts_metadata(config: HFConfig, n_layer: int) -> dict[str, Any]:
-    """Of a model some of whose layers have experts, or none of ``n_layer``."""
+    """Return the metadata of experts; {} for a model of ``n_layer`` dense layers."""
     n_dense = 0 if config.first("n_routed_experts") is not None else n_layer
-    found = {
+    metadata = {
         "leading_dense_block_count": config.first("first_k_dense_replace") or n_dense,
         "expert_shared_count": config.first("n_shared_experts") or 0,
     }
-    return found | ({"expert_weights_norm": True} if config.first("norm_topk_prob") else {})
+    return metadata | ({"expert_weights_norm": True} if config.first("norm_topk_prob") else {})
 
 
 def latent_parts(conversion: Conversion, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-    """Keys the other way round, and values, of the matrix that makes both from what the cache holds."""
+    """Split the matrix that expands the cached latent into keys, transposed, and values."""
     n_key, n_value = conversion.config.need("qk_nope_head_dim"), conversion.config.need("v_head_dim")
     heads = tensor.reshape(-1, n_key + n_value, tensor.shape[-1])
     keys, values = heads.split(n_key, n_value, axis=1)
@@ -107,7 +107,7 @@ def latent_parts(conversion: Conversion, name: str, tensor: LazyTensor) -> Itera
 
 
 class DeepSeek32(DeepSeek3):
-    """DeepSeek 3.2: attention to the tokens that an indexer chooses."""
+    """DeepSeek 3.2: attention to positions that an indexer selects."""
 
     architecture = "deepseek32"
     named_as = "glm-dsa"
@@ -116,16 +116,16 @@ class DeepSeek32(DeepSeek3):
 
 
 class DeepSeekOCR(DeepSeek2):
-    """DeepSeek OCR, text of it: without latent attention."""
+    """The text model of DeepSeek-OCR: no latent attention."""
 
     architecture = "deepseek2-ocr"
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = {"rope.freq_base": 10000.0} | Conversion.metadata(self) | experts_metadata(c, self.n_layer)
-        found["rope.dimension_count"] = c.first("qk_rope_head_dim") or 0
+        metadata = {"rope.freq_base": 10000.0} | Conversion.metadata(self) | experts_metadata(c, self.n_layer)
+        metadata["rope.dimension_count"] = c.first("qk_rope_head_dim") or 0
         window = c.first("sliding_window_size", "sliding_window")
-        return found | ({"attention.sliding_window": window} if window else {})
+        return metadata | ({"attention.sliding_window": window} if window else {})
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.chat_template": "{% for m in messages %}{{m['content']}}{% endfor %}"}

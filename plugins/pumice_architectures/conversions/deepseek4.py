@@ -10,8 +10,8 @@ from pumice.plugin.convert import Conversion, HFConfig, LazyTensor, layer_of, mx
 from pumice_architectures.conversions.deepseek import INDEXER
 
 POOLS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
-FP8_BLOCK = 128  # rows, and columns, that share a scale
-MXFP4_BYTES = 16  # of 32 numbers that share a scale
+FP8_BLOCK = 128  # rows and columns that share a scale
+MXFP4_BYTES = 16  # bytes of 32 numbers that share a scale
 
 MATRICES = {
     "attn_norm": "attn_norm", "attn.wq_a": "attn_q_a", "attn.wq_b": "attn_q_b", "attn.q_norm": "attn_q_a_norm",
@@ -25,7 +25,7 @@ MATRICES = {
     "ffn.shared_experts.w2": "ffn_down_shexp", "ffn.shared_experts.w3": "ffn_up_shexp",
     "ffn.experts.w1": "ffn_gate_exps", "ffn.experts.w2": "ffn_down_exps", "ffn.experts.w3": "ffn_up_exps",
 }  # fmt: skip
-PLAIN = {  # names without ``.weight``
+PLAIN = {  # tensor names without ``.weight``
     "attn.attn_sink": "attn_sinks", "attn.compressor.ape": "attn_compressor_ape",
     "attn.indexer.compressor.ape": "indexer_compressor_ape", "ffn.gate.tid2eid": "ffn_gate_tid2eid",
     **{f"hc_{block}_{part}": f"hc_{block}_{part}" for block in ("attn", "ffn") for part in ("fn", "base", "scale")},
@@ -33,7 +33,7 @@ PLAIN = {  # names without ``.weight``
 
 
 class DeepSeek4(Conversion):
-    """DeepSeek V4: tensors stay in the types of the checkpoint, but that 8-bit floats become Q8_0."""
+    """DeepSeek V4: tensors keep the checkpoint's types, except that 8-bit floats become Q8_0."""
 
     architecture = "deepseek4"
     named_as = "deepseek2"
@@ -42,7 +42,7 @@ class DeepSeek4(Conversion):
     dropped: tuple[str, ...] = ("mtp.", "aligner.", "image_")
     renames = {
         r"ffn\.gate\.bias$": "ffn.exp_probs.bias",
-        # As the package transformers stores it.
+        # Names in checkpoints of the transformers package.
         r"^model\.": "",
         r"^embed_tokens\.": "embed.",
         r"^lm_head\.": "head.",
@@ -86,21 +86,21 @@ class DeepSeek4(Conversion):
         return super().metadata() | {"swiglu_clamp_exp": limits, "swiglu_clamp_shexp": limits} | self.ends()
 
     def ends(self) -> dict[str, Any]:
-        """What goes into the layers that draft: all streams."""
+        """Return the tensors that enter the draft layers: all residual streams."""
         return {"embedding_length_out": self.config.need("hidden_size") * self.config.need("hc_mult")}
 
     def checkpoint(self) -> dict[str, LazyTensor]:
         tensors = self.folder.tensors
         scales = {name.removesuffix("scale"): tensor for name, tensor in tensors.items() if name.endswith(".scale")}
-        found = {name: tensor for name, tensor in tensors.items() if not name.endswith(".scale")}
+        weights = {name: tensor for name, tensor in tensors.items() if not name.endswith(".scale")}
         for base, scale in scales.items():
-            if (weight := f"{base}weight") in found:
-                found[weight] = self.with_scales(weight, found[weight], scale)
-        return found
+            if (weight := f"{base}weight") in weights:
+                weights[weight] = self.with_scales(weight, weights[weight], scale)
+        return weights
 
     @staticmethod
     def with_scales(name: str, weight: LazyTensor, scale: LazyTensor) -> LazyTensor:
-        """Experts' floats of 4 bits as they are, other matrices' of 8 bits rounded to Q8_0."""
+        """Keep the experts' 4-bit floats, and round other matrices' 8-bit floats to Q8_0."""
         if ".ffn.experts." in name:
             return mxfp4(weight.reshape(weight.shape[0], -1, MXFP4_BYTES), scale.exponents())
         return q8_0(times_scales(weight, scale, (FP8_BLOCK, FP8_BLOCK)))
@@ -116,7 +116,7 @@ class DeepSeek4(Conversion):
 
 
 def as_released(config: HFConfig) -> HFConfig:
-    """With the names of the released files, for what the package transformers writes under others."""
+    """Return the configuration with the released names for keys that the transformers package renames."""
     values: dict[str, Any] = {}
     rope = config.first("rope_parameters") or {}
     if isinstance(rope.get("compress"), dict):
@@ -133,7 +133,7 @@ def as_released(config: HFConfig) -> HFConfig:
 
 
 class DSpark4(DeepSeek4):
-    """DeepSeek V4's layers that draft a block of tokens, as a model of their own (DSpark)."""
+    """The draft layers of DeepSeek V4, which draft a block of tokens, as a separate model (DSpark)."""
 
     architecture = "dflash"
     is_draft = True
@@ -159,7 +159,7 @@ class DSpark4(DeepSeek4):
         return {"tokenizer.ggml.mask_token_id": self.config.need("dspark_noise_token_id", least=0)}
 
     def rename(self, name: str) -> str | None:
-        """``mtp.0.attn.wkv.weight`` is of layer 0; what there is once has no layer."""
+        """Rename ``mtp.0.attn.wkv.weight`` to layer 0; tensors that exist once have no layer."""
         if not name.startswith("mtp.") or name.endswith(("bias_vl", "tid2eid")):
             return None
         layer, _, rest = name.removeprefix("mtp.").partition(".")

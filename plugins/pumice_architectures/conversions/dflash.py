@@ -1,4 +1,4 @@
-"""DFlash and its variants, which draft for other models."""
+"""Draft models of the DFlash family."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pumice.plugin.convert import MOST_HEAD_DIM, Conversion, ConvertError, HFCon
 from pumice_architectures.conversions.llama import tokens_of_target
 from pumice_architectures.conversions.rope_factors import proportional_factors
 
-N_BLOCK = 16  # tokens of a block, if not said
+N_BLOCK = 16  # default tokens per block
 
 
 class DFlash(Conversion):
-    """DFlash 1 and 2: a few layers of Qwen 3's kind."""
+    """DFlash 1 and 2: a few layers like Qwen 3's."""
 
     architecture = "dflash"
     named_as = "qwen3"
@@ -49,31 +49,33 @@ class DFlash(Conversion):
     def __init__(self, folder: Any) -> None:
         super().__init__(folder)
         if folder.has(self.MASK):
-            raise ConvertError(f"{folder.path}: {self.MASK} may run code when it is read, and is not opened")
+            raise ConvertError(
+                f"{folder.path}: refusing to read {self.MASK}: this format can run code; save the tensor as safetensors"
+            )
         self.config = self.in_one(self.config)
 
     @staticmethod
     def in_one(config: HFConfig) -> HFConfig:
-        """What ``dflash_config`` says goes before what is outside of it."""
+        """Merge ``dflash_config``, whose keys take precedence, into the configuration."""
         return config | (config.first("dflash_config") or {})
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata() | {"block_size": c.first("block_size") or N_BLOCK}
-        found |= {name: c.need(name) for name in self.COUNTS if "conv_kernel_size" in c}
-        found |= {key: number(c, name) for key, name in self.NUMBERS.items() if c.first(name)}
+        metadata = super().metadata() | {"block_size": c.first("block_size") or N_BLOCK}
+        metadata |= {name: c.need(name) for name in self.COUNTS if "conv_kernel_size" in c}
+        metadata |= {key: number(c, name) for key, name in self.NUMBERS.items() if c.first(name)}
         if (part := c.whole_rope.get("partial_rotary_factor")) is not None:
-            found["rope.dimension_count"] = int(self.head_dim * part)
+            metadata["rope.dimension_count"] = int(self.head_dim * part)
         if c.first("target_layer_ids"):
-            found["target_layers"] = [int(layer) + 1 for layer in c["target_layer_ids"]]
+            metadata["target_layers"] = [int(layer) + 1 for layer in c["target_layer_ids"]]
         if (causal := c.first("is_causal", "causal")) is not None:
-            found["attention.causal"] = bool(causal)
+            metadata["attention.causal"] = bool(causal)
         if "mrope_section" in self.target_conversion.config.rope:
-            found["rope.dimension_sections"] = [self.head_dim // 2, 0, 0, 0]
-        return found | self.windows()
+            metadata["rope.dimension_sections"] = [self.head_dim // 2, 0, 0, 0]
+        return metadata | self.windows()
 
     def windows(self) -> dict[str, Any]:
-        """Which layers have a window."""
+        """Return the metadata of layers with a sliding window."""
         c = self.config
         window = c.first("swa_window_size", "sliding_window")
         if not window or not (c.first("use_swa") or c.first("use_sliding_window")):
@@ -98,26 +100,28 @@ class DFlash(Conversion):
 
 
 class DSpark(DFlash):
-    """DFlash with a head that sees the token before (Markov)."""
+    """DFlash with a Markov head, whose input includes the previous token."""
 
     dropped = ("t2d",)
 
     @staticmethod
     def in_one(config: HFConfig) -> HFConfig:
-        """With the layers that the package speculators counts from 1 counted from 0."""
+        """Count layers from 0; the speculators package counts from 1."""
         layers = config.first("aux_hidden_state_layer_ids")
         more = {} if layers is None else {"target_layer_ids": [int(layer) - 1 for layer in layers]}
         return DFlash.in_one(config | more)
 
     @property
     def n_draft_vocab(self) -> int:
-        """Tokens that it can draft."""
+        """Number of tokens in the draft's vocabulary."""
         return self.config.first("draft_vocab_size") or self.config.need("vocab_size")
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
         if c.first("markov_head_type") not in (None, "vanilla"):
-            raise ConvertError(f"{c.path}: the Markov head is of type {c['markov_head_type']!r}, known is 'vanilla'")
+            raise ConvertError(
+                f"{c.path}: unsupported 'markov_head_type': {c['markov_head_type']!r}, expected 'vanilla'"
+            )
         outside = "transformer_layer_config" in c or "aux_hidden_state_layer_ids" in c
         anchor = c.first("sample_from_anchor")
         return super().metadata() | {
@@ -134,7 +138,7 @@ class DSpark(DFlash):
 
 
 class Gemma4DSpark(DFlash):
-    """DSpark for Gemma 4, with layers of its kind: values are keys, norms after each block."""
+    """DSpark for Gemma 4, with Gemma layers: values equal keys, and norms follow each block."""
 
     renames = DFlash.renames | {
         r"model\.confidence_proj\.": "model.confidence_head.proj.",
@@ -145,7 +149,7 @@ class Gemma4DSpark(DFlash):
         "model.layers.{}.pre_feedforward_layernorm": "blk.{}.ffn_norm",
         "model.layers.{}.post_feedforward_layernorm": "blk.{}.post_ffw_norm",
     }
-    ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # if not said
+    ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # default
     ACTIVATION = "gelu_pytorch_tanh"
     NEEDED = {"attention_k_eq_v": True, "hidden_activation": ACTIVATION, "attention_bias": False,
               "enable_moe_block": False, "markov_head_type": "vanilla"}  # fmt: skip
@@ -164,7 +168,7 @@ class Gemma4DSpark(DFlash):
         c = self.config
         for name, value in self.NEEDED.items():
             if c.first(name) not in (None, value) or (name == "attention_k_eq_v" and not c.first(name)):
-                raise ConvertError(f"{c.path}: {name!r} is {c.first(name)!r}, known is {value!r}")
+                raise ConvertError(f"{c.path}: unsupported {name!r}: {c.first(name)!r}, expected {value!r}")
         anchor = c.first("sample_from_anchor")
         return super().metadata() | {
             "attention.head_count_kv": c.need("num_global_key_value_heads"),
@@ -186,7 +190,7 @@ class Gemma4DSpark(DFlash):
 
 
 class MuseGlimmerAssistant(DFlash):
-    """What drafts for Muse Glimmer."""
+    """The draft model of Muse Glimmer."""
 
     renames = DFlash.renames | {
         r"model\.encoder\.fc\.": "model.fc.",

@@ -1,4 +1,4 @@
-"""Dots 3: latent attention of two sizes, with windows and with an indexer."""
+"""dots3: latent attention of two sizes, with sliding windows and with an indexer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 
 
 class Dots3(DeepSeek2):
-    """Dots 3 Note, text of it; layers with a window have heads and ranks of their own."""
+    """The text model of dots3 note; layers with a window have their own heads and ranks."""
 
     architecture = "dots3note"
     named_as = "glm-dsa"
@@ -47,26 +47,26 @@ class Dots3(DeepSeek2):
         c = self.config
         for name in ("q_lora_rank", "qk_rope_head_dim"):
             if c.first(f"swa_{name}") not in (None, c.first(name)):
-                raise ConvertError(f"{c.path}: {name!r} differs in layers with a window, which is not known")
+                raise ConvertError(f"{c.path}: unsupported configuration: {name!r} differs in layers with a window")
         slides = [self._slides(i) for i in range(self.n_layer)]
         n_rot = c.need("qk_rope_head_dim")
         n_layer = self.n_layer + self.n_draft
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "attention.head_count": [self._size(i, "num_attention_heads") for i in range(n_layer)],
             "attention.sliding_window_pattern": slides,
             "attention.key_length_swa": c.need("swa_kv_lora_rank") + n_rot,
             "attention.key_length_mla_swa": c.need("swa_qk_nope_head_dim") + n_rot,
-            "attention.indexer.types": [not each for each in slides],
+            "attention.indexer.types": [not slide for slide in slides],
         }
-        return found | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
+        return metadata | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        return f"model.layers.{self.n_layer}.embed_tokens.weight" if found == self.DRAFT else found
+        new_name = super().rename(name)
+        return f"model.layers.{self.n_layer}.embed_tokens.weight" if new_name == self.DRAFT else new_name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         layer = layer_of(name)
-        if self.config.first("apply_mla_qkv_lora_rescale"):  # which the norms do here
+        if self.config.first("apply_mla_qkv_lora_rescale"):  # folded into the norms
             for end, rank in (("q_a_layernorm.weight", "q_lora_rank"), ("kv_a_layernorm.weight", "kv_lora_rank")):
                 if name.endswith(end):
                     tensor = tensor * (self.config.need("hidden_size") / self._size(layer, rank)) ** 0.5

@@ -10,7 +10,7 @@ from pumice_architectures.conversions.llama import add_space_prefix
 
 
 class Ernie45(Conversion):
-    """ERNIE 4.5: queries, keys and values may be in one matrix, as may gate and up."""
+    """ERNIE 4.5: queries, keys and values may be one matrix; so may gate and up."""
 
     architecture = "ernie4_5"
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
@@ -49,17 +49,17 @@ class Ernie45MoE(Ernie45):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata()
+        metadata = super().metadata()
         if c.first("moe_num_shared_experts"):
             width = c.need("intermediate_size") // c.need("num_key_value_heads")
-            found["expert_shared_feed_forward_length"] = width
-        return found
+            metadata["expert_shared_feed_forward_length"] = width
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from Conversion.convert(self, name, tensor)
 
 
 class PaddleOCR(Ernie45):
-    """PaddleOCR-VL, text of it."""
+    """The text model of PaddleOCR-VL."""
 
     architecture = "paddleocr"

@@ -1,4 +1,4 @@
-"""EXAONE, of every generation."""
+"""EXAONE, all generations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Exaone(Conversion):
 
     architecture = "exaone"
     pre_tokenizers = ["exaone", "gpt-2"]
-    default_factor = FACTOR  # of llama3's rotary scaling
+    default_factor = FACTOR  # default for RoPE scaling of type llama3
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rope.dimension_count": self.n_rot()}
@@ -25,7 +25,7 @@ class Exaone(Conversion):
 
 
 class Exaone4(Exaone):
-    """EXAONE 4: windows in the layers that a pattern of letters or a period names."""
+    """EXAONE 4: sliding windows in layers given by a pattern of letters or by a period."""
 
     architecture = "exaone4"
     pre_tokenizers = ["exaone4", "gpt-2"]
@@ -33,16 +33,16 @@ class Exaone4(Exaone):
     default_factor = 16.0
 
     def metadata(self) -> dict[str, Any]:
-        found = Conversion.metadata(self)
+        metadata = Conversion.metadata(self)
         if self.config.first("sliding_window") is None:
-            return found
-        found["attention.sliding_window"] = self.config.need("sliding_window")
+            return metadata
+        metadata["attention.sliding_window"] = self.config.need("sliding_window")
         layers = sliding_layers(self.config) or self._pattern()
-        return found | ({"attention.sliding_window_pattern": layers} if layers else {})
+        return metadata | ({"attention.sliding_window_pattern": layers} if layers else {})
 
     def _pattern(self) -> list[bool]:
         pattern = self.config.first("sliding_window_pattern")
-        if isinstance(pattern, str) and pattern:  # LLLG: L is a layer with a window
+        if isinstance(pattern, str) and pattern:  # LLLG: L marks a layer with a window
             return [pattern[i % len(pattern)] == "L" for i in range(self.n_layer)]
         if isinstance(pattern, int) and pattern > 0:
             return [(i + 1) % pattern != 0 for i in range(self.n_layer)]
@@ -50,7 +50,7 @@ class Exaone4(Exaone):
 
 
 class ExaoneMoE(Exaone4):
-    """K-EXAONE; the layers that draft are ``mtp.*`` in checkpoints."""
+    """K-EXAONE; draft layers are ``mtp.*`` in checkpoints."""
 
     architecture = "exaone-moe"
     pre_tokenizers = ["exaone-moe"]
@@ -73,15 +73,15 @@ class ExaoneMoE(Exaone4):
         }
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        return found and draft_name(found, self.n_layer)
+        new_name = super().rename(name)
+        return new_name and draft_name(new_name, self.n_layer)
 
 
 class Exaone45(Exaone4):
-    """EXAONE 4.5 with images, text of it."""
+    """The text model of EXAONE 4.5."""
 
     n_draft_name = "num_nextn_predict_layers"
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        return found and draft_name(found, self.n_layer)
+        new_name = super().rename(name)
+        return new_name and draft_name(new_name, self.n_layer)

@@ -1,4 +1,4 @@
-"""Families that keep queries, keys and values, or gate and up, in one matrix, or heads in another order."""
+"""Families with queries, keys and values, or gate and up, in one matrix, or with heads in another order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumice_architectures.conversions.rope_factors import llama3_factors, long_f
 
 
 class InternLM2(Conversion):
-    """InternLM 2: the queries of a group, then its key and its value."""
+    """InternLM 2: the queries of a group are followed by its key and its value."""
 
     architecture = "internlm2"
     vocabularies = SPM
@@ -37,8 +37,6 @@ class InternLM2(Conversion):
 
 
 class InternLM3(Llama):
-    """InternLM 3."""
-
     vocabularies = SPM
 
     def other_metadata(self) -> dict[str, Any]:
@@ -49,7 +47,7 @@ class InternLM3(Llama):
 
 
 class Baichuan(Conversion):
-    """Baichuan: queries, keys and values one above the other."""
+    """Baichuan: queries, keys and values are stacked in one matrix."""
 
     architecture = "baichuan"
     vocabularies = SPM
@@ -68,8 +66,6 @@ class Baichuan(Conversion):
 
 
 class Xverse(Baichuan):
-    """XVERSE."""
-
     architecture = "xverse"
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
@@ -77,7 +73,7 @@ class Xverse(Baichuan):
 
 
 class MiniCPM3(Conversion):
-    """MiniCPM 3: latent attention, keys and values kept whole."""
+    """MiniCPM 3: latent attention; keys and values are cached uncompressed."""
 
     architecture = "minicpm3"
     vocabularies = SPM
@@ -99,7 +95,7 @@ class MiniCPM3(Conversion):
 
 
 class OpenELM(Conversion):
-    """OpenELM: heads and widths of each layer."""
+    """OpenELM: heads and widths per layer."""
 
     architecture = "openelm"
     vocabularies = SPM
@@ -139,13 +135,13 @@ class OpenELM(Conversion):
 
 
 def _divisible(width: float, divisor: int) -> int:
-    """The nearest multiple of ``divisor`` that is no tenth smaller (Mehta et al. 2024, arXiv:2404.14619)."""
+    """Return the nearest multiple of ``divisor`` that is at most 10 % smaller (Mehta et al. 2024, arXiv:2404.14619)."""
     rounded = max(divisor, int(width + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * width else rounded
 
 
 class Deci(Conversion):
-    """DeciLM and Nemotron of NAS: heads and widths of each layer; some have no attention."""
+    """DeciLM and Nemotron NAS: heads and widths per layer; some layers have no attention."""
 
     architecture = "deci"
     vocabularies = ["bpe", "fast_sentencepiece"]
@@ -153,24 +149,24 @@ class Deci(Conversion):
     integers = {"vocab_size": "vocab_size"}
 
     def _blocks(self) -> list[tuple[int, int, int]]:
-        """Of each layer: heads, heads of keys and values, width."""
+        """Return heads, key and value heads, and width of each layer."""
         c = self.config
         n_head, n_embd = c.need("num_attention_heads"), c.need("hidden_size")
-        found = []
+        blocks = []
         for block in c["block_configs"]:
             group, by = block["attention"]["n_heads_in_group"], block["ffn"]["ffn_mult"] or 0.0
             attends = group is not None or block["attention"]["replace_with_linear"] is True
             width = -(-int(2 * by * n_embd / 3) // 256) * 256
-            found.append((n_head if attends else 0, n_head // group if group else 0, width))
-        return found
+            blocks.append((n_head if attends else 0, n_head // group if group else 0, width))
+        return blocks
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata() | {"rope.dimension_count": self.head_dim}
+        metadata = super().metadata() | {"rope.dimension_count": self.head_dim}
         if c.first("block_configs"):
             n_heads, n_heads_kv, widths = map(list, zip(*self._blocks(), strict=True))
             dim = c.need("hidden_size") // c.need("num_attention_heads")
-            found |= {
+            metadata |= {
                 "attention.head_count": n_heads,
                 "attention.head_count_kv": n_heads_kv,
                 "feed_forward_length": widths,
@@ -178,8 +174,8 @@ class Deci(Conversion):
                 "attention.value_length": dim,
             }
         elif c.first("num_key_value_heads_per_layer"):
-            found["attention.head_count_kv"] = c["num_key_value_heads_per_layer"]
-        return found
+            metadata["attention.head_count_kv"] = c["num_key_value_heads_per_layer"]
+        return metadata
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         yield from llama3_factors(self.config.whole_rope, self.head_dim)

@@ -1,4 +1,4 @@
-"""Gemma 1 to 3: norms multiply by one more than their weights."""
+"""Gemma 1 to 3. GGUF stores 1 + weight for norms."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from typing import Any
 
 from pumice.plugin.convert import Conversion, LazyTensor
 
-END_OF_TURN = 107  # the token's id, which the first files do not say themselves
+END_OF_TURN = 107  # token id, missing in the first files
 
 
 class Gemma(Conversion):
-    """Gemma 1."""
-
     architecture = "gemma"
     vocabularies = ["sentencepiece", "fast_sentencepiece"]
     norm_offset = 1.0
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
-        found.setdefault("attention.head_count_kv", found["attention.head_count"])
-        return {key: value for key, value in found.items() if not key.startswith("rope.")}
+        metadata = super().metadata()
+        metadata.setdefault("attention.head_count_kv", metadata["attention.head_count"])
+        return {key: value for key, value in metadata.items() if not key.startswith("rope.")}
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.eot_token_id": END_OF_TURN, "tokenizer.ggml.add_space_prefix": False}
@@ -34,7 +32,7 @@ class Gemma(Conversion):
 
 
 class Gemma2(Gemma):
-    """Gemma 2: windows, soft caps."""
+    """Gemma 2: sliding windows, soft caps."""
 
     architecture = "gemma2"
 
@@ -50,7 +48,7 @@ class Gemma2(Gemma):
 
 
 class Gemma3(Gemma2):
-    """Gemma 3, text of it."""
+    """The text model of Gemma 3."""
 
     architecture = "gemma3"
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
@@ -64,17 +62,17 @@ class Gemma3(Gemma2):
         "rope.freq_base": 1_000_000.0,
         "rope.freq_base_swa": 10_000.0,
     }
-    N_VOCAB = 262208  # where config.json leaves it out, as those of the models with images do
+    N_VOCAB = 262208  # default; multimodal models omit it in config.json
 
     def metadata(self) -> dict[str, Any]:
-        found = Conversion.metadata(self)
+        metadata = Conversion.metadata(self)
         if self.config.first("final_logit_softcapping"):
-            found["final_logit_softcapping"] = float(self.config["final_logit_softcapping"])
+            metadata["final_logit_softcapping"] = float(self.config["final_logit_softcapping"])
         if self.config.first("sliding_window_pattern") != 1:
-            found["attention.sliding_window"] = self.config.need("sliding_window")
-        return found
+            metadata["attention.sliding_window"] = self.config.need("sliding_window")
+        return metadata
 
-    def n_vocab(self, found: int) -> int:
+    def n_vocab(self, stored: int) -> int:
         return self.config.n_vocab(self.N_VOCAB)
 
     def rename(self, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Gemma 3n and 4, and Gemma for embeddings."""
+"""Gemma 3n and 4, and EmbeddingGemma."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pumice_architectures.conversions.rope_factors import proportional_factors
 
 
 class EmbeddingGemma(Gemma3):
-    """Gemma 3 that sees a text in both directions."""
+    """EmbeddingGemma: Gemma 3 with bidirectional attention."""
 
     architecture = "gemma-embedding"
     renames = {r"^(?!model\.|lm_head\.)": "model."}
@@ -26,7 +26,7 @@ class EmbeddingGemma(Gemma3):
 
 
 class Gemma3n(Gemma3):
-    """Gemma 3n: embeddings for each layer, several streams (AltUp), low-rank residuals (LAuReL)."""
+    """Gemma 3n: per-layer embeddings, several residual streams (AltUp), low-rank residuals (LAuReL)."""
 
     architecture = "gemma3n"
     norm_offset = 0.0
@@ -68,12 +68,12 @@ class Gemma3n(Gemma3):
 
 
 def deviations(part: float) -> float:
-    """Below how many standard deviations lies ``part`` of the numbers that are normally distributed."""
+    """Return the number of standard deviations below which lies ``part`` of a normal distribution."""
     return float(np.float32(NormalDist().inv_cdf(part))) if 0 < part < 1 else float("-inf" if part <= 0 else "inf")
 
 
 class Gemma4(Gemma3):
-    """Gemma 4: heads of two sizes, experts, a tokenizer of its own."""
+    """Gemma 4: heads of two sizes, experts, its own tokenizer."""
 
     architecture = "gemma4"
     vocabularies = ["gemma4"]
@@ -89,7 +89,7 @@ class Gemma4(Gemma3):
     SCALES = {"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
 
     def _of_whole_layers(self, name: str, key: str) -> int | None:
-        """What only layers without a window have, said in one of two places."""
+        """Return a value for layers without a window, which the configuration stores in one of two places."""
         kinds = self.config.first("layer_types") or []
         for layer, values in (self.config.first("per_layer_config") or {}).items():
             if int(layer) < len(kinds) and kinds[int(layer)] == "full_attention" and key in values:
@@ -98,14 +98,14 @@ class Gemma4(Gemma3):
 
     @property
     def whole_head_dim(self) -> int:
-        """Values of a head in layers without a window."""
-        found = self._of_whole_layers("global_head_dim", "head_dim") or self.head_dim
-        return (self.config | {"global_head_dim": found}).need("global_head_dim", most=MOST_HEAD_DIM)
+        """Width of a head in layers without a window."""
+        head_dim = self._of_whole_layers("global_head_dim", "head_dim") or self.head_dim
+        return (self.config | {"global_head_dim": head_dim}).need("global_head_dim", most=MOST_HEAD_DIM)
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
         windows, dim = sliding_layers(c), self.whole_head_dim
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "embedding_length_per_layer_input": c.first("hidden_size_per_layer_input") or 0,
             "attention.sliding_window_pattern": windows,
             "attention.key_length": dim,
@@ -118,17 +118,17 @@ class Gemma4(Gemma3):
         if c.first("use_double_wide_mlp"):
             n_own = self.n_layer - (c.first("num_kv_shared_layers") or 0)
             width = c.need("intermediate_size")
-            found["feed_forward_length"] = [width if i < n_own else 2 * width for i in range(self.n_layer)]
+            metadata["feed_forward_length"] = [width if i < n_own else 2 * width for i in range(self.n_layer)]
         n_head_kv = self._of_whole_layers("num_global_key_value_heads", "num_key_value_heads")
         if n_head_kv is not None and c.first("num_key_value_heads") is not None:
-            found["attention.head_count_kv"] = [c["num_key_value_heads"] if swa else n_head_kv for swa in windows]
-        return found
+            metadata["attention.head_count_kv"] = [c["num_key_value_heads"] if swa else n_head_kv for swa in windows]
+        return metadata
 
     def other_metadata(self) -> dict[str, Any]:
         suppressed = self.folder.optional_json("generation_config.json").get("suppress_tokens")
-        found: dict[str, Any] = {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_bos_token": True}
+        metadata: dict[str, Any] = {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_bos_token": True}
         unified = "Unified" in self.config.model_class and suppressed is not None
-        return found | ({"tokenizer.ggml.suppress_tokens": suppressed} if unified else {})
+        return metadata | ({"tokenizer.ggml.suppress_tokens": suppressed} if unified else {})
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         part = float(self.config.whole_rope.get("partial_rotary_factor", 1.0))
@@ -143,7 +143,7 @@ class Gemma4(Gemma3):
 
 
 class Gemma4Assistant(Gemma4):
-    """What drafts for Gemma 4."""
+    """The draft model of Gemma 4."""
 
     architecture = "gemma4-assistant"
     named_as = "gemma4"

@@ -1,4 +1,4 @@
-"""GLM, of every generation."""
+"""GLM, all generations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPECIAL_MOE = {"bos": "[gMASK]", "eot": USER, "unknown": END, "eom": "<|observat
 
 
 class ChatGLM(Conversion):
-    """ChatGLM 2 and 3, GLM 4 in its first form: queries, keys and values in one matrix."""
+    """ChatGLM 2 and 3, and early GLM 4: queries, keys and values in one matrix."""
 
     architecture = "chatglm"
     vocabularies = ["bpe", "sentencepiece"]
@@ -48,7 +48,7 @@ class ChatGLM(Conversion):
 
 
 class GLM4(Conversion):
-    """GLM 4; with images it has M-RoPE, for which rotated values lie in halves."""
+    """GLM 4; the multimodal model uses M-RoPE, whose pairs are halves of a head."""
 
     architecture = "glm4"
     pre_tokenizers = ["glm4", "chatglm-bpe"]
@@ -70,13 +70,13 @@ class GLM4(Conversion):
 
 
 class GLMOCR(GLM4):
-    """GLM OCR, text of it, with a layer for drafting."""
+    """The text model of GLM-OCR, with a draft layer."""
 
     n_draft_name = "num_nextn_predict_layers"
 
 
 class GLM4MoE(Conversion):
-    """GLM 4.5 and later: experts, layers for drafting."""
+    """GLM 4.5 and later: experts, draft layers."""
 
     architecture = "glm4moe"
     pre_tokenizers = ["glm4", "chatglm-bpe"]
@@ -91,7 +91,7 @@ class GLM4MoE(Conversion):
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     flags = {"expert_weights_norm": "norm_topk_prob"}
     constants = {"expert_gating_func": SIGMOID}
-    turned = 0.5  # of a head, where the configuration does not say
+    turned = 0.5  # default of the rotated part of a head
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rope.dimension_count": self.n_rot(self.turned)}
@@ -104,15 +104,13 @@ class GLM4MoE(Conversion):
 
 
 class SolarOpen(GLM4MoE):
-    """Solar Open."""
-
     turned = 1.0
     pre_tokenizers = ["solar-open"]
     special_tokens = {"eos": END, "eot": END, "unknown": "<unk>", "bos": "<|startoftext|>"}
 
 
 class GLM4MoELite(DeepSeek3):
-    """GLM 4.7 Flash: built as DeepSeek 2 is."""
+    """GLM 4.7 Flash: the architecture of DeepSeek 2."""
 
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL_MOE
@@ -120,7 +118,7 @@ class GLM4MoELite(DeepSeek3):
 
 
 class GLMDSA(GLM4MoELite):
-    """GLM 5: attention to the tokens that an indexer chooses."""
+    """GLM 5: attention to positions that an indexer selects."""
 
     architecture = "glm-dsa"
     integers = {**DeepSeek3.integers, **INDEXER}
@@ -128,6 +126,6 @@ class GLMDSA(GLM4MoELite):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         part = float(c.whole_rope.get("partial_rotary_factor", 1.0))
-        found = super().metadata() | {"rope.dimension_count": int(c.need("qk_rope_head_dim") * part)}
+        metadata = super().metadata() | {"rope.dimension_count": int(c.need("qk_rope_head_dim") * part)}
         kinds = c.first("indexer_types")
-        return found | ({"attention.indexer.types": [kind == "full" for kind in kinds]} if kinds else {})
+        return metadata | ({"attention.indexer.types": [kind == "full" for kind in kinds]} if kinds else {})

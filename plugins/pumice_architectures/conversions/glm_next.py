@@ -12,7 +12,7 @@ from pumice_architectures.conversions.mamba import decay
 
 
 class GLM5Next(Conversion):
-    """GLM 5 Next, text of it."""
+    """The text model of GLM 5 Next."""
 
     architecture = "glm5-next"
     named_as = "kimi-linear"
@@ -36,7 +36,7 @@ class GLM5Next(Conversion):
     }
     numbers = {"expert_weights_scale": "routed_scaling_factor", "hyper_connection.epsilon": "hc_eps"}
     flags = {"expert_weights_norm": "norm_topk_prob"}
-    EPSILON = 1e-6  # of norms with a mean
+    EPSILON = 1e-6  # epsilon of LayerNorm
     HYPER = tuple(f"hc_{part}_{kind}" for part in ("attn", "ffn") for kind in ("fn", "base", "scale"))
     float32 = FLOAT32 | {*HYPER, "indexer_compressor_ape", "indexer_compressor_gate"}
     more_names = {
@@ -58,7 +58,7 @@ class GLM5Next(Conversion):
         rank, n_rot = c.need("kv_lora_rank"), c.need("qk_rope_head_dim", least=0)
         n = self.n_layer + self.n_draft
         tail = c.first("index_kpool_always_select_tail")
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "attention.head_count_kv": [int(kind != "linear_attention") for kind in kinds] + [1] * self.n_draft,
             "attention.layer_norm_epsilon": self.EPSILON,
             "ssm.conv_kernel": linear["short_conv_kernel_size"],
@@ -71,12 +71,12 @@ class GLM5Next(Conversion):
             "attention.indexer.kpool_select_tail": True if tail is None else bool(tail),
         }
         if (bound := linear.get("gate_lower_bound")) is not None:
-            found["kda.gate_lower_bound"] = float(bound)
+            metadata["kda.gate_lower_bound"] = float(bound)
         if (limit := c.first("swiglu_limit")) is not None:
-            found |= {"swiglu_clamp_exp": [float(limit)] * n, "swiglu_clamp_shexp": [float(limit)] * n}
+            metadata |= {"swiglu_clamp_exp": [float(limit)] * n, "swiglu_clamp_shexp": [float(limit)] * n}
         if (types := c.first("indexer_types")) is not None:
-            found["attention.indexer.types"] = [kind == "full" for kind in types]
-        return found
+            metadata["attention.indexer.types"] = [kind == "full" for kind in types]
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("kv_b_proj.weight"):

@@ -1,4 +1,4 @@
-"""GPT 2 and what followed it: queries, keys and values in one matrix, laid out as each family likes."""
+"""GPT 2 and its descendants, with fused queries, keys and values in a layout per family."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice.plugin.convert import Conversion, LazyTensor, concatenate, layer_of,
 
 
 class GPT2(Conversion):
-    """GPT 2: matrices the other way round."""
+    """GPT 2: matrices are transposed."""
 
     architecture = "gpt2"
     pre_tokenizers = ["gpt-2"]
@@ -24,15 +24,15 @@ class GPT2(Conversion):
 
 
 class RuGPT3XL(Conversion):
-    """ruGPT-3 XL: a GPT 2 with queries, keys and values apart."""
+    """ruGPT-3 XL: GPT 2 with separate queries, keys and values."""
 
     architecture = "gpt2"
     pre_tokenizers = ["gpt-2"]
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        before, found, suffix = name.partition(".self_attn.q_proj.")
-        if found:
-            stored = {self.rename(each): values for each, values in self.folder.tensors.items()}
+        before, separator, suffix = name.partition(".self_attn.q_proj.")
+        if separator:
+            stored = {self.rename(stored_name): values for stored_name, values in self.folder.tensors.items()}
             parts = [stored[f"{before}.self_attn.{part}_proj.{suffix}"] for part in "qkv"]
             yield f"blk.{layer_of(name)}.attn_qkv.{suffix}", concatenate(parts)
         elif not any(f".self_attn.{part}_proj." in name for part in "kv"):
@@ -40,7 +40,7 @@ class RuGPT3XL(Conversion):
 
 
 class GPTNeoX(Conversion):
-    """GPT-NeoX and Pythia: query, key and value of each head together."""
+    """GPT-NeoX and Pythia: query, key and value are interleaved by head."""
 
     architecture = "gptneox"
     pre_tokenizers = ["olmo", "gpt-2"]
@@ -62,22 +62,22 @@ class GPTNeoX(Conversion):
 
 
 def by_part(tensor: LazyTensor, n_head: int) -> LazyTensor:
-    """Rows of all queries, of all keys, of all values, where they were together head by head."""
+    """Reorder rows from head by head to all queries, all keys, all values."""
     heads = tensor.reshape(n_head, 3, -1, *tensor.shape[1:])
     return concatenate([heads[:, part].reshape(-1, *tensor.shape[1:]) for part in range(3)])
 
 
 class Falcon(Conversion):
-    """Falcon: the queries of a group, then its key and its value."""
+    """Falcon: the queries of a group are followed by its key and its value."""
 
     architecture = "falcon"
     pre_tokenizers = ["falcon"]
 
     def metadata(self) -> dict[str, Any]:
         n_embd = self.config.need("hidden_size")
-        found = {key: value for key, value in super().metadata().items() if not key.startswith("rope.")}
-        return found | {
-            "context_length": 2048,  # no configuration says
+        metadata = {key: value for key, value in super().metadata().items() if not key.startswith("rope.")}
+        return metadata | {
+            "context_length": 2048,  # missing in configurations
             "tensor_data_layout": "jploski",
             "feed_forward_length": 4 * n_embd,
             "attention.head_count_kv": self._n_head_kv,
@@ -99,7 +99,7 @@ class Falcon(Conversion):
 
 
 class StableLM(Conversion):
-    """StableLM: norms of queries and keys for each head."""
+    """StableLM: norms of queries and keys per head."""
 
     architecture = "stablelm"
     pre_tokenizers = ["stablelm2", "olmo", "gpt-2"]
@@ -107,9 +107,9 @@ class StableLM(Conversion):
     def metadata(self) -> dict[str, Any]:
         head_dim = self.config.need("hidden_size") // self.config.need("num_attention_heads")
         part = float(self.config.rope.get("partial_rotary_factor", 0.25))
-        found = {key: value for key, value in super().metadata().items() if key != "rope.freq_base"}
+        metadata = {key: value for key, value in super().metadata().items() if key != "rope.freq_base"}
         residual = self.config.first("use_parallel_residual")
-        return found | {
+        return metadata | {
             "rope.dimension_count": int(part * head_dim),
             "use_parallel_residual": True if residual is None else bool(residual),
         }
@@ -135,14 +135,12 @@ class StableLM(Conversion):
 
 
 class StarCoder2(Conversion):
-    """StarCoder 2."""
-
     architecture = "starcoder2"
     pre_tokenizers = ["starcoder"]
 
 
 class StarCoder(Conversion):
-    """StarCoder 1: one head of keys and values."""
+    """StarCoder 1: one key and value head."""
 
     architecture = "starcoder"
     pre_tokenizers = ["starcoder"]
@@ -155,7 +153,7 @@ class StarCoder(Conversion):
 
 
 class Bloom(Conversion):
-    """BLOOM: query, key and value of each head together; biases that fall with distance (ALiBi)."""
+    """BLOOM: query, key and value interleaved by head; linear distance biases (ALiBi)."""
 
     architecture = "bloom"
     pre_tokenizers = ["bloom", "gpt-2"]
@@ -180,7 +178,7 @@ class Bloom(Conversion):
 
 
 class MPT(Conversion):
-    """MPT: biases that fall with distance (ALiBi)."""
+    """MPT: linear distance biases (ALiBi)."""
 
     architecture = "mpt"
     vocabularies = ["bpe", "sentencepiece"]
@@ -189,7 +187,7 @@ class MPT(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         attention = c.first("attn_config") or {}
-        found = {
+        metadata = {
             "context_length": c.need("max_seq_len"),
             "embedding_length": c.need("d_model"),
             "block_count": self.n_layer,
@@ -201,15 +199,13 @@ class MPT(Conversion):
             else 0.0,
         }
         if attention.get("kv_n_heads"):
-            found["attention.head_count_kv"] = attention["kv_n_heads"]
+            metadata["attention.head_count_kv"] = attention["kv_n_heads"]
         if attention.get("clip_qkv") is not None:
-            found["attention.clamp_kqv"] = float(attention["clip_qkv"])
-        return found
+            metadata["attention.clamp_kqv"] = float(attention["clip_qkv"])
+        return metadata
 
 
 class CodeShell(Conversion):
-    """CodeShell."""
-
     architecture = "codeshell"
     pre_tokenizers = ["codeshell", "gpt-2"]
     integers = {"attention.head_count_kv": "num_query_groups"}
@@ -220,7 +216,7 @@ class CodeShell(Conversion):
 
 
 class Refact(Conversion):
-    """Refact: one head of keys and values, gate and up in one matrix."""
+    """Refact: one key and value head; gate and up in one matrix."""
 
     architecture = "refact"
     pre_tokenizers = ["refact"]
@@ -250,7 +246,7 @@ class Refact(Conversion):
 
 
 class Jais(Conversion):
-    """Jais: GPT 2 with SwiGLU, biases that fall with distance, and scaled embeddings and logits."""
+    """Jais: GPT 2 with SwiGLU, ALiBi, and scaled embeddings and logits."""
 
     architecture = "jais"
     pre_tokenizers = ["jais", "gpt-2"]
@@ -283,8 +279,6 @@ class Jais(Conversion):
 
 
 class Jais2(Conversion):
-    """Jais 2."""
-
     architecture = "jais2"
     pre_tokenizers = ["jais-2"]
 

@@ -1,4 +1,4 @@
-"""gpt-oss: gate and up in turns, row by row."""
+"""gpt-oss: rows of gate and up are interleaved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin.convert import Conversion, LazyTensor, mxfp4
 
 
 class GptOss(Conversion):
-    """gpt-oss, whose experts' matrices are the other way round."""
+    """gpt-oss, whose expert matrices are transposed."""
 
     architecture = "gpt-oss"
     pre_tokenizers = ["gpt-4o"]
@@ -21,8 +21,8 @@ class GptOss(Conversion):
         }
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        return f"{found}.weight" if found and found.endswith("sinks") else found
+        new_name = super().rename(name)
+        return f"{new_name}.weight" if new_name and new_name.endswith("sinks") else new_name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(("_proj_blocks", "_proj_scales")):
@@ -41,7 +41,7 @@ class GptOss(Conversion):
             yield from super().convert(name, tensor)
 
     def _blocks(self, name: str, blocks: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        """Experts in MXFP4, of which bytes and scales are tensors of their own."""
+        """Join the bytes and scales of MXFP4 experts, which are separate tensors in checkpoints."""
         base = name.removesuffix("_blocks")
         if name.endswith("_scales"):
             return

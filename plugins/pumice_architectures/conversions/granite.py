@@ -1,4 +1,4 @@
-"""Granite: Llama with multipliers, then experts, then state spaces."""
+"""Granite: Llama with multipliers, and its variants with experts and state spaces."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pumice_architectures.conversions.mamba import mamba2_tensor
 
 
 class Granite(Llama):
-    """Granite 3."""
-
     architecture = "granite"
     numbers = {
         "attention.scale": "attention_multiplier",
@@ -28,8 +26,8 @@ class Granite(Llama):
         return self.config.need("hidden_size") // self.config.need("num_attention_heads")
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
-        return {key: value for key, value in found.items() if value or key not in self.numbers}
+        metadata = super().metadata()
+        return {key: value for key, value in metadata.items() if value or key not in self.numbers}
 
     def rename(self, name: str) -> str | None:
         other = ("image_", "layerwise_projectors", "spatial_projectors")
@@ -37,7 +35,7 @@ class Granite(Llama):
 
 
 class GraniteMoE(Granite):
-    """Granite 3 with experts, gate and up in one tensor."""
+    """Granite 3 with experts; gate and up in one tensor."""
 
     architecture = "granitemoe"
 
@@ -46,7 +44,7 @@ class GraniteMoE(Granite):
         return super().metadata() | ({"expert_shared_feed_forward_length": shared} if shared else {})
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        shared = "_shexp" if self.config.first("num_local_experts") else ""  # without experts they are the layer
+        shared = "_shexp" if self.config.first("num_local_experts") else ""  # a model without experts is dense
         for part, kind in (
             ("block_sparse_moe.input_linear.weight", "_exps"),
             ("shared_mlp.input_linear.weight", shared),
@@ -62,7 +60,7 @@ class GraniteMoE(Granite):
 
 
 class GraniteSWA(Granite):
-    """Granite with windows and attention sinks; with experts, gate and up stay in one tensor."""
+    """Granite with sliding windows and attention sinks; gate and up of experts stay one tensor."""
 
     architecture = "granite_swa"
     named_as = "granitehybrid"
@@ -79,15 +77,15 @@ class GraniteSWA(Granite):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         windows = sliding_layers(c) or [i % 4 != 0 for i in range(self.n_layer)]
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "attention.sliding_window": c.first("sliding_window") or 128,
             "attention.sliding_window_pattern": windows,
         }
         if c.first("no_rope_layers"):
-            found["attention.rope_pattern"] = [bool(each) for each in c["no_rope_layers"]]
+            metadata["attention.rope_pattern"] = [bool(has_rope) for has_rope in c["no_rope_layers"]]
         if c.model_class.startswith("GraniteMoe") and c.first("shared_intermediate_size"):
-            found["expert_shared_feed_forward_length"] = c.need("shared_intermediate_size")
-        return found
+            metadata["expert_shared_feed_forward_length"] = c.need("shared_intermediate_size")
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         for part, new in self.FUSED.items():
@@ -98,7 +96,7 @@ class GraniteSWA(Granite):
 
 
 class GraniteHybrid(GraniteMoE):
-    """Granite 4 and Bamba: Mamba 2, and attention in some layers; without state spaces it is Granite."""
+    """Granite 4 and Bamba: Mamba 2, with attention in some layers; without Mamba layers the model is Granite."""
 
     architecture = "granitehybrid"
 
@@ -125,7 +123,7 @@ class GraniteHybrid(GraniteMoE):
         rope = c.model_class.startswith("Bamba") or not has_states
         n_head_kv = c.need("num_key_value_heads")
         attention = set(self.attention_layers)
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "ssm.conv_kernel": c.need("mamba_d_conv"),
             "ssm.state_size": c.need("mamba_d_state"),
             "ssm.group_count": self.n_group,
@@ -135,8 +133,8 @@ class GraniteHybrid(GraniteMoE):
             "rope.scaling.finetuned": rope,
         }
         if rotated := c.first("attn_rotary_emb"):
-            found["rope.dimension_count"] = rotated
-        return found if rope else found | {"context_length": 1 << 20}
+            metadata["rope.dimension_count"] = rotated
+        return metadata if rope else metadata | {"context_length": 1 << 20}
 
     @property
     def n_group(self) -> int:
@@ -150,12 +148,12 @@ class GraniteHybrid(GraniteMoE):
             yield from super().convert(name, tensor)
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        return found and found.replace(".dt_bias", ".dt_proj.bias")
+        new_name = super().rename(name)
+        return new_name and new_name.replace(".dt_bias", ".dt_proj.bias")
 
 
 class GraniteSpeech(Granite):
-    """Granite that hears, text of it: Granite 3 or 4."""
+    """The text model of Granite Speech: Granite 3 or 4."""
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:

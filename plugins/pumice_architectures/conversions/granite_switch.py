@@ -1,4 +1,4 @@
-"""Granite Switch: LoRA adapters in the model, which tokens turn on."""
+"""Granite Switch: LoRA adapters inside the model, activated by tokens."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pumice_architectures.conversions.granite import GraniteMoE
 
 
 class GraniteSwitch(GraniteMoE):
-    """Each matrix has the adapters' factors beside it, the first adapter being none."""
+    """Each matrix carries the adapters' low-rank factors; the first adapter is zero."""
 
     architecture = "graniteswitch"
     named_as = "granite"
     dropped = (*GraniteMoE.dropped, "model.switch.", "switch.", "lm_head.")
     BUFFERS = ("adapter_token_ids", "control_to_substitute_lut")
-    # By module: the names of its parts.
+    # Module -> the parts of its name.
     PARTS = {
         "self_attn.qkv_proj": ("attn_q", "attn_k", "attn_v"),
         "self_attn.o_proj": ("attn_output",),
@@ -28,7 +28,7 @@ class GraniteSwitch(GraniteMoE):
 
     def __init__(self, folder: Any) -> None:
         super().__init__(folder)
-        self.n_layer -= 1  # one of them only switches
+        self.n_layer -= 1  # one layer only switches adapters
 
     @property
     def head_dim(self) -> int:
@@ -36,7 +36,7 @@ class GraniteSwitch(GraniteMoE):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "rope.dimension_count": c.first("head_dim") or super().head_dim,
             "adapters.count": c.need("num_adapters"),
             "adapters.lora_rank": c.need("max_lora_rank"),
@@ -44,7 +44,7 @@ class GraniteSwitch(GraniteMoE):
             "adapters.token_ids_substitute": c["adapter_substitute_token_ids"],
             "adapters.router_gain": number(c, "control_token_gain") if c.first("control_token_gain") else 15.0,
         }
-        return found | ({} if c.first("num_local_experts") else {"expert_used_count": 0})
+        return metadata | ({} if c.first("num_local_experts") else {"expert_used_count": 0})
 
     def rename(self, name: str) -> str | None:
         return None if name.endswith(self.BUFFERS) else super().rename(name)
@@ -66,22 +66,24 @@ class GraniteSwitch(GraniteMoE):
             none = LazyTensor.of(np.zeros((1, *of_adapters.shape[1:])))
             yield f"{blk}{part}.{end[:6].lower()}", concatenate([none, of_adapters])
         else:
-            raise ConvertError(f"tensor {name!r} is none that {self.architecture} has")
+            raise ConvertError(f"unknown tensor {name!r} for architecture {self.architecture}")
 
     def _base(self, blk: str, parts: tuple[str, ...], tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if parts[0] == "attn_q":
             rows = tensor.split(*(self._n_head(part) * self.head_dim for part in parts))
-            turned = [self._in_pairs(part, each[None])[0] for part, each in zip(parts, rows, strict=True)]
+            turned = [
+                self._in_pairs(part, rows_of_part[None])[0] for part, rows_of_part in zip(parts, rows, strict=True)
+            ]
             yield f"{blk}attn_qkv.weight", concatenate(turned)
         else:
             rows = tensor.split(*(tensor.shape[0] // len(parts),) * len(parts))
-            yield from ((f"{blk}{part}.weight", each) for part, each in zip(parts, rows, strict=True))
+            yield from ((f"{blk}{part}.weight", rows_of_part) for part, rows_of_part in zip(parts, rows, strict=True))
 
     def _n_head(self, part: str) -> int:
         return self.config.need("num_attention_heads" if part == "attn_q" else "num_key_value_heads")
 
     def _in_pairs(self, part: str, tensor: LazyTensor) -> LazyTensor:
-        """Rows ``[adapter, row, ...]`` of queries and keys from halves to pairs."""
+        """Reorder rows ``[adapter, row, ...]`` of queries and keys from halves to pairs."""
         if part not in ("attn_q", "attn_k"):
             return tensor
         n, rows, *rest = tensor.shape

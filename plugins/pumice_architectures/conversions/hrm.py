@@ -1,4 +1,4 @@
-"""HRM: two stacks of layers, gone through in cycles."""
+"""HRM: two stacks of layers, run in cycles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice.plugin.convert import Conversion, LazyTensor, layer_of, number
 
 
 class HRMText(Conversion):
-    """HRM for text: the low stack's layers stand before the high one's."""
+    """HRM for text: the layers of the low stack precede those of the high stack."""
 
     architecture = "hrm_text"
     named_as = "llama"
@@ -24,7 +24,7 @@ class HRMText(Conversion):
         super().__init__(folder)
         c = self.config
         self.n_stack = c.need("num_layers_per_stack", "num_hidden_layers")
-        self.n_layer = self.n_stack * c.need("H_cycles") * (c.need("L_cycles") + 1)  # as often as they are gone through
+        self.n_layer = self.n_stack * c.need("H_cycles") * (c.need("L_cycles") + 1)  # counted once per pass
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -41,10 +41,10 @@ class HRMText(Conversion):
         )
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        if found and (match := re.match(r"model\.([LH])_module\.layers\.(\d+)\.(.*)", found)):
+        new_name = super().rename(name)
+        if new_name and (match := re.match(r"model\.([LH])_module\.layers\.(\d+)\.(.*)", new_name)):
             return f"model.layers.{int(match[2]) + self.n_stack * (match[1] == 'H')}.{match[3]}"
-        return found
+        return new_name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         parts = next((parts for end, parts in self.FUSED.items() if name.endswith(end)), ())
@@ -52,7 +52,7 @@ class HRMText(Conversion):
             yield "hrm.z_l_init", tensor
         elif parts:
             rows = tensor.split(*(tensor.shape[0] // len(parts),) * len(parts))
-            for part, each in zip(parts, rows, strict=True):
-                yield f"blk.{layer_of(name)}.{part}.weight", each
+            for part, values in zip(parts, rows, strict=True):
+                yield f"blk.{layer_of(name)}.{part}.weight", values
         else:
             yield from super().convert(name.replace(".attn.", ".self_attn."), tensor)

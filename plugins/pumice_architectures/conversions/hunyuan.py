@@ -25,20 +25,20 @@ class HunyuanMoE(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata()
+        metadata = super().metadata()
         for key, name in self.FIRST.items():
             values = c.first(name)
             if isinstance(values, list) and len(set(values)) > 1:
-                raise ConvertError(f"{c.path}: {name!r} differs from layer to layer")
-            found[key] = values[0] if isinstance(values, list) else values
-        return found | dynamic_rope(self, 1000)
+                raise ConvertError(f"{c.path}: unsupported configuration: {name!r} differs between layers")
+            metadata[key] = values[0] if isinstance(values, list) else values
+        return metadata | dynamic_rope(self, 1000)
 
     def other_metadata(self) -> dict[str, Any]:
         return {} if self.folder.has("tokenizer.json") else {"tokenizer.ggml.bos_token_id": 127959}
 
 
 def dynamic_rope(conversion: Conversion, alpha: float) -> dict[str, Any]:
-    """Hunyuan's long context: a larger base, once and for all."""
+    """Return the metadata of Hunyuan's long context: a larger RoPE base for all positions."""
     rope, dim = conversion.config.whole_rope, conversion.head_dim
     if rope.get("rope_type") not in ("dynamic", "xdrope"):
         return {}
@@ -65,13 +65,13 @@ class HunyuanDense(Conversion):
         return super().metadata() | dynamic_rope(self, 50)
 
     def other_metadata(self) -> dict[str, Any]:
-        found = {}
+        metadata = {}
         if self.config.first("eod_token_id") is not None:
-            found["tokenizer.ggml.eos_token_id"] = self.config.need("eod_token_id", least=0)
+            metadata["tokenizer.ggml.eos_token_id"] = self.config.need("eod_token_id", least=0)
         ends = self.folder.optional_json("generation_config.json").get("eos_token_id")
         if isinstance(ends, list) and len(ends) > 1:
-            found["tokenizer.ggml.eot_token_id"] = ends[0]
-        return found
+            metadata["tokenizer.ggml.eot_token_id"] = ends[0]
+        return metadata
 
 
 class HunyuanV3(Conversion):
@@ -94,23 +94,23 @@ class HunyuanV3(Conversion):
         return super().metadata() | {"expert_shared_feed_forward_length": width}
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
+        new_name = super().rename(name)
         drafts = layer_of(name) >= self.n_layer
-        return found.replace(".final_layernorm.", ".shared_head.norm.") if found and drafts else found
+        return new_name.replace(".final_layernorm.", ".shared_head.norm.") if new_name and drafts else new_name
 
 
 class HunyuanVL(HunyuanDense):
-    """Hunyuan with images, text of it: rotary positions in sections."""
+    """The text model of Hunyuan VL: RoPE in sections (M-RoPE)."""
 
     architecture = "hunyuan_vl"
 
     def metadata(self) -> dict[str, Any]:
-        rope, found = self.config.whole_rope, super().metadata()
+        rope, metadata = self.config.whole_rope, super().metadata()
         sections = rope.get("xdrope_section") or rope.get("mrope_section")
         if rope.get("rope_type") not in ("dynamic", "xdrope") or sections is None:
-            return found
+            return metadata
         n_ctx = self.config.need("max_position_embeddings")
-        return found | {
+        return metadata | {
             "rope.freq_base": float(rope["rope_theta"]),
             "rope.scaling.alpha": float(rope["alpha"]),
             "rope.scaling.factor": float(rope.get("factor", 1)),
@@ -121,7 +121,7 @@ class HunyuanVL(HunyuanDense):
 
 
 class HunyuanV4(DeepSeek2):
-    """Hunyuan 4: latent attention that is gated and has sinks, hyper-connections, an indexer in some layers."""
+    """Hunyuan 4: gated latent attention with sinks, hyper-connections, an indexer in some layers."""
 
     architecture = "hy_v4"
     named_as = "glm-dsa"
@@ -154,16 +154,16 @@ class HunyuanV4(DeepSeek2):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata()
+        metadata = super().metadata()
         if limit := float(c.first("swiglu_limit") or 0.0):
-            found["swiglu_clamp_exp"] = [limit] * self.n_layer
+            metadata["swiglu_clamp_exp"] = [limit] * self.n_layer
         if (whole := self._indexing_layers()) is not None:
-            found |= {key: c.need(name) for key, name in INDEXER.items()}
-            found["attention.indexer.types"] = whole
-        return found
+            metadata |= {key: c.need(name) for key, name in INDEXER.items()}
+            metadata["attention.indexer.types"] = whole
+        return metadata
 
     def _indexing_layers(self) -> list[bool] | None:
-        """Whether a layer has an indexer, instead of using what the one before chose; None: no layer has."""
+        """Return True per layer with its own indexer (others reuse the previous selection); None without indexers."""
         c = self.config
         if (types := c.first("indexer_types")) is not None:
             return [kind == "full" for kind in types[: self.n_layer]]

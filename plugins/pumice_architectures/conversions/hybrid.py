@@ -1,4 +1,4 @@
-"""Families that mix attention with other ways to look back: Jamba, LFM 2."""
+"""Hybrids of attention with state spaces or convolutions: Jamba, LFM 2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice_architectures.conversions.mamba import decay
 
 
 class Jamba(Conversion):
-    """Jamba: Mamba, attention in some layers, experts in some."""
+    """Jamba: Mamba, with attention in some layers and experts in some."""
 
     architecture = "jamba"
     vocabularies = ["sentencepiece", "fast_sentencepiece"]
@@ -24,7 +24,7 @@ class Jamba(Conversion):
         n_head_kv = c.need("num_key_value_heads")
         attends = [i >= offset and (i - offset) % period == 0 for i in range(self.n_layer)]
         return super().metadata() | {
-            "attention.head_count_kv": [n_head_kv if each else 0 for each in attends],
+            "attention.head_count_kv": [n_head_kv if attends_here else 0 for attends_here in attends],
             "ssm.conv_kernel": c.first("mamba_d_conv") or 4,
             "ssm.inner_size": c.need("mamba_expand") * n_embd,
             "ssm.state_size": c.first("mamba_d_state") or 16,
@@ -36,11 +36,11 @@ class Jamba(Conversion):
         return {} if self.folder.has("tokenizer.model") else {"tokenizer.ggml.add_space_prefix": False}
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
+        new_name = super().rename(name)
         offset, period = self.config.need("expert_layer_offset", least=0), self.config.need("expert_layer_period")
         layer = layer_of(name)
         has_experts = layer >= offset and (layer - offset) % period == 0
-        return found if found is None or has_experts else found.replace(".experts.0.", ".")
+        return new_name if new_name is None or has_experts else new_name.replace(".experts.0.", ".")
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         name = name.replace(".feed_forward.experts.", ".mlp.experts.")
@@ -50,7 +50,7 @@ class Jamba(Conversion):
 
 
 class LFM2(Conversion):
-    """LFM 2: short convolutions, attention in some layers."""
+    """LFM 2: short convolutions, with attention in some layers."""
 
     architecture = "lfm2"
     pre_tokenizers = ["lfm2"]
@@ -78,20 +78,20 @@ class LFM2(Conversion):
 
 
 class LFM2Embedding(LFM2):
-    """LFM 2 for embeddings, with a matrix after its last norm."""
+    """LFM 2 for embeddings, with a projection after its last norm."""
 
     renames = {r"^(?!dense_2|model\.)": "model."}
-    DENSE = "1_Dense/model.safetensors"  # as the package sentence-transformers saves it
+    DENSE = "1_Dense/model.safetensors"  # path in the layout of sentence-transformers
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         if self.folder.has(self.DENSE):
             yield "dense_2.weight", self.folder.tensors_of(self.DENSE)["linear.weight"]
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata() | pooling(self.folder)
+        metadata = super().metadata() | pooling(self.folder)
         for _, dense in self.more_tensors():
-            found["embedding_length_out"] = dense.shape[0]
-        return found | ({"attention.causal": False} if "Bidirectional" in self.config.model_class else {})
+            metadata["embedding_length_out"] = dense.shape[0]
+        return metadata | ({"attention.causal": False} if "Bidirectional" in self.config.model_class else {})
 
 
 class LFM2MoE(LFM2):

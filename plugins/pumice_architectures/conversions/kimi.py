@@ -11,8 +11,6 @@ from pumice_architectures.conversions.mamba import decay
 
 
 class KimiLinear(Conversion):
-    """Kimi Linear."""
-
     architecture = "kimi-linear"
     vocabularies = ["bpe", "tiktoken"]
     pre_tokenizers = ["kimi-k2"]
@@ -59,7 +57,7 @@ class KimiLinear(Conversion):
 
 
 class KimiK3(KimiLinear):
-    """Kimi K3, text of it: residuals from all layers before, experts in a narrower space, gated latent attention."""
+    """The text model of Kimi K3: residuals from all earlier layers, narrow experts, gated latent attention."""
 
     architecture = "kimi-k3"
     named_as = "kimi-linear"
@@ -78,17 +76,17 @@ class KimiK3(KimiLinear):
         "activation.situ_linear_beta": "activation_situ_linear_beta",
     }
     flags = {"expert_weights_norm": "moe_renormalize"}
-    # Of a norm's weights and a projection's, which are used as their product alone.
+    # Norm weights and projections that are only used as their product.
     SCORES = {"self_attention_res": "attn_res_score", "mlp_res": "ffn_res_score", "output_attn_res": "output_res_score"}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata() | {"attention.value_length": c.need("kv_lora_rank")}
+        metadata = super().metadata() | {"attention.value_length": c.need("kv_lora_rank")}
         bound = c["linear_attn_config"].get("gate_lower_bound")
-        return found | ({} if bound is None else {"kda.gate_lower_bound": float(bound)})
+        return metadata | ({} if bound is None else {"kda.gate_lower_bound": float(bound)})
 
     def other_metadata(self) -> dict[str, Any]:
-        """The end of a turn, where the tokenizer names that of a text."""
+        """Add the end-of-turn token, since the tokenizer only names the end of a text."""
         end = self.config.first("eos_token_id")
         return {"tokenizer.ggml.eos_token_id": end} if isinstance(end, int) else {}
 
@@ -110,8 +108,8 @@ class KimiK3(KimiLinear):
             yield from super().convert(name, tensor)
 
     def _times_norm(self, name: str, projection: LazyTensor) -> LazyTensor:
-        wanted = name.replace("_proj.weight", "_norm.weight")
-        norm = next((each for stored, each in self.folder.tensors.items() if stored.endswith(wanted)), None)
+        norm_name = name.replace("_proj.weight", "_norm.weight")
+        norm = next((tensor for stored, tensor in self.folder.tensors.items() if stored.endswith(norm_name)), None)
         if norm is None:
-            raise ConvertError(f"{self.folder.path}: tensor {wanted!r} is missing")
+            raise ConvertError(f"{self.folder.path}: tensor {norm_name!r} is missing")
         return projection.map(lambda x: x.reshape(-1) * norm.read().reshape(-1), (projection.size,))

@@ -1,4 +1,4 @@
-"""Laguna: heads of each layer, gated attention, windows with rotary positions of their own, experts."""
+"""Laguna: heads per layer, gated attention, sliding windows with their own RoPE, experts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Any
 
 from pumice.plugin.convert import SIGMOID, Conversion, ConvertError, leading_dense_layers, sliding_layers
 
-PERIOD = 4  # layers, the first of which has no window: GGUF does not say it
+PERIOD = 4  # layers; the first of each period has no window (not stored in GGUF)
 
 
 class Laguna(Conversion):
-    """Laguna."""
-
     architecture = "laguna"
     named_as = "glm4moe"
     pre_tokenizers = ["laguna"]
@@ -33,21 +31,21 @@ class Laguna(Conversion):
         c = self.config
         slides = sliding_layers(c)
         if slides and slides != [i % PERIOD != 0 for i in range(self.n_layer)]:
-            raise ConvertError(f"{c.path}: 'layer_types' has windows elsewhere than after a whole layer of {PERIOD}")
-        found = super().metadata() | {
+            raise ConvertError(f"{c.path}: unsupported 'layer_types': only every {PERIOD}th layer may lack a window")
+        metadata = super().metadata() | {
             "attention.head_count": c.first("num_attention_heads_per_layer")
             or [c.need("num_attention_heads")] * self.n_layer,
             "leading_dense_block_count": leading_dense_layers(c) or 0,
             "rope.dimension_count": self.n_rot(),
         }
         if c.first("sliding_window"):
-            found["attention.sliding_window"] = c.need("sliding_window")
+            metadata["attention.sliding_window"] = c.need("sliding_window")
         if (sliding := c.rope.get("sliding_attention")) is not None:
-            found["rope.dimension_count_swa"] = int(self.head_dim * float(sliding.get("partial_rotary_factor", 1.0)))
-        return found
+            metadata["rope.dimension_count_swa"] = int(self.head_dim * float(sliding.get("partial_rotary_factor", 1.0)))
+        return metadata
 
     def other_metadata(self) -> dict[str, Any]:
-        """The end of a turn, second of several ends."""
+        """Add the end-of-turn token, the second of several end tokens."""
         ends, first = self.config.first("eos_token_id"), self.config.first("bos_token_id")
         others = [id for id in ends if id != first] if isinstance(ends, list) else []
         return {"tokenizer.ggml.eot_token_id": others[0]} if others else {}

@@ -1,4 +1,4 @@
-"""Llama, and families whose queries and keys are stored as Llama's: halves that GGUF has as pairs."""
+"""Llama, and families with its layout of queries and keys: halves in checkpoints, pairs in GGUF."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pumice_architectures.conversions.rope_factors import llama3_factors, long_f
 
 QUERIES = ("q_proj.weight", "q_proj.bias")
 KEYS = ("k_proj.weight", "k_proj.bias")
-N_VOCAB_STARCODER, N_VOCAB_CODE_LLAMA = 49152, 32016  # by which these vocabularies are told
-CODE_LLAMA_EOT = 32010  # the token that ends what was filled in
+N_VOCAB_STARCODER, N_VOCAB_CODE_LLAMA = 49152, 32016  # sizes that identify these vocabularies
+CODE_LLAMA_EOT = 32010  # end of infilled text
 
 
 class Llama(Conversion):
@@ -29,7 +29,7 @@ class Llama(Conversion):
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:
-        """EAGLE-3's layer has the class of its target in some checkpoints."""
+        """Return the conversion; some EAGLE-3 checkpoints have the class name of their target."""
         if "draft_vocab_size" in folder.config and folder.config.first("num_hidden_layers") == 1:
             return Eagle3(folder)
         return cls(folder)
@@ -39,28 +39,28 @@ class Llama(Conversion):
 
     def other_metadata(self) -> dict[str, Any]:
         n_vocab = self.config.get("vocab_size")
-        found = add_space_prefix(self)
+        metadata = add_space_prefix(self)
         if n_vocab == N_VOCAB_CODE_LLAMA:
-            found["tokenizer.ggml.eot_token_id"] = CODE_LLAMA_EOT
+            metadata["tokenizer.ggml.eot_token_id"] = CODE_LLAMA_EOT
         if n_vocab == N_VOCAB_STARCODER:
-            found["tokenizer.ggml.add_bos_token"] = False
-        return found
+            metadata["tokenizer.ggml.add_bos_token"] = False
+        return metadata
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         yield from llama3_factors(self.config.whole_rope, self.head_dim)
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        if found and "block_sparse_moe.experts." in found:  # as Mixtral's first files have it
-            return found.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
-        return found
+        new_name = super().rename(name)
+        if new_name and "block_sparse_moe.experts." in new_name:  # in the first Mixtral checkpoints
+            return new_name.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
+        return new_name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, interleaved(self, name, tensor) if self.interleaved else tensor)
 
 
 class Eagle3(Llama):
-    """EAGLE-3: one layer, and the matrix that makes its state of the target's."""
+    """EAGLE-3: one layer, and the projection of the target's hidden states."""
 
     architecture = "eagle3"
     named_as = "llama"
@@ -89,20 +89,20 @@ class Eagle3(Llama):
 
 
 def tokens_of_target(conversion: Conversion, distances: LazyTensor) -> LazyTensor:
-    """The target's token for each of the draft's, which checkpoints have as its distance."""
+    """Return the target's token of each draft token; checkpoints store the difference."""
     n_vocab = conversion.target_conversion.n_vocab(0)
 
     def absolute(values: np.ndarray) -> np.ndarray:
         ids = values.reshape(-1).astype(np.int64) + np.arange(values.size)
         if ids.min(initial=0) < 0 or ids.max(initial=0) >= n_vocab or len(np.unique(ids)) != len(ids):
-            raise ConvertError(f"{conversion.folder.path}: d2t does not list different tokens of {n_vocab}")
+            raise ConvertError(f"{conversion.folder.path}: tensor d2t must list distinct tokens below {n_vocab}")
         return ids
 
     return distances.map(absolute, (distances.size,)).integers(GGMLType.I64)
 
 
 def interleaved(conversion: Conversion, name: str, tensor: LazyTensor) -> LazyTensor:
-    """Rows of queries and keys in pairs; other tensors as they are."""
+    """Reorder rows of queries and keys to pairs; other tensors are unchanged."""
     n_head = conversion.config.need("num_attention_heads", "n_heads")
     if name.endswith(QUERIES):
         return tensor.interleave_rope(n_head)
@@ -114,39 +114,35 @@ def interleaved(conversion: Conversion, name: str, tensor: LazyTensor) -> LazyTe
 def queries_keys_values(
     name: str, parts: Sequence[LazyTensor], n_head: int, n_head_kv: int
 ) -> Iterator[tuple[str, LazyTensor]]:
-    """Of a layer's attention, which ``name`` belongs to: rows of queries and keys in pairs, and of values."""
+    """Yield the attention tensors of the layer in ``name``: queries and keys with rows in pairs, and values."""
     q, k, v = parts
     for part, rows in (("q", q.interleave_rope(n_head)), ("k", k.interleave_rope(n_head_kv)), ("v", v)):
         yield f"blk.{layer_of(name)}.attn_{part}.weight", rows
 
 
 def add_space_prefix(conversion: Conversion) -> dict[str, Any]:
-    """Whether the tokenizer puts a space before a text, where its configuration says."""
+    """Return whether the tokenizer prepends a space, if its configuration tells."""
     value = conversion.folder.optional_json("tokenizer_config.json").get("add_prefix_space")
     return {} if value is None else {"tokenizer.ggml.add_space_prefix": bool(value)}
 
 
 class SmolLM3(Llama):
-    """SmolLM3."""
-
     architecture = "smollm3"
 
 
 class LlamaEmbed(Llama):
-    """Llama that sees a text in both directions."""
+    """Llama with bidirectional attention."""
 
     architecture = "llama-embed"
 
 
 class CogVLM(Llama):
-    """CogVLM, text of it."""
+    """The text model of CogVLM."""
 
     architecture = "cogvlm"
 
 
 class Arcee(Llama):
-    """Arcee."""
-
     architecture = "arcee"
 
     def metadata(self) -> dict[str, Any]:
@@ -154,20 +150,20 @@ class Arcee(Llama):
 
 
 class Janus(Llama):
-    """Janus, text of it."""
+    """The text model of Janus."""
 
     dropped = ("model.vision_model.", "model.aligner.", "model.vqmodel.", "model.generation_")
 
 
 class Sarashina2(Llama):
-    """Sarashina 2 with images, text of it."""
+    """The text model of Sarashina 2 Vision."""
 
-    dropped = ("norm.",)  # that of images
+    dropped = ("norm.",)  # the norm of the vision model
     renames = {r"^llm\.": ""} | Llama.renames
 
 
 class Nanbeige(Llama):
-    """Nanbeige: layers that are gone through several times."""
+    """Nanbeige: layers run several times."""
 
     architecture = "nanbeige"
     named_as = "llama"
@@ -180,7 +176,7 @@ class Nanbeige(Llama):
 
 
 class AfMoE(Llama):
-    """AfMoE: gated attention, windows, experts."""
+    """AfMoE: gated attention, sliding windows, experts."""
 
     architecture = "afmoe"
     interleaved = False
@@ -196,7 +192,7 @@ class AfMoE(Llama):
 
 
 class Llama4(Llama):
-    """Llama 4: experts in every so many layers, gate and up in one matrix, the other way round."""
+    """Llama 4: experts at regular intervals of layers, with gate and up in one transposed matrix."""
 
     architecture = "llama4"
     vocabularies = ["bpe"]
@@ -209,11 +205,11 @@ class Llama4(Llama):
     }
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
+        metadata = super().metadata()
         kinds = self.config.first("layer_types")
         if kinds and all(kind == "full_attention" for kind in kinds):
-            found["attention.sliding_window"] = 0
-        return found
+            metadata["attention.sliding_window"] = 0
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("experts.gate_up_proj"):
@@ -226,7 +222,7 @@ class Llama4(Llama):
 
 
 class Apertus(Llama):
-    """Apertus: the activation xIELU, whose constants stand in the metadata."""
+    """Apertus: the activation xIELU, whose parameters are stored in the metadata."""
 
     architecture = "apertus"
     interleaved = False
@@ -246,7 +242,7 @@ class Apertus(Llama):
 
 
 class MiniCPM(Llama):
-    """MiniCPM: multipliers, and factors of rotary frequencies for short and for long contexts."""
+    """MiniCPM: multipliers, and RoPE factors for short and long contexts."""
 
     architecture = "minicpm"
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
@@ -254,8 +250,8 @@ class MiniCPM(Llama):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = {key: value for key, value in super().metadata().items() if key != "rope.dimension_count"}
-        return found | {
+        metadata = {key: value for key, value in super().metadata().items() if key != "rope.dimension_count"}
+        return metadata | {
             "embedding_scale": number(c, "scale_emb"),
             "residual_scale": number(c, "scale_depth") / self.n_layer**0.5,
             "logit_scale": c.need("hidden_size") / number(c, "dim_model_base"),

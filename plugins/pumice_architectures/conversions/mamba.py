@@ -1,4 +1,4 @@
-"""Mamba, of both generations, and Falcon H1, which has attention beside it."""
+"""Mamba 1 and 2, and Falcon H1, which adds attention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate
 
-ANY_CONTEXT = 1 << 20  # tokens; a state has no limit of its own
+ANY_CONTEXT = 1 << 20  # tokens; recurrent states have no limit
 
 
 class Mamba(Conversion):
@@ -30,7 +30,7 @@ class Mamba(Conversion):
         n_inner = c.first("intermediate_size", "d_inner") or 2 * n_embd
         if n_inner != 2 * n_embd:
             raise ConvertError(
-                f"{c.path}: 'intermediate_size' is {n_inner}, and must be twice 'hidden_size', {2 * n_embd}"
+                f"{c.path}: 'intermediate_size' is {n_inner}, expected twice 'hidden_size': {2 * n_embd}"
             )
         return {
             "context_length": ANY_CONTEXT,
@@ -55,7 +55,7 @@ class Mamba(Conversion):
 
 
 class Mamba2(Conversion):
-    """Mamba 2: heads, and groups of them that share B and C."""
+    """Mamba 2: heads, and groups of heads that share B and C."""
 
     architecture = "mamba2"
     vocabularies = ["sentencepiece", "bpe"]
@@ -82,7 +82,7 @@ class Mamba2(Conversion):
         c = self.config
         head_dim = c.first("mamba_d_head", "head_dim") or 64
         if self.n_inner % head_dim:
-            raise ConvertError(f"{c.path}: {self.n_inner} values cannot be parted into heads of {head_dim}")
+            raise ConvertError(f"{c.path}: {self.n_inner} channels are not divisible into heads of {head_dim}")
         return {
             "context_length": ANY_CONTEXT,
             "embedding_length": c.need("hidden_size", "d_model", "dim"),
@@ -102,14 +102,14 @@ class Mamba2(Conversion):
 
 
 def decay(tensor: LazyTensor) -> LazyTensor:
-    """``A`` of a state space, which checkpoints have as the logarithm of ``-A``."""
+    """Return ``A`` of a state space; checkpoints store the logarithm of ``-A``."""
     return tensor.map(lambda x: -np.exp(x))
 
 
 def mamba2_tensor(
     conversion: Conversion, name: str, tensor: LazyTensor, n_group: int
 ) -> Iterator[tuple[str, LazyTensor]]:
-    """A tensor of a layer with Mamba 2: the convolution as a matrix, A and D as columns, norms by group."""
+    """Convert a tensor of a Mamba 2 layer: the convolution to a matrix, A and D to columns, norms to groups."""
     new = conversion.names(name)
     if name.endswith(".A_log"):
         tensor = decay(tensor)
@@ -123,7 +123,7 @@ def mamba2_tensor(
 
 
 class FalconH1(Mamba2):
-    """Falcon H1: Mamba 2 and attention side by side; the multipliers of its layers become part of the weights."""
+    """Falcon H1: Mamba 2 and attention in parallel; multipliers are folded into the weights."""
 
     architecture = "falcon-h1"
     vocabularies = ["bpe"]
@@ -147,14 +147,14 @@ class FalconH1(Mamba2):
         }
 
     def _multipliers(self) -> dict[str, tuple[float, ...]]:
-        """By a part of a tensor's name, the first that is in it."""
+        """Return multipliers by part of a tensor's name; the first match applies."""
         c = self.config
 
         def one(name: str) -> float:
             value = c.first(name)
             return 1.0 if value is None else float(value)
 
-        gate, down = (float(each) for each in c.first("mlp_multipliers") or (1.0, 1.0))
+        gate, down = (float(multiplier) for multiplier in c.first("mlp_multipliers") or (1.0, 1.0))
         attention = one("attention_in_multiplier")
         return {
             "down_proj": (down,),
@@ -171,16 +171,16 @@ class FalconH1(Mamba2):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         ((new, made),) = super().convert(name, tensor)
-        found = next((numbers for part, numbers in self._multipliers().items() if part in name), ())
-        for number in found:
+        multipliers = next((numbers for part, numbers in self._multipliers().items() if part in name), ())
+        for number in multipliers:
             made = made * number
         yield new, self._by_part(made) if ".in_proj." in name else made
 
     def _by_part(self, tensor: LazyTensor) -> LazyTensor:
-        """Rows of z, x, B, C and dt, multiplied by a number each."""
+        """Multiply the rows of z, x, B, C and dt by one number each."""
         c = self.config
         numbers = c.first("ssm_multipliers") or [1.0] * 5
         shared = self.n_group * c.need("mamba_d_state")
-        known = (self.n_inner, self.n_inner, shared, shared)
-        parts = tensor.split(*known, tensor.shape[0] - sum(known))
+        sizes = (self.n_inner, self.n_inner, shared, shared)
+        parts = tensor.split(*sizes, tensor.shape[0] - sum(sizes))
         return concatenate([part * float(by) for part, by in zip(parts, numbers, strict=True)])

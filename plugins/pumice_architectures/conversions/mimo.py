@@ -1,4 +1,4 @@
-"""MiMo 2: windows with sinks, experts, three layers for drafting."""
+"""MiMo 2: sliding windows with sinks, experts, three draft layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin.convert import Conversion, ConvertError, LazyTensor
 
 
 class MiMo2(Conversion):
-    """MiMo 2: its configuration does not say how many layers draft, its tensors do."""
+    """MiMo 2; the number of draft layers follows from the tensors, not the configuration."""
 
     architecture = "mimo2"
     pre_tokenizers = ["qwen2"]
@@ -31,11 +31,11 @@ class MiMo2(Conversion):
         c = self.config
         for name in ("head_dim", "num_attention_heads", "v_head_dim"):
             if c.first(f"swa_{name}") not in (None, c.first(name)):
-                raise ConvertError(f"{c.path}: {name!r} differs in layers with a window, which is not known")
-        slides = [int(each) for each in c.first("hybrid_layer_pattern") or ()] + [1] * self.n_draft
+                raise ConvertError(f"{c.path}: unsupported configuration: {name!r} differs in layers with a window")
+        slides = [int(slides_here) for slides_here in c.first("hybrid_layer_pattern") or ()] + [1] * self.n_draft
         of_kind = (c.need("num_key_value_heads"), c.need("swa_num_key_value_heads"))
         return super().metadata() | {
-            "attention.head_count_kv": [of_kind[each] for each in slides],
+            "attention.head_count_kv": [of_kind[slides_here] for slides_here in slides],
             "attention.sliding_window_pattern": slides,
             "attention.layer_norm_rms_epsilon": float(c.first("layernorm_epsilon") or 1e-5),
             "rope.dimension_count": self.n_rot(),
@@ -43,13 +43,13 @@ class MiMo2(Conversion):
         }
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        if found and found.startswith("model.mtp.layers."):
-            number, _, rest = found.removeprefix("model.mtp.layers.").partition(".")
-            found = f"model.layers.{self.n_layer + int(number)}.{rest}"
-        return f"{found}.weight" if found and found.endswith("attention_sink_bias") else found
+        new_name = super().rename(name)
+        if new_name and new_name.startswith("model.mtp.layers."):
+            number, _, rest = new_name.removeprefix("model.mtp.layers.").partition(".")
+            new_name = f"model.layers.{self.n_layer + int(number)}.{rest}"
+        return f"{new_name}.weight" if new_name and new_name.endswith("attention_sink_bias") else new_name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("qkv_proj.weight") and self.config.get("quantization_config"):
-            raise ConvertError(f"{self.folder.path}: {name!r}: its scales are of parts that the files do not say")
+            raise ConvertError(f"{self.folder.path}: {name!r}: unknown layout of quantization scales")
         yield from super().convert(name, tensor)

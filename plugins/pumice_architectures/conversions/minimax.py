@@ -30,11 +30,11 @@ class MiniMax01(Conversion):
         c = self.config
         alphas = {number(c, f"layernorm_{kind}_alpha") for kind in self.KINDS}
         if len(alphas) > 1 or any(number(c, f"layernorm_{kind}_beta") != 1 for kind in self.KINDS):
-            raise ConvertError(f"{c.path}: 'layernorm_*_alpha' differ, or 'layernorm_*_beta' are not 1")
+            raise ConvertError(f"{c.path}: 'layernorm_*_alpha' must be equal and 'layernorm_*_beta' must be 1")
         return super().metadata() | {"residual_scale": alphas.pop()}
 
     def other_metadata(self) -> dict[str, Any]:
-        """Tokens that have a row and no meaning are never chosen: those behind the vocabulary that are zeros."""
+        """Suppress tokens without meaning: rows of zeros behind the vocabulary."""
         vocab = self.folder.json("tokenizer.json")["model"]["vocab"]
         embeddings = self.folder.tensors["model.embed_tokens.weight"]
         zeros = np.flatnonzero(~embeddings[len(vocab) :].read().any(axis=1)) + len(vocab)
@@ -42,8 +42,6 @@ class MiniMax01(Conversion):
 
 
 class MiniMaxM2(Conversion):
-    """MiniMax M2."""
-
     architecture = "minimax-m2"
     pre_tokenizers = ["minimax-m2"]
     integers = {"expert_feed_forward_length": "intermediate_size", "rope.dimension_count": "rotary_dim"}
@@ -51,7 +49,7 @@ class MiniMaxM2(Conversion):
 
 
 class MiniMaxM3(MiniMaxM2):
-    """MiniMax M3, text of it: attention to the blocks of tokens that an indexer chooses."""
+    """The text model of MiniMax M3: attention to blocks of tokens that an indexer selects."""
 
     architecture = "minimax-m3"
     named_as = "minimax-m2"

@@ -1,4 +1,4 @@
-"""Mistral 3 and 4, text of them; older models of Mistral's are Llamas."""
+"""The text models of Mistral 3 and 4; older Mistral models are Llamas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice_architectures.conversions.llama import Llama
 
 
 class Mistral4(DeepSeek2):
-    """Mistral Small 4: built as DeepSeek 2 is."""
+    """Mistral Small 4: the architecture of DeepSeek 2."""
 
     architecture = "mistral4"
     vocabularies = ["bpe", "tekken"]
@@ -18,7 +18,7 @@ class Mistral4(DeepSeek2):
 
 
 class Mistral3(Llama):
-    """Ministral 3, and Mistral 3 with images: attention that grows with the position."""
+    """Ministral 3, and Mistral 3 with images: attention temperature grows with the position."""
 
     architecture = "mistral3"
 
@@ -27,7 +27,7 @@ class Mistral3(Llama):
         return Mistral4(folder) if folder.config.get("model_type") == "mistral4" else cls(folder)
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
+        metadata = super().metadata()
         rope = self.config.whole_rope
         if self.config.get("model_type") == "ministral3":
             for key, name in (
@@ -35,5 +35,5 @@ class Mistral3(Llama):
                 ("attention.temperature_scale", "llama_4_scaling_beta"),
             ):
                 if rope.get(name) is not None:
-                    found[key] = float(rope[name])
-        return found
+                    metadata[key] = float(rope[name])
+        return metadata

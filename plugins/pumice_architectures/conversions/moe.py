@@ -1,4 +1,4 @@
-"""Families with experts, each with a layout of its own."""
+"""Families with experts in a layout of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice_architectures.conversions.llama import interleaved
 
 
 class DBRX(Conversion):
-    """DBRX: the matrices of all experts side by side."""
+    """DBRX: the matrices of all experts are side by side."""
 
     architecture = "dbrx"
     pre_tokenizers = ["dbrx"]
@@ -43,7 +43,7 @@ class DBRX(Conversion):
 
 
 class Arctic(Conversion):
-    """Arctic: experts beside a dense layer."""
+    """Arctic: experts in parallel with a dense block."""
 
     architecture = "arctic"
     vocabularies = ["sentencepiece"]
@@ -94,18 +94,18 @@ class Grok(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = {"attention.output_scale": self.head_dim**-0.5} | super().metadata()
+        metadata = {"attention.output_scale": self.head_dim**-0.5} | super().metadata()
         if c.first("rope_type") in ("yarn", "original"):
-            found |= {"rope.scaling.type": "yarn"} | {key: float(c[name]) for key, name in self.YARN.items()}
-            found["rope.scaling.original_context_length"] = c.need("original_max_position_embeddings")
-        return found
+            metadata |= {"rope.scaling.type": "yarn"} | {key: float(c[name]) for key, name in self.YARN.items()}
+            metadata["rope.scaling.original_context_length"] = c.need("original_max_position_embeddings")
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name.replace(".moe.experts.", ".moe."), tensor)
 
 
 class SmallThinker(Conversion):
-    """SmallThinker: routed before attention; windows in some layers."""
+    """SmallThinker: the router reads the input of attention; sliding windows in some layers."""
 
     architecture = "smallthinker"
     pre_tokenizers = ["qwen2"]
@@ -118,15 +118,15 @@ class SmallThinker(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata()
-        found["expert_gating_func"] = SOFTMAX if c.first("moe_primary_router_apply_softmax") else SIGMOID
+        metadata = super().metadata()
+        metadata["expert_gating_func"] = SOFTMAX if c.first("moe_primary_router_apply_softmax") else SIGMOID
         if any(c.first("sliding_window_layout") or ()) and c.first("sliding_window_size"):
-            found["attention.sliding_window"] = c.need("sliding_window_size")
-        return found
+            metadata["attention.sliding_window"] = c.need("sliding_window_size")
+        return metadata
 
 
 class Maple(Conversion):
-    """Maple: windows, layers without positions, clamped experts."""
+    """Maple: sliding windows, layers without positions, clamped experts."""
 
     architecture = "maple"
     named_as = "qwen3moe"
@@ -135,7 +135,7 @@ class Maple(Conversion):
         "attention.sliding_window": "sliding_window",
         "expert_feed_forward_length": "moe_intermediate_size",
     }
-    LIMIT = 7.0  # of gates and ups, which no configuration says
+    LIMIT = 7.0  # limit of gate and up activations, missing in configurations
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {

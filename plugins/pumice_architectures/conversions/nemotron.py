@@ -1,4 +1,4 @@
-"""Nemotron, with attention alone, and with state spaces and experts."""
+"""Nemotron with attention only, and Nemotron H with state spaces and experts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice_architectures.conversions.mamba import ANY_CONTEXT, mamba2_tensor
 
 
 class Nemotron(Conversion):
-    """Nemotron and Minitron: norms multiply by one more than their weights."""
+    """Nemotron and Minitron. GGUF stores 1 + weight for norms."""
 
     architecture = "nemotron"
     vocabularies = ["sentencepiece", "bpe"]
@@ -22,11 +22,11 @@ class Nemotron(Conversion):
         c = self.config
         part = float(c.whole_rope.get("partial_rotary_factor", 0.5))
         factor = c.first("factor") or c.whole_rope.get("factor")
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "rope.dimension_count": int(part * c.need("hidden_size")) // c.need("num_attention_heads"),
             "rope.scaling.type": "none" if factor is None else "linear",
         }
-        return found if factor is None else found | {"rope.scaling.factor": float(factor)}
+        return metadata if factor is None else metadata | {"rope.scaling.factor": float(factor)}
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.padding_token_id": 0, "tokenizer.ggml.unknown_token_id": 1}
@@ -36,7 +36,7 @@ class Nemotron(Conversion):
 
 
 class NemotronH(Conversion):
-    """Nemotron H: each layer is Mamba 2, attention, or a feed-forward network, with or without experts."""
+    """Nemotron H: each layer is Mamba 2, attention, or a feed-forward block, with or without experts."""
 
     architecture = "nemotron_h"
     pre_tokenizers = ["tekken", "llama-bpe", "gpt-2"]
@@ -58,7 +58,7 @@ class NemotronH(Conversion):
         self.is_moe = self.config.first("num_experts_per_tok") is not None
         self.architecture = "nemotron_h_moe" if self.is_moe else "nemotron_h"
         if not self.kinds:
-            raise ConvertError(f"{folder.path}: 'hybrid_override_pattern' is missing: it says what each layer is")
+            raise ConvertError(f"{folder.path}: 'hybrid_override_pattern', the type of each layer, is missing")
 
     @property
     def n_draft(self) -> int:
@@ -70,7 +70,7 @@ class NemotronH(Conversion):
         width = c.need("moe_intermediate_size") if self.is_moe else c.need("intermediate_size", "n_inner", "hidden_dim")
         dim = c.need("head_dim", "attention_head_dim")
         n_head_kv = c.need("num_key_value_heads")
-        found = parameters(c) | {
+        metadata = parameters(c) | {
             "block_count": len(kinds),
             "context_length": ANY_CONTEXT,
             "vocab_size": c.need("vocab_size"),
@@ -86,11 +86,11 @@ class NemotronH(Conversion):
             "ssm.time_step_rank": c.need("mamba_num_heads"),
             "rope.dimension_count": c.need("hidden_size") // c.need("num_attention_heads"),
         }
-        return found | (self._experts() if self.is_moe else {})
+        return metadata | (self._experts() if self.is_moe else {})
 
     def _experts(self) -> dict[str, Any]:
         c = self.config
-        found = {
+        metadata = {
             "expert_used_count": c.need("num_experts_per_tok"),
             "expert_feed_forward_length": c.need("moe_intermediate_size"),
             "expert_shared_feed_forward_length": c.need("moe_shared_expert_intermediate_size"),
@@ -101,8 +101,8 @@ class NemotronH(Conversion):
             "expert_group_count": c.need("n_group"),
         }
         if c.first("moe_latent_size") is not None:
-            found["moe_latent_size"] = c.need("moe_latent_size")
-        return found | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
+            metadata["moe_latent_size"] = c.need("moe_latent_size")
+        return metadata | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
 
     @property
     def n_group(self) -> int:
@@ -112,15 +112,17 @@ class NemotronH(Conversion):
         if name.startswith("mtp."):
             layer, _, rest = name.removeprefix("mtp.layers.").partition(".")
             head, _, suffix = rest.rpartition(".")
-            known = self.DRAFT.get(f"{layer}.{head}")
+            draft_part = self.DRAFT.get(f"{layer}.{head}")
             name = (
-                f"model.layers.{self.n_layer}.{known}.{suffix}" if known else f"backbone.layers.{self.n_layer}.{rest}"
+                f"model.layers.{self.n_layer}.{draft_part}.{suffix}"
+                if draft_part
+                else f"backbone.layers.{self.n_layer}.{rest}"
             )
             return super().rename(name) if self.n_draft else None
-        found = super().rename(name)
-        if found and found.startswith("model.") and not found.startswith("model.lm_head"):
-            found = f"backbone.{found.removeprefix('model.')}"
-        return found
+        new_name = super().rename(name)
+        if new_name and new_name.startswith("model.") and not new_name.startswith("model.lm_head"):
+            new_name = f"backbone.{new_name.removeprefix('model.')}"
+        return new_name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         layer = layer_of(name)
@@ -134,14 +136,14 @@ class NemotronH(Conversion):
 
 
 class NemotronHPuzzle(NemotronH):
-    """Nemotron H whose experts each layer has in a width and a number of its own; its layers for drafting are left."""
+    """Nemotron H with a number and width of experts per layer; draft layers are dropped."""
 
     architecture = "nemotron_h_moe"
 
     def __init__(self, folder: Any) -> None:
         blocks = folder.config.first("block_configs")
         if not blocks:
-            raise ConvertError(f"{folder.path}: 'block_configs' is missing: it says what each layer is")
+            raise ConvertError(f"{folder.path}: 'block_configs', the type of each layer, is missing")
         self.blocks = blocks
         self.widths = [block.get("moe_intermediate_size") or 0 for block in blocks]
         folder.config = folder.config | {

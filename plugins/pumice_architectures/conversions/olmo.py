@@ -1,4 +1,4 @@
-"""OLMo, of every generation."""
+"""OLMo, all generations."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class Olmo(Conversion):
     pre_tokenizers = ["olmo"]
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata() | {"attention.layer_norm_epsilon": 1e-5}
+        metadata = super().metadata() | {"attention.layer_norm_epsilon": 1e-5}
         clip = self.config.first("clip_qkv")
-        return found if clip is None else found | {"attention.clamp_kqv": float(clip)}
+        return metadata if clip is None else metadata | {"attention.clamp_kqv": float(clip)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, interleaved(self, name, tensor))
 
 
 class Olmo2(Conversion):
-    """OLMo 2, and 3 with windows in three of four layers."""
+    """OLMo 2, and OLMo 3 with sliding windows in three of four layers."""
 
     architecture = "olmo2"
     pre_tokenizers = ["dbrx", "olmo"]
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
+        metadata = super().metadata()
         if self.config.first("sliding_window") is None:
-            return found
+            return metadata
         layers = sliding_layers(self.config) or [(i + 1) % 4 != 0 for i in range(self.n_layer)]
-        return found | {
+        return metadata | {
             "attention.sliding_window": self.config.need("sliding_window"),
             "attention.sliding_window_pattern": layers,
         }
 
 
 class Olmoe(Conversion):
-    """OLMoE: experts."""
+    """OLMo with experts."""
 
     architecture = "olmoe"
     pre_tokenizers = ["olmo"]

@@ -10,17 +10,19 @@ from pumice.plugin.convert import Conversion, ConvertError, LazyTensor
 
 
 class Phi2(Conversion):
-    """Phi 1 and 2."""
+    """Phi 1, 1.5 and 2: parallel blocks with biases and partial rotary positions."""
 
     architecture = "phi2"
     pre_tokenizers = ["phi-2", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
-        n_embd, n_head = found["embedding_length"], found["attention.head_count"]
+        metadata = super().metadata()
+        n_embd, n_head = metadata["embedding_length"], metadata["attention.head_count"]
         part = float(self.config.rope.get("partial_rotary_factor", 0.5))
-        found = {key: value for key, value in found.items() if key not in ("rope.freq_base", "attention.head_count_kv")}
-        return found | {
+        metadata = {
+            key: value for key, value in metadata.items() if key not in ("rope.freq_base", "attention.head_count_kv")
+        }
+        return metadata | {
             "feed_forward_length": 4 * n_embd,
             "attention.head_count_kv": n_head,
             "rope.dimension_count": int(part * n_embd) // n_head,
@@ -31,24 +33,24 @@ class Phi2(Conversion):
 
 
 class Phi3(Conversion):
-    """Phi 3 and 4: two sets of rotary factors, for short and for long contexts."""
+    """Phi 3 and 4: RoPE factors for short and for long contexts."""
 
     architecture = "phi3"
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     pre_tokenizers = ["dbrx", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
-        trained = int(self.config.rope.get("original_max_position_embeddings") or found["context_length"])
-        found = {key: value for key, value in found.items() if not key.startswith("rope.scaling")}
-        found |= {
+        metadata = super().metadata()
+        trained = int(self.config.rope.get("original_max_position_embeddings") or metadata["context_length"])
+        metadata = {key: value for key, value in metadata.items() if not key.startswith("rope.scaling")}
+        metadata |= {
             "rope.scaling.original_context_length": trained,
             "rope.dimension_count": self._n_rot,
             "attention.sliding_window": self.config.first("sliding_window") or 0,
         }
         if self.config.rope.get("long_factor"):
-            found["rope.scaling.attn_factor"] = self._magnitude(found["context_length"] / trained, trained)
-        return found
+            metadata["rope.scaling.attn_factor"] = self._magnitude(metadata["context_length"] / trained, trained)
+        return metadata
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         for length in ("long", "short"):
@@ -56,7 +58,7 @@ class Phi3(Conversion):
             if not factors:
                 continue
             if not isinstance(factors, list) or 2 * len(factors) != self._n_rot:
-                raise ConvertError(f"{self.config.path}: {length}_factor must be {self._n_rot // 2} numbers")
+                raise ConvertError(f"{self.config.path}: '{length}_factor' must list {self._n_rot // 2} numbers")
             yield f"rope_factors_{length}.weight", LazyTensor.of(factors)
 
     @property
@@ -65,7 +67,7 @@ class Phi3(Conversion):
         return int(part * self.config.need("hidden_size")) // self.config.need("num_attention_heads")
 
     def _magnitude(self, scale: float, trained: int) -> float:
-        """By which attention grows with a context that is ``scale`` times as long (Phi 3's reference code)."""
+        """Return the attention factor for a context ``scale`` times the trained one (Phi 3's reference code)."""
         if scale <= 1.0:
             return 1.0
         if self.config.rope.get("rope_type") == "yarn":

@@ -1,4 +1,4 @@
-"""Families whose checkpoints need new names alone, or little more."""
+"""Families whose conversion needs little more than new tensor names."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ META_LAYOUT = {"tensor_data_layout": "Meta AI original pth"}
 
 
 class SeedOSS(Conversion):
-    """Seed OSS."""
-
     architecture = "seed_oss"
     pre_tokenizers = ["seed-coder"]
 
 
 class Maincoder(Conversion):
-    """Maincoder."""
-
     architecture = "maincoder"
     pre_tokenizers = ["qwen2"]
     integers = {"rope.dimension_count": "head_dim"}
 
 
 class PanguEmbedded(Conversion):
-    """Pangu for small devices."""
+    """Pangu Embedded."""
 
     architecture = "pangu-embedded"
     drops_tied_output = True
@@ -45,7 +41,7 @@ class PanguEmbedded(Conversion):
 
 
 class PLM(Conversion):
-    """PLM: latent attention, keys and values kept whole."""
+    """PLM: latent attention; keys and values are cached uncompressed."""
 
     architecture = "plm"
     pre_tokenizers = ["qwen2"]
@@ -62,8 +58,6 @@ class PLM(Conversion):
 
 
 class Orion(Conversion):
-    """Orion."""
-
     architecture = "orion"
     vocabularies = SPM
     constants = META_LAYOUT
@@ -76,7 +70,7 @@ class Orion(Conversion):
 
 
 class BitNet(Conversion):
-    """BitNet: every weight is one of three numbers."""
+    """BitNet: ternary weights."""
 
     architecture = "bitnet"
     vocabularies = SPM
@@ -89,13 +83,13 @@ class BitNet(Conversion):
 
 
 def ternary(x: Any) -> Any:
-    """Numbers rounded to -s, 0 and s, where s is their mean size (Ma et al. 2024, arXiv:2402.17764)."""
+    """Round to -s, 0 and s, where s is the mean magnitude (Ma et al. 2024, arXiv:2402.17764)."""
     inverse = 1 / max(abs(x).mean(dtype=x.dtype), x.dtype.type(1e-5))
     return (x * inverse).round().clip(-1, 1) / inverse
 
 
 class Chameleon(Conversion):
-    """Chameleon, text of it."""
+    """The text model of Chameleon."""
 
     architecture = "chameleon"
     pre_tokenizers = ["chameleon"]
@@ -112,7 +106,7 @@ class Chameleon(Conversion):
 
 
 class LLaDA(Conversion):
-    """LLaDA: a Llama that fills masks in."""
+    """LLaDA: masked diffusion with Llama's layers."""
 
     architecture = "llada"
     pre_tokenizers = ["llada-bpe", "llama-bpe"]
@@ -138,7 +132,7 @@ class LLaDA(Conversion):
 
 
 class Spark25(Conversion):
-    """Spark 2.5: gated heads, windows."""
+    """Spark 2.5: head gates, sliding windows."""
 
     architecture = "spark2_5"
     named_as = "step35"
@@ -156,12 +150,12 @@ class Spark25(Conversion):
         }
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        return found and found.replace("self_attn.q_k_v_proj", "self_attn.qkv_proj")
+        new_name = super().rename(name)
+        return new_name and new_name.replace("self_attn.q_k_v_proj", "self_attn.qkv_proj")
 
 
 class Talkie(Conversion):
-    """Talkie: gains beside weights; the second half of queries and keys with the other sign."""
+    """Talkie: gains next to weights; the second half of queries and keys is negated."""
 
     architecture = "talkie"
     named_as = "llama"

@@ -1,4 +1,4 @@
-"""PLaMo, of every generation."""
+"""PLaMo, all generations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pumice.plugin.convert import Conversion, LazyTensor, number
 from pumice_architectures.conversions.mamba import decay
 
-# What norms multiply by more than their weights, by the end of their names.
+# Offsets that are added to norm weights, by the suffix of their names.
 OFFSETS = {
     ".pre_mixer_norm.weight": 1.0,
     ".post_mixer_norm.weight": 1 / 5,
@@ -21,17 +21,17 @@ OFFSETS = {
 
 
 def shifted(name: str, tensor: LazyTensor) -> LazyTensor:
-    """A norm's weights as they are multiplied by; other tensors as they are."""
+    """Add the offset to a norm's weights; other tensors are unchanged."""
     offset = next((by for end, by in OFFSETS.items() if name.endswith(end)), None)
     return tensor if offset is None else tensor + offset
 
 
 class Plamo(Conversion):
-    """PLaMo 1, 13B: heads that share keys lie apart, and are brought together."""
+    """PLaMo 13B: reorders query heads so that those with the same key head are adjacent."""
 
     architecture = "plamo"
     vocabularies = ["sentencepiece"]
-    N_CTX, N_KV = 4096, 5  # which no configuration says
+    N_CTX, N_KV = 4096, 5  # missing in configurations
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -74,7 +74,7 @@ class Plamo2(Conversion):
         one_left = self.n_layer <= step // 2
         attends = [i == self.n_layer - 1 if one_left else i % step == step // 2 for i in range(self.n_layer)]
         dim, n_mamba = c.first("hidden_size_per_head") or 128, c.first("mamba_num_heads") or 64
-        found = {
+        metadata = {
             "vocab_size": c.need("vocab_size"),
             "context_length": c.first("max_position_embeddings") or 2048,
             "embedding_length": c.need("hidden_size"),
@@ -91,9 +91,11 @@ class Plamo2(Conversion):
             "feed_forward_length": c.need("intermediate_size"),
         }
         if c.first("mamba_enabled") is False:
-            return found
+            return metadata
         heads = {"attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads"}
-        return found | {key: [c.need(name) if each else 0 for each in attends] for key, name in heads.items()}
+        return metadata | {
+            key: [c.need(name) if attends_here else 0 for attends_here in attends] for key, name in heads.items()
+        }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(".A_log"):
@@ -106,7 +108,7 @@ class Plamo2(Conversion):
 
 
 class Plamo3(Conversion):
-    """PLaMo 3: windows in most layers."""
+    """PLaMo 3: sliding windows in most layers."""
 
     architecture = "plamo3"
     vocabularies = ["plamo"]
@@ -114,20 +116,20 @@ class Plamo3(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata()
+        metadata = super().metadata()
         window = c.first("window_size", "sliding_window")
         if window is not None:
-            found["attention.sliding_window"] = window
-            found["attention.sliding_window_pattern"] = c["sliding_window_pattern"]
+            metadata["attention.sliding_window"] = window
+            metadata["attention.sliding_window_pattern"] = c["sliding_window_pattern"]
         if (factor := c.first("rope_scaling_factor") or 1) != 1:
-            found |= {
+            metadata |= {
                 "rope.scaling.type": "yarn",
                 "rope.scaling.factor": float(factor),
                 "rope.scaling.original_context_length": c.need("initial_context_length"),
                 "rope.scaling.yarn_beta_fast": 32.0,
                 "rope.scaling.yarn_beta_slow": 1.0,
             }
-        return found
+        return metadata
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, shifted(name, tensor))

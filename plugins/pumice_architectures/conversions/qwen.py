@@ -1,4 +1,4 @@
-"""Qwen 1 to 3, with and without experts and images, and models built as they are."""
+"""Qwen 1 to 3, with and without experts and images, and models with their layout."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, pooling, slid
 
 
 class Qwen(Conversion):
-    """Qwen 1."""
-
     architecture = "qwen"
     vocabularies = ["bpe", "tiktoken"]
     pre_tokenizers = ["qwen2"]
@@ -29,13 +27,13 @@ class Qwen2(Conversion):
 
 
 class Qwen2VL(Qwen2):
-    """Qwen 2 and 2.5 with images, text of it."""
+    """The text model of Qwen 2 VL and 2.5 VL."""
 
     architecture = "qwen2vl"
 
 
 class Dream(Qwen2):
-    """Dream: a Qwen 2 that fills masks in."""
+    """Dream: masked diffusion with Qwen 2's layers."""
 
     architecture = "dream"
     constants = {"attention.causal": False}
@@ -45,19 +43,17 @@ class Dream(Qwen2):
 
 
 def mask_token(conversion: Conversion) -> dict[str, Any]:
-    """The token that stands where text is to be filled in."""
+    """Return the metadata of the mask token, the placeholder for text to fill in."""
     id = conversion.config.first("mask_token_id")
     return {} if id is None else {"tokenizer.ggml.mask_token_id": id}
 
 
 class Qwen3(Qwen2):
-    """Qwen 3."""
-
     architecture = "qwen3"
 
 
 class Qwen3VL(Qwen3):
-    """Qwen 3 with images, text of it; some layers take images too."""
+    """The text model of Qwen 3 VL; image features also enter some of its layers."""
 
     architecture = "qwen3vl"
 
@@ -66,13 +62,13 @@ class Qwen3VL(Qwen3):
 
 
 def n_deepstack(conversion: Conversion) -> int:
-    """Layers that take images."""
+    """Return the number of layers that image features enter."""
     vision = conversion.config.first("vision_config")
     return len(vision.get("deepstack_visual_indexes") or ()) if isinstance(vision, dict) else 0
 
 
 class Qwen3ASR(Qwen3):
-    """Qwen 3 that hears, text of it."""
+    """The text model of Qwen 3 ASR."""
 
     architecture = "qwen3vl"
     constants = {"n_deepstack_layers": 0}
@@ -86,13 +82,13 @@ class Qwen3ASR(Qwen3):
 
 
 def end_of_turn(conversion: Conversion, *names: str) -> dict[str, Any]:
-    """The token that ends a turn as the special tokens of these names, ``eos`` for example."""
+    """Return the metadata of the end-of-turn token, for the special tokens of these names, such as ``eos``."""
     id = conversion.added_ids.get("<|im_end|>")
     return {} if id is None else {f"tokenizer.ggml.{name}_token_id": id for name in names}
 
 
 class Qwen2MoE(Conversion):
-    """Qwen 2 with experts, each a matrix of its own or all in one."""
+    """Qwen 2 with experts, as separate matrices or packed in one."""
 
     architecture = "qwen2moe"
     pre_tokenizers = ["qwen2"]
@@ -108,7 +104,7 @@ class Qwen2MoE(Conversion):
 def packed_experts(
     conversion: Conversion, name: str, tensor: LazyTensor, *, columns: bool = False
 ) -> Iterator[tuple[str, LazyTensor]]:
-    """A tensor, of which a layer's experts may be in one: gate above up, or beside it if ``columns``."""
+    """Unpack a tensor with the gate and up matrices of a layer's experts, stacked, or side by side if ``columns``."""
     base = name.removesuffix(".weight")
     if base.endswith("experts.gate_up_proj"):
         for part, half in zip(("gate", "up"), tensor.halves(-1 if columns else -2), strict=True):
@@ -128,7 +124,7 @@ class Qwen3MoE(Qwen2MoE):
 
 
 class RND1(Qwen2MoE):
-    """RND1: a Qwen 3 with experts that fills masks in."""
+    """RND1: masked diffusion with the layers of Qwen 3 with experts."""
 
     architecture = "rnd1"
     constants = {"attention.causal": False}
@@ -138,7 +134,7 @@ class RND1(Qwen2MoE):
 
 
 class Qwen3VLMoE(Qwen2MoE):
-    """Qwen 3 with experts and images, text of it."""
+    """The text model of Qwen 3 VL with experts."""
 
     architecture = "qwen3vlmoe"
     renames = {r"thinker\.": ""}
@@ -151,7 +147,7 @@ class Qwen3VLMoE(Qwen2MoE):
 
 
 class Qwen3OmniMoE(Qwen3VLMoE):
-    """Qwen 3 Omni, text of it."""
+    """The text model of Qwen 3 Omni."""
 
     constants = {"n_deepstack_layers": 0}
 
@@ -173,22 +169,22 @@ class Dots1(Qwen2MoE):
 
 
 class Mellum(Qwen2MoE):
-    """Mellum 2: windows in some layers."""
+    """Mellum 2: sliding windows in some layers."""
 
     architecture = "mellum"
     named_as = "qwen3moe"
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
+        metadata = super().metadata()
         window = self.config.first("sliding_window")
         if self.config.first("use_sliding_window") is False or window is None:
-            return found
+            return metadata
         windows = sliding_layers(self.config)
-        return found | {"attention.sliding_window": window, "attention.sliding_window_pattern": windows}
+        return metadata | {"attention.sliding_window": window, "attention.sliding_window_pattern": windows}
 
 
 class GroveMoE(Qwen2MoE):
-    """Grove MoE: experts in pairs that share a smaller one."""
+    """Grove MoE: pairs of experts share a smaller one."""
 
     architecture = "grovemoe"
     constants = {"experts_per_group": 2, "expert_group_scale": 0.05}
@@ -201,11 +197,11 @@ class GroveMoE(Qwen2MoE):
 
 
 class LLaDAMoE(Qwen2MoE):
-    """LLaDA with experts, which fills masks in."""
+    """LLaDA with experts: masked diffusion."""
 
     architecture = "llada-moe"
     integers = {"expert_feed_forward_length": "expert_intermediate_size"}
     constants = {"attention.causal": False}
 
     def other_metadata(self) -> dict[str, Any]:
-        return {"tokenizer.ggml.mask_token_id": 156895, "diffusion.shift_logits": False}  # no configuration says
+        return {"tokenizer.ggml.mask_token_id": 156895, "diffusion.shift_logits": False}  # missing in configurations

@@ -1,4 +1,4 @@
-"""Qwen4-Exp: residual streams, an indexer of blocks, and a table of rows for n-grams."""
+"""Qwen4-Exp: residual streams, a block indexer, and an n-gram embedding table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAMS = {
 }
 NGRAM_NORMS = ("norm_key", "norm_query", "norm_conv")
 NGRAMS = {name: name for name in NGRAM_NORMS} | {"key_proj": "key", "value_proj": "value", "conv1d": "conv1d"}
-HASH = {  # numbers of the n-grams' hash, which are tensors
+HASH = {  # parameters of the n-gram hash, stored as tensors
     "layer_multipliers": "ple.layer_multipliers",
     "ngram_heads_vocab_sizes": "ple.head_vocab_sizes",
     "ngram_heads_offsets": "ple.head_offsets",
@@ -27,7 +27,7 @@ SHARD = ".ple_embedding.ngram_embedding.shard_"
 
 
 class Qwen4Exp(Qwen35MoE):
-    """Qwen4-Exp, text of it."""
+    """The text model of Qwen4-Exp."""
 
     architecture = "qwen4exp"
     named_as = "qwen35moe"
@@ -54,15 +54,17 @@ class Qwen4Exp(Qwen35MoE):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         if (gate := c.first("output_gate_type", "hidden_act")) != "sigmoid":
-            raise ConvertError(f"{c.path}: 'output_gate_type' is {gate!r}, qwen4exp knows 'sigmoid' alone")
-        found, size = super().metadata(), c.need("indexer_compress_ratio")
-        found["attention.compress_ratios"] = [0 if each else size for each in found["attention.recurrent_layers"]]
-        return found | (self._ngrams() if c.first("ple_layer_ids") else {})
+            raise ConvertError(f"{c.path}: unsupported 'output_gate_type': {gate!r}, expected 'sigmoid'")
+        metadata, size = super().metadata(), c.need("indexer_compress_ratio")
+        metadata["attention.compress_ratios"] = [
+            0 if is_recurrent else size for is_recurrent in metadata["attention.recurrent_layers"]
+        ]
+        return metadata | (self._ngrams() if c.first("ple_layer_ids") else {})
 
     def _ngrams(self) -> dict[str, Any]:
         c = self.config
         end, image = c.first("eos_token_id"), c.first("image_token_id")
-        found = {
+        metadata = {
             "ple.layers": [number - 1 for number in c["ple_layer_ids"]],
             "ple.ngram_size": c.need("ngram_size"),
             "ple.heads_per_ngram": c.need("heads_per_ngram"),
@@ -72,20 +74,22 @@ class Qwen4Exp(Qwen35MoE):
         }
         for name, tensor in self.folder.tensors.items():
             if key := HASH.get(name.rsplit(".ple_embedding.")[-1]):
-                found[key] = np.asarray(tensor.read(), np.uint64)
-        return found | ({} if image is None else {"ple.image_token_id": image})
+                metadata[key] = np.asarray(tensor.read(), np.uint64)
+        return metadata | ({} if image is None else {"ple.image_token_id": image})
 
     def _table(self) -> list[LazyTensor]:
-        """The parts of the n-grams' table, in their order."""
-        found = {
+        """Return the parts of the n-gram table in order."""
+        parts = {
             int(name.split(SHARD)[1].split(".")[0]): tensor
             for name, tensor in self.folder.tensors.items()
             if SHARD in name
         }
         n_parts = self.config.need("split_ngram_parts")
-        if len(found) != n_parts or sorted(found) != list(range(n_parts)):
-            raise ConvertError(f"{self.folder.path}: of {n_parts} parts of 'ngram_embedding' {len(found)} are there")
-        return [found[i] for i in range(n_parts)]
+        if len(parts) != n_parts or sorted(parts) != list(range(n_parts)):
+            raise ConvertError(
+                f"{self.folder.path}: 'ngram_embedding' must have {n_parts} parts, but {len(parts)} are present"
+            )
+        return [parts[i] for i in range(n_parts)]
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         if self.config.first("ple_layer_ids"):

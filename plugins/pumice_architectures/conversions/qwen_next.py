@@ -12,7 +12,7 @@ from pumice_architectures.conversions.qwen import Qwen2MoE
 
 
 class Qwen3Next(Qwen2MoE):
-    """Qwen 3 Next; the layers that draft are ``mtp.*`` in checkpoints."""
+    """Qwen 3 Next; draft layers are ``mtp.*`` in checkpoints."""
 
     architecture = "qwen3next"
     integers = Qwen2MoE.integers | {
@@ -25,7 +25,7 @@ class Qwen3Next(Qwen2MoE):
 
     @property
     def n_draft(self) -> int:
-        """As many as the configuration says, or else has tensors for."""
+        """Return the number of draft layers: the configuration's, or that of the tensors."""
         if self.config.first("mtp_num_hidden_layers"):
             return self.config.need("mtp_num_hidden_layers", most=MOST_LAYERS)
         layers = [layer_of(name) for name in self.folder.tensors if ".mtp.layers." in f".{name}"]
@@ -33,19 +33,19 @@ class Qwen3Next(Qwen2MoE):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "ssm.inner_size": c.need("linear_value_head_dim") * c.need("linear_num_value_heads"),
             "full_attention_interval": c.first("full_attention_interval") or 4,
             "rope.dimension_count": self.n_rot(0.25),
         }
         if kinds := c.first("layer_types"):
             recurrent = [kind == "linear_attention" for kind in kinds]
-            found["attention.recurrent_layers"] = recurrent + [False] * self.n_draft
-        return found | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
+            metadata["attention.recurrent_layers"] = recurrent + [False] * self.n_draft
+        return metadata | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        return found and draft_name(found, self.n_layer)
+        new_name = super().rename(name)
+        return new_name and draft_name(new_name, self.n_layer)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(".A_log"):
@@ -63,7 +63,7 @@ class Qwen3Next(Qwen2MoE):
             yield from super().convert(name, tensor)
 
     def _parted(self, tensor: LazyTensor) -> tuple[LazyTensor, LazyTensor]:
-        """Queries, keys and values in one matrix, and gates, of a matrix that has them head by head."""
+        """Split a matrix interleaved by head into queries, keys and values, and gates."""
         c = self.config
         n_head, n_key = c.need("linear_num_key_heads"), c.need("linear_key_head_dim")
         n_value = c.need("linear_num_value_heads") // n_head * c.need("linear_value_head_dim")
@@ -75,11 +75,11 @@ class Qwen3Next(Qwen2MoE):
 
 
 class Qwen35(Qwen3Next):
-    """Qwen 3.5: heads of values in turns, one of each key's group after the other."""
+    """Qwen 3.5: value heads are interleaved over the key heads."""
 
     architecture = "qwen35"
     pre_tokenizers = ["qwen35", "qwen2"]
-    SECTIONS = [11, 11, 10, 0]  # of M-RoPE, where config.json has none
+    SECTIONS = [11, 11, 10, 0]  # default sections of M-RoPE if config.json has none
 
     def metadata(self) -> dict[str, Any]:
         return {"rope.dimension_sections": self.SECTIONS} | super().metadata()
@@ -105,7 +105,7 @@ class Qwen35(Qwen3Next):
         return self._turned(tensor, 1, n_value) if part == "out_proj" else tensor
 
     def _turned(self, tensor: LazyTensor, axis: int, head_dim: int) -> LazyTensor:
-        """Heads on an axis from ``[keys, values of a key]`` to ``[values of a key, keys]``."""
+        """Reorder heads on an axis from ``[keys, values per key]`` to ``[values per key, keys]``."""
         n_key = self.config.need("linear_num_key_heads")
         n_each = self.config.need("linear_num_value_heads") // n_key
         before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
@@ -122,7 +122,7 @@ class Qwen35MoE(Qwen35):
 
 
 class MiniCPMV46(Qwen35):
-    """MiniCPM-V 4.6, text of it."""
+    """The text model of MiniCPM-V 4.6."""
 
     dropped = ("model.merger.", "mtp")
 

@@ -1,4 +1,4 @@
-"""Models that make sounds, the part of them that GGUF's language models are: Qwen3-TTS, pocket-tts, WavTokenizer."""
+"""Language models of speech synthesizers: Qwen3-TTS, pocket-tts, WavTokenizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice.plugin.convert import Conversion, ConvertError, Folder, HFConfig, La
 from pumice_architectures.conversions.hybrid import LFM2
 from pumice_architectures.conversions.qwen import Qwen3
 
-N_SUPPRESSED = 1024  # the last tokens, which the talker never gives, but for the one that ends
+N_SUPPRESSED = 1024  # last tokens, which the talker never generates, except the end token
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "relu": lambda x: np.maximum(x, 0),
@@ -19,7 +19,7 @@ ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 class Qwen3TTS(Qwen3):
-    """Qwen3-TTS's talker: embeddings of text, as a small network makes them, then those of sounds."""
+    """The talker of Qwen3-TTS: projected text embeddings, followed by those of audio codes."""
 
     architecture = "qwen3tts"
     named_as = "qwen3"
@@ -35,7 +35,7 @@ class Qwen3TTS(Qwen3):
         super().__init__(folder)
         self.n_text, self.n_sound = self.config.need("text_vocab_size"), self.config.need("vocab_size")
 
-    def n_vocab(self, found: int) -> int:
+    def n_vocab(self, stored: int) -> int:
         return self.n_text + self.n_sound
 
     def steering_tokens(self) -> dict[int, str]:
@@ -63,7 +63,9 @@ class Qwen3TTS(Qwen3):
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         tensors, activation = self.folder.tensors, self.config.first("hidden_act")
         if activation not in ACTIVATIONS:
-            raise ConvertError(f"{self.config.path}: 'hidden_act' is {activation!r}, known are silu and relu")
+            raise ConvertError(
+                f"{self.config.path}: unsupported 'hidden_act': {activation!r}, expected 'silu' or 'relu'"
+            )
         text, sound = (tensors[f"talker.model.{kind}_embedding.weight"] for kind in ("text", "codec"))
         parts = [f"{layer}.{side}" for layer in ("linear_fc1", "linear_fc2") for side in ("weight", "bias")]
 
@@ -76,13 +78,13 @@ class Qwen3TTS(Qwen3):
 
 
 class PocketTTS(Conversion):
-    """pocket-tts' backbone. Its folder has no configuration: all follows from the shapes of tensors."""
+    """The backbone of pocket-tts. Its folder has no configuration; all sizes follow from the shapes of tensors."""
 
     architecture = "pockettts"
     named_as = "starcoder2"
     vocabularies = ["unigram"]
-    HEAD = 64  # values, which no tensor tells
-    N_CTX = 4096  # tokens; it has no limit of its own
+    HEAD = 64  # values; cannot be inferred from tensors
+    N_CTX = 4096  # tokens; the model has no limit
     FIRST, VOICE, INPUT = "flow_lm.bos_emb", "flow_lm.bos_before_voice", "flow_lm.input_linear.weight"
     EMBEDDINGS = "flow_lm.conditioner.embed.weight"
     LAYER = "flow_lm.transformer.layers."
@@ -130,7 +132,7 @@ class PocketTTS(Conversion):
             yield from super().convert(name, tensor)
 
     def _learned(self, width: int) -> Iterator[LazyTensor]:
-        """Vectors that are no tokens' embeddings, as rows behind them."""
+        """Yield learned vectors that are not token embeddings, as rows behind the table."""
         tensors = self.folder.tensors
         if self.VOICE in tensors:
             yield tensors[self.VOICE].reshape(1, width)
@@ -139,7 +141,7 @@ class PocketTTS(Conversion):
 
 
 class WavTokenizer(Conversion):
-    """WavTokenizer's decoder."""
+    """The decoder of WavTokenizer."""
 
     architecture = "wavtokenizer-dec"
     vocabularies = ["none"]
@@ -167,7 +169,7 @@ class WavTokenizer(Conversion):
 
 
 class LFM25AudioTokenizer(LFM2):
-    """LFM 2.5's decoder of sounds."""
+    """The audio decoder of LFM 2.5."""
 
     vocabularies = ["none"]
     dropped = ("istft.window", "emb.emb")

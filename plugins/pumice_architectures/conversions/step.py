@@ -1,4 +1,4 @@
-"""Step 3.5: heads and limits of each layer."""
+"""Step 3.5: heads and limits per layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pumice_architectures.conversions.rope_factors import llama3_factors
 
 
 class Step35(Conversion):
-    """Step 3.5 and 3.7: windows with more heads, experts, layers for drafting."""
+    """Step 3.5 and 3.7: sliding windows with more heads, experts, draft layers."""
 
     architecture = "step35"
     pre_tokenizers = ["deepseek-v3"]
@@ -36,12 +36,12 @@ class Step35(Conversion):
     def __init__(self, folder: Any) -> None:
         super().__init__(folder)
         bases = self.config.first("rope_theta")
-        if isinstance(bases, list):  # of layers without a window, and with one
+        if isinstance(bases, list):  # for layers without a window, and with one
             more = {"rope_theta": bases[0], "local_rope_theta": bases[1]}
             self.config = self.config | more
 
     def _of_layers(self, values: Sequence[Any] | None, otherwise: Any) -> list[Any]:
-        """One value a layer; ``otherwise`` where the configuration ends before."""
+        """Return one value per layer; ``otherwise`` for layers missing in the configuration."""
         n = self.n_layer + self.n_draft
         return [*(values or ()), *[otherwise] * n][:n]
 
@@ -51,7 +51,7 @@ class Step35(Conversion):
         other = c.first("attention_other_setting") or {}
         n_head, n_kv = c.need("num_attention_heads"), c.need("num_attention_groups")
         listed = str(c.first("moe_layers_enum") or "").split(",")
-        found = super().metadata() | {
+        metadata = super().metadata() | {
             "attention.head_count": [other.get("num_attention_heads", n_head) if s else n_head for s in slides],
             "attention.head_count_kv": [other.get("num_attention_groups", n_kv) if s else n_kv for s in slides],
             "attention.sliding_window_pattern": slides,
@@ -59,8 +59,8 @@ class Step35(Conversion):
         }
         for key, name in self.LIMITS.items():
             if (limits := c.first(name)) is not None:
-                found[key] = [float(limit or 0.0) for limit in self._of_layers(limits, 0.0)]
-        return found
+                metadata[key] = [float(limit or 0.0) for limit in self._of_layers(limits, 0.0)]
+        return metadata
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         parts = zip(
@@ -72,10 +72,10 @@ class Step35(Conversion):
             yield name, LazyTensor.of(np.concatenate([tensor.read(), padding]))
 
     def rename(self, name: str) -> str | None:
-        found = super().rename(name)
-        if found and layer_of(found) >= self.n_layer:
-            found = found.replace(".transformer.", ".").replace("shared_head.output", "shared_head.head")
-        return found
+        new_name = super().rename(name)
+        if new_name and layer_of(new_name) >= self.n_layer:
+            new_name = new_name.replace(".transformer.", ".").replace("shared_head.output", "shared_head.head")
+        return new_name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("norm.weight"):

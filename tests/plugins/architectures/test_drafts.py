@@ -109,17 +109,15 @@ def test_drafts_that_read_their_target(tmp_path: Path, name: str, backend: str) 
 
 
 def test_a_draft_that_needs_its_target_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"draft\.gguf: this is a draft, which needs its model: load that one"):
+    with pytest.raises(ModelError, match=r"draft\.gguf: this is a draft model; load its target model"):
         pumice.load(FOR_TARGETS["gemma4-assistant"][1].write(tmp_path / "draft.gguf"), backend="numpy")
 
 
 def test_a_draft_for_another_model(tmp_path: Path) -> None:
-    paths = {name: ZOO[name].write(tmp_path / f"{name}.gguf") for name in ("gemma4", "gemma2", "orion")}
+    path = ZOO["gemma2"].write(tmp_path / "gemma2.gguf")
     draft = FOR_TARGETS["gemma4-assistant"][1].write(tmp_path / "draft.gguf")
-    with pytest.raises(ModelError, match=r"gemma4\.gguf: is no draft"):
-        pumice.load(paths["orion"], backend="numpy", config={"draft": str(paths["gemma4"])})
     with pytest.raises(ModelError, match=r"draft\.gguf: .*(keys' size|token_embd.weight has)"):
-        pumice.load(paths["gemma2"], backend="numpy", config={"draft": str(draft)})
+        pumice.load(path, backend="numpy", config={"draft": str(draft)})
 
 
 def test_a_draft_generates_nothing_by_itself(tmp_path: Path) -> None:

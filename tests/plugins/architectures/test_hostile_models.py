@@ -169,7 +169,7 @@ def test_missing_and_negative_hyperparameters_are_named(files: Any, key: str) ->
     name = key.replace(".", "__")
     with pytest.raises(ModelError, match=f"llama.{key} is missing"):
         file.build(**{name: None})
-    with pytest.raises(ModelError, match=rf"llama.{key} is -?\d+.*, it must be"):
+    with pytest.raises(ModelError, match=rf"llama.{key} is -?\d+.*.* must be"):
         file.build(**{name: -1 if name != "attention__layer_norm_rms_epsilon" else -1.0})
 
 
@@ -177,30 +177,30 @@ def test_missing_and_negative_hyperparameters_are_named(files: Any, key: str) ->
     ("name", "changes", "message"),
     [
         ("llama-bias", {"attention__head_count": 0}, "head_count is 0"),
-        ("llama-bias", {"attention__head_count": 3}, "not a multiple of 2 key heads"),
+        ("llama-bias", {"attention__head_count": 3}, "multiple of 2 key heads"),
         ("llama-bias", {"attention__head_count_kv": [2]}, "at least 2 values"),
         ("llama-bias", {"attention__head_count_kv": [2, "x"]}, "'x' for layer 1"),
         ("llama-bias", {"attention__head_count": 128, "attention__key_length": None}, "leave none for each head"),
-        ("llama-bias", {"attention__head_count": 2**31}, "it must be at most 4096"),
-        ("llama-bias", {"rope__dimension_count": 7}, "dimension_count is 7, it must be even"),
-        ("llama-bias", {"rope__dimension_count": 18}, "dimension_count is 18, it must be even, above 0 and at most 16"),
-        ("rope-yarn", {"rope__scaling__factor": 1e-30}, "1e-30, it must be 0 or at least"),
+        ("llama-bias", {"attention__head_count": 2**31}, "must be at most 4096"),
+        ("llama-bias", {"rope__dimension_count": 7}, "dimension_count is 7.* must be even"),
+        ("llama-bias", {"rope__dimension_count": 18}, "dimension_count is 18.* must be even, above 0 and at most 16"),
+        ("rope-yarn", {"rope__scaling__factor": 1e-30}, "1e-30.* must be 0 or at least"),
         ("rope-yarn-betas", {"rope__scaling__yarn_beta_fast": 0.0}, "beta_fast is 0.0"),
         ("gemma2", {"attention__sliding_window": 2**32 - 1}, "sliding_window is 4294967295"),
         ("llama-bias", {"embedding_length": "wide"}, "'wide', expected an integer"),
-        ("llama-bias", {"rope__scaling__type": "cubic"}, "'cubic', known are"),
+        ("llama-bias", {"rope__scaling__type": "cubic"}, "'cubic', but only"),
         ("llama-bias", {"rope__freq_base": float("nan")}, "freq_base is nan"),
-        ("llama-moe", {"expert_used_count": 5}, "5, more than the 4 experts"),
+        ("llama-moe", {"expert_used_count": 5}, "5, but there are only 4 experts"),
         ("llama-moe", {"expert_used_count": 0}, "expert_used_count is 0"),
         ("llama-moe", {"expert_count": 8}, "ffn_gate_inp.weight has shape"),
         ("deepseek2-v3", {"expert_group_count": 5}, "5, which does not divide 12 experts"),
         ("deepseek2-v3", {"expert_group_used_count": 5}, "5 of 4 groups"),
         ("deepseek2-v3", {"expert_group_count": 12}, "cannot take 2 of"),
-        ("deepseek2", {"expert_gating_func": 9}, "9, known are"),
-        ("qwen2moe", {"expert_count": 2**31}, "2147483648, it must be at least 1 and at most 1024"),
-        ("qwen2moe", {"expert_count": None}, "expert_count is 0, it must be"),
+        ("deepseek2", {"expert_gating_func": 9}, "9, but only"),
+        ("qwen2moe", {"expert_count": 2**31}, "2147483648.* must be from 1 to 1024"),
+        ("qwen2moe", {"expert_count": None}, "expert_count is 0.* must be"),
         ("dots1", {"expert_gating_func": None}, "expert_gating_func is missing"),
-        ("dots1", {"expert_gating_func": 9}, "is 9, known are 1, 2, 3"),
+        ("dots1", {"expert_gating_func": 9}, "is 9, but only 1, 2, 3"),
         ("bailingmoe2", {"expert_used_count": 7}, "cannot take 7 of the 6 experts of 2 groups"),
         ("deepseek", {"expert_shared_count": None}, "expert_shared_count is missing"),
         ("deepseek", {"expert_shared_count": -1}, "expert_shared_count is -1"),
@@ -218,35 +218,39 @@ def test_missing_and_negative_hyperparameters_are_named(files: Any, key: str) ->
         ("mamba", {"ssm__state_size": 0}, "state_size is 0"),
         ("mamba2", {"ssm__time_step_rank": 7}, "is 7 heads, for 128 channels in 2 groups"),
         ("mamba2", {"ssm__group_count": None}, "group_count is missing"),
-        ("plamo2", {"ssm__time_step_rank": 9}, "is 9 heads, for 128 channels"),
+        ("plamo2", {"ssm__time_step_rank": 9}, "is 9, expected a number of heads that divides 128 channels"),
         ("nemotron_h", {"attention__head_count_kv": [0, 0]}, "at least 3 values"),
         ("lfm2", {"shortconv__l_cache": 0}, "l_cache is 0"),
-        ("qwen35", {"full_attention_interval": 0}, "interval is 0, it must be at least 1"),
-        ("qwen3next", {"ssm__group_count": 3}, "is 4, not a multiple of 3 key heads"),
-        ("qwen4exp", {"hyper_connection__count": 65}, "count is 65, it must be at most 64"),
-        ("qwen4exp", {"attention__indexer__key_length": 4}, "key_length is 4, less than the 8 that turn"),
-        ("qwen4exp-blocks", {"attention__indexer__top_k": 18}, "top_k is 18, for blocks of 4 tokens"),
+        ("qwen35", {"full_attention_interval": 0}, "interval is 0.* must be at least 1"),
+        ("qwen3next", {"ssm__group_count": 3}, "is 4.* multiple of 3 key heads"),
+        ("qwen4exp", {"hyper_connection__count": 65}, "count is 65.* must be at most 64"),
+        ("qwen4exp", {"attention__indexer__key_length": 4}, "4, less than the 8 values that RoPE rotates"),
+        ("qwen4exp-blocks", {"attention__indexer__top_k": 18}, "top_k is 18, expected a multiple of the block size 4"),
         ("qwen4exp", {"ple__layers": [1, 2]}, r"layers is \[1, 2\], expected one layer"),
-        ("qwen4exp", {"ple__layers": [4]}, "layers is 4, there are 4 layers"),
+        ("qwen4exp", {"ple__layers": [4]}, "layers is 4, expected a layer below 4"),
         ("qwen4exp", {"ple__layers": 2}, "layers is 2, expected a list of integers"),
-        ("qwen4exp", {"ple__ngram_size": 9}, "ngram_size is 9, it must be from 2 to 8"),
-        ("qwen4exp", {"ple__heads_per_ngram": 33}, "heads_per_ngram is 33, it must be from 1 to 32"),
-        ("qwen4exp", {"ple__head_vocab_sizes": [37, 41, 43]}, "head_vocab_sizes has 3 numbers, n-grams need 4"),
-        ("qwen4exp", {"ple__head_vocab_sizes": [37, 41, 0, 43]}, "head_vocab_sizes has 0, all must be at least 1"),
+        ("qwen4exp", {"ple__ngram_size": 9}, "ngram_size is 9.* must be from 2 to 8"),
+        ("qwen4exp", {"ple__heads_per_ngram": 33}, "heads_per_ngram is 33.* must be from 1 to 32"),
+        ("qwen4exp", {"ple__head_vocab_sizes": [37, 41, 43]}, "head_vocab_sizes has 3 numbers, but n-grams need 4"),
+        (
+            "qwen4exp",
+            {"ple__head_vocab_sizes": [37, 41, 0, 43]},
+            "head_vocab_sizes has 0, but all values must be at least 1",
+        ),
         ("qwen4exp", {"ple__head_offsets": [0, 37, 78, 2**63]}, "per_layer_token_embd.weight has shape"),
-        ("qwen4exp", {"ple__eos_token_id": 2**32 - 1}, "eos_token_id is 4294967295, it must be from 0"),
+        ("qwen4exp", {"ple__eos_token_id": 2**32 - 1}, "eos_token_id is 4294967295.* must be from 0"),
         ("kimi-linear", {"kda__head_dim": 2**31}, "attn_q.weight has shape"),
-        ("bailingmoe3", {"kda__gate_lower_bound": 1.0}, "gate_lower_bound is 1, it must be below 0"),
+        ("bailingmoe3", {"kda__gate_lower_bound": 1.0}, "gate_lower_bound is 1.* must be below 0"),
         ("bailingmoe3", {"kda__safe_gate": False}, "safe_gate is false"),
         ("kimi-k3", {"activation__situ_beta": 0.0}, "situ_beta is 0"),
         ("minimax-01", {"attention__recurrent_layers": [True]}, "at least 2 values"),
-        ("rwkv6", {"wkv__head_size": 15}, "is 15, which does not divide 64"),
-        ("rwkv6qwen2", {"attention__head_count_kv": 3}, "is 3, for 4 heads"),
+        ("rwkv6", {"wkv__head_size": 15}, "is 15, expected a divisor of 64"),
+        ("rwkv6qwen2", {"attention__head_count_kv": 3}, "is 3, expected a divisor of 4 heads"),
         ("rwkv7", {"attention__decay_lora_rank": 0}, "decay_lora_rank is 0"),
         ("nanbeige", {"num_loops": 0}, "num_loops is 0"),
         ("nanbeige", {"num_loops": 2**31}, "num_loops is 2147483648"),
-        ("hrm_text", {"hrm__h_cycles": 3}, "block_count is 12, but the cycles"),
-        ("gemma4-e2b", {"attention__shared_kv_layers": 4}, "leaves 0 of 4 layers a cache"),
+        ("hrm_text", {"hrm__h_cycles": 3}, "block_count is 12, which differs from the number of layers"),
+        ("gemma4-e2b", {"attention__shared_kv_layers": 4}, "leaves a cache to 0 of 4 layers"),
         ("gemma4-e2b", {"attention__shared_kv_layers": 3}, "need heads of the keys' size"),
         ("gemma4-e2b", {"embedding_length_per_layer_input": 7}, "per_layer_token_embd.weight has shape"),
         ("gemma4", {"attention__sliding_window_pattern": [True]}, "at least 2 values"),
@@ -257,8 +261,8 @@ def test_missing_and_negative_hyperparameters_are_named(files: Any, key: str) ->
         ("minicpm3", {"attention__kv_lora_rank": 0}, "kv_lora_rank is 0"),
         ("granite_swa", {"attention__sliding_window_pattern": [True]}, "at least 2 values"),
         ("graniteswitch", {"adapters__count": 4}, "at least 4 values"),
-        ("graniteswitch", {"adapters__lora_rank": 2**31}, "it must be at most 4096"),
-        ("graniteswitch", {"adapters__token_ids_activate": [1, 2, 32]}, "must be 3 tokens of the vocabulary"),
+        ("graniteswitch", {"adapters__lora_rank": 2**31}, "must be at most 4096"),
+        ("graniteswitch", {"adapters__token_ids_activate": [1, 2, 32]}, "must list 3 tokens of the vocabulary"),
         ("deci", {"attention__head_count": [4, 0]}, "at least 3 values"),
         ("deepseek4", {"rope__scaling__attn_factor": 0.0}, "attn_factor is 0"),
         ("hunyuan-dense", {"rope__scaling__alpha": float("inf")}, "alpha is inf"),
@@ -282,7 +286,7 @@ def test_any_block_count_stops_at_the_first_missing_layer(files: Any, name: str)
     n_layer = 1 + max(int(tensor.split(".")[1]) for tensor in file.tensors if tensor.startswith("blk."))
 
     def refuse() -> None:
-        with pytest.raises(ModelError, match=rf"blk\.{n_layer}\.|at least \d+ values|num_loops|the cycles|per_layer"):
+        with pytest.raises(ModelError, match=rf"blk\.{n_layer}\.|at least \d+ values|num_loops|all cycles|per_layer"):
             file.build(block_count=2**32, nextn_predict_layers=0)
 
     assert seconds_of(refuse, 1.0) < 1.0
@@ -339,7 +343,8 @@ def test_every_tensor_of_a_draft_missing_or_misshapen(name: str) -> None:
         for axis in range(tensor == "token_embd.weight", len(shape)):  # more tokens are another valid model
             wrong = tuple(n + (i == axis) for i, n in enumerate(shape))
             refused = refusal(model.keys(), others | {tensor: wrong})
-            assert re.search(r"tensor \S+ has shape|does not fit|cannot|must have|logits, for", refused), (tensor, axis)
+            pattern = r"tensor \S+ has shape|does not match|cannot|must list|rows, expected"
+            assert re.search(pattern, refused), (tensor, axis)
 
 
 def draft_may_lack(tensor: str) -> bool:

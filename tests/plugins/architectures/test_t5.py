@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 import pumice
+from pumice.engine import Request
+from pumice.engine.messages import Span
 from pumice.engine.tracing import trace
 from pumice.gguf import GGUFFile
 from pumice.plugin import HParams, ModelError
+from pumice.streaming.stream import Stream
 from pumice_architectures.t5 import T5
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE
@@ -147,3 +150,12 @@ def test_a_missing_tensor_is_named(t5_file: Any) -> None:
         for name in file.tensors:
             others = {other: tensor for other, tensor in file.tensors.items() if other != name}
             assert name in refusal(file, {}, others)
+
+
+def test_an_encoder_reads_no_images(t5_file: Any) -> None:
+    """Its encoder would read placeholders, as the graph with media is that of the decoder."""
+    span = Span(0, np.zeros((2, 64), np.float32))
+    with load(t5_file("t5")) as model:
+        assert model.runner.media_width == 0
+        with pytest.raises(pumice.RequestError, match="takes no images"):
+            Stream.open(model.client, Request(PROMPT, media=[span]))[0].completion()
