@@ -1,26 +1,26 @@
-"""Chat: messages become prompts by a model's template, and its text becomes messages, reasoning and tool calls.
+"""Chat: a model's template turns messages into a prompt; its output becomes content, reasoning and tool calls.
 
-Everything public is here, and imported on first use: workers that render templates start without the rest.
+Public names are imported on first use, so that the workers that render templates start quickly.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.chat.answer import Answer
+    from pumice.chat.answer import AnswerBuilder
     from pumice.chat.builtin import BUILTIN
     from pumice.chat.calls import Keys
     from pumice.chat.chat import Chat, Turn
     from pumice.chat.families import FORMATS
     from pumice.chat.formats import ChatFormat
     from pumice.chat.messages import ChatCompletion, ChatDelta, Message, TokenLogprob, ToolCall, Usage
-    from pumice.chat.request import OPTIONS, ChatRequest, Messages
+    from pumice.chat.request import ChatRequest, Messages
+    from pumice.chat.tools import Tool, ToolError
 
 __all__ = [
     "BUILTIN",
     "FORMATS",
-    "OPTIONS",
-    "Answer",
+    "AnswerBuilder",
     "Chat",
     "ChatCompletion",
     "ChatDelta",
@@ -30,20 +30,23 @@ __all__ = [
     "Message",
     "Messages",
     "TokenLogprob",
+    "Tool",
     "ToolCall",
+    "ToolError",
     "Turn",
     "Usage",
 ]
 
 _HOMES = {
-    "answer": ["Answer"],
+    "answer": ["AnswerBuilder"],
     "builtin": ["BUILTIN"],
     "calls": ["Keys"],
     "chat": ["Chat", "Turn"],
     "families": ["FORMATS"],
     "formats": ["ChatFormat"],
     "messages": ["ChatCompletion", "ChatDelta", "Message", "TokenLogprob", "ToolCall", "Usage"],
-    "request": ["OPTIONS", "ChatRequest", "Messages"],
+    "request": ["ChatRequest", "Messages"],
+    "tools": ["Tool", "ToolError"],
 }
 
 

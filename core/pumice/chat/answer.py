@@ -1,4 +1,4 @@
-"""An answer while it comes: text and tokens in, deltas out, and a whole message at the end."""
+"""Collect a streamed answer: text and tokens in, deltas out, and the whole message at the end."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import string
 from collections.abc import Sequence
 
 from pumice.chat.messages import ChatCompletion, ChatDelta, FinishReason, Message, TokenLogprob, ToolCall, Usage
-from pumice.chat.parser import ChatParser, Part
+from pumice.chat.parser import AnswerPart, ChatParser
 
 _ID_SYMBOLS = string.ascii_letters + string.digits
 _ID_LENGTH = 9  # characters; Mistral's templates refuse any other number
 
 
-class Answer:
-    """Collects one answer. ``tokens`` are all of it, ``n_reasoning`` of them its reasoning."""
+class AnswerBuilder:
+    """Collects the deltas of one answer.
+
+    Attributes:
+        tokens: token ids of the answer so far.
+        n_reasoning: number of ``tokens`` that belong to the reasoning.
+    """
 
     def __init__(self, parser: ChatParser, parallel_tool_calls: bool = True) -> None:
         self._parser = parser
@@ -28,7 +33,7 @@ class Answer:
         self.n_reasoning = 0
 
     def take(self, text: str, tokens: Sequence[int] = (), logprobs: Sequence[TokenLogprob] = ()) -> ChatDelta:
-        """What became certain with the text of some tokens."""
+        """Return the delta that is certain once ``text``, the text of ``tokens``, has arrived."""
         self.tokens += tokens
         self._logprobs += logprobs
         self.n_reasoning += len(tokens) if self._parser.in_reasoning else 0
@@ -36,7 +41,12 @@ class Answer:
         return delta._replace(logprobs=logprobs) if logprobs else delta
 
     def finish(self, reason: FinishReason, n_prompt: int, n_cached: int) -> ChatDelta:
-        """The last delta. ``n_cached`` of the prompt's tokens were in the cache."""
+        """Return the last delta, with the finish reason and the usage.
+
+        Args:
+            n_prompt: number of prompt tokens.
+            n_cached: number of prompt tokens that were read from the KV cache.
+        """
         delta = self._delta(self._parser.finish(cut=reason != "stop"))
         called = self._calls and reason == "stop"
         usage = Usage(n_prompt, n_cached, len(self.tokens), self.n_reasoning)
@@ -46,13 +56,13 @@ class Answer:
         return self._end
 
     def completion(self) -> ChatCompletion:
-        """All of it, after ``finish``."""
+        """Return the whole answer; call it after ``finish``."""
         assert self._end.finish_reason is not None
         assert self._end.usage is not None
         message = Message("".join(self._content), "".join(self._reasoning), self._calls)
         return ChatCompletion(message, self._end.finish_reason, self._end.usage, self.tokens, self._logprobs or None)
 
-    def _delta(self, parts: Sequence[Part]) -> ChatDelta:
+    def _delta(self, parts: Sequence[AnswerPart]) -> ChatDelta:
         content, reasoning, calls = "", "", list[ToolCall]()
         for part in parts:
             if part[0] == "content":

@@ -1,4 +1,4 @@
-"""The arguments of a call held to the schema of its tool, in each of the ways in which models write them, in Lark."""
+"""Grammars of tool-call arguments in Lark: the schema of a tool, in each syntax in which models write arguments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pumice.chat.pattern import CDATA, ITEM, Pattern
 from pumice.chat.schemas import ANY_TEXT, Schema, listed, resolved, types_of
 
 _TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "array": "array"}
-_CONSTANTS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}  # of Python, in Lark
+_CONSTANTS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}  # Python's constants, as Lark literals
 _BARE_COMMA = '","'
 _COMMA = 'WS? "," WS?'
-_LIMITS = frozenset(["pattern", "format", "minLength", "maxLength"])  # of texts, that JSON's rules know
+_LIMITS = frozenset(["pattern", "format", "minLength", "maxLength"])  # string keywords that only a JSON rule can check
 _NO_CDATA = r"(([^<]|<[^!])(.|\n)*)?"
 
 
 class Arguments:
-    """The arguments of one tool, of which ``schema`` is an object."""
+    """Grammar rules for the arguments of one tool; ``schema`` describes them as an object."""
 
     def __init__(self, lark: Lark, schema: Schema, text_regex: Callable[[Schema], str]) -> None:
-        """``text_regex``: the regular expression of the texts that a schema allows."""
+        """``text_regex`` returns a regular expression for the strings that a schema allows."""
         self._lark = lark
         self._text_regex = text_regex
         self._schema = resolved(schema)
@@ -29,15 +29,15 @@ class Arguments:
         return self._json(self._schema)
 
     def params(self, pattern: Pattern) -> str:
-        """One by one, in the order of the schema; those that need not come may be left out."""
+        """Return a rule for arguments one by one, in the schema's order; optional ones may be left out."""
         return self._params(pattern, self._schema) or '""'
 
     def braces(self, quote: str) -> str:
-        """As Gemma writes them, in the order of their names: ``{city:<|"|>Paris<|"|>,days:3}``."""
+        """Return a rule in Gemma's syntax, sorted by name: ``{city:<|"|>Paris<|"|>,days:3}``."""
         return self._braced(self._schema, quote)
 
     def python(self) -> str:
-        """By name, in the order of the schema: ``city='Paris', days=3``."""
+        """Return a rule for Python keywords in the schema's order: ``city='Paris', days=3``."""
         properties = _properties(self._schema)
         parts = [
             (needed, f"{self._lark.literal(name + '=')} {self._python(part)}") for name, part, needed in properties
@@ -52,7 +52,7 @@ class Arguments:
         return " WS? ".join(rule if needed else f"({rule})?" for needed, rule in rules)
 
     def _param(self, pattern: Pattern, name: str, part: Schema) -> str:
-        """One argument; a value and the literal behind it are one rule."""
+        """Return a rule for one argument; a value and the literal after it form one rule."""
         parts: list[str] = []
         elements = pattern.param_elements
         for i, (kind, text) in enumerate(elements):
@@ -70,7 +70,7 @@ class Arguments:
         return " ".join(parts)
 
     def _value(self, pattern: Pattern, part: Schema, after: str, is_xml: bool) -> str:
-        """A value, which is text or JSON by its schema, and what is ``after`` it."""
+        """Return a rule for a value, text or JSON as its schema says, and for the literal ``after`` it."""
         close = self._lark.literal(after)
         texts = _texts(part)
         if texts:
@@ -90,7 +90,7 @@ class Arguments:
         return f"({' | '.join(values)}) {close}"
 
     def _type_word(self, pattern: Pattern, part: Schema) -> str:
-        """What ``{type}`` is: whether it is text, or the name of the type."""
+        """Return what stands for ``{type}``: "true" or "false" for text or JSON, or the name of the type."""
         is_text = bool(_texts(part)) or self._may_be_text(part)
         if 'string="{type}"' in pattern.param:
             return "true" if is_text else "false"
@@ -98,9 +98,10 @@ class Arguments:
         return "string" if is_text else _TYPES.get(kind, "object") if isinstance(kind, str) else "object"
 
     def _regex(self, part: Schema) -> str:
-        """Of the texts that a value may be which stands without quotes."""
+        """Return the regular expression of the strings that an unquoted value may be."""
         types = types_of(part, self._schema)
-        texts = [each for each in listed(part.get("anyOf")) if isinstance(each, Mapping) and self._may_be_text(each)]
+        choices = listed(part.get("anyOf"))
+        texts = [choice for choice in choices if isinstance(choice, Mapping) and self._may_be_text(choice)]
         regex = self._text_regex(texts[0] if len(texts) == 1 else part)
         if types - {"string", "null"}:
             return ANY_TEXT
@@ -115,7 +116,7 @@ class Arguments:
             return self._json({**schema, "type": "object"}) if open_ended else '"{}"'
         parts = [
             (needed, f"{self._lark.literal(f'{name}:')} {self._braced_value(part, quote)}")
-            for name, part, needed in sorted(_properties(schema), key=lambda each: each[0].lower())
+            for name, part, needed in sorted(_properties(schema), key=lambda item: item[0].lower())
         ]
         return f'"{{" {self._lark.sequence(parts, _BARE_COMMA)} "}}"'
 
@@ -131,12 +132,13 @@ class Arguments:
         if kind == "array" and isinstance(items, Mapping):
             return _list_of(self._lark.rule(self._braced_value(items, quote)), part)
         if "anyOf" in part:
-            choices = [self._braced_value(each, quote) for each in listed(part["anyOf"]) if isinstance(each, Mapping)]
+            schemas = [choice for choice in listed(part["anyOf"]) if isinstance(choice, Mapping)]
+            choices = [self._braced_value(choice, quote) for choice in schemas]
             return f"({' | '.join(choices)})" if choices else self._json(part)
         return self._json(part)
 
     def _python(self, part: Schema) -> str:
-        """A value as JSON or as Python writes it."""
+        """Return a rule for a value in JSON's or Python's syntax."""
         kind, items = part.get("type"), part.get("items")
         values = [self._json(part)]
         if texts := _texts(part):
@@ -146,14 +148,14 @@ class Arguments:
         elif str(kind) in _CONSTANTS:
             values += _CONSTANTS[str(kind)]
         elif "anyOf" in part:
-            values += [self._python(each) for each in listed(part["anyOf"]) if isinstance(each, Mapping)]
+            values += [self._python(choice) for choice in listed(part["anyOf"]) if isinstance(choice, Mapping)]
         elif kind == "array" and isinstance(items, Mapping):
             values.append(_list_of(self._lark.rule(self._python(items)), part))
         return f"({' | '.join(values)})"
 
 
 def _properties(schema: Schema) -> list[tuple[str, Schema, bool]]:
-    """The properties of an object that some value fits: name, schema, and whether it has to come."""
+    """Return name, schema and ``required`` of each property that some value can fit."""
     properties = schema.get("properties")
     items = properties.items() if isinstance(properties, Mapping) else ()
     required = listed(schema.get("required"))
@@ -164,14 +166,14 @@ def _properties(schema: Schema) -> list[tuple[str, Schema, bool]]:
 
 
 def _texts(part: Schema) -> list[str]:
-    """The texts of which a value is one; none where it may be anything else."""
+    """Return the strings that a value is limited to; empty if it may be anything else."""
     values = listed(part["enum"]) if "enum" in part else [part.get("const")]
     texts = [value for value in values if isinstance(value, str)]
     return texts if len(texts) == len(values) else []
 
 
 def _list_of(item: str, part: Schema) -> str:
-    """A list as its schema limits it."""
+    """Return a rule for a list of ``item`` with the schema's limits on its length."""
     least, most = part.get("minItems"), part.get("maxItems")
     least = least if isinstance(least, int) else 0
     if most == 0:

@@ -1,7 +1,7 @@
 """Built-in chat templates, by name, for files that have none. They know neither tools nor reasoning.
 
-Nearly all formats put marks around what each role says: those are rows of a table, from which a template is made. The
-names are llama.cpp's; each format is the one that the model's makers published.
+Nearly every format puts marks around the text of each role, so a format is a row of a table from which a template is
+generated. The names are llama.cpp's; each format is the one that the model's authors published.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ _ROLES = "system user assistant"
 
 @dataclass(frozen=True)
 class Turns:
-    """What stands before and after each role's text, and what begins the assistant's answer.
+    """The marks around each role's text. ``<eos>`` in a mark stands for the model's end token.
 
-    With ``system_in_user`` the system's text and the next user's share a turn: ``system`` replaces what stands before
-    the user. ``<eos>`` stands for the spelling of the model's end token. ``strip``: roles whose texts lose outer white
-    space.
+    Attributes:
+        system, user, assistant: text before and after a message of the role.
+        answer: text that begins the assistant's answer.
+        begin: text that begins the prompt.
+        system_in_user: the system message and the next user message share a turn, which begins with ``system[0]``.
+        strip: roles whose messages lose outer white space.
     """
 
     system: Around
@@ -32,7 +35,7 @@ class Turns:
     strip: str = ""
 
     def template(self) -> str:
-        """The format in Jinja."""
+        """Return the format as a Jinja template."""
         before_user = _text(self.user[0])
         if self.system_in_user:
             first = "loop.first or loop.previtem['role'] != 'system'"
@@ -52,7 +55,7 @@ class Turns:
 
 
 def _text(text: str) -> str:
-    """An expression that writes ``text``."""
+    """Return a Jinja expression that writes ``text``."""
     parts = [json.dumps(part, ensure_ascii=False) for part in text.split("<eos>")]
     return f"{{{{ {' ~ eos_token ~ '.join(parts)} }}}}" if text else ""
 
@@ -160,4 +163,4 @@ TURNS: dict[str, Turns] = {
 }  # fmt: skip
 
 BUILTIN: dict[str, str] = {name: turns.template() for name, turns in TURNS.items()}
-"""Built-in templates by name. "plain" is for models that were never taught to chat: texts after each other."""
+"""Built-in templates by name. "plain", which joins the messages' texts, is for models that were not trained to chat."""

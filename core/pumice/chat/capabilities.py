@@ -1,4 +1,4 @@
-"""What a chat template can do, found by rendering chats with it; by the names that llama-server tells them under."""
+"""Detect the capabilities of a chat template by rendering chats; the names are those of llama-server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 from pumice.chat.template import ChatTemplate, reasoning_variables
 from pumice.chat.traits import attempt
 
-_NAMES, _IDS, _REASONING = ("first_name", "second_name"), ("123456781", "123456782"), "REASONINGTEXT"  # by no template
+# Strings that no template contains.
+_NAMES, _IDS, _REASONING = ("first_name", "second_name"), ("123456781", "123456782"), "REASONINGTEXT"
 _EFFORTS = ("none", "low", "high", "max")
 _USER = {"role": "user", "content": "A question."}
 
-#: Variables by which templates are told to keep the reasoning of earlier turns.
+#: Template variables that keep the reasoning of earlier turns.
 _KEEP_REASONING = {
     "preserve_thinking": True,
     "clear_thinking": False,
@@ -21,7 +22,7 @@ _KEEP_REASONING = {
 
 
 def capabilities(template: ChatTemplate) -> dict[str, bool]:
-    """By name: roles, contents, tools and reasoning that ``template`` knows."""
+    """Return which roles, content types, tools and reasoning ``template`` supports, by llama-server's names."""
     n_calls = _n_calls(template)
     return {
         "supports_string_content": not template.traits.wants_parts,
@@ -37,7 +38,7 @@ def capabilities(template: ChatTemplate) -> dict[str, bool]:
 
 
 def _n_calls(template: ChatTemplate) -> int:
-    """How many of two calls in one turn it writes, by name or by id; of one, where it refuses two."""
+    """Return how many of two calls in one turn the template renders, by name or id; of one if it refuses two."""
     calls = [
         {"id": id, "type": "function", "function": {"name": name, "arguments": {"city": "Paris"}}}
         for name, id in zip(_NAMES, _IDS, strict=True)
@@ -54,16 +55,16 @@ def _n_calls(template: ChatTemplate) -> int:
 
 
 def _keeps_reasoning(template: ChatTemplate) -> bool:
-    """Of the turn before the last."""
+    """Return True if the template renders the reasoning of the turn before the last."""
     answers = [{**_answer("One."), "reasoning": _REASONING}, {**_answer("Two."), "reasoning": "."}]
     messages = [_USER, answers[0], _USER, answers[1], _USER]
     return _REASONING in attempt(template, messages, variables={**reasoning_variables(True), **_KEEP_REASONING})
 
 
 def _has_effort(template: ChatTemplate) -> bool:
-    """Whether any two efforts make different prompts."""
+    """Return True if any two reasoning efforts make different prompts."""
     named = [{"reasoning_effort": effort, "reasoning_strength": effort} for effort in _EFFORTS]
-    return len({attempt(template, [_USER], variables={**reasoning_variables(True), **each}) for each in named}) > 1
+    return len({attempt(template, [_USER], variables={**reasoning_variables(True), **effort}) for effort in named}) > 1
 
 
 def _answer(content: str) -> dict[str, Any]:

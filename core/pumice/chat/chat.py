@@ -1,4 +1,4 @@
-"""The chat side of a model: which template and format it has, prompts from messages, and how its answers are read."""
+"""The chat side of a model: its template and format, prompts from messages, and parsers of its answers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,37 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from pumice.chat.answer import Answer
+from pumice.chat.answer import AnswerBuilder
+from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.families import GENERIC
-from pumice.chat.form import answer_grammar
 from pumice.chat.formats import ChatFormat, detect
-from pumice.chat.guard import special_spellings, tokenize_marked
 from pumice.chat.isolated import TemplateWorkers, template_workers
 from pumice.chat.parser import ChatParser
 from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
+from pumice.chat.special_tokens import special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate, ChatTemplates
 from pumice.errors import RequestError
-from pumice.grammar import Budget, Grammar, GrammarChecker
-from pumice.suggest import did_you_mean
+from pumice.grammar import Grammar, GrammarChecker, ReasoningBudget
 from pumice.tokenizers import Tokenizer
+from pumice.wording import did_you_mean
 
 logger = logging.getLogger("pumice")
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-_KEPT = 16  # templates of a model that stay known
+_MAX_CACHED_TEMPLATES = 16  # per model
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """``text`` as the template wrote it, its ``tokens``, and ``opening``: what of the text begins the answer."""
+    """A rendered prompt.
+
+    Attributes:
+        text: text that the template rendered.
+        tokens: its token ids.
+        opening: end of ``text`` that already belongs to the answer.
+    """
 
     text: str
     tokens: list[int]
@@ -42,12 +48,15 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn of the assistant that is to be generated.
+    """A turn of the assistant, ready to be generated.
 
     Attributes:
-        request: what it is made from; ``format``: how the model writes reasoning and calls.
-        grammar: what the answer has to look like; ``budget``: of its reasoning.
-        special: the control tokens whose spelling is part of the answer's text, as marks of its format.
+        request: the checked request.
+        format: how the model writes reasoning and tool calls.
+        prompt: the rendered prompt.
+        special: control tokens that are marks of the format: their spelling is part of the answer's text.
+        grammar: grammar that constrains the answer, if any.
+        budget: limit on the tokens of the reasoning, if any.
     """
 
     request: ChatRequest
@@ -55,18 +64,19 @@ class Turn:
     prompt: Prompt
     special: frozenset[int]
     grammar: Grammar | None
-    budget: Budget | None
+    budget: ReasoningBudget | None
 
-    def answer(self) -> Answer:
+    def answer(self) -> AnswerBuilder:
+        """Return a new builder for the answer of this turn."""
         request = self.request
         has_form = self.grammar is not None and not self.grammar.again
         parser = ChatParser(self.format, request.tools, self.prompt.opening, request.separate_reasoning, has_form)
-        return Answer(parser, request.parallel_tool_calls)
+        return AnswerBuilder(parser, request.parallel_tool_calls)
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What is known of a template, and how it goes with the model: found once, never remembered where that failed."""
+class _TemplateInfo:
+    """A template with its capabilities, and its format for this model. Failed analyses are not cached."""
 
     template: ChatTemplate
     capabilities: Mapping[str, bool]
@@ -75,7 +85,7 @@ class _Known:
 
 
 class Chat:
-    """Makes turns for one model. It runs nothing, and any thread may use it."""
+    """Prepares turns for one model. It does not run the model; all threads may share it."""
 
     def __init__(
         self,
@@ -87,10 +97,16 @@ class Chat:
         checker: GrammarChecker | None = None,
         n_ctx: int | None = None,
     ) -> None:
-        """``formats``: the known ones, by name; ``chat_template``: for requests that name none.
+        """Initialize from a model's metadata.
 
-        ``checker`` compiles the grammars of answers before an engine does; None: in this process. ``n_ctx``: tokens
-        of the context; a prompt that is far longer is refused before it is tokenized.
+        Args:
+            metadata: metadata of the GGUF file, with its chat templates.
+            tokenizer: tokenizer of the model.
+            formats: registered chat formats by name.
+            chat_template: template, or name of one, for requests that name none.
+            workers: processes that render templates; None: the ones that this process shares.
+            checker: checks the grammars of answers before the engine compiles them; None: in this process.
+            n_ctx: context size in tokens; a prompt that is far longer is refused before it is tokenized.
         """
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
@@ -98,52 +114,57 @@ class Chat:
         self._formats = formats
         self._templates = ChatTemplates(metadata, chat_template)
         self._workers = workers or template_workers()
-        self._known: OrderedDict[str, _Known] = OrderedDict()  # by source, the last few
+        self._templates_info: OrderedDict[str, _TemplateInfo] = OrderedDict()  # by source, least recently added first
 
     def text(self, request: ChatRequest) -> str:
-        """The prompt as text, without BOS if the tokenizer adds it. Raises as ``turn``."""
+        """Return the prompt as text, without BOS if the tokenizer adds it. Raises like ``turn``."""
         text = self.turn(request).prompt.text
         bos = self._tokenizer.bos
         return text if bos is None or not self._tokenizer.add_bos else text.removeprefix(self._spelling(bos))
 
     def turn(self, request: ChatRequest, form: str | None = None) -> Turn:
-        """``form``: what the answer has to look like, in llguidance's form.
+        """Prepare the next turn: render the prompt and compile the answer's grammar.
 
-        Raises RequestError if there is no template, if it refuses the messages, or if tool calls cannot be enforced;
-        UnavailableError if nothing can be rendered now.
+        Args:
+            request: the checked request.
+            form: grammar that the answer has to fit, as llguidance's source.
+
+        Raises:
+            RequestError: there is no template, it refuses the messages, or tool calls cannot be enforced.
+            UnavailableError: no worker can render the template now.
         """
-        known = self._find(self._templates.source(request.chat_template, for_tools=bool(request.tools)))
-        _check_roles(request.messages, known.template.source)
-        if request.tools and not known.template.traits.has_tools:
-            _warn_once(known.template.source)
-        format, prompt = known.format, self._prompt(request, known)
-        marks = {self._spelling(token): token for token in known.special}
+        info = self._analyze(self._templates.source(request.chat_template, for_tools=bool(request.tools)))
+        _check_roles(request.messages, info.template.source)
+        if request.tools and not info.template.traits.has_tools:
+            _warn_once(info.template.source)
+        format, prompt = info.format, self._prompt(request, info)
+        marks = {self._spelling(token): token for token in info.special}
         grammar = answer_grammar(request, format, prompt.opening, marks, form, self._checker)
         if grammar:
             self._checker.check(grammar.source, lambda: self._tokenizer)
-        return Turn(request, format, prompt, known.special, grammar, self._budget(request, format, prompt.opening))
+        return Turn(request, format, prompt, info.special, grammar, self._budget(request, format, prompt.opening))
 
     def capabilities(self, chat_template: str | None = None) -> Mapping[str, bool]:
-        """What the model's template, or the given one, can do; empty without one. Raises as ``turn``."""
+        """Return the capabilities of the given template or the model's; empty without one. Raises like ``turn``."""
         try:
             source = self._templates.source(chat_template)
         except RequestError:
             return {}
-        return self._find(source).capabilities
+        return self._analyze(source).capabilities
 
-    def _budget(self, request: ChatRequest, format: ChatFormat, opening: str) -> Budget | None:
+    def _budget(self, request: ChatRequest, format: ChatFormat, opening: str) -> ReasoningBudget | None:
         begin, end = format.reasoning
         if request.reasoning_budget is None or not end:
             return None
         closing = f"{request.reasoning_budget_message}\n{end}{format.after_reasoning}"
         tokens = self._tokenizer.tokenize_following(closing)
-        return Budget(request.reasoning_budget, tokens, begin, end, reasons=format.reasons_after(opening))
+        return ReasoningBudget(request.reasoning_budget, tokens, begin, end, reasons=format.reasons_after(opening))
 
-    def _prompt(self, request: ChatRequest, known: _Known) -> Prompt:
+    def _prompt(self, request: ChatRequest, info: _TemplateInfo) -> Prompt:
         job = PromptJob(
-            known.template,
+            info.template,
             self._spellings,
-            (*known.format.reasoning, known.format.after_reasoning),
+            (*info.format.reasoning, info.format.after_reasoning),
             request.messages,
             request.tools,
             request.template_variables,
@@ -157,20 +178,20 @@ class Chat:
         tokens = tokenize_marked(self._tokenizer, written.text, written.mark)
         return Prompt(written.text.replace(written.mark, ""), tokens, written.opening)
 
-    def _find(self, source: str) -> _Known:
-        known = self._known.get(source)
-        if known is None:
+    def _analyze(self, source: str) -> _TemplateInfo:
+        info = self._templates_info.get(source)
+        if info is None:
             bos, eos = (
                 "" if token is None else self._spelling(token) for token in (self._tokenizer.bos, self._tokenizer.eos)
             )
-            described = self._workers.describe(ChatTemplate(source, bos, eos))
-            shown = described.format if described.format.is_sound else GENERIC
-            format = detect(source, self._formats.values()) or shown
-            known = _Known(described.template, described.capabilities, format, self._special(format))
-            self._known[source] = known
-            while len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return known
+            description = self._workers.describe(ChatTemplate(source, bos, eos))
+            probed = description.format if description.format.is_sound else GENERIC
+            format = detect(source, self._formats.values()) or probed
+            info = _TemplateInfo(description.template, description.capabilities, format, self._special(format))
+            self._templates_info[source] = info
+            while len(self._templates_info) > _MAX_CACHED_TEMPLATES:
+                self._templates_info.popitem(last=False)
+        return info
 
     @cached_property
     def _spellings(self) -> tuple[str, ...]:
@@ -186,12 +207,14 @@ class Chat:
 
 @lru_cache(maxsize=64)
 def _warn_once(source: str) -> None:
-    """Of a template that gets tools and shows none."""
-    logger.warning("the chat template does not show tools to the model: it will hardly call any")
+    """Warn, once per template, that the tools of a request do not reach the model."""
+    logger.warning(
+        "the chat template does not show tools to the model, so it is unlikely to call any; use a template with tools"
+    )
 
 
 def _check_roles(messages: Sequence[Mapping[str, Any]], source: str) -> None:
-    """Raise RequestError for a role that looks like a mistyped one, and that the template does not name."""
+    """Raise RequestError for a role that looks mistyped and that the template does not mention."""
     for number, message in enumerate(messages):
         role = message["role"]
         if role not in _ROLES and role not in source and (hint := did_you_mean(role, _ROLES)):

@@ -1,4 +1,4 @@
-"""Tool calls that end in the middle, because no more tokens were allowed."""
+"""Tool calls that the token limit cut off."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from pumice.chat.calls import QUOTE, Call, as_json, braces_to_json, json_call, python_calls
+from pumice.chat.incoming import IncomingText, Reading
 from pumice.chat.pattern import Pattern, read_field
-from pumice.chat.source import Reading, Source
 
 T = TypeVar("T")
 
-_MARK = re.compile(r'"(?:[^"\\]|\\.)*+"|["{}\[\],:]')  # of JSON; a quote alone opens a string that does not end
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*+"|["{}\[\],:]')  # JSON tokens; a lone quote opens an unterminated string
 _PYTHON_NAME = re.compile(r"\s*\[\s*([\w.]+)\s*\(")
-_MOST_CUTS = 32  # places at which a list of Python's calls is cut
+_MAX_CUTS = 32  # positions at which a list of Python calls is cut
 
 
 def cut_calls(patterns: Sequence[Pattern], text: str) -> list[Call] | None:
-    """Return the calls that a text begins to write, the last of them with ``partial``.
+    """Return the calls in a truncated text; the last one is marked ``partial`` and has its complete arguments.
 
-    The arguments are those that are complete. The list is empty where a call has begun and its name is not complete;
-    None where the text fits none of the patterns.
+    The list is empty if a call has begun but its name is incomplete. Returns None if the text fits no pattern.
     """
-    found = [calls for pattern in patterns if (calls := _cut(pattern, text)) is not None]
-    return max(found, key=len, default=None)
+    candidates = [calls for pattern in patterns if (calls := _cut(pattern, text)) is not None]
+    return max(candidates, key=len, default=None)
 
 
 def _cut(pattern: Pattern, text: str) -> list[Call] | None:
-    source = Source()
+    source = IncomingText()
     source.text, source.ended = text, True
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     position, after_params = 0, False
     for i, (kind, word) in enumerate(pattern.elements):
         rest = text[position:].lstrip()
@@ -43,35 +42,35 @@ def _cut(pattern: Pattern, text: str) -> list[Call] | None:
                 break
             position = start + len(word)
         elif word == "params":
-            position, after_params = _run(pattern.read_params(source, start, found)), True
+            position, after_params = _run(pattern.read_params(source, start, fields)), True
         else:
             after = pattern.elements[i + 1][1] if i + 1 < len(pattern.elements) else ""
-            end = _run(read_field(source, start, word, after, found))
-            if word in ("name", "id") and end == len(text):  # it may go on
-                found.pop(word)
+            end = _run(read_field(source, start, word, after, fields))
+            if word in ("name", "id") and end == len(text):  # it may be incomplete
+                fields.pop(word)
                 break
             if end is None:
-                return _calls_of_field(pattern, word, rest, found)
+                return _calls_of_field(pattern, word, rest, fields)
             position = end
-    return _partial(pattern, found)
+    return _partial(pattern, fields)
 
 
-def _calls_of_field(pattern: Pattern, field: str, rest: str, found: dict[str, Any]) -> list[Call] | None:
-    """The calls of a field in which the text ends."""
+def _calls_of_field(pattern: Pattern, field: str, rest: str, fields: dict[str, Any]) -> list[Call] | None:
+    """Return the calls of the field in which the text ends."""
     if field == "json":
         return _json_calls(pattern, rest)
     if field == "python":
         return _python_calls(rest)
     if field == "braces":
         marks = list(QUOTE.finditer(rest))
-        rest = braces_to_json(rest[: marks[-1].start()] if len(marks) % 2 else rest)  # a text that does not end
-    found["arguments"] = complete_part(rest)[0]
-    return _partial(pattern, found)
+        rest = braces_to_json(rest[: marks[-1].start()] if len(marks) % 2 else rest)  # an odd mark opens a string
+    fields["arguments"] = complete_part(rest)[0]
+    return _partial(pattern, fields)
 
 
-def _partial(pattern: Pattern, found: dict[str, Any]) -> list[Call]:
-    arguments = found.get("arguments")
-    calls = pattern.calls({**found, "arguments": arguments if isinstance(arguments, dict) else {}})
+def _partial(pattern: Pattern, fields: dict[str, Any]) -> list[Call]:
+    arguments = fields.get("arguments")
+    calls = pattern.calls({**fields, "arguments": arguments if isinstance(arguments, dict) else {}})
     return [*calls[:-1], replace(calls[-1], partial=True)] if calls else []
 
 
@@ -80,16 +79,16 @@ def _json_calls(pattern: Pattern, text: str) -> list[Call] | None:
         return None
     value, n_open = complete_part(text)
     values = value if isinstance(value, list) else [value]
-    calls = [json_call(each, pattern.keys, may_lack_arguments=True) for each in values]
+    calls = [json_call(item, pattern.keys, may_lack_arguments=True) for item in values]
     named = [call for call in calls if call is not None and call.name]
     is_cut = n_open > isinstance(value, list) and bool(calls) and calls[-1] is not None
     return [*named[:-1], replace(named[-1], partial=True)] if named and is_cut else named
 
 
 def _python_calls(text: str) -> list[Call] | None:
-    """Python's calls up to the last argument that is complete."""
+    """Return the Python calls up to the last complete argument."""
     name = _PYTHON_NAME.match(text)
-    commas = [match.start() for match in re.finditer(",", text)][-_MOST_CUTS:]
+    commas = [match.start() for match in re.finditer(",", text)][-_MAX_CUTS:]
     for end in reversed(commas):
         for close in (")]", "]"):
             if calls := python_calls(text[:end] + close):
@@ -100,9 +99,9 @@ def _python_calls(text: str) -> list[Call] | None:
 
 
 def complete_part(text: str) -> tuple[Any, int]:
-    """Return the complete part of JSON that ends in the middle, and how many brackets are open."""
+    """Return the complete part of truncated JSON, and the number of open brackets."""
     brackets: list[str] = []
-    last = ""  # bracket, comma or colon
+    last = ""  # most recent bracket, comma or colon
     end, closing = 0, ""
     for match in _MARK.finditer(text):
         mark = match[0]
@@ -126,10 +125,10 @@ def complete_part(text: str) -> tuple[Any, int]:
 
 
 def _run(reading: Reading[T]) -> T:
-    """The result of a reader whose source has ended: it asks for no more text."""
+    """Return the result of a reader whose source has ended, which therefore never waits."""
     try:
         next(reading)
     except StopIteration as stop:
         result: T = stop.value
         return result
-    raise AssertionError("a reader waits for text after its end")
+    raise AssertionError("the reader waits for text although the source has ended")

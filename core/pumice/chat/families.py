@@ -1,4 +1,4 @@
-"""The chat formats of families of models: those whose published templates show their marks."""
+"""The chat formats of model families, detected by the marks in their published templates."""
 
 from __future__ import annotations
 
@@ -228,8 +228,8 @@ FORMATS: dict[str, ChatFormat] = {
     ),
     "hermes": ChatFormat(marks=("<tool_call>",), calls=(_HERMES,)),
 }  # fmt: skip
-"""By name."""
+"""Chat formats by name."""
 
 
 GENERIC = ChatFormat(calls=(_HERMES, "<|tool_call_start|>{python}<|tool_call_end|>", "[TOOL_CALLS]{json}"))
-"""For models of which nothing is known: the most common ways."""
+"""Fallback for unknown models: the most common formats."""

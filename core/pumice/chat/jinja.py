@@ -1,7 +1,7 @@
-"""Jinja as chat templates know it: MiniJinja with the environment that transformers gives them, and limits.
+"""Render chat templates by MiniJinja, in the environment of transformers and within limits.
 
-The environment is that of ``transformers.utils.chat_template_utils``: blocks trimmed, loop controls, ``tojson``
-without HTML escapes, ``raise_exception``, ``strftime_now``. No Python object is reachable from a template.
+The environment follows ``transformers.utils.chat_template_utils``: trimmed blocks, loop controls, ``tojson`` without
+HTML escapes, ``raise_exception``, ``strftime_now``. Templates cannot reach Python objects.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pumice.isolation import measure
 
 MAX_SOURCE = 1 << 20  # characters of a template
 MAX_OUTPUT = 1 << 26  # characters of a rendered prompt
-FUEL = 200_000  # instructions that any rendering may take
-FUEL_PER_VALUE = 2_000  # further ones for each value in what is rendered
+FUEL = 200_000  # instructions of MiniJinja for any rendering
+FUEL_PER_VALUE = 2_000  # additional instructions per value of the context
 
-# Methods that change a list, as templates of Kimi K2 call them: values do not change here, names are set anew.
+# Kimi K2's templates change lists by methods. MiniJinja's values are immutable, so assignments replace them.
 _APPEND = re.compile(r"\{%([-+]?)\s*set\s+_\s*=\s*([\w.]+)\.append\(([^()]*)\)\s*([-+]?)%\}")
 _POP_FIRST = re.compile(r"\{%([-+]?)\s*set\s+(\w+)\s*=\s*([\w.]+)\.pop\(0\)\s*([-+]?)%\}")
 _GENERATION = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
 class _Refused(Exception):
-    """What a template says through ``raise_exception``."""
+    """Raised by a template through ``raise_exception``."""
 
 
 class JinjaTemplate:
-    """A compiled template. Raises ModelError if it is no Jinja template."""
+    """A compiled template. Raises ModelError if the source is not valid Jinja."""
 
     def __init__(self, source: str) -> None:
         import minijinja
 
         if len(source) > MAX_SOURCE:
-            raise ModelError(f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are read")
+            raise ModelError(f"the chat template has {len(source)} characters, but the limit is {MAX_SOURCE}")
         self.source = source
         self._environment = minijinja.Environment(
             templates={"chat": _without_changes(_without_generation(source))},
@@ -51,7 +51,7 @@ class JinjaTemplate:
             auto_escape_callback=lambda name: False,
             debug=False,
         )
-        self._environment.fuel = 1  # enough to find mistakes of syntax
+        self._environment.fuel = 1  # enough to detect syntax errors
         try:
             self._environment.render_template("chat")
         except minijinja.TemplateError as error:
@@ -59,7 +59,7 @@ class JinjaTemplate:
                 raise ModelError(f"the chat template is not valid Jinja: {_first_line(error)}") from None
 
     def render(self, context: Mapping[str, Any]) -> str:
-        """The text for a context of plain values. Raises RequestError if the template refuses or fails."""
+        """Return the text for a context of plain values. Raises RequestError if the template refuses or fails."""
         import minijinja
 
         self._environment.fuel = FUEL + FUEL_PER_VALUE * measure(context, sys.maxsize)[0]
@@ -69,31 +69,31 @@ class JinjaTemplate:
             raise RequestError(f"the chat template refuses these messages: {refusal}") from None
         except minijinja.TemplateError as error:
             raise RequestError(f"the chat template fails: {_first_line(error)}") from None
-        except (TypeError, ValueError, AttributeError) as error:  # of a filter that is a function here, or a method
+        except (TypeError, ValueError, AttributeError) as error:  # raised by Python filters and methods
             raise RequestError(f"the chat template fails: {error}") from None
         if len(text) > MAX_OUTPUT:
-            raise RequestError(f"the chat template wrote {len(text)} characters; at most {MAX_OUTPUT} are taken")
+            raise RequestError(f"the chat template wrote {len(text)} characters, but the limit is {MAX_OUTPUT}")
         return text
 
 
 @lru_cache(maxsize=8)
 def compiled(source: str) -> JinjaTemplate:
-    """The template of a source; the last few stay compiled. For workers: a source can end the process."""
+    """Return the compiled template of a source, cached. Call it in workers only: a source can crash the process."""
     return JinjaTemplate(source)
 
 
 def _first_line(error: Exception) -> str:
-    """What happened and where; a picture of the source follows."""
+    """Return the first line of an error: cause and position, without the excerpt of the source."""
     return str(error).partition("\n")[0]
 
 
 def _without_generation(source: str) -> str:
-    """``{% generation %}`` marks what training looks at; to a prompt it means nothing."""
+    """Replace ``{% generation %}``, which selects text for training, by a block without effect."""
     return _GENERATION.sub(lambda m: f"{{%{m[1]} {'endif' if m[2] else 'if true'} {m[3]}%}}", source)
 
 
 def _without_changes(source: str) -> str:
-    """``append`` and ``pop(0)`` of lists as assignments."""
+    """Replace ``append`` and ``pop(0)`` of lists by assignments."""
     source = _APPEND.sub(r"{%\1 set \2 = \2 + [\3] \4%}", source)
     return _POP_FIRST.sub(r"{%\1 set \2 = \3[0] %}{%- set \3 = \3[1:] \4%}", source)
 
@@ -117,7 +117,7 @@ def _tojson(
 
 
 def _length(value: Any) -> int:
-    """Nothing has no length, where Jinja's undefined has 0: templates are written for both."""
+    """Return the length of a value; 0 for None, as for Jinja's undefined."""
     return 0 if value is None else len(value)
 
 
@@ -126,7 +126,7 @@ def _is_iterable(value: Any) -> bool:
 
 
 def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    """As Jinja2's: a line break at the end stays one."""
+    """Indent lines like Jinja2's filter, which keeps a line break at the end."""
     prefix = width if isinstance(width, str) else " " * width
     lines = text.split("\n")
     rest = [prefix + line if line or blank else line for line in lines[1:]]

@@ -1,4 +1,4 @@
-"""Grammars in Lark as llguidance reads it (https://github.com/guidance-ai/llguidance, docs/syntax.md)."""
+"""Write grammars in llguidance's Lark dialect (https://github.com/guidance-ai/llguidance, docs/syntax.md)."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ NUMBER: /[0-9]{{1,3}}/
 NEWLINE: /\\n/
 QUOTED: /'([^'\\\\\\n]|\\\\.)*'/
 """
-TOOL_OPTIONS = {**JSON_OPTIONS, "lenient": True}  # tools are many: a keyword that is not known is left out
-_MOST_MARKS = 4  # that mean nothing, before a call or an answer
-_DEFINITIONS = ("$defs", "definitions")  # where a schema keeps what its ``$ref`` name
+# Unknown keywords are ignored rather than refused: tools come from many sources.
+TOOL_OPTIONS = {**JSON_OPTIONS, "lenient": True}
+_MAX_MARKS = 4  # silent marks before a call or an answer
+_DEFINITIONS = ("$defs", "definitions")  # keywords that hold the targets of ``$ref``
 
 
 class Lark:
-    """A grammar that is being written. ``special``: ids of control tokens in it, by their spelling."""
+    """Builder of a Lark grammar. ``special``: ids of its control tokens by their text."""
 
     def __init__(self, special: Mapping[str, int]) -> None:
         self._special = special
-        self._rules: dict[str, str] = {}  # names, by what they are for
-        self._size = 0  # characters of the rules
+        self._rules: dict[str, str] = {}  # names of the rules by their definitions
+        self._size = 0  # characters of all definitions
 
     def source(self, start: str) -> str:
         rules = (name + text for text, name in self._rules.items())
         return _HEAD.format(start=start) + "\n".join(rules)
 
     def rule(self, text: str) -> str:
-        """The name of a rule; the same for the same text."""
+        """Return the name of a rule; equal definitions share one rule."""
         return self._named(f": {text}")
 
     def literal(self, text: str) -> str:
-        """A text; what are control tokens in it are named by their ids."""
+        """Return a literal of a text, in which control tokens are referred to by id."""
         if not text:
             return ""
         marks = sorted(self._special, key=len, reverse=True)
@@ -50,17 +51,17 @@ class Lark:
         )
 
     def text_until(self, word: str, regex: str = ANY_TEXT) -> str:
-        """Text that fits a regular expression up to ``word``, and ``word``."""
+        """Return a rule for text that matches ``regex``, followed by ``word``."""
         if not word or any(mark in word for mark in self._special):
             return f"/{regex}/ {self.literal(word)}"
         return self._named(f"[suffix={json.dumps(word)}]: /{regex}/")
 
     def any_of(self, rules: Sequence[str]) -> str:
-        """Any of some rules, a few times: a weak model would go on for ever."""
-        return f"({' | '.join(f'({rule} WS?)' for rule in rules)}){{0,{_MOST_MARKS}}}" if rules else ""
+        """Return a rule for a few repetitions of any of ``rules``; unlimited ones would let a weak model loop."""
+        return f"({' | '.join(f'({rule} WS?)' for rule in rules)}){{0,{_MAX_MARKS}}}" if rules else ""
 
     def sequence(self, parts: Sequence[tuple[bool, str]], comma: str, may_be_empty: bool = True) -> str:
-        """Parts in their order, each with whether it has to come, and commas between them."""
+        """Return a rule for parts in order, each given with True if it is required, separated by ``comma``."""
         rules = [(needed, self.rule(part)) for needed, part in parts]
         first = next((i for i, (needed, _) in enumerate(rules) if needed), None)
         if first is not None:
@@ -78,16 +79,16 @@ class Lark:
 
 
 def json_of(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
-    """JSON that fits a schema; ``root``: the schema of which it is a part."""
-    whole = {**schema, "x-guidance": TOOL_OPTIONS}
-    text = json.dumps(whole)
+    """Return a rule for JSON that fits a schema; ``root`` is the schema that contains it."""
+    guided = {**schema, "x-guidance": TOOL_OPTIONS}
+    text = json.dumps(guided)
     if root and '"$ref"' in text:
-        text = json.dumps({**definitions(root), **whole})
+        text = json.dumps({**definitions(root), **guided})
     return f"%json {text}"
 
 
 def definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What parts of a schema may refer to."""
+    """Return the definitions of a schema, which its parts may reference."""
     return {key: value for key, value in schema.items() if key in _DEFINITIONS}
 
 

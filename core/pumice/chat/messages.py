@@ -1,4 +1,4 @@
-"""What a chat is made of: messages as they are given, and typed messages, deltas and completions as they come back."""
+"""Chat messages: validation of input messages and tools, and the typed messages, deltas and completions of answers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pumice.chat.bounds import MAX_ARGUMENTS, Budget
+from pumice.chat.bounds import MAX_ARGUMENTS, SizeBudget
 from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
+from pumice.notebook import facts_line, folded_block, show_count, text_block
 
-#: As of a sequence in the engine, and tool_calls: the model waits for the results of its calls.
+#: The finish reasons of the engine, and "tool_calls": the model waits for the results of its calls.
 FinishReason = Literal["stop", "length", "tool_calls", "context_full", "timeout", "cancelled"]
 
-MAX_DEPTH = 64  # levels of lists and dictionaries in what is given
+MAX_DEPTH = 64  # levels of nested lists and dictionaries in messages and tools
 _ROLE = re.compile(r"[A-Za-z_]{1,32}")
 _REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool that the model asks for. The result goes back in a message of the role "tool".
+    """A tool call that the model requests. Send its result in a message with the role "tool".
 
-    ``partial``: the answer was cut in the call (``finish_reason`` "length", say); ``arguments`` has what was complete.
+    Attributes:
+        name: name of the tool.
+        arguments: arguments by name.
+        id: identifier to repeat as the result's ``tool_call_id``.
+        partial: the answer was cut inside the call (``finish_reason`` "length", for example); ``arguments`` has those
+            that were complete.
     """
 
     name: str
@@ -35,9 +41,9 @@ class ToolCall:
     partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As chat completions have it, with the arguments as JSON text; that of a partial call is not closed.
+        """Return the call as in OpenAI's chat completions, with the arguments as JSON text.
 
-        A message of the next turn may have it so.
+        The JSON of a partial call lacks its last brace. Messages of the next turn may contain the result.
         """
         arguments = json.dumps(self.arguments, ensure_ascii=False)
         if self.partial:
@@ -47,26 +53,54 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """A message of a chat; it can be given back as it is, among the messages of the next turn."""
+    """A chat message. It may be passed unchanged among the messages of the next turn.
+
+    Attributes:
+        content: text.
+        reasoning: text of the reasoning before the content.
+        tool_calls: calls that the model requests.
+        role: "assistant", or "tool" for the result of a call.
+        tool_call_id: identifier of the call whose result this is.
+        name: name of the tool whose result this is.
+    """
 
     content: str
     reasoning: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list)
     role: str = "assistant"
+    tool_call_id: str = ""
+    name: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As chat completions have it, with the key ``reasoning_content``; keys without a value are left out."""
+        """Return the message as in OpenAI's chat completions, without empty keys."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
         if self.tool_calls:
             message["tool_calls"] = [call.to_dict() for call in self.tool_calls]
+        if self.tool_call_id:
+            message["tool_call_id"] = self.tool_call_id
+        if self.name:
+            message["name"] = self.name
         return message
+
+    def _repr_html_(self) -> str:
+        arguments = [json.dumps(call.arguments, ensure_ascii=False) for call in self.tool_calls]
+        calls = [f"{call.name}({text})" for call, text in zip(self.tool_calls, arguments, strict=True)]
+        parts = [folded_block("reasoning", self.reasoning)] if self.reasoning else []
+        return "".join([*parts, *map(text_block, [self.content, *calls])])
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of the prompt, how many of them were in the cache, and of the answer, reasoning among them."""
+    """Token counts of a request.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        cached_tokens: tokens of the prompt that were read from the KV cache.
+        completion_tokens: tokens of the answer, including reasoning.
+        reasoning_tokens: tokens of the reasoning.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -77,10 +111,24 @@ class Usage:
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """The natural logarithm of a token's probability, and ``top``: the likeliest tokens, in order, with theirs."""
+    """Log probability of a generated token.
+
+    Attributes:
+        token: token id.
+        logprob: natural logarithm of its probability.
+        top: the most likely tokens at this position with their log probabilities, most likely first.
+    """
 
     token: int
     logprob: float
@@ -88,9 +136,15 @@ class TokenLogprob:
 
 
 class ChatDelta(NamedTuple):
-    """A part of an answer; tool calls come whole. The last has a ``finish_reason`` and the ``usage``.
+    """A part of a streamed answer.
 
-    ``logprobs``, where they were asked for, are of the tokens that came since the delta before.
+    Attributes:
+        content: new text of the content.
+        reasoning: new text of the reasoning.
+        tool_calls: new tool calls, each of them whole.
+        finish_reason: set in the last delta.
+        usage: set in the last delta.
+        logprobs: log probabilities of the tokens since the previous delta, if the request asked for them.
     """
 
     content: str = ""
@@ -106,11 +160,11 @@ class ChatDelta(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a part of the content, and nothing else."""
+        """True if the delta has content and nothing else."""
         return bool(self.content) and not (self.reasoning or self.tool_calls or self.finish_reason or self.logprobs)
 
     def followed_by(self, last: ChatDelta) -> ChatDelta:
-        """This and the last one as one."""
+        """Return this delta and the ``last`` one merged."""
         calls = [*self.tool_calls, *last.tool_calls]
         return last._replace(
             content=self.content + last.content,
@@ -120,15 +174,21 @@ class ChatDelta(NamedTuple):
         )
 
     def may_join(self, next: ChatDelta) -> bool:
-        """Whether this and the next one as one tell the same: reasoning, then content, then calls."""
+        """Return True if merging this delta and the next keeps the order of reasoning, content and calls."""
         return not (self.tool_calls and (next.content or next.reasoning)) and not (self.content and next.reasoning)
 
 
 @dataclass(frozen=True)
 class ChatCompletion:
-    """An answer as a whole. ``tokens`` are those of the answer, marks of the chat format among them.
+    """A complete answer.
 
-    ``logprobs`` has one for each token that the model chose, where they were asked for.
+    Attributes:
+        message: the assistant's message.
+        finish_reason: why generation ended.
+        usage: token counts.
+        tokens: token ids of the answer, including marks of the chat format.
+        logprobs: log probability of each generated token, if the request asked for them.
+        messages: with ``run_tools`` the calls, their results and the answer, in order; ``usage`` counts all turns.
     """
 
     message: Message
@@ -136,36 +196,44 @@ class ChatCompletion:
     usage: Usage
     tokens: list[int]
     logprobs: list[TokenLogprob] | None = None
+    messages: list[Message] = field(default_factory=list)
+
+    def _repr_html_(self) -> str:
+        facts = [show_count(self.usage.completion_tokens, "token"), self.finish_reason]
+        return self.message._repr_html_() + facts_line(facts)
 
 
 def read_messages(
-    messages: Iterable[Mapping[str, Any] | Message], budget: Budget | None = None
+    messages: Iterable[Mapping[str, Any] | Message], budget: SizeBudget | None = None
 ) -> list[dict[str, Any]]:
-    """Messages as templates take them, checked: contents are text, arguments dictionaries.
+    """Check messages and return them as templates take them.
 
-    Reasoning is under the key ``reasoning``. Raises RequestError, which says which message is wrong.
+    Contents become text, arguments of calls dictionaries, and reasoning is moved to the key ``reasoning``.
+
+    Raises:
+        RequestError: a message is invalid; the error names its position.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
         raise RequestError("messages: expected a list of messages, each with a role and a content")
-    budget = budget or Budget()
+    budget = budget or SizeBudget()
     read = [_read_message(message, f"messages[{i}]", budget) for i, message in enumerate(messages)]
     if not read:
-        raise RequestError("messages: the list is empty; give at least one")
+        raise RequestError("messages: the list is empty; give at least one message")
     return read
 
 
-def _read_message(given: Mapping[str, Any] | Message, where: str, budget: Budget) -> dict[str, Any]:
-    budget.take(given, where)
-    message = dict(given.to_dict() if isinstance(given, Message) else _mapping(given, where))
+def _read_message(source: Mapping[str, Any] | Message, where: str, budget: SizeBudget) -> dict[str, Any]:
+    budget.take(source, where)
+    message = dict(source.to_dict() if isinstance(source, Message) else _mapping(source, where))
     role = message.get("role")
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
         raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {shown(role)}")
     if role == "user" and message.get("content") is None:
         raise RequestError(f"{where}.content: missing; give text, or a list of parts")
     message["content"] = _read_content(message.get("content"), f"{where}.content")
-    found = [value for key in _REASONING_KEYS if (value := message.pop(key, None))]
-    if found:
-        message["reasoning"] = _text(found[0], f"{where}.reasoning")
+    reasoning = [value for key in _REASONING_KEYS if (value := message.pop(key, None))]
+    if reasoning:
+        message["reasoning"] = _text(reasoning[0], f"{where}.reasoning")
     calls = message.pop("tool_calls", None)
     if calls:
         message["tool_calls"] = [
@@ -177,31 +245,31 @@ def _read_message(given: Mapping[str, Any] | Message, where: str, budget: Budget
 
 
 def _read_content(content: Any, where: str) -> str:
-    """Text, or parts of type "text", which become its lines."""
+    """Return text, or the lines of a list of parts of type "text"."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list | tuple):
         raise RequestError(f"{where}: expected text or a list of parts, not {shown(content)}")
     texts = []
-    for i, given in enumerate(content):
-        part = _mapping(given, f"{where}[{i}]")
+    for i, item in enumerate(content):
+        part = _mapping(item, f"{where}[{i}]")
         if part.get("type", "text") != "text":
-            raise RequestError(f"{where}[{i}].type: only text is understood, not {shown(part.get('type'))}")
+            raise RequestError(f"{where}[{i}].type: only 'text' is supported, not {shown(part.get('type'))}")
         texts.append(_text(part.get("text"), f"{where}[{i}].text"))
     return "\n".join(texts)
 
 
-def _read_call(given: Any, where: str, budget: Budget) -> dict[str, Any]:
-    if isinstance(given, ToolCall):
-        given = given.to_dict()
-    call = _mapping(given, where)
+def _read_call(value: Any, where: str, budget: SizeBudget) -> dict[str, Any]:
+    if isinstance(value, ToolCall):
+        value = value.to_dict()
+    call = _mapping(value, where)
     function = _mapping(call.get("function"), f"{where}.function")
     name = _text(function.get("name"), f"{where}.function.name")
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         if len(arguments) > MAX_ARGUMENTS:
-            size = f"{len(arguments)} characters, at most {MAX_ARGUMENTS} are taken"
-            raise RequestError(f"{where}.function.arguments: {size}")
+            problem = f"{len(arguments)} characters, but the limit is {MAX_ARGUMENTS}"
+            raise RequestError(f"{where}.function.arguments: {problem}")
         arguments = _parse(arguments, f"{where}.function.arguments")
         budget.take(arguments, f"{where}.function.arguments")
     arguments = dict(_mapping(arguments, f"{where}.function.arguments"))
@@ -210,7 +278,7 @@ def _read_call(given: Any, where: str, budget: Budget) -> dict[str, Any]:
 
 
 def _parse(text: str, where: str) -> Any:
-    """JSON, or what ``ToolCall.to_dict`` writes of a partial call, which lacks the last brace."""
+    """Parse JSON; what ``ToolCall.to_dict`` writes of a partial call, without the last brace, is accepted too."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -221,26 +289,27 @@ def _parse(text: str, where: str) -> Any:
 
 
 def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    """Tools as chat completions have them; a bare function (name, description, parameters) is one too.
+    """Check tools and return them as in OpenAI's chat completions.
 
-    Raises RequestError, which says which tool is wrong.
+    A bare function (name, description, parameters) is accepted as a tool.
+
+    Raises:
+        RequestError: a tool is invalid; the error names its position.
     """
     read: dict[str, dict[str, Any]] = {}
     if tools is not None and not isinstance(tools, Iterable):
         raise RequestError(f"tools: expected a list of tools, not {shown(tools)}")
-    for i, given in enumerate(tools or ()):
+    for i, item in enumerate(tools or ()):
         where = f"tools[{i}]"
-        tool = dict(_mapping(given, where))
+        tool = dict(_mapping(item, where))
         if tool.get("type", "function") != "function":
-            raise RequestError(f"{where}.type: only functions are understood, not {shown(tool['type'])}")
+            raise RequestError(f"{where}.type: only 'function' is supported, not {shown(tool['type'])}")
         function = _mapping(tool["function"], f"{where}.function") if "function" in tool else tool
         name = _text(function.get("name"), f"{where}.function.name")
         if not is_name(name):
-            raise RequestError(
-                f"{where}.function.name: expected letters, digits and _ - . / : alone, not {shown(name)}"
-            )
+            raise RequestError(f"{where}.function.name: expected only letters, digits and _ - . / :, not {shown(name)}")
         if name in read:
-            raise RequestError(f"{where}.function.name: {name!r} is there twice")
+            raise RequestError(f"{where}.function.name: {name!r} occurs twice; names must be unique")
         _mapping(function.get("parameters") or {}, f"{where}.function.parameters")
         check_plain(function, where)
         read[name] = {"type": "function", "function": dict(function)}
@@ -248,28 +317,25 @@ def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]
 
 
 def check_plain(value: Any, where: str, depth: int = 0) -> None:
-    """Raise RequestError unless ``value`` is of texts, numbers, lists and dictionaries, as JSON has them.
-
-    A template gets to see nothing else.
-    """
+    """Raise RequestError unless ``value`` consists of JSON's types, the only ones that templates receive."""
     if depth > MAX_DEPTH:
-        raise RequestError(f"{where}: nested more than {MAX_DEPTH} levels deep")
+        raise RequestError(f"{where}: nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise RequestError(f"{where}: a key is {shown(key)}, not text")
+                raise RequestError(f"{where}: expected text as a key, not {shown(key)}")
             check_plain(item, where, depth + 1)
     elif isinstance(value, list | tuple):
         for item in value:
             check_plain(item, where, depth + 1)
     elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        raise RequestError(f"{where}: a whole number has more than 64 bits")
+        raise RequestError(f"{where}: an integer has more than 64 bits")
     elif not (value is None or isinstance(value, str | int | float)):
-        raise RequestError(f"{where}: {type(value).__name__} is nothing that JSON has")
+        raise RequestError(f"{where}: a value of type {type(value).__name__} cannot be represented in JSON")
 
 
 def shown(value: Any) -> str:
-    """A value in a message, in a few words, however large or deep it is."""
+    """Return a short representation of a value for an error message, however large or deep it is."""
     return reprlib.repr(value)[:60]
 
 

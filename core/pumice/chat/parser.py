@@ -1,7 +1,7 @@
-"""An answer, taken apart while it comes: content, reasoning and tool calls.
+"""Split a streamed answer into content, reasoning and tool calls.
 
-Text that could still become a mark, or a call, is held back. What is no call after all is content: nothing that a model
-writes is an error. However the text is cut, the same comes out.
+Text that could still become a mark or a call is held back. Text that turns out not to be a call is content: no output
+of a model is an error. The result does not depend on where the stream cuts the text.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Literal
 from pumice.chat.calls import Call
 from pumice.chat.cut import cut_calls
 from pumice.chat.formats import ChatFormat
+from pumice.chat.incoming import IncomingText, Reading, literal, skip_space
 from pumice.chat.pattern import Pattern
 from pumice.chat.schemas import resolved, typed
-from pumice.chat.source import Reading, Source, literal, skip_space
 
-Part = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], Call]
+AnswerPart = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], Call]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Mark:
 
 
 class ChatParser:
-    """The parts of one answer, in their order. Calls are looked for only where there are tools."""
+    """Splits one answer into its parts, in order. Calls are recognized only if the request has tools."""
 
     def __init__(
         self,
@@ -38,10 +38,14 @@ class ChatParser:
         separate_reasoning: bool = True,
         has_form: bool = False,
     ) -> None:
-        """``opening``: what the prompt has written of the answer; it may have begun the reasoning, or a mark.
+        """Initialize the parser.
 
-        ``separate_reasoning`` False: it is content, and so are its marks.
-        ``has_form``: a grammar decides the content, in which the mark of reasoning is text.
+        Args:
+            format: chat format of the model.
+            tools: checked tools of the request.
+            opening: part of the answer in the prompt, which may have begun the reasoning or a mark.
+            separate_reasoning: False returns reasoning and its marks as content.
+            has_form: a grammar determines the content, in which marks are text.
         """
         self._has_form = has_form
         self._separates = separate_reasoning
@@ -51,21 +55,22 @@ class ChatParser:
         self._announcing = [mark for mark in self._marks if mark.kind in ("section", "call")]
         start = format.reasoning[0]
         self.in_reasoning = format.reasons_after(opening)
-        self._source = Source()
+        self._source = IncomingText()
         self._source.text = begun(opening, [mark.text for mark in self._marks])
         self._goes_on = self.in_reasoning and bool(opening.rpartition(start)[2].strip())
-        self._written = _Written()
+        self._written = _PartWriter()
+        self._in_form = False  # True from the first content that a grammar determines: all marks in it are text
         self._cut = False
         self._run = self._read()
 
-    def push(self, text: str) -> list[Part]:
-        """The parts that became certain with ``text``."""
+    def push(self, text: str) -> list[AnswerPart]:
+        """Return the parts that are certain once ``text`` has arrived."""
         self._source.text += text
         next(self._run, None)
         return self._written.take()
 
-    def finish(self, cut: bool = False) -> list[Part]:
-        """The rest, when no more text comes; ``cut``: the model would have gone on, so the last call may be partial."""
+    def finish(self, cut: bool = False) -> list[AnswerPart]:
+        """Return the remaining parts. ``cut``: the token limit ended the answer, so the last call may be partial."""
         self._source.ended, self._cut = True, cut
         next(self._run, None)
         return self._written.take()
@@ -74,12 +79,12 @@ class ChatParser:
         position = (yield from self._read_reasoning(0)) if self.in_reasoning else 0
         position = yield from self._read_bare(position)
         while True:
-            position, mark = yield from self._find(position, self._marks, self._written.content)
+            position, mark = yield from self._find(position, self._marks, self._write_content)
             after = position + len(mark.text) if mark else position
             if mark is None:
                 self._written.end()
                 return
-            elif mark.kind == "reasoning" and self._has_form and not self._written.nothing:
+            elif self._in_form or (mark.kind == "reasoning" and self._has_form and not self._written.nothing):
                 self._written.content(mark.text)
                 position = after
             elif mark.kind == "reasoning":
@@ -95,6 +100,10 @@ class ChatParser:
                 if called is None:
                     self._written.content(self._source.text[position])
                 position = position + 1 if called is None else called
+
+    def _write_content(self, text: str) -> None:
+        self._written.content(text)
+        self._in_form = self._in_form or (self._has_form and bool(text.strip()))
 
     def _read_reasoning(self, position: int) -> Reading[int]:
         written, start = self._written, self._format.reasoning[0]
@@ -124,23 +133,26 @@ class ChatParser:
         self.in_reasoning = mark is None
         return position + len(end.text) if mark else position
 
-    def _read_last_calls(self, mark: _Mark, at: int, end: _Mark) -> Reading[tuple[list[Call], int] | None]:
-        """Calls in reasoning, which count where the answer ends with them: some models forget to end it before."""
+    def _read_last_calls(self, mark: _Mark, start: int, end: _Mark) -> Reading[tuple[list[Call], int] | None]:
+        """Read calls inside reasoning, which some models forget to end; they count if the answer ends with them."""
         calls: list[Call] = []
-        position = at
+        position = start
         while True:
             called = yield from self._read_calls(mark, position, position + len(mark.text), calls.extend)
             if called is None:
                 break
             position = yield from skip_space(self._source, called)
-            mark = next((each for each in self._announcing if self._source.text.startswith(each.text, position)), mark)
+            mark = next((m for m in self._announcing if self._source.text.startswith(m.text, position)), mark)
         closed = yield from literal(self._source, position, end.text)
         position = yield from skip_space(self._source, position if closed is None else closed)
         is_last = position == len(self._source.text) and all(call.name in self._schemas for call in calls)
         return (calls, position) if calls and is_last else None
 
     def _read_bare(self, position: int) -> Reading[int]:
-        """Calls without a mark, which are only looked for where the content begins, and only of known tools."""
+        """Read calls without a mark, which must begin the content and name known tools.
+
+        Return the position after them.
+        """
         patterns = [pattern for pattern in self._format.patterns if not pattern.opening]
         if not patterns or not self._schemas or self._format.section[0]:
             return position
@@ -154,12 +166,12 @@ class ChatParser:
         return read[1]
 
     def _read_calls(
-        self, mark: _Mark, at: int, after: int, take: Callable[[Sequence[Call]], None]
+        self, mark: _Mark, start: int, after: int, take: Callable[[Sequence[Call]], None]
     ) -> Reading[int | None]:
-        """``take`` the calls that ``mark`` announces; where they end, or None if there are none."""
+        """Pass the calls that ``mark`` announces to ``take``. Return the position after them, or None without calls."""
         if mark.kind == "call":
             patterns = [pattern for pattern in self._format.patterns if pattern.opening == mark.text]
-            read = yield from self._match(patterns, at)
+            read = yield from self._match(patterns, start)
             if read is not None:
                 take(read[0])
             return read and read[1]
@@ -172,10 +184,13 @@ class ChatParser:
         closed = yield from literal(self._source, end, self._format.section[1])
         return end if closed is None else closed
 
-    def _take_cut(self, mark: _Mark, at: int) -> bool:
-        """Take the call that ``mark`` announces and in which the text was cut, once its name is complete."""
+    def _take_cut(self, mark: _Mark, start: int) -> bool:
+        """Add the call that ``mark`` announces and that was cut off, if its name is complete.
+
+        Return True if one began.
+        """
         patterns = [p for p in self._format.patterns if mark.kind == "section" or p.opening == mark.text]
-        calls = cut_calls(patterns, self._source.text[at:]) if self._cut else None
+        calls = cut_calls(patterns, self._source.text[start:]) if self._cut else None
         self._call(calls or [])
         if calls is not None:
             self._written.structure()
@@ -195,39 +210,39 @@ class ChatParser:
     def _find(
         self, position: int, marks: Sequence[_Mark], write: Callable[[str], None]
     ) -> Reading[tuple[int, _Mark | None]]:
-        """Write text up to the next mark, the longest of those that begin there, or to the end."""
+        """Write text up to the next mark or the end. Return the position and the longest mark that begins there."""
         source, first = self._source, re.compile("[" + "".join(re.escape(mark.text[0]) for mark in marks) + "]")
         longest = max(len(mark.text) for mark in marks)
         while True:
-            at, found = position, None
-            while at < len(source.text) and found is None:
-                start = first.search(source.text, at)
-                if start is None:
-                    at = len(source.text)
+            end, result = position, None
+            while end < len(source.text) and result is None:
+                match = first.search(source.text, end)
+                if match is None:
+                    end = len(source.text)
                     break
-                at = start.start()
-                rest = source.text[at : at + longest]
+                end = match.start()
+                rest = source.text[end : end + longest]
                 if not source.ended and any(mark.text != rest and mark.text.startswith(rest) for mark in marks):
                     break
-                found = max((m for m in marks if rest.startswith(m.text)), key=lambda m: len(m.text), default=None)
-                at += found is None
-            write(source.text[position:at])
-            position = at
-            if found or source.ended:
-                return position, found
+                result = max((m for m in marks if rest.startswith(m.text)), key=lambda m: len(m.text), default=None)
+                end += result is None
+            write(source.text[position:end])
+            position = end
+            if result or source.ended:
+                return position, result
             yield
 
 
-class _Written:
-    """Parts on their way out. White space between content and structure belongs to neither."""
+class _PartWriter:
+    """Collects finished parts. White space between content and structure is dropped."""
 
     def __init__(self) -> None:
-        self._parts: list[Part] = []
-        self._held = ""  # white space that more text may follow
-        self._fresh = False  # right after structure
-        self.nothing = True  # came yet
+        self._parts: list[AnswerPart] = []
+        self._held = ""  # trailing white space, kept if more text follows
+        self._fresh = False  # True right after structure
+        self.nothing = True  # until the first part
 
-    def take(self) -> list[Part]:
+    def take(self) -> list[AnswerPart]:
         parts, self._parts = self._parts, []
         return parts
 
@@ -273,14 +288,14 @@ def _marks(format: ChatFormat, tools: Collection[str]) -> list[_Mark]:
 
 
 def begun(opening: str, marks: Sequence[str]) -> str:
-    """The end of the prompt with which a mark begins; a letter is none."""
+    """Return the end of the prompt that begins a mark; it cannot start with a letter or digit."""
     sizes = range(min(max(map(len, marks), default=1) - 1, len(opening)), 0, -1)
     ends = (opening[-size:] for size in sizes if not opening[-size].isalnum())
     return next((end for end in ends if any(mark.startswith(end) and mark != end for mark in marks)), "")
 
 
 def _typed(call: Call, schema: Mapping[str, Any]) -> Call:
-    """The call with each argument that was written as plain text read as its schema says."""
+    """Return the call with its unquoted arguments converted as the tool's schema says."""
     schema = resolved(schema)
     properties = schema.get("properties")
     parts = properties if isinstance(properties, Mapping) else {}

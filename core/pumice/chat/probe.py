@@ -1,6 +1,6 @@
-"""The chat format of a template that no known family has: found by rendering chats that differ in one thing.
+"""Infer the chat format of an unknown template by rendering chats that differ in one detail.
 
-What a template writes around a name, an argument or a piece of reasoning are the marks that the model was trained on.
+The text that a template writes around a name, an argument or reasoning are the marks that the model was trained on.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pumice.chat.formats import ChatFormat
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import attempt
 
-# Texts that no template writes by itself, and that are no part of each other.
+# Strings that no template contains, none of them part of another.
 _USER, _CONTENT, _REASONING = "USERTEXT", "CONTENTTEXT", "REASONINGTEXT"
 _NAMES, _KEYS, _VALUES = ("first_name", "second_name"), ("first_key", "second_key"), ("firstvalue", "secondvalue")
 _IDS = ("123456701", "123456702")
 
 
 def probe(template: ChatTemplate) -> ChatFormat:
-    """The format, as far as the template shows it."""
+    """Return the chat format, as far as the template shows it."""
     reasoning = _reasoning(template) or GENERIC.reasoning
     one, two = _written(template, n_calls=1), _written(template, n_calls=2)
     tools = (
@@ -45,17 +45,17 @@ class _Tools:
 
 
 def _reasoning(template: ChatTemplate) -> tuple[str, str] | None:
-    """What stands before and after reasoning, where a message shows it."""
+    """Return the marks around reasoning, if the template renders it; else None."""
     plain = _render(template, [_answer(content=_CONTENT)])
     text = _render(template, [_answer(content=_CONTENT, reasoning=_REASONING)])
-    before, found, after = text.partition(_REASONING)
-    end, shown, _ = after.partition(_CONTENT)
+    before, is_rendered, after = text.partition(_REASONING)
+    end, has_content, _ = after.partition(_CONTENT)
     start = before[_shared(before, plain) :].strip()
-    return (start, end.strip()) if found and shown and start and end.strip() else None
+    return (start, end.strip()) if is_rendered and has_content and start and end.strip() else None
 
 
 def _written(template: ChatTemplate, n_calls: int = 1, n_arguments: int = 1) -> str:
-    """What a template writes for calls and nothing else, up to what ends the turn."""
+    """Return what a template renders for calls alone, without the end of the turn."""
     arguments = dict(zip(_KEYS[:n_arguments], _VALUES, strict=False))
     calls = [
         {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -68,11 +68,11 @@ def _written(template: ChatTemplate, n_calls: int = 1, n_arguments: int = 1) -> 
 
 
 def _json_calls(one: str, two: str) -> _Tools | None:
-    """Calls as JSON objects, or as an array of them."""
-    place = _find_json(one, lambda value: _NAMES[0] in json.dumps(value))
-    if place is None:
+    """Return the format of calls that are JSON objects or an array of them; else None."""
+    location = _find_json(one, lambda value: _NAMES[0] in json.dumps(value))
+    if location is None:
         return None
-    start, end, value = place
+    start, end, value = location
     keys = _keys(value[0] if isinstance(value, list) and value else value)
     if keys is None:
         return None
@@ -86,11 +86,11 @@ def _json_calls(one: str, two: str) -> _Tools | None:
 
 
 def _named_calls(one: str, two: str) -> _Tools | None:
-    """Calls as a name, perhaps an id, and a JSON object."""
-    place = _find_json(one, lambda value: value == {_KEYS[0]: _VALUES[0]})
-    if place is None or _NAMES[0] not in one[: place[0]]:
+    """Return the format of calls with a name, optionally an id, and a JSON object; else None."""
+    location = _find_json(one, lambda value: value == {_KEYS[0]: _VALUES[0]})
+    if location is None or _NAMES[0] not in one[: location[0]]:
         return None
-    start, end, _ = place
+    start, end, _ = location
     second = _find_json(two[end:], lambda value: value == {_KEYS[0]: _VALUES[0]})
     section = ("", "")
     head, closing = one[:start], one[end:]
@@ -105,12 +105,12 @@ def _named_calls(one: str, two: str) -> _Tools | None:
 
 
 def _tagged_calls(arguments: str, one: str, two: str) -> _Tools | None:
-    """Calls as a name and arguments one by one; ``arguments`` is a call with two of them."""
+    """Return the format of calls with single arguments; ``arguments`` is a rendered call with two of them."""
     texts = [_NAMES[0], *(text for pair in zip(_KEYS, _VALUES, strict=True) for text in pair)]
-    places = [arguments.find(text) for text in texts]
-    if min(places) < 0 or places != sorted(places):
+    positions = [arguments.find(text) for text in texts]
+    if min(positions) < 0 or positions != sorted(positions):
         return None
-    key, value, key2, value2 = places[1:]
+    key, value, key2, value2 = positions[1:]
     between = arguments[value + len(_VALUES[0]) : key2]
     opening = _trimmed(between[_common(between[::-1], arguments[:key][::-1]) * -1 :])
     if not opening:
@@ -129,7 +129,13 @@ def _tagged_calls(arguments: str, one: str, two: str) -> _Tools | None:
 
 
 def _parts(before: str, after: str, between: str) -> tuple[str, str, tuple[str, str]]:
-    """Opening and closing of a call, and what stands around all: from before and after one, and between two of them."""
+    """Return the opening and closing of a call, and the section around all calls.
+
+    Args:
+        before: text before a single call.
+        after: text after a single call.
+        between: text between two calls.
+    """
     closing = between[: _shared(between, after)]
     rest = between[len(closing) :]
     opening = _trimmed(rest[len(rest) - _common(rest[::-1], before[::-1]) :])
@@ -137,13 +143,13 @@ def _parts(before: str, after: str, between: str) -> tuple[str, str, tuple[str, 
 
 
 def _trimmed(opening: str) -> str:
-    """Without what is left of an earlier tag: ``">\\n<parameter="`` begins with ``<``."""
+    """Remove the rest of an earlier tag: ``">\\n<parameter="`` begins with ``<``."""
     start = opening.find("<")
     return opening[start:] if start >= 0 else opening.lstrip()
 
 
 def _keys(call: Any) -> Keys | None:
-    """The keys of a JSON call with a name and arguments."""
+    """Return the keys that a JSON call uses for name, arguments and id; None if it lacks name or arguments."""
     if not isinstance(call, dict):
         return None
     if list(call) == [_NAMES[0]]:
@@ -156,8 +162,8 @@ def _keys(call: Any) -> Keys | None:
     return Keys(names[0], arguments[0], (ids or ["id"])[0]) if names and arguments else None
 
 
-def _find_json(text: str, wanted: Any) -> tuple[int, int, Any] | None:
-    """Where the first JSON object or array that is ``wanted`` begins and ends, and its value."""
+def _find_json(text: str, is_call: Any) -> tuple[int, int, Any] | None:
+    """Return start, end and value of the first JSON object or array for which ``is_call`` is true."""
     decoder = json.JSONDecoder()
     for start, char in enumerate(text):
         if char in "{[":
@@ -165,13 +171,13 @@ def _find_json(text: str, wanted: Any) -> tuple[int, int, Any] | None:
                 value, end = decoder.raw_decode(text, start)
             except ValueError:
                 continue
-            if wanted(value):
+            if is_call(value):
                 return start, end, value
     return None
 
 
 def _render(template: ChatTemplate, answers: list[dict[str, Any]]) -> str:
-    """A chat that ends with ``answers``; empty if the template refuses it."""
+    """Render a chat that ends with ``answers``; empty if the template refuses it."""
     return attempt(template, [{"role": "user", "content": _USER}, *answers], _TOOLS, add_generation_prompt=False)
 
 
@@ -189,13 +195,13 @@ _TOOLS = [_tool(name) for name in _NAMES]
 
 
 def _shared(left: str, right: str) -> int:
-    """Characters with which both begin, but no part of a tag."""
+    """Return the length of the common prefix, without an incomplete tag at its end."""
     end = _common(left, right)
     start = max(left.rfind("<", 0, end), left.rfind("[", 0, end))
     return start if start >= 0 and not {">", "]"}.intersection(left[start:end]) else end
 
 
 def _common(left: str, right: str) -> int:
-    """Characters with which both begin."""
+    """Return the length of the common prefix."""
     pairs = zip(left, right, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))

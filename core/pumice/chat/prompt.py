@@ -1,4 +1,4 @@
-"""Messages to the text of a prompt: only the template writes special tokens, users' texts are marked before."""
+"""Render messages to a prompt in which only the template writes special tokens; users' texts are marked first."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ from itertools import takewhile
 from typing import Any
 
 from pumice.chat.formats import is_open
-from pumice.chat.guard import guard_of
+from pumice.chat.special_tokens import guard_of
 from pumice.chat.template import ChatTemplate, reasoning_variables
 from pumice.errors import RequestError
 
-_END = "\ue000"  # stands where an unfinished answer ends; private use, so that no template looks for it
+_END = "\ue000"  # marks the end of an unfinished answer; private use, so no template looks for it
 
 
 @dataclass(frozen=True)
 class PromptJob:
-    """What a prompt is made from, as plain data.
+    """The input of ``write_prompt`` as plain data.
 
     Attributes:
-        messages, tools: as ``read_messages`` and ``read_tools`` give them.
-        spellings: of special tokens, which users' texts do not get to write.
-        continues: the answer goes on with the last message.
-        reasoning: True or False switch it on or off; ``marks`` are what begins and ends it, and what follows its end.
+        template: template to render.
+        spellings: spellings of special tokens that users' texts must not produce.
+        marks: start and end mark of reasoning, and the text that follows the end mark.
+        messages: result of ``read_messages``.
+        tools: result of ``read_tools``.
+        variables: additional template variables.
+        reasoning: True or False switches reasoning on or off; None leaves it to the template.
+        continues: the answer continues the last message.
+        add_generation_prompt: end the prompt with the start of the assistant's message.
     """
 
     template: ChatTemplate
@@ -39,9 +44,12 @@ class PromptJob:
 
 @dataclass(frozen=True)
 class MarkedPrompt:
-    """A prompt's ``text``, in which ``mark`` breaks what would be read as special tokens.
+    """A rendered prompt.
 
-    ``opening`` is what of it begins the answer, without marks.
+    Attributes:
+        text: prompt in which ``mark`` breaks the spellings of special tokens in users' texts.
+        mark: a character that occurs nowhere else in the prompt.
+        opening: end of the prompt that already belongs to the answer, without marks.
     """
 
     text: str
@@ -50,7 +58,7 @@ class MarkedPrompt:
 
 
 def write_prompt(job: PromptJob) -> MarkedPrompt:
-    """Raises RequestError if the template refuses the messages, or does not show the one to go on with."""
+    """Render a prompt. Raises RequestError if the template refuses the messages or omits the one to continue."""
     messages = list(job.messages)
     if job.continues:
         messages[-1] = _unfinished(messages[-1])
@@ -64,7 +72,9 @@ def write_prompt(job: PromptJob) -> MarkedPrompt:
     if job.continues:
         text, end, _ = render(messages, False).rpartition(_END)
         if not end:
-            raise RequestError("the chat template does not show the last message, so that it cannot go on with it")
+            raise RequestError(
+                "continue_final_message: the chat template omits the last message, so it cannot be continued"
+            )
         before = render(messages[:-1], False) if messages[:-1] else ""
     else:
         before = render(messages, False)
@@ -77,22 +87,24 @@ def write_prompt(job: PromptJob) -> MarkedPrompt:
 
 
 def _common(text: str, before: str) -> int:
-    """Characters with which both begin: as a rule all of ``before``."""
+    """Return the length of the common prefix, which usually is all of ``before``."""
     if text.startswith(before):
         return len(before)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, before, strict=False)))
 
 
 def _unfinished(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message, ending with a mark: its content, or its reasoning if there is no content yet."""
+    """Return the message with a mark at the end of its content, or of its reasoning if the content is empty."""
     if message["role"] != "assistant" or message.get("tool_calls"):
-        raise RequestError("only a message of the assistant, without tool calls, can be gone on with")
+        raise RequestError(
+            "continue_final_message: only a message of the assistant without tool calls can be continued"
+        )
     key = "content" if message["content"] or not message.get("reasoning") else "reasoning"
     return {**message, key: message[key] + _END}
 
 
 def _close_reasoning(job: PromptJob, opening: str) -> str:
-    """What ends the reasoning at once, where the template has no switch for it."""
+    """Return text that ends reasoning at once, for templates without a switch for it."""
     start, end, after = job.marks
     if is_open(opening, start, end):
         return f"\n{end}{after}"

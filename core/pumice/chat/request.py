@@ -1,44 +1,28 @@
-"""A request for the next message of a chat, checked."""
+"""Validation of a request for the next message of a chat."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.chat.bounds import MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, Budget
+from pumice.chat.bounds import MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, SizeBudget
 from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
+from pumice.chat.tools import Tool, list_tools
 from pumice.errors import RequestError
 from pumice.grammar import grammar_source
-from pumice.suggest import unknown_name
+from pumice.options import TEMPLATE
+from pumice.wording import unknown_name
 
 Messages = Iterable[Mapping[str, Any] | Message]
 
 _CHOICES = ("auto", "none", "required")
+_READ_ELSEWHERE = ("tools", "tool_choice", "response_format", "template_variables")  # each has a reader of its own
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What the next message is made from; ``read`` makes one of what users give.
-
-    Attributes:
-        messages: the chat so far.
-        tools: functions that the model may call, as chat completions describe them.
-        tool_choice: "auto" lets the model decide, "none" hides the tools, "required" needs a call. What names a tool,
-            by its name or as chat completions do, leaves that tool alone and needs one call.
-        response_format: what the answer has to look like, as chat completions have it: None, or of the type "text",
-            "json_object" or "json_schema".
-        chat_template: the name of a template, or a template; None: that of the model.
-        template_variables: further variables of the template.
-        reasoning: True or False switch it on or off; None leaves it to the template.
-        reasoning_effort: for templates that know it, "low", "medium" or "high" say; "none" switches reasoning off.
-        reasoning_budget: most tokens of reasoning; after them it is ended, and the answer follows.
-        reasoning_budget_message: what the model is made to say before such an end.
-        separate_reasoning: False leaves the reasoning in the content, with its marks.
-        parallel_tool_calls: False: of several calls in an answer the first counts.
-        continue_final_message: go on with the last message, the assistant's; None: if it is the assistant's.
-        add_generation_prompt: begin a message of the assistant.
-    """
+    """A request for the next message of a chat, checked by ``read``; its options are those of ``TemplateOptions``."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
@@ -57,90 +41,85 @@ class ChatRequest:
 
     @classmethod
     def read(cls, messages: Messages, **options: Any) -> ChatRequest:
-        """Check what was given. Raises RequestError, which says what is wrong and where."""
-        given = {name: value for name, value in options.items() if value is not None}
-        budget = Budget()
-        budget.take(given.get("tools"), "tools")
-        tools = read_tools(given.pop("tools", None))
-        tools, said = _allowed(tools, given.pop("tool_choice", "auto"))
-        choice, name = _choice(said)
+        """Return the request for ``messages``, checked; the options are those of ``TemplateOptions``.
+
+        Raises:
+            RequestError: A message or an option is invalid, or an option is unknown.
+        """
+        if unknown := options.keys() - TEMPLATE.keys():
+            raise RequestError(unknown_name("option", min(unknown), TEMPLATE))
+        settings = {name: value for name, value in options.items() if value is not None}
+        budget = SizeBudget()
+        listed = list_tools(settings.pop("tools", ()))
+        described: list[Any] = [tool.definition if isinstance(tool, Tool) else tool for tool in listed]
+        budget.take(described, "tools")
+        tools, mode = _allowed(read_tools(described), settings.pop("tool_choice", "auto"))
+        choice, name = _choice(mode)
         if name is not None:
-            tools, given["parallel_tool_calls"] = [_tool(tools, name)], False
+            tools, settings["parallel_tool_calls"] = [_tool(tools, name)], False
         elif choice == "none":
             tools = []
         elif choice == "required" and not tools:
-            raise RequestError("tool_choice: 'required' needs tools, and there are none")
-        effort = given.get("reasoning_effort")
+            raise RequestError("tool_choice: 'required' needs tools, but the request has none")
+        effort = settings.get("reasoning_effort")
         if effort == "none":
-            given["reasoning"] = False
-        variables = given.pop("template_variables", {})
+            settings["reasoning"] = False
+        variables = settings.pop("template_variables", {})
         if not isinstance(variables, Mapping):
             raise RequestError(f"template_variables: expected an object, not {shown(variables)}")
-        Budget(MAX_VARIABLE_VALUES, MAX_VARIABLE_CHARACTERS).take(variables, "template_variables")
+        SizeBudget(MAX_VARIABLE_VALUES, MAX_VARIABLE_CHARACTERS).take(variables, "template_variables")
         check_plain(variables, "template_variables")
         if effort not in (None, "none"):
             variables = {"reasoning_effort": effort, **variables}
-        request = cls(read_messages(messages, budget), tools, choice, template_variables=variables, **given)
+        request = cls(read_messages(messages, budget), tools, choice, template_variables=variables, **settings)
         request._check()
         return request
 
     @property
     def continues(self) -> bool:
-        """Whether the answer goes on with the last message."""
+        """True if the answer continues the last message."""
         if self.continue_final_message is None:
             last = self.messages[-1]
             return self.add_generation_prompt and last["role"] == "assistant" and not last.get("tool_calls")
         return self.continue_final_message
 
     def _check(self) -> None:
-        switches = ("reasoning", "continue_final_message", "add_generation_prompt")
-        for name in (*switches, "separate_reasoning", "parallel_tool_calls"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, bool):
-                raise RequestError(f"{name}: expected True or False, not {shown(value)}")
-        budget = self.reasoning_budget
-        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
-            raise RequestError(f"reasoning_budget: expected a number of tokens, 0 or more, not {shown(budget)}")
-        for name in ("reasoning_effort", "reasoning_budget_message", "chat_template"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise RequestError(f"{name}: expected text, not {shown(value)}")
-            if value is not None and name != "chat_template" and len(value) > MAX_NOTE:
-                raise RequestError(f"{name}: {len(value)} characters, at most {MAX_NOTE} are taken")
+        for name, option in TEMPLATE.items():
+            if name not in _READ_ELSEWHERE:
+                option.check(getattr(self, name))
+        for name in ("reasoning_effort", "reasoning_budget_message"):
+            if len(getattr(self, name) or "") > MAX_NOTE:
+                raise RequestError(f"{name}: {len(getattr(self, name))} characters, but the limit is {MAX_NOTE}")
         grammar_source(response_format=self.response_format)
 
 
-OPTIONS = frozenset(item.name for item in fields(ChatRequest)) - {"messages"}
-"""The names of what ``read`` takes beside messages."""
-
-
 def _allowed(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, Any]], Any]:
-    """The tools, and what is said of them: OpenAI's ``allowed_tools`` names some, and says it inside."""
+    """Return the allowed tools and the choice among them; OpenAI's ``allowed_tools`` contains both."""
     if not isinstance(choice, Mapping) or choice.get("type") != "allowed_tools":
         return tools, choice
     inner = choice.get("allowed_tools", choice)
     allowed = inner.get("tools") if isinstance(inner, Mapping) else None
     if not isinstance(allowed, list):
-        raise RequestError("tool_choice: allowed_tools needs a mode and tools")
-    return [_tool(tools, _choice(each)[1] or "") for each in allowed], inner.get("mode", "auto")
+        raise RequestError("tool_choice: 'allowed_tools' needs a mode and a list of tools")
+    return [_tool(tools, _choice(item)[1] or "") for item in allowed], inner.get("mode", "auto")
 
 
-def _choice(given: Any) -> tuple[str, str | None]:
-    """What is said of calls, and the name of the tool that is chosen, if one is."""
-    if isinstance(given, Mapping):
-        function = given.get("function")
-        name = function.get("name") if isinstance(function, Mapping) else given.get("name")
+def _choice(choice: Any) -> tuple[str, str | None]:
+    """Return the mode of calling tools, and the name of the chosen tool, if any."""
+    if isinstance(choice, Mapping):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else choice.get("name")
     else:
-        name = given
+        name = choice
     if not isinstance(name, str):
         raise RequestError('tool_choice: expected "auto", "none", "required" or the name of a tool')
-    return (name, None) if name is given and name in _CHOICES else ("required", name)
+    return (name, None) if name is choice and name in _CHOICES else ("required", name)
 
 
 def _tool(tools: Iterable[dict[str, Any]], name: str) -> dict[str, Any]:
     by_name = {tool["function"]["name"]: tool for tool in tools}
     if not by_name:
-        raise RequestError(f"tool_choice: {name!r} needs tools, and there are none")
+        raise RequestError(f"tool_choice: {name!r} needs tools, but the request has none")
     if name not in by_name:
         raise RequestError(f"tool_choice: {unknown_name('tool', name, by_name)}")
     return by_name[name]

@@ -1,4 +1,4 @@
-"""What types of values a JSON schema allows, and text read as a value of them."""
+"""The types that a JSON schema allows, and the conversion of text to them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Schema = Mapping[str, Any]
 ANY_TEXT = r"(.|\n)*"
 ALL = frozenset(["string", "integer", "number", "boolean", "null", "object", "array"])
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
-_MAX_REFERENCES, _MAX_PARTS = 64, 512  # of a schema, that are looked at to tell the types of a value
-_OBJECT = frozenset(["properties", "required", "additionalProperties"])  # keywords of objects alone
+_MAX_REFERENCES, _MAX_PARTS = 64, 512  # of one schema, examined to determine the types of a value
+_OBJECT = frozenset(["properties", "required", "additionalProperties"])  # keywords that only objects have
 
 
 def typed(value: Any, schema: Any, root: Schema) -> Any:
-    """A value whose texts may be text or JSON, as a schema, a part of ``root``, has it."""
+    """Convert strings in a value, which may be text or JSON, as ``schema``, a part of ``root``, says."""
     if isinstance(value, dict):
         return {key: typed(part, _inside(schema, "properties", key), root) for key, part in value.items()}
     if isinstance(value, list):
@@ -29,16 +29,16 @@ def typed(value: Any, schema: Any, root: Schema) -> Any:
 
 
 def types_of(schema: Any, root: Schema) -> frozenset[str]:
-    """The types that values of a schema, a part of ``root``, may have; all where it would take long to tell."""
+    """Return the types that ``schema``, a part of ``root``, allows; all of them if it is too complex to tell."""
     return _Types(root).of(schema)
 
 
 class _Types:
-    """Looks at parts of one schema, at so many of them that it stays quick."""
+    """Determines the types that parts of one schema allow, examining a limited number of parts."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._known: dict[str, frozenset[str]] = {}  # of what a ``$ref`` names
+        self._known: dict[str, frozenset[str]] = {}  # by ``$ref``
         self._n_left = _MAX_PARTS
 
     def of(self, schema: Any) -> frozenset[str]:
@@ -52,7 +52,7 @@ class _Types:
         types |= {"integer"} if "number" in types else set()
         types = types or (frozenset(["object"]) if _OBJECT.intersection(schema) else ALL)
         if (reference := str(schema.get("$ref", ""))) and reference not in self._known:
-            self._known[reference] = ALL  # while it is looked at, by which it may name itself
+            self._known[reference] = ALL  # breaks cycles: the referenced schema may refer to itself
             self._known[reference] = self.of(referred(reference, self._root))
         types &= self._known.get(reference, ALL)
         for part in listed(schema.get("allOf")):
@@ -64,13 +64,13 @@ class _Types:
 
 
 def resolved(schema: Schema) -> Schema:
-    """A schema in place of one that is only a ``$ref`` into itself."""
+    """Return a schema whose top-level ``$ref`` into itself is replaced by its target."""
     part = referred(str(schema["$ref"]), schema) if "$ref" in schema else None
     return {**schema, **part} if isinstance(part, Mapping) else schema
 
 
 def referred(reference: str, root: Schema) -> Any:
-    """The part of a schema that a ``$ref`` names; None if there is none."""
+    """Return the part of a schema that a ``$ref`` names; None if it does not exist."""
     part: Any = root
     for key in filter(None, reference.removeprefix("#").split("/")):
         part = part.get(key) if isinstance(part, Mapping) else None
@@ -78,21 +78,21 @@ def referred(reference: str, root: Schema) -> Any:
 
 
 def patterns_of(schema: Any) -> set[str]:
-    """The patterns of texts in a schema."""
-    found, waiting = set[str](), [schema]
+    """Return all values of ``pattern`` in a schema."""
+    patterns, waiting = set[str](), [schema]
     while waiting:
         value = waiting.pop()
         if isinstance(value, Mapping):
             if isinstance(pattern := value.get("pattern"), str):
-                found.add(pattern)
+                patterns.add(pattern)
             waiting += value.values()
         elif isinstance(value, list | tuple):
             waiting += value
-    return found
+    return patterns
 
 
 def without_patterns(schema: Any, unreadable: Container[str]) -> Any:
-    """A schema without the patterns that cannot be compiled, as those of addresses that look ahead."""
+    """Return a schema without the patterns that cannot be compiled, such as those with lookahead."""
     if isinstance(schema, Mapping):
         items = {key: without_patterns(value, unreadable) for key, value in schema.items()}
         if isinstance(items.get("pattern"), str) and items["pattern"] in unreadable:
@@ -102,14 +102,16 @@ def without_patterns(schema: Any, unreadable: Container[str]) -> Any:
 
 
 def regex_of_pattern(pattern: str) -> str:
-    """The regular expression of the texts that a pattern of whole texts allows; empty for another pattern."""
+    """Return the regular expression of a pattern anchored at both ends; empty for other patterns."""
     return f"({pattern[1:-1]})" if pattern.startswith("^") and pattern.endswith("$") else ""
 
 
 def text_regex(schema: Schema, regexes: Container[str]) -> str:
-    """A regular expression of the texts that a schema allows: by a pattern of whole texts, or by their length.
+    """Return a regular expression of the strings that a schema allows, by an anchored pattern or by their length.
 
-    ``regexes``: those of patterns that can be compiled; JSON Schema's own have more.
+    Args:
+        schema: schema of a string.
+        regexes: regular expressions that can be compiled; the others are treated as any text.
     """
     least, most, pattern = schema.get("minLength", 0), schema.get("maxLength"), schema.get("pattern")
     if isinstance(pattern, str) and (regex := regex_of_pattern(pattern)):
@@ -122,7 +124,7 @@ def text_regex(schema: Schema, regexes: Container[str]) -> str:
 
 
 def listed(value: Any) -> list[Any]:
-    """A list; an empty one for what is none."""
+    """Return a list or tuple as a list; empty for any other value."""
     return list(value) if isinstance(value, list | tuple) else []
 
 

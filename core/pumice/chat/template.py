@@ -1,4 +1,4 @@
-"""The chat template of a model: which it is, and what becomes of messages before it renders them."""
+"""Selection of a model's chat template, and adaptation of messages to what it supports."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from typing import Any
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.jinja import compiled
 from pumice.errors import NoChatTemplateError, RequestError
-from pumice.suggest import unknown_name
+from pumice.wording import unknown_name
 
-KEY = "tokenizer.chat_template"  # of the GGUF file; variants are under KEY.NAME
+KEY = "tokenizer.chat_template"  # GGUF metadata key; variants are KEY.NAME
 
 _OWN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What a template takes and shows, as ``find_traits`` finds by rendering with it.
+    """The traits of a template, detected by ``find_traits``.
 
     Attributes:
-        has_system: it shows messages of the role "system".
-        has_tools: it writes tools into the prompt.
-        wants_parts: a content must be a list of parts; takes_parts: it may be one.
+        has_system: messages with the role "system" are rendered.
+        has_tools: tools are rendered.
+        wants_parts: the content of a message must be a list of parts.
+        takes_parts: the content of a message may be a list of parts.
         wants_text_arguments: the arguments of a call must be JSON text.
-        can_switch_reasoning: ``enable_thinking`` or ``thinking`` makes a difference.
+        can_switch_reasoning: ``enable_thinking`` or ``thinking`` changes the prompt.
     """
 
     has_system: bool = True
@@ -42,11 +43,16 @@ class Traits:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """Renders as transformers does, after what the template cannot do is put into what it can.
+    """A chat template, rendered as transformers does after messages are adapted to its traits.
 
-    Where the template has no system role the system's text begins the first message; arguments of calls are JSON text
-    where it wants text; contents are lists of parts where it wants those. Methods that render compile the source, so
-    that only workers call them. ``bos`` and ``eos`` are the spellings of the tokens.
+    A system message is merged into the next one if the template has no system role; arguments become JSON text and
+    contents lists of parts if it wants them. Methods that render compile the source, so only workers call them.
+
+    Attributes:
+        source: Jinja source.
+        bos: spelling of the beginning-of-sequence token.
+        eos: spelling of the end-of-sequence token.
+        traits: detected traits.
     """
 
     source: str
@@ -62,20 +68,21 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The text for messages as ``read_messages`` gives them.
+        """Return the rendered prompt.
 
         Args:
-            tools: as ``read_tools`` gives them.
-            add_generation_prompt: end with what begins the assistant's answer.
-            variables: further ones, ``enable_thinking`` say; None stands for one that is not there.
+            messages: result of ``read_messages``.
+            tools: result of ``read_tools``.
+            add_generation_prompt: end the prompt with the start of the assistant's message.
+            variables: additional template variables, such as ``enable_thinking``; those that are None are left out.
 
         Raises:
-            ModelError: the source is no template.
-            RequestError: the template refuses the messages, or a variable has the name of one of its own.
+            ModelError: the source is not valid Jinja.
+            RequestError: the template refuses the messages, or a variable has a reserved name.
         """
         own = _OWN.intersection(variables or ())
         if own:
-            raise RequestError(f"the template variable {min(own)!r} is not yours to set")
+            raise RequestError(f"template_variables: {min(own)!r} is reserved; remove it")
         adapted = [self._adapt(message) for message in self._merge_system(messages)]
         return self.render_raw(adapted, tools, add_generation_prompt, variables)
 
@@ -86,7 +93,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """As ``render``, with the messages as they are."""
+        """Like ``render``, without adapting the messages."""
         context = {
             **{name: value for name, value in (variables or {}).items() if value is not None},
             "bos_token": self.bos,
@@ -101,7 +108,7 @@ class ChatTemplate:
 
     @property
     def reasoning_key(self) -> str:
-        """The key of a message under which it looks for reasoning."""
+        """The key under which the template looks for a message's reasoning."""
         keys = ("reasoning_content", "reasoning", "thinking")
         return next((key for key in keys if re.search(rf"\b{key}\b", self.source)), keys[0])
 
@@ -128,15 +135,15 @@ class ChatTemplate:
 
 
 class ChatTemplates:
-    """The templates that a model may be given: of its file, one of them for tools, or one that was named."""
+    """The templates that a model can use: those of its file, the built-in ones, or one given as source."""
 
     def __init__(self, metadata: Mapping[str, Any], chosen: str | None = None) -> None:
-        """``chosen``: the name of a variant of the file or of a built-in template, or a template itself."""
+        """``chosen``: name of a variant in the file or of a built-in template, or the source of a template."""
         self._sources = _sources(metadata)
         self._chosen = chosen
 
     def source(self, chosen: str | None = None, *, for_tools: bool = False) -> str:
-        """The source that ``chosen`` names, or else the model's. Raises RequestError if there is none."""
+        """Return the source of the ``chosen`` template, or of the model's. Raises RequestError if there is none."""
         chosen = chosen or self._chosen
         if chosen is None:
             chosen = "tool_use" if for_tools and "tool_use" in self._sources else ""
@@ -146,17 +153,17 @@ class ChatTemplates:
 
 
 def has_template(metadata: Mapping[str, Any]) -> bool:
-    """Return whether a model's file has a chat template; one for tools alone is none."""
+    """Return True if a model's file has a default chat template."""
     return "" in _sources(metadata)
 
 
 def check_chosen(metadata: Mapping[str, Any], chosen: str) -> None:
-    """Raise RequestError for a name that neither the model's file nor anybody else has for a template."""
+    """Raise RequestError if ``chosen`` is neither a template of the model's file, a built-in one, nor a source."""
     _chosen(_sources(metadata), chosen)
 
 
 def _sources(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The templates of a file, by the names of its variants; that of its template is empty."""
+    """Return the templates of a file by the names of their variants; the default's name is empty."""
     return {
         key.removeprefix(KEY).removeprefix("."): value
         for key, value in metadata.items()
@@ -165,21 +172,21 @@ def _sources(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _chosen(sources: Mapping[str, str], chosen: str) -> str:
-    """The template that is meant by its name, or is given itself."""
-    if "{%" in chosen or "{{" in chosen or " " in chosen:  # no name has a space
+    """Return the template that ``chosen`` names, or ``chosen`` itself if it is a source."""
+    if "{%" in chosen or "{{" in chosen or " " in chosen:  # names contain no space
         return chosen
-    known = {**BUILTIN, **sources}
-    if chosen not in known:
-        raise RequestError(unknown_name("chat template", chosen, [name for name in known if name]))
-    return known[chosen]
+    templates = {**BUILTIN, **sources}
+    if chosen not in templates:
+        raise RequestError(unknown_name("chat template", chosen, [name for name in templates if name]))
+    return templates[chosen]
 
 
 def reasoning_variables(switch: bool | None) -> dict[str, Any]:
-    """The variables with which templates switch reasoning on and off."""
+    """Return the variables with which templates switch reasoning on and off."""
     return {} if switch is None else {"enable_thinking": switch, "thinking": switch}
 
 
 def _firefunction(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Variables that FireFunction's template has beside everybody's."""
+    """Return the variables that only FireFunction's template uses."""
     now = datetime.now(UTC).strftime("%b %d %Y %H:%M:%S GMT")
     return {"functions": json.dumps(tools, indent=2) if tools else "", "datetime": now}

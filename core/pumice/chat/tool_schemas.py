@@ -1,4 +1,4 @@
-"""The schemas of the tools of a request, checked together: one question tells what of them can be compiled."""
+"""Validation of the schemas of a request's tools, in one call of the grammar checker."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pumice.grammar.limits import MAX_GENERATED, check_number
 
 
 class ToolSchemas(Mapping[str, Schema]):
-    """The schema of each tool's arguments, by the tool's name, without the patterns that cannot be compiled."""
+    """The schema of each tool's arguments by the tool's name, without patterns that cannot be compiled."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], checker: GrammarChecker) -> None:
-        """Raises RequestError for a schema that is wrong or beyond a limit."""
+        """Raises RequestError if a schema is invalid or exceeds a limit."""
         functions = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
-        schemas = {name: _object(given) for name, given in functions.items()}
+        schemas = {name: _object(schema) for name, schema in functions.items()}
         for name, schema in schemas.items():
-            check_schema(_place(name), schema)
+            check_schema(_field(name), schema)
         check_number("tools", "characters of all parameters", len(json.dumps(schemas)), MAX_GENERATED)
-        unreadable, self._regexes = _look_at_patterns(patterns_of(list(schemas.values())), checker)
+        unreadable, self._regexes = _check_patterns(patterns_of(list(schemas.values())), checker)
         readable: dict[str, Schema] = {}
         n_characters = 0
         for name, schema in schemas.items():
-            readable[name] = close_objects(_place(name), without_patterns(schema, unreadable))
+            readable[name] = close_objects(_field(name), without_patterns(schema, unreadable))
             n_characters += len(json.dumps(readable[name]))
             check_number("tools", "characters of all parameters, closed,", n_characters, MAX_GENERATED)
         problems = checker.problems([schema_source(schema, TOOL_OPTIONS) for schema in readable.values()])
         for name, problem in zip(readable, problems, strict=True):
             if problem:
-                raise RequestError(f"{_place(name)}: {problem}")
+                raise RequestError(f"{_field(name)}: {problem}")
         self._schemas = readable
 
     def __getitem__(self, name: str) -> Schema:
@@ -46,12 +46,12 @@ class ToolSchemas(Mapping[str, Schema]):
         return len(self._schemas)
 
     def text_regex(self, schema: Schema) -> str:
-        """As ``text_regex``, of a part of one of them."""
+        """Return ``pumice.chat.schemas.text_regex`` of a part of one of the schemas."""
         return text_regex(schema, self._regexes)
 
 
-def _look_at_patterns(patterns: set[str], checker: GrammarChecker) -> tuple[set[str], set[str]]:
-    """The patterns that cannot be compiled, and the regular expressions of others that can."""
+def _check_patterns(patterns: set[str], checker: GrammarChecker) -> tuple[set[str], set[str]]:
+    """Return the patterns that cannot be compiled, and the anchored regular expressions that can."""
     listed = sorted(patterns)
     regexes = [regex for pattern in listed if (regex := regex_of_pattern(pattern))]
     sources = [schema_source({"type": "string", "pattern": pattern}, {}) for pattern in listed]
@@ -60,12 +60,12 @@ def _look_at_patterns(patterns: set[str], checker: GrammarChecker) -> tuple[set[
     return unreadable, {regex for regex, problem in zip(regexes, problems[len(listed) :], strict=True) if not problem}
 
 
-def _object(given: Any) -> Schema:
-    """The schema of arguments, without keywords that are null, as some servers of tools write; without one, no keys."""
-    if not isinstance(given, Mapping):
+def _object(schema: Any) -> Schema:
+    """Return the schema of arguments, without keywords that are null, which some tool servers write."""
+    if not isinstance(schema, Mapping):
         return {"type": "object", "properties": {}}
-    return {key: value for key, value in given.items() if value is not None} or {"type": "object"}
+    return {key: value for key, value in schema.items() if value is not None} or {"type": "object"}
 
 
-def _place(name: str) -> str:
+def _field(name: str) -> str:
     return f"tools: parameters of {name!r:.80}"

@@ -1,22 +1,21 @@
-"""Structured output: what an answer has to look like, and which tokens keep it so."""
+"""Structured output: grammars of answers, and masks of the tokens that they allow."""
 
-from pumice.grammar.budget import Budget, BudgetedReasoning
+from pumice.grammar.budget import BudgetedReasoning, ReasoningBudget
 from pumice.grammar.check import GrammarChecker, shared_checker
 from pumice.grammar.closed import close_objects
 from pumice.grammar.compiler import Compiler
 from pumice.grammar.constraint import Constraint, Grammar
+from pumice.grammar.forms import JSON_OPTIONS, grammar_source, regex_source, schema_source
 from pumice.grammar.schema_limits import check_schema
-from pumice.grammar.source import FORMS, JSON_OPTIONS, grammar_source, regex_source, schema_source
 
 __all__ = [
-    "FORMS",
     "JSON_OPTIONS",
-    "Budget",
     "BudgetedReasoning",
     "Compiler",
     "Constraint",
     "Grammar",
     "GrammarChecker",
+    "ReasoningBudget",
     "check_schema",
     "close_objects",
     "grammar_source",

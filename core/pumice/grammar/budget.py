@@ -1,4 +1,4 @@
-"""The budget of reasoning: after so many tokens it is ended for the model, and the answer follows."""
+"""Limit the tokens of reasoning: when they are used up, reasoning is closed and the answer follows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from pumice.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How long a model may reason. Plain data.
+class ReasoningBudget:
+    """A limit on the tokens of reasoning, as plain data.
 
     Attributes:
-        n_tokens: most tokens of reasoning, in all parts of it together.
-        closing: tokens that are written once those have come, and end the reasoning.
-        begin, end: texts between which the model reasons.
-        reasons: the prompt has begun the reasoning.
+        n_tokens: maximum tokens of all reasoning of an answer.
+        closing: tokens that are inserted when the limit is reached; they end the reasoning.
+        begin: text that starts reasoning.
+        end: text that ends reasoning.
+        reasons: True if the prompt ends inside reasoning.
     """
 
     n_tokens: int
@@ -34,19 +35,19 @@ class Budget:
 
 
 class BudgetedReasoning(MaskSampler):
-    """The sampler that keeps one sequence to a ``Budget``, and to a ``Constraint`` where there is one."""
+    """Sampler that enforces a ``ReasoningBudget``, and a ``Constraint`` if given, on one sequence."""
 
     def __init__(
         self,
-        budget: Budget,
+        budget: ReasoningBudget,
         tokenizer: Tokenizer,
         n_vocab: int,
         n_prompt: int = 0,
         constraint: Constraint | None = None,
     ) -> None:
-        """The first ``n_prompt`` tokens that are accepted are the prompt's. Raises RequestError for an empty mark."""
+        """``n_prompt``: accepted tokens that belong to the prompt. Raises RequestError for an empty mark."""
         if not (budget.begin and budget.end):
-            raise RequestError("a budget of reasoning needs the texts that begin and end it")
+            raise RequestError("budget: begin and end must not be empty")
         self._budget = budget
         self._tokenizer = tokenizer
         self._n_vocab = n_vocab
@@ -55,7 +56,7 @@ class BudgetedReasoning(MaskSampler):
         self._marks = budget.begin.encode(), budget.end.encode()
         self._n_left = budget.n_tokens
         self._reasons = budget.reasons
-        self._text = b""  # the last of it, in which a mark may have begun
+        self._text = b""  # end of the text, which may contain the start of a mark
         self._closing = self._due()
 
     def mask(self) -> NDArray[np.uint32] | None:
@@ -66,14 +67,19 @@ class BudgetedReasoning(MaskSampler):
     def forced(self) -> Sequence[int]:
         return self._closing or (self._constraint.forced() if self._constraint else ())
 
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        return len(tokens) if self._closing or not self._constraint else self._constraint.n_allowed(tokens)
+
     @property
     def is_closing(self) -> bool:
-        """Whether the next token is one that ends the reasoning for the model."""
+        """True if the next token is one of the inserted tokens that end the reasoning."""
         return bool(self._closing)
 
     @classmethod
     def make_masks(cls, samplers: Sequence[BudgetedReasoning]) -> None:
-        Constraint.make_masks([each._constraint for each in samplers if each._constraint and not each._closing])
+        Constraint.make_masks(
+            [sampler._constraint for sampler in samplers if sampler._constraint and not sampler._closing]
+        )
 
     def accept(self, token: int) -> None:
         if self._closing and not self._n_prompt:
@@ -94,19 +100,19 @@ class BudgetedReasoning(MaskSampler):
             self._closing = self._due()
 
     def _due(self) -> Sequence[int]:
-        """What is to be written now."""
+        """Return the tokens to insert now."""
         return self._budget.closing if self._reasons and self._n_left <= 0 else ()
 
     def _answer(self) -> None:
-        """The reasoning has been ended."""
+        """Continue after the end of the reasoning."""
         self._reasons, self._text = False, b""
         if self._constraint:
             self._constraint.answer()
 
     def _look(self, spelt: bytes) -> None:
-        """Find where reasoning begins and ends in the text so far and what follows it."""
+        """Update the state by the marks of reasoning in the text so far and ``spelt``."""
         self._text += spelt
-        while (place := self._text.find(mark := self._marks[self._reasons])) >= 0:
-            self._text = self._text[place + len(mark) :]
+        while (start := self._text.find(mark := self._marks[self._reasons])) >= 0:
+            self._text = self._text[start + len(mark) :]
             self._reasons = not self._reasons
         self._text = self._text[-max(map(len, self._marks)) :]

@@ -1,8 +1,8 @@
-"""Grammars compiled first where nothing else can be hurt: in a worker process that may crash, or be ended.
+"""Check grammars in a worker process, which may crash or be killed, before an engine compiles them.
 
-A worker compiles on a quarter of the stack that an engine has for it, with an engine's limits of work, for a vocabulary
-of single bytes and the special tokens that a grammar names: stack, lexer and parser depend on the grammar alone. Then
-it makes the first masks, on the smallest stack on which an engine makes them.
+The worker has a quarter of the engine's stack, and the engine's limits of work. Its vocabulary has single bytes and the
+special tokens that the grammar names, since stack, lexer and parser depend on the grammar alone. Then it computes the
+first masks, on the smallest stack that an engine uses for masks.
 """
 
 from __future__ import annotations
@@ -26,36 +26,40 @@ if TYPE_CHECKING:
     from pumice.tokenizers import Tokenizer
 
 _LIMITS = Limits(cpu_seconds=2, wall_seconds=20.0, wait_seconds=10.0, max_in=1 << 22, max_out=1 << 20)
-_KEPT = 1024  # answers
+_MAX_CACHED_RESULTS = 1024
 _COMPILER_STACK = STACK_SIZE // 4
-_MASK_STACK = 1 << 20  # bytes; llguidance's own threads have twice as much
-_STEPS = 16  # masks that are made
-_SPECIAL = re.compile(r"<[^<>\s]{1,80}>")  # what may name a special token
-_BY_ID = "<["  # begins a token that is named by its id
+_MASK_STACK = 1 << 20  # bytes; llguidance's own threads have twice that
+_STEPS = 16  # number of masks to compute
+_SPECIAL = re.compile(r"<[^<>\s]{1,80}>")  # possible name of a special token
+_BY_ID = "<["  # begins a token that is named by id
 
 
 class GrammarChecker:
-    """Says what is wrong with grammars, and keeps what it said. Any thread may use it."""
+    """Reports the problems of grammars, and caches the results. All threads may share it."""
 
     def __init__(self, pool: WorkerPool | None = None) -> None:
-        """``pool`` compiles grammars; None: this process does, which a grammar may crash."""
+        """``pool`` compiles the grammars; None compiles in this process, which a grammar may crash."""
         self._pool = pool
-        self._known: OrderedDict[bytes, str] = OrderedDict()
+        self._results: OrderedDict[bytes, str] = OrderedDict()
         self._lock = Lock()
 
     def problems(self, sources: Sequence[str]) -> list[str]:
-        """What is wrong with each grammar, in a line; empty where nothing is.
+        """Return the problem of each grammar in one line; empty for valid grammars.
 
-        Raises TooExpensiveError where compiling takes too much or crashes, UnavailableError where it may be tried
-        again.
+        Raises:
+            TooExpensiveError: compiling exceeds a limit or crashes.
+            UnavailableError: no worker is available; try again later.
         """
         return self._look_up("fragments", sources, self._fragments)
 
     def check(self, source: str, load_tokenizer: Callable[[], Tokenizer]) -> None:
-        """Compile a whole grammar. Raises RequestError if it is wrong, and as ``problems``.
+        """Compile a whole grammar. Raises RequestError if it is invalid, and otherwise like ``problems``.
 
-        The tokenizer has the tokens that a grammar may name, by their ids or as they are spelt; it is loaded where one
-        does. Without a pool nothing is done: the engine, which is in this process too, compiles the grammar anyway.
+        Without a pool this does nothing: the engine, which is in this process too, compiles the grammar anyway.
+
+        Args:
+            source: grammar in llguidance's form.
+            load_tokenizer: returns the tokenizer; called only if the grammar names special tokens.
         """
         if self._pool is None:
             return
@@ -76,45 +80,45 @@ class GrammarChecker:
         return self._pool.call(f"{__name__}:fragment_problems", list(sources), list[str])
 
     def _look_up(self, kind: str, sources: Sequence[str], ask: Callable[[Sequence[str]], list[str]]) -> list[str]:
-        """What is known of sources, or what ``ask`` says of those of which nothing is."""
+        """Return the cached results of ``sources``; ``ask`` computes the missing ones."""
         keys = [sha256(f"{kind}\0{source}".encode("utf-8", "surrogatepass")).digest() for source in sources]
         with self._lock:
-            known = {key: self._known[key] for key in keys if key in self._known}
-        new = {key: source for key, source in zip(keys, sources, strict=True) if key not in known}
+            results = {key: self._results[key] for key in keys if key in self._results}
+        new = {key: source for key, source in zip(keys, sources, strict=True) if key not in results}
         if new:
-            known |= dict(zip(new, ask(list(new.values())), strict=True))
+            results |= dict(zip(new, ask(list(new.values())), strict=True))
         with self._lock:
             for key in keys:
-                self._known[key] = known[key]
-                self._known.move_to_end(key)
-            while len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return [known[key] for key in keys]
+                self._results[key] = results[key]
+                self._results.move_to_end(key)
+            while len(self._results) > _MAX_CACHED_RESULTS:
+                self._results.popitem(last=False)
+        return [results[key] for key in keys]
 
 
 @functools.cache
 def shared_checker() -> GrammarChecker:
-    """One for all models of this process, with workers."""
+    """Return the checker, with worker processes, that all models of this process share."""
     return GrammarChecker(WorkerPool("compiling the grammar", _LIMITS))
 
 
 def describe(error: str) -> str:
-    """An error of llguidance in a line."""
+    """Return an error of llguidance in one line."""
     if error.startswith("panic"):
-        return "it is too large to be compiled"
+        return "too large to compile; make it smaller"
     return " ".join(error.split())[:300]
 
 
-# --- in a worker
+# --- run in a worker
 
 
 def fragment_problems(sources: list[str]) -> list[str]:
-    """What is wrong with parts of grammars that name no tokens."""
+    """Return the problems of grammar fragments, which name no tokens."""
     return run_on_stack(_COMPILER_STACK, lambda: list(map(_fragment_problem, sources)))
 
 
 def whole_problem(payload: Mapping[str, object]) -> str:
-    """What is wrong with a grammar, at its beginning."""
+    """Return the problem of a whole grammar, found by compiling it and computing its first masks."""
     source, n_vocab, special = payload["source"], payload["n_vocab"], payload["special"]
     assert isinstance(source, str)
     assert isinstance(n_vocab, int)
@@ -158,7 +162,7 @@ def _vocabulary(n_vocab: int, special: tuple[str, ...]) -> LLTokenizer:
 
 
 class _Bytes:
-    """What llguidance wants to know of a tokenizer of bytes and special tokens."""
+    """llguidance's interface to a tokenizer of bytes and special tokens."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None

@@ -1,4 +1,4 @@
-"""Grammars compiled for the vocabulary of one model, by llguidance."""
+"""Compile grammars for a model's vocabulary by llguidance."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pumice.grammar.alphabet import Alphabet
     from pumice.tokenizers import Tokenizer
 
-_ALPHABETS = 16  # whose words are kept
+_ALPHABETS = 16  # alphabets whose words are cached
 
 
 class Compiler:
-    """Makes matchers, and keeps what it compiled. Several threads may use it at once."""
+    """Compiles grammars and caches the results. Threads may share it."""
 
     def __init__(self, load_tokenizer: Callable[[], Tokenizer | None], n_vocab: int) -> None:
-        """``n_vocab``: of the rows of logits, which may be more than the tokenizer has."""
+        """``n_vocab``: number of logits per token, which may exceed the tokenizer's vocabulary."""
         self.n_vocab = n_vocab
         self.threads = MaskThreads()
         self.lexers = Lexers(self._compile)
@@ -42,40 +42,40 @@ class Compiler:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Raises RequestError for a model without one, or without a token that ends a text."""
+        """The model's tokenizer. Raises RequestError without one, or without an end-of-text token."""
         tokenizer = self._load_tokenizer()
         if tokenizer is None or not tokenizer.eog:
-            missing = "token that ends a text" if tokenizer else "tokenizer that is known"
-            raise RequestError(f"the model has no {missing}, which a grammar needs")
+            missing = "end-of-text token" if tokenizer else "supported tokenizer"
+            raise RequestError(f"structured output is not available: the model has no {missing}")
         return tokenizer
 
     @cached_property
     def texts(self) -> list[bytes]:
-        """What each token adds to a text; nothing for those that are not part of it."""
+        """The bytes that each token adds to a text; empty for special tokens."""
         tokenizer = self.tokenizer
         return [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
 
     @cached_property
     def sorted_texts(self) -> list[tuple[bytes, int]]:
-        """The tokens that have a text, behind it, in the order of the texts."""
+        """Texts and ids of the tokens with a text, sorted by text."""
         return sorted((text, token) for token, text in enumerate(self.texts) if text)
 
     def longer(self, text: bytes) -> list[int]:
-        """The tokens whose text begins with ``text`` and goes on."""
+        """Return the tokens whose text begins with ``text`` and continues."""
         begin = bisect_left(self.sorted_texts, (text, self.n_vocab))
         same = itertools.takewhile(
-            lambda each: each[0].startswith(text), itertools.islice(self.sorted_texts, begin, None)
+            lambda item: item[0].startswith(text), itertools.islice(self.sorted_texts, begin, None)
         )
         return [token for _, token in same]
 
     @cached_property
     def newlines(self) -> dict[int, int]:
-        """Tokens of newlines alone, and how many each has."""
+        """Tokens that consist of newlines, with the number of newlines."""
         return {token: len(text) for token, text in enumerate(self.texts) if text and not text.strip(b"\n")}
 
     @cached_property
     def vocabulary(self) -> LLTokenizer:
-        """The vocabulary as llguidance has it."""
+        """The vocabulary in llguidance's form."""
         return whole_vocabulary(self.tokenizer, self.texts, self.n_vocab)
 
     @cached_property
@@ -93,17 +93,17 @@ class Compiler:
             return Lexer(matcher)
         start = lru_cache(None)(partial(self._start, source, self._cut_texts))
         for alphabet in strings.alphabets:
-            start(alphabet)  # here, and not between two steps
+            start(alphabet)  # computed in this thread rather than between two steps of the engine
         return Lexer(matcher, partial(StringMasks, strings, self._lengths, start))
 
     def _start(self, source: str, texts: Texts, alphabet: Alphabet) -> tuple[Words, LLMatcher]:
-        """The words of an alphabet, and a matcher of them at the start of a grammar."""
+        """Return the words of an alphabet, and their matcher at the start of the grammar."""
         words = self._words(texts, alphabet)
         return words, _matcher(words.vocabulary, source)
 
 
 def _matcher(vocabulary: LLTokenizer, source: str) -> LLMatcher:
-    """Compile a grammar, on a stack that is four times as large as where it was checked."""
+    """Compile a grammar, on a stack four times as large as that of its check."""
     from llguidance import LLMatcher
 
     limits = parser_limits()

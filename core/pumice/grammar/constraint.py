@@ -1,4 +1,4 @@
-"""A grammar at work on one sequence: which tokens may come next, from the text where it begins to where it ends."""
+"""Apply a grammar to one sequence: which tokens are allowed, from where the grammar starts to where it ends."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from pumice.sampler.mask import allow
 
 @dataclass(frozen=True)
 class Grammar:
-    """What an answer has to look like. Plain data.
+    """The structure of an answer, as plain data.
 
     Attributes:
-        source: the grammar, in llguidance's form (``grammar_source``).
-        begins: texts; everything is free until one of them, with which the grammar begins. None: it begins at once.
-        first: texts that begin it too, but only where the answer begins; white space in it does not matter.
-        opening: what the prompt has written already, of the grammar or of one of ``begins``.
-        again: when the grammar has ended all is free again, until the next text of ``begins``; otherwise the answer
-            ends there.
-        reasoning: texts that begin and end reasoning, in which everything is free. Where the grammar begins at once
-            it may come first, if there are tokens for its beginning.
-        reasons: the prompt has begun the reasoning.
+        source: grammar in llguidance's form (``grammar_source``).
+        begins: trigger texts: the answer is unconstrained until one of them, with which the grammar starts. If empty,
+            the grammar starts at once.
+        first: trigger texts that count only where the answer begins; white space in them is ignored.
+        opening: beginning of the answer in the prompt, which belongs to the grammar or to one of ``begins``.
+        again: after the grammar has ended, the answer is unconstrained until the next trigger; otherwise it ends.
+        reasoning: start and end texts of reasoning, which is unconstrained. If the grammar starts at once, reasoning
+            may precede it, provided that tokens for its start text exist.
+        reasons: True if the prompt ends inside reasoning.
     """
 
     source: str
@@ -43,7 +43,7 @@ class Grammar:
     reasons: bool = False
 
 
-_NEWLINES = 2  # that models write between reasoning and answer, at most
+_NEWLINES = 2  # maximum between reasoning and answer
 
 
 class _State(Enum):
@@ -55,10 +55,10 @@ class _State(Enum):
 
 
 class Constraint(MaskSampler):
-    """The sampler that keeps one sequence to a ``Grammar``."""
+    """Sampler that enforces a ``Grammar`` on one sequence."""
 
     def __init__(self, grammar: Grammar, compiler: Compiler, n_prompt: int = 0) -> None:
-        """The first ``n_prompt`` tokens that are accepted are the prompt's. Raises RequestError for a wrong grammar."""
+        """``n_prompt``: accepted tokens that belong to the prompt. Raises RequestError for an invalid grammar."""
         self._n_prompt = n_prompt
         self._grammar = grammar
         self._texts = compiler.texts
@@ -72,20 +72,17 @@ class Constraint(MaskSampler):
         ends = self._reasoning[1:] if self._answering() is _State.INSIDE else []
         self._ends = Starts([end for end in ends if end], None, compiler)
         self._longest = max(1, *map(len, [*self._begins, *self._reasoning]))
-        self._seen: list[tuple[int, bytes]] = []  # the last tokens and their texts, where one of those may have begun
-        self._opening = spellings(grammar.reasoning[0], compiler.tokenizer)  # tokens with which reasoning may begin
+        self._seen: list[tuple[int, bytes]] = []  # last tokens and their texts, which may contain the start of a mark
+        self._opening = spellings(grammar.reasoning[0], compiler.tokenizer)  # tokens of the start of reasoning
         self._newlines = [token for token, n in compiler.newlines.items() if n <= _NEWLINES]
         self._state = self._answering() if not grammar.reasons else _State.REASONING
         if self._state is _State.INSIDE and self._opening:
             self._state = _State.OPENING
         self._open(grammar.opening.encode())
-        self._fresh = 0  # newlines that may come yet, between reasoning and grammar
+        self._fresh = 0  # newlines still allowed between reasoning and grammar
 
     def mask(self) -> NDArray[np.uint32] | None:
-        """As ``allowed``, but of several that make the same text only the one that the tokenizer would choose.
-
-        None: all may come.
-        """
+        """Return ``allowed``, but of several tokens with the same text only the tokenizer's choice; None allows all."""
         if self._free:
             return self._starts.allowed(self._seen) if self._state is _State.FREE else self._ends.allowed(self._seen)
         forced = self.forced()
@@ -94,10 +91,14 @@ class Constraint(MaskSampler):
     def forced(self) -> Sequence[int]:
         return self._matcher.forced() if self._state is _State.INSIDE and not self._fresh else ()
 
-    def allowed(self) -> NDArray[np.uint32]:
-        """The tokens that may come next, a bit each: uint32 [ceil(n_vocab / 32)], lowest bit first.
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        inside = self._state is _State.INSIDE and not self._fresh
+        return self._matcher.n_allowed(tokens) if inside else len(tokens)
 
-        Valid until the next call. Raises RequestError if the grammar needs more work than is allowed.
+    def allowed(self) -> NDArray[np.uint32]:
+        """Return the mask of allowed tokens: uint32 [ceil(n_vocab / 32)], one bit per token, lowest bit first.
+
+        The mask is valid until the next call. Raises RequestError if the grammar exceeds its limit of work.
         """
         if self._free:
             mask = self.mask()
@@ -113,10 +114,10 @@ class Constraint(MaskSampler):
 
     @classmethod
     def make_masks(cls, samplers: Sequence[Constraint]) -> None:
-        Matcher.fill(each._matcher for each in samplers if each._state in (_State.OPENING, _State.INSIDE))
+        Matcher.fill(sampler._matcher for sampler in samplers if sampler._state in (_State.OPENING, _State.INSIDE))
 
     def accept(self, token: int) -> None:
-        """Go on by one token, one of those that are allowed."""
+        """Advance by one of the allowed tokens."""
         if self._n_prompt:
             self._n_prompt -= 1
         elif self._free:
@@ -133,13 +134,13 @@ class Constraint(MaskSampler):
                 self._state = _State.FREE
 
     def answer(self) -> None:
-        """Go on where the reasoning has been ended by others."""
+        """Continue after reasoning that another sampler has ended."""
         self._end_reasoning(b"")
         self._fresh = 0
 
     @property
     def may_reason(self) -> bool:
-        """Whether reasoning is on or may begin: within the grammar its marks are text."""
+        """True if reasoning is active or may begin; inside the grammar its marks are text."""
         return self._state is not _State.INSIDE
 
     @property
@@ -147,11 +148,11 @@ class Constraint(MaskSampler):
         return self._state in (_State.REASONING, _State.FREE)
 
     def _answering(self) -> _State:
-        """The state where no reasoning is on."""
+        """Return the state outside of reasoning."""
         return _State.FREE if self._begins or self._grammar.first else _State.INSIDE
 
     def _open(self, opening: bytes) -> None:
-        """Go on from what the prompt has written of the answer."""
+        """Advance by the beginning of the answer in the prompt."""
         if opening and self._state is _State.FREE:
             self._look(NO_TOKEN, opening)
         elif opening and self._state is not _State.REASONING:
@@ -159,11 +160,14 @@ class Constraint(MaskSampler):
 
     @property
     def _first_opening(self) -> list[int]:
-        """Tokens with which reasoning may begin, or go on in its mark."""
+        """Tokens that begin or continue the start text of reasoning."""
         return [tokens[0] for tokens in self._opening]
 
     def _opens(self, token: int) -> bool:
-        """Go on by a token with which reasoning may begin; False: it is none, or the last and the grammar's too."""
+        """Advance by a token of reasoning's start text.
+
+        Return False if it is none, or completes it and fits the grammar.
+        """
         fits = self._state is _State.OPENING and self._matcher.allows(token)
         self._opening = [tokens[1:] for tokens in self._opening if tokens[0] == token]
         has_begun = [] in self._opening
@@ -176,21 +180,21 @@ class Constraint(MaskSampler):
         return True
 
     def _look(self, token: int, spelt: bytes) -> None:
-        """Go on by a token of free text: reasoning may begin or end in it, or the grammar begin."""
+        """Advance by a token of unconstrained text, in which reasoning may begin or end, or the grammar begin."""
         self._seen.append((token, spelt))
         text = b"".join(text for _, text in self._seen)
         begin, end = self._reasoning
         if self._state is _State.REASONING:
-            if (place := text.find(end)) >= 0:
-                self._end_reasoning(text[place + len(end) :].lstrip(b"\n"))
+            if (position := text.find(end)) >= 0:
+                self._end_reasoning(text[position + len(end) :].lstrip(b"\n"))
                 return
-        elif begin and (place := text.find(begin)) >= 0:
+        elif begin and (position := text.find(begin)) >= 0:
             self._state, self._seen = _State.REASONING, []
             return
         else:
-            places = [place for mark in self._begins if (place := text.find(mark)) >= 0]
-            if places:
-                self._begin(tokens_from(self._seen, min(places), self._vocabulary))
+            positions = [position for mark in self._begins if (position := text.find(mark)) >= 0]
+            if positions:
+                self._begin(tokens_from(self._seen, min(positions), self._vocabulary))
                 return
             first = self._firsts.take(token, spelt) if token != NO_TOKEN else []
             if first:
@@ -200,7 +204,7 @@ class Constraint(MaskSampler):
             text = text[len(self._seen.pop(0)[1]) :]
 
     def _end_reasoning(self, rest: bytes) -> None:
-        """``rest`` came in the token that ended it, and is part of the answer."""
+        """Leave reasoning; ``rest``, the remaining text of its last token, belongs to the answer."""
         self._seen = []
         self._firsts = Firsts(self._grammar.first)
         self._state = self._answering()
@@ -212,17 +216,17 @@ class Constraint(MaskSampler):
             self._look(NO_TOKEN, rest)
 
     def _begin(self, tokens: list[int]) -> None:
-        """The grammar begins with tokens that came already."""
+        """Start the grammar with tokens that were already generated."""
         self._seen = []
         self._matcher.restart()
         self._state = _State.INSIDE
         self._take(tokens)
 
     def _take(self, tokens: list[int]) -> None:
-        """Begin the grammar with tokens that came already; what does not fit stays free text, if it may."""
+        """Advance the grammar by generated tokens; if they do not fit, the text stays unconstrained where possible."""
         if self._matcher.take(tokens):
             return
         if not self._grammar.again:
             text = self._vocabulary.decode_str(tokens)
-            raise RequestError(f"the model went on with {text[:40]!r} where the grammar begins")
+            raise RequestError(f"the model wrote {text[:40]!r} where the grammar begins, which does not allow it")
         self._state = _State.FREE

@@ -1,7 +1,7 @@
-"""GBNF, the notation of grammars of llama.cpp, as Lark in the dialect of llguidance.
+"""Translate GBNF, llama.cpp's notation of grammars, to llguidance's dialect of Lark.
 
-Defined in llama.cpp's grammars/README.md. Line breaks are white space: a rule ends where the next ``name ::=`` begins.
-One pass over the text makes tokens, one over the tokens makes Lark.
+GBNF is defined in llama.cpp's grammars/README.md. Line breaks are white space: a rule ends where the next ``name ::=``
+begins. One pass splits the text into tokens, and one translates the tokens.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _CHARACTER = re.compile(
     r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([][\"\\nrt^-]))|([^\\])", re.DOTALL
 )
 _NAMED = {"n": "\n", "r": "\r", "t": "\t"}
-_ANY = r"/[^\x00]/"  # a dot is any character, also the end of a line
+_ANY = r"/[^\x00]/"  # a dot matches any character, line breaks included
 
 
 @dataclass
 class _Rule:
-    """A rule while it is read: ``parts`` is Lark but for the names of rules, which stand in tuples."""
+    """A rule under construction: ``parts`` is Lark, in which tuples stand for names of rules."""
 
     name: str
     parts: list[str | tuple[str]] = field(default_factory=list)
     depth: int = 0
     repeatable: bool = False  # the last part is an element without a repetition
-    empty: bool = True  # nothing stands in this alternative yet
+    empty: bool = True  # the current alternative has no elements yet
     elements: int = 0
 
     def add(self, part: str | tuple[str]) -> None:
-        """Add an element."""
+        """Append an element."""
         self.elements += 1
         check_number(f"grammar: rule {self.name!r}", "elements", self.elements, MAX_ELEMENTS)
         self.parts.append(part)
@@ -89,18 +89,18 @@ class _Rule:
 
     @property
     def names(self) -> Iterator[str]:
-        """The rules that it names."""
+        """The names of the rules that this rule references."""
         return (part[0] for part in self.parts if isinstance(part, tuple))
 
 
 def gbnf_to_lark(text: str) -> str:
-    """The Lark grammar of one in GBNF. Raises ValueError, which says what is wrong, or RequestError for a limit."""
+    """Return the Lark grammar of a GBNF text. Raises ValueError for invalid GBNF, RequestError beyond a limit."""
     rules = _read(text)
     if "root" not in rules:
-        raise ValueError("there is no rule 'root', with which a grammar begins")
+        raise ValueError("the grammar has no rule 'root', with which it must begin")
     for rule in rules.values():
         if missing := next((name for name in rule.names if name not in rules), None):
-            raise ValueError(f"rule {rule.name!r}: there is no rule {missing!r}")
+            raise ValueError(f"rule {rule.name!r}: unknown rule {missing!r}")
     names = _lark_names(rules)
     lines = [
         f"{names[rule.name]}: {' '.join(names[part[0]] if isinstance(part, tuple) else part for part in rule.parts)}"
@@ -110,14 +110,16 @@ def gbnf_to_lark(text: str) -> str:
 
 
 def _read(text: str) -> dict[str, _Rule]:
-    """The rules by their names; of several of one name the last, as llama.cpp has it."""
+    """Return the rules by name; the last definition of a name counts, as in llama.cpp."""
     rules: dict[str, _Rule] = {}
-    rule, place = None, 0
-    while place < len(text):
-        token = _TOKEN.match(text, place)
+    rule, position = None, 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
         if token is None:
-            raise ValueError(f"line {text.count(chr(10), 0, place) + 1}: {text[place : place + 20]!r} is not GBNF")
-        place = token.end()
+            raise ValueError(
+                f"line {text.count(chr(10), 0, position) + 1}: {text[position : position + 20]!r} is not GBNF"
+            )
+        position = token.end()
         if token["rule"]:
             if rule:
                 rule.end()
@@ -133,7 +135,7 @@ def _read(text: str) -> dict[str, _Rule]:
 
 
 def _take(rule: _Rule, token: re.Match[str]) -> None:
-    """Add a token to a rule."""
+    """Append a token to a rule."""
     mark = token["mark"]
     check_number(f"grammar: rule {rule.name!r}", "characters of one element", len(token[0]), MAX_TEXT)
     if token["name"]:
@@ -170,43 +172,43 @@ def _repetition(rule: _Rule, token: re.Match[str]) -> str:
 
 
 def _codes(text: str) -> Iterator[tuple[int, bool]]:
-    """The code points of a literal or a class, each with whether an escape stands for it."""
-    place = 0
-    while place < len(text):
-        character = _CHARACTER.match(text, place)
+    """Yield the code points of a literal or class, each with True if it was escaped."""
+    position = 0
+    while position < len(text):
+        character = _CHARACTER.match(text, position)
         if character is None:
-            raise ValueError(f"unknown escape {text[place : place + 2]!r} in {text[:40]!r}")
-        place = character.end()
+            raise ValueError(f"unknown escape {text[position : position + 2]!r} in {text[:40]!r}")
+        position = character.end()
         digits = character[1] or character[2] or character[3]
         code = (
             int(digits, 16) if digits else ord(_NAMED.get(character[4], character[4]) if character[4] else character[5])
         )
         if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-            raise ValueError(f"{character[0]} is not a character of Unicode")
+            raise ValueError(f"{character[0]} is not a Unicode character")
         yield code, character[5] is None
 
 
 def _class(text: str) -> str:
-    """A class as a regular expression between slashes."""
+    """Return a class as a regular expression between slashes."""
     codes = list(_codes(text))
     negated = codes[:1] == [(ord("^"), False)]
-    ranges, place = [], int(negated)
-    while place < len(codes):
-        is_range = codes[place + 1 : place + 2] == [(ord("-"), False)] and place + 2 < len(codes)
-        low, high = codes[place][0], codes[place + 2 if is_range else place][0]
+    ranges, position = [], int(negated)
+    while position < len(codes):
+        is_range = codes[position + 1 : position + 2] == [(ord("-"), False)] and position + 2 < len(codes)
+        low, high = codes[position][0], codes[position + 2 if is_range else position][0]
         if high < low:
-            raise ValueError(f"[{text[:40]}]: the range {chr(low)!r}-{chr(high)!r} is empty")
+            raise ValueError(f"class {f'[{text}]'!r:.60}: the range {chr(low)!r}-{chr(high)!r} is empty")
         ranges.append(f"\\x{{{low:x}}}-\\x{{{high:x}}}" if is_range else f"\\x{{{low:x}}}")
-        place += 3 if is_range else 1
+        position += 3 if is_range else 1
     if not ranges:
-        raise ValueError(f"[{text}]: a class without characters")
+        raise ValueError(f"class {f'[{text}]'!r:.60}: it has no characters")
     return f"/[{'^' * negated}{''.join(ranges)}]/"
 
 
 def _lark_names(rules: dict[str, _Rule]) -> dict[str, str]:
-    """The names in Lark: in capitals, which makes it one regular expression, where no rule leads back to itself."""
+    """Return the names in Lark. Rules without recursion get upper-case names, which makes them terminals."""
     users: dict[str, list[str]] = {name: [] for name in rules}
-    waits = dict.fromkeys(rules, 0)  # rules that it names and that are not known to be regular
+    waits = dict.fromkeys(rules, 0)  # number of referenced rules not yet known to be regular
     for rule in rules.values():
         for name in set(rule.names):
             users[name].append(rule.name)

@@ -1,8 +1,7 @@
-"""The limits of a grammar in Lark, checked on its tokens: nothing of it is compiled.
+"""Check the limits of a Lark grammar on its tokens, without compiling it.
 
-Every expression matches in linear time, also where a quote or a bracket is missing.
-
-The dialect is llguidance's (docs/syntax.md): schemas and further grammars may stand inside, after ``%json``.
+All regular expressions here match in linear time, even if a quote or a bracket is missing. The dialect is llguidance's
+(docs/syntax.md), which embeds schemas after ``%json``.
 """
 
 from __future__ import annotations
@@ -41,41 +40,41 @@ _OPENING, _CLOSING = "([{", ")]}"
 
 @dataclass
 class _Rules:
-    """The rules of one grammar: the names in each, and how many elements it has."""
+    """The rules of one grammar: the names that each references, and the size of the current one."""
 
     names: dict[str, list[str]] = field(default_factory=dict)
     current: str = ""
-    place: str = "grammar"
+    where: str = "grammar"
     elements: int = 0
 
     def begin(self, name: str) -> None:
-        self.current, self.elements, self.place = name, 0, f"grammar: rule {name!r}"
+        self.current, self.elements, self.where = name, 0, f"grammar: rule {name!r}"
         self.names.setdefault(name, [])
         check_number("grammar", "rules", len(self.names), MAX_RULES)
 
     def add(self, name: str = "") -> None:
-        """Count an element of the current rule; ``name``: of a rule."""
+        """Count an element of the current rule; ``name`` is given if it references a rule."""
         self.elements += 1
-        check_number(self.place, "elements", self.elements, MAX_ELEMENTS)
+        check_number(self.where, "elements", self.elements, MAX_ELEMENTS)
         if name:
             self.names.setdefault(self.current, []).append(name)
 
     def check(self) -> None:
-        """Follow the rules from the first on, then those that it does not reach."""
+        """Check the depth of references, from the start rule and from the rules that it does not reach."""
         names = {"": ["start", *self.names], **self.names}
         check_chain("grammar", "rules", "", lambda name: names.get(name, ()), str)
 
 
 def check_lark(text: str) -> None:
-    """Raise RequestError for a grammar beyond a limit."""
-    rules, head, depth, place = _Rules(), "", 0, 0
-    while place < len(text):
-        token = _TOKEN.match(text, place)
+    """Raise RequestError if a grammar exceeds a limit."""
+    rules, head, depth, position = _Rules(), "", 0, 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
         assert token
-        place, mark = token.end(), token["mark"]
+        position, mark = token.end(), token["mark"]
         if token["space"]:
             continue
-        where = rules.place
+        where = rules.where
         if token["literal"] is not None:
             check_number(where, "characters of a literal", len(token["literal"]), MAX_TEXT)
             rules.add()
@@ -83,7 +82,7 @@ def check_lark(text: str) -> None:
             check_regex(where, token["regex"])
             rules.add()
         elif token["directive"] in ("json", "regex"):
-            place = _check_json(where, text, place)
+            position = _check_json(where, text, position)
             rules.add()
         elif token["name"]:
             check_number("grammar", "characters of a name", len(token["name"]), MAX_TEXT)
@@ -103,13 +102,13 @@ def check_lark(text: str) -> None:
     rules.check()
 
 
-def _check_json(where: str, text: str, place: int) -> int:
-    """Check a JSON value, a schema or the options of a regular expression; where it ends."""
+def _check_json(where: str, text: str, position: int) -> int:
+    """Check an embedded JSON value, a schema or a regular expression's options. Return the position after it."""
     try:
-        value, end = json.JSONDecoder().raw_decode(text, _SPACE.match(text, place).end())  # type: ignore[union-attr]
+        value, end = json.JSONDecoder().raw_decode(text, _SPACE.match(text, position).end())  # type: ignore[union-attr]
     except RecursionError:
-        raise RequestError(f"{where}: JSON in it is nested more than {MAX_DEPTH} levels deep") from None
+        raise RequestError(f"{where}: its JSON is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError:
-        return place  # the compiler says what is wrong
+        return position  # the compiler reports the problem
     check_schema(where, value)
     return end

@@ -1,4 +1,4 @@
-"""How many characters each token of a vocabulary puts into a JSON string, and the masks of those that fit."""
+"""Masks of tokens by the number of characters that they add to a JSON string."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from pumice.sampler.mask import from_bits
 
-_CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\"\\][\x80-\xbf]*", re.DOTALL)  # of a string, or its beginning
+_CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\"\\][\x80-\xbf]*", re.DOTALL)  # of a string, possibly incomplete
 
 
 class Lengths:
-    """The characters of tokens, behind a whole character of a string."""
+    """Numbers of characters that tokens add after a complete character of a string."""
 
     def __init__(self, texts: Sequence[bytes], n_vocab: int) -> None:
         counts = np.zeros(n_vocab, np.int64)
@@ -23,15 +23,15 @@ class Lengths:
         self._up_to = np.stack([from_bits(counts <= n) for n in range(self._longest + 1)])
 
     def at_most(self, n: int) -> NDArray[np.uint32]:
-        """The mask of the tokens of at most so many characters: uint32 [n_words], not to be written to."""
+        """Return the mask of tokens with at most ``n`` characters: uint32 [n_words], read-only."""
         return self._up_to[min(n, self._longest)]
 
 
 def _n_inside(text: bytes) -> int:
-    """The characters up to what is none of a string's; an escape is one, and so is the beginning of one."""
+    """Return the number of characters up to the end of the string; each escape, even an incomplete one, counts once."""
     if text.isascii() and b"\\" not in text:
         return len(text.partition(b'"')[0])
-    n, at = 0, 0
-    while found := _CHARACTER.match(text, at):
-        n, at = n + 1, found.end()
+    n, position = 0, 0
+    while match := _CHARACTER.match(text, position):
+        n, position = n + 1, match.end()
     return n

@@ -1,4 +1,4 @@
-"""Compiled grammars, kept to be used again; of one whose masks take long there are several, for as many threads."""
+"""A cache of compiled grammars. Grammars with slow masks are compiled several times, so that threads can share them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from pumice.host import cores
+from pumice.machine import cores
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
     from pumice.grammar.strings import StringMasks
 
-MOST = min(8, cores())  # of one grammar; more threads gain little, as the mask that takes longest is one thread's
-LONG = 1e-4  # seconds; where masks take longer on average, sequences that come have a lexer of their own
-_KEPT = 32  # lexers; the one used longest ago goes first
-_FADING = 64  # masks after which half of what was known of their times is forgotten, about
+MAX_COPIES = min(8, cores())  # of one grammar; the slowest mask takes one thread, so more copies gain little
+SLOW_MASK = 1e-4  # mean seconds per mask above which new sequences get their own copy
+_MAX_CACHED = 32  # compiled grammars; the least recently used one is removed first
+_FADING = 64  # masks over which the mean time is averaged
 
 
 @dataclass(eq=False)
 class Lexer:
-    """A compiled grammar. Copies of its matcher share what they find out, and wait for each other in threads.
+    """A compiled grammar. Copies of its matcher share a lexer, whose lock serializes them across threads.
 
     Attributes:
-        matcher: at the start of the grammar.
-        strings: makes one sequence's masks inside strings; None: nothing is known of them.
-        users: of its matcher's copies.
-        seconds: that a mask takes, a mean that fades.
+        matcher: matcher at the start of the grammar.
+        strings: returns the ``StringMasks`` of a new sequence; None if the grammar has none.
+        users: objects that use a copy of the matcher.
+        seconds: moving average of the seconds per mask.
     """
 
     matcher: LLMatcher
@@ -40,12 +40,12 @@ class Lexer:
     seconds: float = 0.0
 
     def took(self, seconds: float) -> None:
-        """Note the time of a mask."""
+        """Record the time of a mask in seconds."""
         self.seconds += (seconds - self.seconds) / _FADING
 
 
 class Lexers:
-    """Lexers of grammars in llguidance's form. Several threads may use it at once."""
+    """A cache of compiled grammars in llguidance's form. Threads may share it."""
 
     def __init__(self, compile: Callable[[str], Lexer]) -> None:
         self._compile = compile
@@ -57,7 +57,7 @@ class Lexers:
         return len(self._kept)
 
     def of(self, source: str, user: object) -> Lexer:
-        """One for a new user of a grammar, which it knows as long as that lives. Errors are those of ``compile``."""
+        """Return a compiled grammar for a new user, which is counted while it lives. Raises like ``compile``."""
         with self._lock:
             key = (source, self._number(source))
             lexer, compiling = self._kept.get(key), self._compiling.get(key)
@@ -73,7 +73,7 @@ class Lexers:
         return lexer
 
     def _make(self, key: tuple[str, int], done: Future[Lexer]) -> Lexer:
-        """Compile a grammar, while others may be had. Those who wait for ``done`` get the same, or its error."""
+        """Compile a grammar without holding the lock. Threads that wait for ``done`` get its result or error."""
         try:
             done.set_result(self._compile(key[0]))
         except BaseException as error:
@@ -87,13 +87,13 @@ class Lexers:
     def _keep(self, key: tuple[str, int], lexer: Lexer) -> None:
         self._kept[key] = lexer
         self._kept.move_to_end(key)
-        while len(self._kept) > _KEPT:
+        while len(self._kept) > _MAX_CACHED:
             self._kept.popitem(last=False)
 
     def _number(self, source: str) -> int:
-        """Which of a grammar's lexers: the first, or where its masks take long the first with the fewest users."""
-        found = [self._kept.get((source, number)) for number in range(MOST)]
-        if found[0] is None or found[0].seconds < LONG:
+        """Return the number of the copy to use: 0, or, if masks are slow, the first one with the fewest users."""
+        lexers = [self._kept.get((source, number)) for number in range(MAX_COPIES)]
+        if lexers[0] is None or lexers[0].seconds < SLOW_MASK:
             return 0
-        users = [len(lexer.users) if lexer else 0 for lexer in found]
+        users = [len(lexer.users) if lexer else 0 for lexer in lexers]
         return users.index(min(users))

@@ -1,4 +1,4 @@
-"""What a JSON schema asks of the strings of a text, each by its place."""
+"""Constraints of a JSON schema on the strings of a text, by their path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import lru_cache, reduce
 from typing import Any
 
 from pumice.grammar.alphabet import Alphabet, UnknownRule, sets_of_pattern, sets_of_text
-from pumice.grammar.place import Path
-from pumice.grammar.source import JSON_OPTIONS, SPACED_OPTIONS
+from pumice.grammar.forms import JSON_OPTIONS, SPACED_OPTIONS
+from pumice.grammar.json_position import Path
 
 logger = logging.getLogger("pumice")
 
@@ -22,32 +22,34 @@ _KNOWN = frozenset(
     minLength maxLength pattern format minimum maximum exclusiveMinimum exclusiveMaximum multipleOf enum const anyOf
     oneOf allOf $ref $defs definitions title description default examples $schema $comment deprecated readOnly
     writeOnly""".split()  # noqa: SIM905
-)  # keywords of JSON Schema whose meaning for strings is known here
-_LIMITS = ("minLength", "maxLength", "pattern", "format")  # keywords
-_BESIDE = ("anyOf", "oneOf", "allOf")  # keywords of schemas for the same value
+)  # keywords whose effect on strings is understood here
+_LIMITS = ("minLength", "maxLength", "pattern", "format")  # keywords that constrain strings
+_BESIDE = ("anyOf", "oneOf", "allOf")  # keywords with schemas for the same value
 _LENGTHS = {"minLength", "maxLength"}
-_ASKING = {*_LIMITS, "enum", "const"}  # keywords that ask something of a string
-_ELSEWHERE = {*_BESIDE, "$ref"}  # keywords of schemas that leave it to others
-_FORMATS = {"hostname": r"[A-Za-z][0-9]-\."}  # patterns of the sets that a format is made of: RFC 1123, section 2.1
+_CONSTRAINING = {*_LIMITS, "enum", "const"}  # keywords that constrain a string
+_DELEGATING = {*_BESIDE, "$ref"}  # keywords of schemas that delegate to other schemas
+# The characters that a format distinguishes: RFC 1123, section 2.1.
+_FORMAT_ALPHABETS = {"hostname": sets_of_pattern(r"[A-Za-z][0-9]-\.")}
 _COUNTED = re.compile(r"\{(\d+),(\d+)\}")
-_OF_ARRAYS = frozenset(["items", "prefixItems"])  # keywords
-_OTHER = ""  # a name of a member
+_ARRAY_KEYWORDS = frozenset(["items", "prefixItems"])
+_OTHER = ""  # stands for the members that a schema does not name
 _ANYTHING: Mapping[str, Any] = {}
-_PATHS = 1024  # whose rules are kept
-_FIRST_PATHS = 256  # whose alphabets are found before anything is written
-_RANGES = 256  # of an alphabet, at most
-_ALPHABETS = 8  # of a schema, at most
-_NODES = 256  # schemas for one string, at most
+_PATHS = 1024  # paths whose rules are cached
+_FIRST_PATHS = 256  # paths whose alphabets are determined when the grammar is compiled
+_RANGES = 256  # maximum ranges in an alphabet
+_ALPHABETS = 8  # maximum alphabets of a schema
+_NODES = 256  # maximum schemas for one string
 
 
 @dataclass(eq=False)
 class StringRule:
-    """What is asked of a string: either of some schemas, or several together.
+    """The constraints on a string by one schema, alternatives, or several schemas together.
 
     Attributes:
-        alphabet: the sets by which it tells characters apart.
-        lengths: the least and the most characters, where nothing else is asked; None: more is, or no most.
-        by_words: make masks from words. Walks through a vocabulary are long where characters are counted up to a most.
+        alphabet: sets of characters that the constraints distinguish.
+        lengths: minimum and maximum number of characters, if they are the only constraint; otherwise None.
+        by_words: make masks from words, since counting characters up to a maximum makes walks through the vocabulary
+            slow.
     """
 
     alphabet: Alphabet
@@ -56,23 +58,22 @@ class StringRule:
 
 
 class SchemaStrings:
-    """The rules of the strings of a schema.
+    """The constraints on all strings of a schema.
 
     Attributes:
-        alphabets: those of strings whose masks are made from words, of the first paths that the schema knows.
+        alphabets: alphabets of the strings whose masks are made from words, among the first paths of the schema.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = {
-            key: value for key, value in schema.items() if key != "$id"
-        }  # which inside would move references
+        # "$id" would change the base of references.
+        self._schema = {key: value for key, value in schema.items() if key != "$id"}
         self._rules: dict[frozenset[int], StringRule | None] = {}
-        self._understood: set[int] = set()  # ids of schemas
+        self._understood: set[int] = set()  # ids of supported schemas
         self.alphabets = frozenset(itertools.islice(dict.fromkeys(self._bounded()), _ALPHABETS))
         self.rule = lru_cache(_PATHS)(self._chosen)
 
     def _chosen(self, path: Path) -> StringRule | None:
-        """As ``_rule``; from words only where they are made when the grammar is compiled."""
+        """Return ``_rule``, by words only if the words were made when the grammar was compiled."""
         rule = self._rule(path)
         if rule and rule.by_words and rule.alphabet not in self.alphabets:
             rule = replace(rule, by_words=False)
@@ -81,7 +82,7 @@ class SchemaStrings:
         return rule
 
     def _rule(self, path: Path) -> StringRule | None:
-        """Of the strings at a path; None where it is not known, or nothing is asked but to be one of some texts."""
+        """Return the rule of the strings at a path; None if it is unknown, or only lists allowed strings."""
         try:
             nodes = self._nodes(path)
             key = frozenset(map(id, nodes))
@@ -92,14 +93,14 @@ class SchemaStrings:
             return None
 
     def _nodes(self, path: Path) -> list[Mapping[str, Any]]:
-        """The schemas of the values at a path. Raises UnknownRule."""
+        """Return the schemas of the values at a path. Raises UnknownRule."""
         nodes = self._beside([self._schema])
         for name in path:
             nodes = self._beside(inner for node in nodes for inner in _inner(node, name))
         return nodes
 
     def _bounded(self) -> Iterator[Alphabet]:
-        """The alphabets of strings whose masks should be made from words, as they are found."""
+        """Yield the alphabets of strings whose masks should be made from words, in breadth-first order."""
         paths, seen = list[Path]([()]), set[frozenset[int]]()
         for path in paths:
             try:
@@ -116,29 +117,29 @@ class SchemaStrings:
                 paths += ((*path, name) for name in itertools.islice(names, _FIRST_PATHS - len(paths)))
 
     def _beside(self, nodes: Iterable[Any]) -> list[Mapping[str, Any]]:
-        """Schemas, and those for the same value."""
-        found: dict[int, Mapping[str, Any]] = {}
+        """Return schemas and all further schemas for the same value. Raises UnknownRule."""
+        schemas: dict[int, Mapping[str, Any]] = {}
         waiting = list(nodes)
         while waiting:
             node = waiting.pop()
-            if node is False or id(node) in found:
+            if node is False or id(node) in schemas:
                 continue
             if node is True:
                 node = _ANYTHING
-            if len(found) == _NODES or not self._understands(node):
+            if len(schemas) == _NODES or not self._understands(node):
                 raise UnknownRule(node)
-            found[id(node)] = node
+            schemas[id(node)] = node
             waiting += [inner for key in _BESIDE for inner in node.get(key, ())]
-            waiting += [self._at(node["$ref"])] if "$ref" in node else []
-        return list(found.values())
+            waiting += [self._target(node["$ref"])] if "$ref" in node else []
+        return list(schemas.values())
 
     def _understands(self, node: Any) -> bool:
         if id(node) not in self._understood and _is_understood(node):
             self._understood.add(id(node))
         return id(node) in self._understood
 
-    def _at(self, pointer: Any) -> Any:
-        """What a reference refers to."""
+    def _target(self, pointer: Any) -> Any:
+        """Return the target of a reference. Raises UnknownRule."""
         root, *names = str(pointer).split("/")
         try:
             if root != "#" or set(str(pointer)) & set("~%"):
@@ -149,7 +150,7 @@ class SchemaStrings:
 
 
 def strings_of(source: str) -> SchemaStrings | None:
-    """Of a grammar in llguidance's form. None if it is no schema, or none that asks much of a string."""
+    """Return the string constraints of a grammar, if it is a schema that limits strings; else None."""
     if not any(f'"{key}"' in source for key in _LIMITS):
         return None
     try:
@@ -162,8 +163,8 @@ def strings_of(source: str) -> SchemaStrings | None:
 
 
 def _names(node: Mapping[str, Any]) -> Iterator[str | None]:
-    """The names of members that a schema knows, one for all others, and None for the elements of arrays."""
-    if not node.keys().isdisjoint(_OF_ARRAYS):
+    """Yield the names of known members, one name for all others, and None for array elements."""
+    if not node.keys().isdisjoint(_ARRAY_KEYWORDS):
         yield None
     yield from node.get("properties", ())
     if isinstance(node.get("additionalProperties"), Mapping):
@@ -171,11 +172,11 @@ def _names(node: Mapping[str, Any]) -> Iterator[str | None]:
 
 
 def _inner(node: Mapping[str, Any], name: str | None) -> Iterator[Any]:
-    """Schemas of a member of an object, or of the elements of an array."""
+    """Yield the schemas of an object's member, or of an array's elements if ``name`` is None."""
     if name is None:
         yield from node.get("prefixItems", ())
         yield node.get("items", True)
-    elif "\\" in name:  # may be written in several ways
+    elif "\\" in name:  # the same name has several spellings
         raise UnknownRule(name)
     elif name in node.get("properties", {}):
         yield node["properties"][name]
@@ -190,25 +191,26 @@ def _rule_of(nodes: Iterable[Mapping[str, Any]]) -> StringRule | None:
     texts = "".join(text for node in nodes for text in _literals(node) if isinstance(text, str))
     patterns = [node["pattern"] for node in nodes if "pattern" in node]
     formats = [node["format"] for node in nodes if "format" in node]
-    if not set(formats) <= _FORMATS.keys():
+    if not set(formats) <= _FORMAT_ALPHABETS.keys():
         raise UnknownRule(formats)
-    sets = map(sets_of_pattern, [*patterns, *map(_FORMATS.__getitem__, formats)])
-    alphabet = sets_of_text(texts).union(*sets)
+    alphabet = sets_of_text(texts).union(
+        *map(sets_of_pattern, patterns), *(_FORMAT_ALPHABETS[name] for name in formats)
+    )
     if sum(map(len, alphabet)) > _RANGES:
         raise UnknownRule(alphabet)
-    lengths, most = _lengths_of(nodes), any("maxLength" in node for node in nodes)
-    return StringRule(alphabet, lengths, most or bool(formats) or any(map(_counts_to_a_most, patterns)))
+    lengths, has_maximum = _lengths_of(nodes), any("maxLength" in node for node in nodes)
+    return StringRule(alphabet, lengths, has_maximum or bool(formats) or any(map(_has_range, patterns)))
 
 
-def _counts_to_a_most(pattern: str) -> bool:
-    """Whether a pattern has a part that may come several numbers of times, but not any."""
+def _has_range(pattern: str) -> bool:
+    """Return True if a pattern has a repetition with different minimum and maximum."""
     return any(least != most for least, most in _COUNTED.findall(pattern))
 
 
 def _lengths_of(nodes: Iterable[Mapping[str, Any]]) -> tuple[int, int] | None:
-    """Where one schema decides, and only counts characters."""
-    deciding = [node for node in nodes if not node.keys() & _ELSEWHERE or node.keys() & _ASKING]
-    if len(deciding) != 1 or deciding[0].keys() & (_ASKING | _ELSEWHERE) - _LENGTHS:
+    """Return minimum and maximum length if a single schema constrains the string, and only by them."""
+    deciding = [node for node in nodes if not node.keys() & _DELEGATING or node.keys() & _CONSTRAINING]
+    if len(deciding) != 1 or deciding[0].keys() & (_CONSTRAINING | _DELEGATING) - _LENGTHS:
         return None
     least, most = deciding[0].get("minLength", 0), deciding[0].get("maxLength")
     return (least, most) if isinstance(least, int) and isinstance(most, int) else None
@@ -220,7 +222,7 @@ def _may_be_string(node: Mapping[str, Any]) -> bool:
 
 
 def _literals(node: Mapping[str, Any]) -> list[Any]:
-    """The values of which it has to be one."""
+    """Return the values to which a schema restricts a value."""
     return [*node.get("enum", ()), *([node["const"]] if "const" in node else ())]
 
 

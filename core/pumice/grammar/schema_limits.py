@@ -1,4 +1,4 @@
-"""The limits of a JSON schema and of the regular expressions in it, checked on plain data: nothing is compiled."""
+"""Check the limits of a JSON schema and of the regular expressions in it, without compiling them."""
 
 from __future__ import annotations
 
@@ -22,102 +22,102 @@ from pumice.grammar.limits import (
 )
 
 _COUNTS = frozenset(["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"])
-_DEFINITIONS = frozenset(["$defs", "definitions"])  # which count only where a reference leads to them
-_NOTES = frozenset(["title", "description", "$comment", "default", "examples"])  # of which nothing is compiled
-_OPTIONS = "x-guidance"  # of llguidance: how it compiles is not for a client to say
+_DEFINITIONS = frozenset(["$defs", "definitions"])  # counted only if a reference leads to them
+_NOTES = frozenset(["title", "description", "$comment", "default", "examples"])  # not compiled
+_OPTIONS = "x-guidance"  # llguidance's compiler options, which clients must not set
 _REGEX_PART = re.compile(
     r"\\.|\[(?:\\.|[^\\\]])*+(?:\]|\\?\Z)|(?P<open>\()|(?P<close>\))|\{(?P<least>\d+)(?:,(?P<most>\d*))?\}", re.DOTALL
 )
 
 
 @dataclass(eq=False, slots=True)
-class _Place:
-    """A value in a schema, and where it stands."""
+class _Node:
+    """A value within a schema; ``str`` gives its path."""
 
     value: Any
     key: str
-    outer: _Place | None = None
+    outer: _Node | None = None
     depth: int = 0
 
-    def inner(self) -> Iterator[_Place]:
+    def inner(self) -> Iterator[_Node]:
         if isinstance(self.value, Mapping):
-            return (_Place(value, str(key), self, self.depth + 1) for key, value in self.value.items())
+            return (_Node(value, str(key), self, self.depth + 1) for key, value in self.value.items())
         values = self.value if isinstance(self.value, list | tuple) else ()
-        return (_Place(value, str(number), self, self.depth + 1) for number, value in enumerate(values))
+        return (_Node(value, str(number), self, self.depth + 1) for number, value in enumerate(values))
 
     def __str__(self) -> str:
-        keys, place = list[str](), self
-        while place.outer:
-            keys.append(place.key[:40] if place.key.isprintable() else ascii(place.key[:40]))
-            place = place.outer
-        return f"{place.key}{': ' * bool(keys)}{'.'.join(keys[::-1])}"
+        keys, node = list[str](), self
+        while node.outer:
+            keys.append(node.key[:40] if node.key.isprintable() else ascii(node.key[:40]))
+            node = node.outer
+        return f"{node.key}{': ' * bool(keys)}{'.'.join(keys[::-1])}"
 
 
 def check_schema(name: str, schema: Any) -> None:
-    """Raise RequestError, which begins with ``name``, for a schema beyond a limit.
+    """Raise RequestError if a schema exceeds a limit; ``name`` begins the error.
 
-    A schema that is wrong otherwise, or refers to what is not there, is left to the compiler.
+    Other problems, such as missing targets of references, are left to the compiler.
     """
-    waiting, n_values = [_Place(schema, name)], 0
+    waiting, n_values = [_Node(schema, name)], 0
     while waiting:
-        place, n_values = waiting.pop(), n_values + 1
+        node, n_values = waiting.pop(), n_values + 1
         check_number(name, "values", n_values, MAX_VALUES)
-        if place.depth > MAX_DEPTH:
-            raise RequestError(f"{name}: it is nested more than {MAX_DEPTH} levels deep")
-        _check_value(place)
-        waiting += place.inner()
+        if node.depth > MAX_DEPTH:
+            raise RequestError(f"{name}: nested deeper than {MAX_DEPTH} levels")
+        _check_value(node)
+        waiting += node.inner()
     check_chain(name, "references", schema, lambda value: _parts(value, schema), id)
 
 
-def check_regex(place: object, regex: str) -> None:
-    """Raise RequestError for a regular expression beyond a limit."""
-    check_number(str(place), "characters of a regular expression", len(regex), MAX_TEXT)
+def check_regex(where: object, regex: str) -> None:
+    """Raise RequestError if a regular expression exceeds a limit; ``where`` begins the error."""
+    check_number(str(where), "characters of a regular expression", len(regex), MAX_TEXT)
     depth = 0
     for part in _REGEX_PART.finditer(regex):
         depth += bool(part["open"]) - bool(part["close"])
         if depth > MAX_DEPTH:
-            raise RequestError(f"{place}: a regular expression has more than {MAX_DEPTH} levels of parentheses")
+            raise RequestError(f"{where}: a regular expression has more than {MAX_DEPTH} levels of parentheses")
         if part["least"]:
             most = max(int(count[:20] or 0) for count in (part["least"], part["most"] or ""))
-            check_number(str(place), "repetitions", most, MAX_COUNT)
+            check_number(str(where), "repetitions", most, MAX_COUNT)
 
 
-def _check_value(place: _Place) -> None:
-    value = place.value
+def _check_value(node: _Node) -> None:
+    value = node.value
     if isinstance(value, Mapping):
-        _check_object(place, value)
+        _check_object(node, value)
     elif isinstance(value, list | tuple):
         if len(value) > MAX_ELEMENTS:
-            check_number(str(place), "entries", len(value), MAX_ELEMENTS)
+            check_number(str(node), "entries", len(value), MAX_ELEMENTS)
     elif isinstance(value, str):
-        if place.key == "pattern":
-            check_regex(place, value)
-        elif len(value) > MAX_TEXT and place.key not in _NOTES:
-            check_number(str(place), "characters", len(value), MAX_TEXT)
+        if node.key == "pattern":
+            check_regex(node, value)
+        elif len(value) > MAX_TEXT and node.key not in _NOTES:
+            check_number(str(node), "characters", len(value), MAX_TEXT)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise RequestError(f"{place}: {value!r} is not a number of JSON")
-    elif place.key == "multipleOf" and isinstance(value, int | float) and value > MAX_MULTIPLE:
-        raise RequestError(f"{place}: {value!r:.20} is too large; at most {MAX_MULTIPLE} is allowed")
-    elif place.key in _COUNTS and isinstance(value, int | float) and not 0 <= value <= MAX_COUNT:
-        raise RequestError(f"{place}: {value!r:.20} is out of range; 0 to {MAX_COUNT} are allowed")
+        raise RequestError(f"{node}: {value!r} is not a JSON number")
+    elif node.key == "multipleOf" and isinstance(value, int | float) and value > MAX_MULTIPLE:
+        raise RequestError(f"{node}: {value!r:.20} is too large; at most {MAX_MULTIPLE} is allowed")
+    elif node.key in _COUNTS and isinstance(value, int | float) and not 0 <= value <= MAX_COUNT:
+        raise RequestError(f"{node}: {value!r:.20} is out of range; 0 to {MAX_COUNT} are allowed")
 
 
-def _check_object(place: _Place, value: Mapping[str, Any]) -> None:
-    is_properties = place.key in ("properties", "patternProperties")
+def _check_object(node: _Node, value: Mapping[str, Any]) -> None:
+    is_properties = node.key in ("properties", "patternProperties")
     most, what = (MAX_PROPERTIES, "properties") if is_properties else (MAX_ELEMENTS, "entries")
     if len(value) > most:
-        check_number(str(place), what, len(value), most)
+        check_number(str(node), what, len(value), most)
     if _OPTIONS in value and not is_properties:
-        raise RequestError(f"{place}: unknown keyword {_OPTIONS!r}: leave it out")
+        raise RequestError(f"{node}: unknown keyword {_OPTIONS!r}; remove it")
     for key in value:
         if len(key) > MAX_TEXT:
-            check_number(str(place), "characters of a name", len(key), MAX_TEXT)
-        if place.key == "patternProperties":
-            check_regex(place, key)
+            check_number(str(node), "characters of a name", len(key), MAX_TEXT)
+        if node.key == "patternProperties":
+            check_regex(node, key)
 
 
 def _parts(value: Any, schema: Any) -> Iterator[Any]:
-    """The values in a value of a schema, and that to which it refers."""
+    """Yield the values inside a value of a schema, and the target of its reference."""
     if isinstance(value, Mapping):
         yield from (part for key, part in value.items() if key not in _DEFINITIONS and isinstance(part, dict | list))
         target = referred(value.get("$ref"), schema)
@@ -128,7 +128,7 @@ def _parts(value: Any, schema: Any) -> Iterator[Any]:
 
 
 def referred(reference: Any, schema: Any) -> Any:
-    """What a reference within a schema names; None if there is nothing."""
+    """Return the target of a reference within a schema; None if it does not exist."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     value = schema

@@ -1,4 +1,4 @@
-"""Work on a thread whose stack has a size of its own: compilers recurse as deeply as what they compile is nested."""
+"""Run work on a thread with a stack of a given size: compilers recurse as deeply as their input is nested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _starting = threading.Lock()
 
 
 def run_on_stack(size: int, work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, or raise what it raises; ``size``: bytes of the stack."""
+    """Return the result of ``work``, or raise its error. ``size``: bytes of the stack."""
     done: Future[T] = Future()
 
     def run() -> None:
@@ -24,9 +24,9 @@ def run_on_stack(size: int, work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="pumice-grammar", daemon=True)
     with _starting:
-        usual = threading.stack_size(size)
+        default = threading.stack_size(size)
         try:
             thread.start()
         finally:
-            threading.stack_size(usual)
+            threading.stack_size(default)
     return done.result()

@@ -1,4 +1,4 @@
-"""Where a grammar begins in free text, and the tokens that would begin it with what it does not allow."""
+"""Detect where a grammar begins in unconstrained text, and mask tokens that would begin it invalidly."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from pumice.grammar.compiler import Compiler
     from pumice.tokenizers import Tokenizer
 
-NO_TOKEN = -1  # in a token's place, for text that the prompt has written, or that is the end of a token
+NO_TOKEN = -1  # stands for text of the prompt, or for the end of a token
 
-Seen = Sequence[tuple[int, bytes]]  # tokens and their texts
+TokenTexts = Sequence[tuple[int, bytes]]  # tokens and their texts
 
 
-def tokens_from(seen: Seen, place: int, vocabulary: LLTokenizer) -> list[int]:
-    """The tokens of the text from ``place`` on: those that came, if one of them begins there but for white space."""
+def tokens_from(seen: TokenTexts, start: int, vocabulary: LLTokenizer) -> list[int]:
+    """Return the tokens of the text from ``start`` on: the generated ones, if only white space precedes them."""
     tokens, before = list(seen), 0
-    while before + len(tokens[0][1]) <= place:
+    while before + len(tokens[0][1]) <= start:
         before += len(tokens.pop(0)[1])
     text = b"".join(text for _, text in tokens)
-    if text[: place - before].strip() or tokens[0][0] == NO_TOKEN:
-        return vocabulary.tokenize_bytes(text[place - before :])
+    if text[: start - before].strip() or tokens[0][0] == NO_TOKEN:
+        return vocabulary.tokenize_bytes(text[start - before :])
     return [token for token, _ in tokens]
 
 
 def spellings(text: str, tokenizer: Tokenizer) -> list[list[int]]:
-    """The tokens of a text where it begins an answer and where it follows another one.
+    """Return the tokenizations of a text at the start of an answer and after other text.
 
-    None of a text that is no token, and has no special one: models that were not taught it do not write it.
+    The list is empty if the text is several tokens without a special one: the model was not trained to write it.
     """
     tokens = tokenizer.tokenize(text, add_special=False)
     marks = tokenizer.vocabulary.control | tokenizer.vocabulary.user_defined
@@ -47,47 +47,47 @@ def spellings(text: str, tokenizer: Tokenizer) -> list[list[int]]:
 
 
 class Starts:
-    """The texts that begin a grammar anywhere.
+    """Trigger texts that begin a grammar anywhere.
 
-    A token may hold the end of such a text and go on: it is allowed where the grammar goes on so.
+    A token that contains the end of a trigger and more text is allowed if the grammar allows that text.
     """
 
     def __init__(self, begins: Sequence[bytes], start: LLMatcher | None, compiler: Compiler) -> None:
-        """``start``: the grammar at its beginning; None: it begins behind those texts, and newlines."""
+        """``start``: matcher at the grammar's start; None: the grammar starts after the trigger and newlines."""
         self._begins = begins
         self._start = start
         self._compiler = compiler
         if begins:
-            _ = compiler.sorted_texts  # made in the thread that asks, and not between two steps
-        self._known: dict[tuple[tuple[int, ...], bytes], NDArray[np.uint32] | None] = {}
+            _ = compiler.sorted_texts  # computed in this thread rather than between two steps of the engine
+        self._masks: dict[tuple[tuple[int, ...], bytes], NDArray[np.uint32] | None] = {}
 
-    def allowed(self, seen: Seen) -> NDArray[np.uint32] | None:
-        """The mask of what may follow free text: uint32 [ceil(n_vocab / 32)]; None: everything."""
+    def allowed(self, seen: TokenTexts) -> NDArray[np.uint32] | None:
+        """Return the mask of tokens allowed after unconstrained text: uint32 [ceil(n_vocab / 32)]; None allows all."""
         text = b"".join(text for _, text in seen)
-        masks = [mask for place, rest in self._begun(text) if (mask := self._mask(seen, place, rest)) is not None]
+        masks = [mask for start, rest in self._begun(text) if (mask := self._mask(seen, start, rest)) is not None]
         return reduce(np.bitwise_and, masks) if masks else None
 
     def _begun(self, text: bytes) -> Iterator[tuple[int, bytes]]:
-        """Where a beginning has begun, with which ``text`` ends, and what is missing of it."""
+        """Yield the start of each incomplete trigger at the end of ``text``, and the missing rest of the trigger."""
         for mark in self._begins:
-            place = text.find(mark[:1], max(len(text) - len(mark) + 1, 0))
-            while place >= 0:
-                if mark.startswith(text[place:]):
-                    yield place, mark[len(text) - place :]
-                place = text.find(mark[:1], place + 1)
+            start = text.find(mark[:1], max(len(text) - len(mark) + 1, 0))
+            while start >= 0:
+                if mark.startswith(text[start:]):
+                    yield start, mark[len(text) - start :]
+                start = text.find(mark[:1], start + 1)
 
-    def _mask(self, seen: Seen, place: int, rest: bytes) -> NDArray[np.uint32] | None:
-        tokens = tokens_from(seen, place, self._compiler.vocabulary)
+    def _mask(self, seen: TokenTexts, start: int, rest: bytes) -> NDArray[np.uint32] | None:
+        tokens = tokens_from(seen, start, self._compiler.vocabulary)
         key = tuple(tokens), rest
-        if key not in self._known:
+        if key not in self._masks:
             longer = self._compiler.longer(rest)
             if self._start is None:
                 longer = [token for token in longer if self._compiler.texts[token][len(rest) :].strip(b"\n")]
-            self._known[key] = self._make_mask(tokens, longer) if longer else None
-        return self._known[key]
+            self._masks[key] = self._make_mask(tokens, longer) if longer else None
+        return self._masks[key]
 
     def _make_mask(self, tokens: list[int], longer: Sequence[int]) -> NDArray[np.uint32] | None:
-        """All but those of ``longer`` that the grammar does not allow after ``tokens``."""
+        """Return the mask of all tokens except those of ``longer`` that the grammar forbids after ``tokens``."""
         if self._start is None:
             return ~from_tokens(longer, self._compiler.n_vocab)
         matcher = self._start.deep_copy()
@@ -99,7 +99,7 @@ class Starts:
 
 
 class Firsts:
-    """The texts that begin a grammar only where the answer begins; white space does not matter in them."""
+    """Trigger texts that begin a grammar only at the start of the answer; white space in them is ignored."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = ["".join(text.split()).encode() for text in texts]
@@ -107,7 +107,7 @@ class Firsts:
         self._text = b""
 
     def take(self, token: int, text: bytes) -> list[int]:
-        """Go on by a token of free text. All tokens so far where they begin the grammar; else none."""
+        """Add a token of unconstrained text. Return all tokens so far if they begin the grammar; otherwise none."""
         if not self._texts:
             return []
         self._tokens.append(token)
@@ -115,5 +115,5 @@ class Firsts:
         if self._text.startswith(tuple(self._texts)):
             self._texts = []
             return self._tokens
-        self._texts = [each for each in self._texts if each.startswith(self._text)]
+        self._texts = [trigger for trigger in self._texts if trigger.startswith(self._text)]
         return []

@@ -1,4 +1,4 @@
-"""Masks of several sequences at once, by llguidance's threads."""
+"""Compute the masks of several sequences in llguidance's threads."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.grammar.lexers import MOST, Lexer
+from pumice.grammar.lexers import MAX_COPIES, Lexer
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
-WORTH = 1e-3  # seconds that masks take one after the other, from which threads gain more than it costs to wake them
+MIN_SECONDS = 1e-3  # sequential time of the masks from which on threads are faster than waking them costs
 
 
 class MaskThreads:
-    """Makes masks by threads where, by what they took lately, one thread would need long."""
+    """Computes masks in threads if, by recent timings, one thread would be slow."""
 
     def worth(self, lexers: Sequence[Lexer]) -> bool:
-        """Whether masks of these lexers should be made at once."""
-        return sum(lexer.seconds for lexer in lexers) > WORTH and len(set(lexers)) > 1
+        """Return True if masks of these grammars should be computed in parallel."""
+        return sum(lexer.seconds for lexer in lexers) > MIN_SECONDS and len(set(lexers)) > 1
 
     def fill(self, matchers: Sequence[LLMatcher], n_lexers: int, masks: NDArray[np.uint32]) -> float:
-        """Write the mask of each matcher to a row; those of one lexer, which wait for each other, are in a row.
+        """Write each matcher's mask to a row of ``masks`` and return the approximate seconds per mask.
 
-        Gives the seconds of one, about.
+        Matchers of one lexer must be adjacent, since they wait for each other.
         """
         started = time.perf_counter()
         rows = list(zip(matchers, range(len(matchers)), strict=True))
@@ -39,4 +39,4 @@ class MaskThreads:
     def _executor(self) -> LLExecutor:
         from llguidance import LLExecutor
 
-        return LLExecutor(num_threads=MOST)
+        return LLExecutor(num_threads=MAX_COPIES)

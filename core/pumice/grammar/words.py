@@ -1,4 +1,4 @@
-"""Tokens that a string cannot tell apart are one word: llguidance looks at few words instead of all tokens."""
+"""Merge tokens that a string's constraints do not distinguish into words, so that llguidance walks few of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pumice.sampler.mask import from_bits, n_words
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-_HEAD = re.compile(r'[^"\\\x00-\x1f\x7f\ud800-\udfff]*')  # characters that a JSON string has as they are
-_SIZES = {lead: 2 + (lead >= 0xE0) + (lead >= 0xF0) for lead in range(0xC2, 0xF5)}  # bytes of characters, by the first
-_BREAK = "\n"  # none of those
-_MASKS = 128  # that are kept
+_HEAD = re.compile(r'[^"\\\x00-\x1f\x7f\ud800-\udfff]*')  # characters that JSON does not escape
+_SIZES = {lead: 2 + (lead >= 0xE0) + (lead >= 0xF0) for lead in range(0xC2, 0xF5)}  # bytes per character, by first byte
+_BREAK = "\n"  # separates heads, which do not contain it
+_MASKS = 128  # cached masks
 
 
 class Texts:
-    """The texts of a vocabulary's tokens, each cut where the string may end, or a character is not whole."""
+    """The texts of a vocabulary's tokens, split where the string may end or a character is incomplete."""
 
     def __init__(self, texts: Sequence[bytes], n_vocab: int) -> None:
         self.n_vocab = n_vocab
@@ -36,7 +36,7 @@ class Texts:
         self._begun = {tail: codes for tail in set(self._tails) if (codes := _completions(tail))}
 
     def words(self, alphabet: Alphabet) -> list[str]:
-        """Of each token, with the same character for all that cannot be told apart."""
+        """Return the word of each token: its text with each character replaced by the first equivalent one."""
         table = representatives(alphabet)
         codes = table[self._codes].astype("<u4")
         heads = codes.tobytes().decode("utf-32-le", "surrogatepass").split(_BREAK)
@@ -47,7 +47,7 @@ class Texts:
 
 
 def _completions(text: str) -> tuple[int, int] | None:
-    """The first and last code points that begin with these bytes. None if it is not the beginning of a character."""
+    """Return the first and last code points that begin with these bytes; None if they do not begin a character."""
     data = text.encode("utf-8", "surrogateescape")
     missing = next((n for n in (1, 2, 3) if data and _SIZES.get(data[0], 0) == len(data) + n), 0)
     try:
@@ -58,33 +58,33 @@ def _completions(text: str) -> tuple[int, int] | None:
 
 
 class Words:
-    """The words of a vocabulary: texts, of which each stands for the tokens that a string cannot tell apart.
+    """The words of a vocabulary; each stands for the tokens that a string's constraints do not distinguish.
 
     Attributes:
-        vocabulary: the words, and behind them all bytes, by which it goes on.
+        vocabulary: the words, followed by all single bytes, by which matchers advance.
     """
 
     def __init__(self, texts: Texts, alphabet: Alphabet) -> None:
         words = texts.words(alphabet)
-        places = {word: place for place, word in enumerate(dict.fromkeys(filter(None, words)))}
-        self._n = len(places)
-        self._places = np.full(texts.n_vocab, self._n)
-        self._places[: len(words)] = [places.get(word, self._n) for word in words]
-        self.vocabulary = few_words([word.encode("utf-8", "surrogateescape") for word in places])
+        numbers = {word: number for number, word in enumerate(dict.fromkeys(filter(None, words)))}
+        self._n = len(numbers)
+        self._numbers = np.full(texts.n_vocab, self._n)  # of each token's word
+        self._numbers[: len(words)] = [numbers.get(word, self._n) for word in words]
+        self.vocabulary = few_words([word.encode("utf-8", "surrogateescape") for word in numbers])
         self._n_words = n_words(self.vocabulary.vocab_size)
         self._tokens_of = lru_cache(_MASKS)(self._expand)
 
     def accept(self, matcher: LLMatcher, text: bytes) -> None:
-        """Have a matcher of these words go on by any text."""
+        """Advance a matcher of these words by any text."""
         matcher.consume_tokens([self._n + byte for byte in text])
 
     def mask(self, matcher: LLMatcher) -> NDArray[np.uint32] | None:
-        """The tokens that may come next, of the words that may. None if there are none: a text is forced."""
-        found = np.empty(self._n_words, np.uint32)
-        matcher.unsafe_compute_mask_ptr(found.ctypes.data, found.nbytes)
-        return None if matcher.is_error() else self._tokens_of(found.tobytes())
+        """Return the mask of the tokens of all allowed words; None if no word is allowed, since a text is forced."""
+        words = np.empty(self._n_words, np.uint32)
+        matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        return None if matcher.is_error() else self._tokens_of(words.tobytes())
 
-    def _expand(self, found: bytes) -> NDArray[np.uint32] | None:
-        bits = np.unpackbits(np.frombuffer(found, np.uint8), count=self._n + 1, bitorder="little").view(np.bool_)
-        bits[self._n] = False  # a byte, and where those tokens are that have no text
-        return from_bits(bits[self._places]) if bits.any() else None
+    def _expand(self, words: bytes) -> NDArray[np.uint32] | None:
+        bits = np.unpackbits(np.frombuffer(words, np.uint8), count=self._n + 1, bitorder="little").view(np.bool_)
+        bits[self._n] = False  # stands for the first byte, and for tokens without a text
+        return from_bits(bits[self._numbers]) if bits.any() else None

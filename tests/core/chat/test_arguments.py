@@ -6,7 +6,7 @@ import pytest
 import pumice
 from grammar_walks import tokens_of
 from pumice.chat import FORMATS, ChatRequest
-from pumice.chat.form import answer_grammar
+from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.messages import read_tools
 from pumice.chat.parser import ChatParser
 from pumice.grammar import Compiler, Constraint

@@ -14,7 +14,7 @@ import pytest
 from chat_answers import ANSWERS
 from grammar_walks import tokens_of
 from pumice.chat import FORMATS, ChatRequest
-from pumice.chat.form import answer_grammar
+from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.parser import ChatParser
 from pumice.grammar import Compiler, Constraint
 from pumice.tokenizers import Tokenizer

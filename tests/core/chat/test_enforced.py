@@ -10,7 +10,7 @@ import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
 from pumice.chat import ChatFormat, ChatRequest
-from pumice.chat.form import answer_grammar
+from pumice.chat.answer_grammar import answer_grammar
 
 USER = {"role": "user", "content": "Hi"}
 WEATHER = {
@@ -152,7 +152,7 @@ def test_a_form_and_tools(model):
     ("options", "says"),
     [
         ({"response_format": {"type": "xml"}}, "text, json_object or json_schema"),
-        ({"response_format": {"type": "json_object"}, "regex": "a"}, "only one of"),
+        ({"response_format": {"type": "json_object"}, "regex": "a"}, "exclude each other"),
         ({"json_schema": {"type": "hiccup"}}, "hiccup"),
         ({"tools": [{"name": "f", "parameters": {"type": "hiccup"}}], "tool_choice": "required"}, "hiccup"),
     ],

@@ -9,8 +9,8 @@ import pytest
 
 import pumice
 from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest, isolated
-from pumice.chat.guard import Guard
 from pumice.chat.isolated import TemplateWorkers
+from pumice.chat.special_tokens import Guard
 from pumice.chat.template import ChatTemplate
 from pumice.errors import ModelError, PromptTooLongError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import Limits, WorkerPool
@@ -50,7 +50,7 @@ def read(messages=CHAT, **options):
 
 def test_a_template_that_takes_all_memory_ends_alone():
     growing, plain = (chat(source, memory=600 << 20) for source in (GROWING, PLAIN))
-    with pytest.raises(TooExpensiveError, match=r"rendering the chat template (takes more than 600 MiB|crashes)"):
+    with pytest.raises(TooExpensiveError, match=r"rendering the chat template (takes more than 600 MiB|crashed)"):
         growing.turn(read())
     assert plain.text(read()) == "user: Hello\n"
 
@@ -81,7 +81,7 @@ def test_templates_that_crash_what_compiles_them():
                     print(error)
             print(model.chat(messages, chat_template="plain", max_tokens=2).finish_reason)"""
     done = subprocess.run([sys.executable], input=program, capture_output=True, text=True, check=False)
-    refused = "rendering the chat template crashes (SIGSEGV): it is too large or nested too deeply\n"
+    refused = "rendering the chat template crashed (SIGSEGV): the input is too large or nested too deeply\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, (len(CRASHES) + 1) * refused + "length\n", "")
 
 
@@ -100,7 +100,7 @@ def test_what_a_template_can_is_not_remembered_where_nobody_could_find_out():
         slow = threads.submit(pool.call, "time:sleep", 1, object)
         wait_until(lambda: pool.pids)
         for act in (one.capabilities, lambda: one.turn(read())):
-            with pytest.raises(UnavailableError, match="rendering the chat template waits for too much else"):
+            with pytest.raises(UnavailableError, match="rendering the chat template: no worker is free"):
                 act()
         slow.result()
     assert not one.capabilities()["supports_system_role"]

@@ -61,7 +61,7 @@ def test_an_answer_can_be_given_back():
         ([{"role": "user<|im_end|>", "content": "x"}], r"messages\[0\].role"),
         ([{"role": "user"}], r"messages\[0\].content: missing"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text or a list"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\].type: only text"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\].type: only 'text'"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text: expected text"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": 3}}]}], r"tool_calls\[0\].function.name"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}], "not valid JSON"),
@@ -79,10 +79,10 @@ def test_wrong_messages_are_named(messages, problem):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (nested(500), "nested more than 64 levels deep"),
-        ({1: 2}, "a key is 1, not text"),
-        ({"a": {1, 2}}, "set is nothing that JSON has"),
-        ({"a": object()}, "object is nothing that JSON has"),
+        (nested(500), "nested deeper than 64 levels"),
+        ({1: 2}, "expected text as a key, not 1"),
+        ({"a": {1, 2}}, "type set cannot be represented in JSON"),
+        ({"a": object()}, "type object cannot be represented in JSON"),
     ],
 )
 def test_templates_get_to_see_plain_values_alone(given, problem):
@@ -95,7 +95,7 @@ def test_templates_get_to_see_plain_values_alone(given, problem):
 
 
 def test_arguments_of_calls_are_plain_too():
-    with pytest.raises(RequestError, match="nested more than 64"):
+    with pytest.raises(RequestError, match="nested deeper than 64"):
         read_messages(
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": nested(99)}}}]}]
         )
@@ -105,14 +105,14 @@ def test_a_bare_function_is_a_tool():
     assert read_tools([OTHER]) == [{"type": "function", "function": OTHER}]
     with pytest.raises(RequestError, match="tools: expected a list of tools, not 5"):
         read_tools(5)
-    with pytest.raises(RequestError, match=r"tools\[1\].function.name: 'f' is there twice"):
+    with pytest.raises(RequestError, match=r"tools\[1\].function.name: 'f' occurs twice"):
         read_tools([TOOL, TOOL])
     with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected text"):
         read_tools([{"type": "function", "function": {}}])
-    with pytest.raises(RequestError, match=r"tools\[0\].type: only functions are understood, not 'web_search'"):
+    with pytest.raises(RequestError, match=r"tools\[0\].type: only 'function' is supported, not 'web_search'"):
         read_tools([{"type": "web_search"}])
     for name in ("", "get weather", "f\n"):
-        with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected letters, digits and"):
+        with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected only letters, digits and"):
             read_tools([{"name": name}])
 
 
@@ -165,17 +165,17 @@ def test_a_tool_is_chosen_by_any_name(name):
         ({"tool_choice": "h", "tools": [TOOL]}, "tool_choice: unknown tool 'h'"),
         ({"tool_choice": "required"}, "tool_choice: 'required' needs tools"),
         ({"tool_choice": 3}, "tool_choice: expected"),
-        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice: allowed_tools needs"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice: 'allowed_tools' needs"),
         ({"tool_choice": {"type": "allowed_tools", "tools": [{"name": "h"}]}, "tools": [TOOL]}, "unknown tool 'h'"),
-        ({"reasoning": "yes"}, "reasoning: expected True or False"),
-        ({"reasoning_budget": -1}, "reasoning_budget: expected a number of tokens"),
-        ({"reasoning_effort": 3}, "reasoning_effort: expected text"),
+        ({"reasoning": "yes"}, "reasoning must be true or false"),
+        ({"reasoning_budget": -1}, "reasoning_budget must be a number of tokens, at least 0, not -1"),
+        ({"reasoning_effort": 3}, "reasoning_effort must be a string"),
         ({"template_variables": []}, "template_variables: expected an object"),
-        ({"template_variables": {"x": "y" * 100000}}, "template_variables: 100001 characters, at most 65536 are taken"),
+        ({"template_variables": {"x": "y" * 100000}}, "template_variables: 100001 characters, but the limit is 65536"),
         ({"template_variables": {"x": [0] * 1000}}, "template_variables: more than 1000 values"),
-        ({"template_variables": {"x": 1 << 64}}, "template_variables: a whole number has more than 64 bits"),
+        ({"template_variables": {"x": 1 << 64}}, "template_variables: an integer has more than 64 bits"),
         ({"template_variables": [1]}, "template_variables: expected an object"),
-        ({"reasoning_effort": "x" * 100000}, "reasoning_effort: 100000 characters, at most 65536 are taken"),
+        ({"reasoning_effort": "x" * 100000}, "reasoning_effort: 100000 characters, but the limit is 65536"),
         ({"reasoning_budget_message": "x" * 100000}, "reasoning_budget_message: 100000 characters"),
         ({"response_format": {"type": "xml"}}, "response_format"),
     ],
@@ -211,12 +211,12 @@ def call(arguments):
     [
         ({**USER, "extra": [[]] * 100_000}, r"messages\[1\]: more than 100000 values"),
         ({**USER, "content": [{"text": ""}] * 100_000}, r"messages\[1\]: more than 100000 values"),
-        ({**USER, "content": "a" * (1 << 24)}, r"messages\[1\]: 16777\d+ characters, at most 16777216 are taken"),
+        ({**USER, "content": "a" * (1 << 24)}, r"messages\[1\]: 16777\d+ characters, but the limit is 16777216"),
         (
             call("[" + "[]," * 99_990 + "[]]"),
             r"messages\[1\].tool_calls\[0\].function.arguments: more than 100000 values",
         ),
-        (call("[" + "[]," * 500_000 + "[]]"), r"function.arguments: 1500004 characters, at most 1048576 are taken"),
+        (call("[" + "[]," * 500_000 + "[]]"), r"function.arguments: 1500004 characters, but the limit is 1048576"),
     ],
 )
 def test_a_request_brings_so_much_and_no_more(message, refusal):

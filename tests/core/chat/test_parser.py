@@ -166,9 +166,9 @@ def test_calls_that_are_none_are_read_in_linear_time(format, begin, unit):
 @pytest.mark.parametrize(
     ("format", "problem"),
     [
-        (ChatFormat(reasoning=("<a>", "")), "a beginning and an end"),
-        (ChatFormat(calls=("<call>",)), "no field for a call"),
-        (ChatFormat(calls=("<call>{name}{params}</call>",)), "of an argument"),
+        (ChatFormat(reasoning=("<a>", "")), "both a start mark and an end mark"),
+        (ChatFormat(calls=("<call>",)), "needs a field for a call"),
+        (ChatFormat(calls=("<call>{name}{params}</call>",)), "the argument's pattern"),
         (ChatFormat(calls=("<call>{name}{params}</call>",), param="{key}: {value}"), "begin with a mark"),
     ],
 )
@@ -186,3 +186,21 @@ def test_the_mark_of_reasoning_is_text_in_what_a_grammar_decides():
     parts = parser.push('<think>a</think>\n\n"<think>b"') + parser.finish()
     texts = {kind: "".join(text for each, text in parts if each == kind) for kind in ("reasoning", "content")}
     assert texts == {"reasoning": "a", "content": '"<think>b"'}
+
+
+@pytest.mark.parametrize("has_form", [True, False])
+def test_the_mark_of_a_call_is_text_in_what_a_grammar_determines(has_form):
+    text = json.dumps({"a": 'x<tool_call>{"name": "add", "arguments": {}}</tool_call>'}).replace('\\"', '"')
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    parser = ChatParser(FORMATS["hermes"], tools, has_form=has_form)
+    parts = [part for letter in text for part in parser.push(letter)] + parser.finish()
+    assert [part for kind, part in parts if kind == "call"] == [] or not has_form
+    assert has_form == ("".join(part for kind, part in parts if kind == "content") == text)
+
+
+def test_a_call_in_place_of_what_a_grammar_determines_is_read():
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    for separate, before in ((True, "<think>a</think>\n"), (False, "<think>a</think>\n"), (True, "")):
+        parser = ChatParser(FORMATS["hermes"], tools, separate_reasoning=separate, has_form=True)
+        parts = parser.push(before + '<tool_call>{"name": "add", "arguments": {}}</tool_call>') + parser.finish()
+        assert [part.name for kind, part in parts if kind == "call"] == ["add"]

@@ -38,7 +38,7 @@ def test_the_files_template_is_used_and_its_variant_for_tools():
 
 
 def test_a_file_without_a_template_is_an_error_that_says_what_to_do():
-    with pytest.raises(NoChatTemplateError, match=r'has no chat template: name .*, chat_template="chatml" say'):
+    with pytest.raises(NoChatTemplateError, match=r'has no chat template: .* for example chat_template="chatml" '):
         get({})
     with pytest.raises(RequestError, match="unknown chat template 'chatlm'; did you mean"):
         get({}, "chatlm")
@@ -80,7 +80,7 @@ def test_arguments_are_text_where_the_template_wants_text(writes):
 
 
 def test_variables_are_not_the_templates_own():
-    with pytest.raises(RequestError, match="'messages' is not yours to set"):
+    with pytest.raises(RequestError, match="'messages' is reserved"):
         with_traits(ChatTemplate("{{ x }}")).render([USER], variables={"messages": []})
     assert with_traits(ChatTemplate("{{ x }}")).render([USER], variables={"x": 3}) == "3"
 
@@ -117,7 +117,7 @@ def test_an_answer_is_gone_on_with():
     assert prompt(BUILTIN["llama3"], [USER, begun]).text.endswith("assistant<|end_header_id|>\n\nHello ")
     reasoned = {"role": "assistant", "content": "", "reasoning": "Well"}
     assert prompt(FAMILIES["hermes"], [USER, reasoned]).opening.endswith("<think>\nWell")
-    with pytest.raises(RequestError, match="cannot go on"):
+    with pytest.raises(RequestError, match="cannot be continued"):
         prompt("{% for m in messages %}{{ m.role }}{% endfor %}", [USER, begun])
     with pytest.raises(RequestError, match="only a message of the assistant"):
         prompt(BUILTIN["chatml"], [USER], continue_final_message=True)

@@ -5,7 +5,7 @@ import pytest
 
 from grammar_walks import tokens_of
 from pumice import RequestError
-from pumice.grammar import Budget, BudgetedReasoning, Constraint, Grammar, grammar_source
+from pumice.grammar import BudgetedReasoning, Constraint, Grammar, ReasoningBudget, grammar_source
 
 END = "\n</think>\n\n"
 
@@ -16,7 +16,7 @@ def budgeted(compiler):
 
     def make(n_tokens, reasons=True, source=None, n_prompt=0):
         tokenizer = compiler.tokenizer
-        budget = Budget(n_tokens, tokenizer.tokenize_following(END), "<think>", "</think>", reasons)
+        budget = ReasoningBudget(n_tokens, tokenizer.tokenize_following(END), "<think>", "</think>", reasons)
         grammar = source and Grammar(source, reasoning=("<think>", "</think>"), reasons=reasons)
         constraint = Constraint(grammar, compiler, n_prompt) if grammar else None
         return BudgetedReasoning(budget, tokenizer, compiler.n_vocab, n_prompt, constraint)
@@ -99,8 +99,8 @@ def test_the_grammar_of_the_answer_begins_behind_it(budgeted, compiler):
 
 def test_a_budget_without_marks_is_refused(compiler):
     for begin, end in (("", "</think>"), ("<think>", "")):
-        with pytest.raises(RequestError, match="needs the texts that begin and end it"):
-            BudgetedReasoning(Budget(1, [1], begin, end), compiler.tokenizer, compiler.n_vocab)
+        with pytest.raises(RequestError, match="begin and end must not be empty"):
+            BudgetedReasoning(ReasoningBudget(1, [1], begin, end), compiler.tokenizer, compiler.n_vocab)
 
 
 def test_masks_are_bits(budgeted):

@@ -54,7 +54,7 @@ def test_a_grammar_that_does_not_says_why(source, message, checker, tokenizer):
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("source", "message"), [(CRASHES, "crashes"), (ENDLESS, "seconds of processor time")])
+@pytest.mark.parametrize(("source", "message"), [(CRASHES, "crashed"), (ENDLESS, "seconds of processor time")])
 def test_a_grammar_that_crashes_its_compiler_ends_a_worker_alone(source, message, checker, tokenizer):
     with pytest.raises(TooExpensiveError, match=message):
         checker.check(source, lambda: tokenizer)
@@ -62,7 +62,7 @@ def test_a_grammar_that_crashes_its_compiler_ends_a_worker_alone(source, message
 
 
 def test_so_does_a_part_of_one(checker):
-    with pytest.raises(TooExpensiveError, match="crashes"):
+    with pytest.raises(TooExpensiveError, match="crashed"):
         checker.problems([CRASHES])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pumice.grammar import grammar_source
 from pumice.grammar.alphabet import sets_of_pattern, sets_of_text
-from pumice.grammar.place import Path, Place
+from pumice.grammar.json_position import JsonPosition, Path
 from pumice.grammar.schema import strings_of
 
 VALUE = {"a": ["x", {"b é": "yé😀\n", "": ["", [], {}, "\u0001\\"]}, "z"], 'q"': {"c": -1.5e3, "d": None}, "e": "{[:,"}
@@ -30,7 +30,7 @@ def paths_of(value: Any, ascii: bool, path: Path = ()) -> Iterator[Path]:
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("ascii", [False, True])
 def test_the_place_of_a_string(ascii, indent):
-    text, place = json.dumps(VALUE, ensure_ascii=ascii, indent=indent).encode(), Place()
+    text, place = json.dumps(VALUE, ensure_ascii=ascii, indent=indent).encode(), JsonPosition()
     begun = []
     for byte in text:
         place.accept(bytes([byte]))
@@ -43,7 +43,7 @@ def test_the_place_of_a_string(ascii, indent):
 def test_tokens_that_cross_strings(seed):
     rng = np.random.default_rng(seed)
     text = json.dumps(VALUE, ensure_ascii=bool(seed % 2)).encode()
-    by_bytes, by_tokens = Place(), Place()
+    by_bytes, by_tokens = JsonPosition(), JsonPosition()
     while text:
         n = int(rng.integers(1, 9))
         for byte in text[:n]:

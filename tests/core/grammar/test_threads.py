@@ -24,9 +24,9 @@ GRAMMARS = [
 @pytest.fixture
 def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads make all masks, however quick they are."""
-    monkeypatch.setattr(lexers, "MOST", 3)
-    monkeypatch.setattr(lexers, "LONG", -1.0)
-    monkeypatch.setattr(threads, "WORTH", -1.0)
+    monkeypatch.setattr(lexers, "MAX_COPIES", 3)
+    monkeypatch.setattr(lexers, "SLOW_MASK", -1.0)
+    monkeypatch.setattr(threads, "MIN_SECONDS", -1.0)
 
 
 def test_threads_make_the_same_masks(by_threads, compiler, monkeypatch):
@@ -103,5 +103,5 @@ def test_a_model_gives_the_same_texts(by_threads, temperature, monkeypatch):
             return [each.text for each in done]
 
     together = texts()
-    monkeypatch.setattr(lexers, "MOST", 1)
+    monkeypatch.setattr(lexers, "MAX_COPIES", 1)
     assert texts() == together

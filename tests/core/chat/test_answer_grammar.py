@@ -5,7 +5,7 @@ import pytest
 from family_templates import FAMILIES
 from pumice import RequestError
 from pumice.chat import FORMATS, ChatFormat, ChatRequest
-from pumice.chat.form import answer_grammar
+from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.messages import read_messages, read_tools
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits

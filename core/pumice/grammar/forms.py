@@ -1,7 +1,7 @@
-"""What an answer has to look like, as users say it, in the one form that llguidance compiles.
+"""Convert each form in which users describe the structure of an answer to the form that llguidance compiles.
 
-The forms: a JSON schema, a regular expression in the syntax of the Rust crate regex, choices, and grammars: GBNF, that
-of llama.cpp, or Lark as llguidance documents it (https://github.com/guidance-ai/llguidance, docs/syntax.md).
+The forms are a JSON schema, a regular expression in the syntax of Rust's crate regex, choices, and grammars in
+llama.cpp's GBNF or llguidance's Lark (https://github.com/guidance-ai/llguidance, docs/syntax.md).
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from pumice.grammar.gbnf import gbnf_to_lark
 from pumice.grammar.lark_limits import check_lark
 from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT, check_number
 from pumice.grammar.schema_limits import check_regex, check_schema
+from pumice.options import OUTPUT
 
-FORMS = frozenset(["grammar", "json_schema", "regex", "choices", "json_whitespace"])
-"""Arguments that say what a text has to look like."""
-
-_KEPT = 64  # schemas and grammars whose sources are kept
+_MAX_CACHED = 64  # converted schemas and grammars
 _LARK = re.compile(r"^[ \t]*(%llguidance\b|start\s*:(?!:))", re.MULTILINE)
 _REGEX_PART = re.compile(r"\\.|/", re.DOTALL)
 
 JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": False, "key_separator": ": ?", "item_separator": ", ?"}
-"""JSON as compact writers have it, in llguidance's words: weak models fill their answers with other white space."""
+"""llguidance's options for compact JSON. Weak models would fill their answers with other white space."""
 
 SPACED_OPTIONS: dict[str, Any] = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}
-"""JSON that may be indented: between two tokens a space, or a line break and 20 spaces."""
+"""llguidance's options for indented JSON: a space, or a line break and 20 spaces, between tokens."""
 
 
 def grammar_source(
@@ -41,14 +39,20 @@ def grammar_source(
     response_format: Mapping[str, Any] | None = None,
     json_whitespace: bool = False,
 ) -> str | None:
-    """The llguidance grammar of the one argument that is given; None if there is none.
+    """Return the llguidance grammar of the single given form; None without one.
 
-    ``json_schema`` is a dictionary, JSON text, or a class of pydantic; ``json_whitespace`` allows indented JSON.
-    ``response_format`` is that of chat completions: of the type "text", "json_object" or "json_schema".
-    Raises RequestError for several arguments, and for one of the wrong type or size; what it means is not looked at.
+    Args:
+        grammar: grammar in GBNF or Lark.
+        json_schema: schema as a dictionary or JSON text, or a Pydantic model class.
+        regex: regular expression of the whole answer.
+        choices: texts, one of which is the answer.
+        response_format: as in OpenAI's chat completions, of the type "text", "json_object" or "json_schema".
+        json_whitespace: allow indented JSON.
+
+    Raises:
+        RequestError: several forms are given, or one has the wrong type or size. Its meaning is not checked.
     """
-    if not isinstance(json_whitespace, bool):
-        raise RequestError(f"json_whitespace: expected True or False, not {json_whitespace!r:.60}")
+    OUTPUT["json_whitespace"].check(json_whitespace)
     makers: dict[str, tuple[Any, Callable[[Any], str | None]]] = {
         "grammar": (grammar, _from_grammar),
         "json_schema": (json_schema, partial(_from_schema, spaced=json_whitespace)),
@@ -56,40 +60,40 @@ def grammar_source(
         "choices": (choices, _from_choices),
         "response_format": (response_format, partial(_from_response_format, spaced=json_whitespace)),
     }
-    given = {name: (value, make) for name, (value, make) in makers.items() if value is not None}
-    if len(given) > 1:
-        raise RequestError(f"give only one of {' and '.join(given)}")
-    for value, make in given.values():
+    forms = {name: (value, make) for name, (value, make) in makers.items() if value is not None}
+    if len(forms) > 1:
+        raise RequestError(f"{' and '.join(forms)} exclude each other; give only one")
+    for value, make in forms.values():
         return make(value)
     return None
 
 
 def schema_source(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """The grammar of a JSON schema that was checked; ``options``: of llguidance."""
+    """Return the grammar of a checked JSON schema; ``options`` are llguidance's."""
     return json.dumps({"grammars": [{"json_schema": {**schema, "x-guidance": options}}]})
 
 
 def regex_source(regex: str) -> str:
-    """The grammar of a regular expression that was checked."""
+    """Return the grammar of a checked regular expression."""
     escaped = _REGEX_PART.sub(lambda part: r"\/" if part[0] == "/" else part[0], regex)
     return json.dumps({"grammars": [{"lark_grammar": f"start: /{escaped}/"}]})
 
 
 def _from_grammar(text: Any) -> str:
-    """A grammar in GBNF, which has ``::=``, or in Lark."""
+    """Return the source of a grammar in GBNF, recognized by ``::=``, or in Lark."""
     _check_text("grammar", text)
     return _source_of_grammar(text)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_MAX_CACHED)
 def _source_of_grammar(text: str) -> str:
     if "::=" in text and not _LARK.search(text):
         try:
             text = gbnf_to_lark(text)
         except ValueError as error:
             raise RequestError(f"grammar: {error}") from None
-    if text.lstrip().startswith("{"):  # llguidance's own form, in which nothing would be checked
-        raise RequestError("grammar: expected GBNF or Lark, not JSON; a JSON schema is given as json_schema")
+    if text.lstrip().startswith("{"):  # llguidance's own form, whose limits are not checked
+        raise RequestError("grammar: expected GBNF or Lark, not JSON; pass a JSON schema as json_schema")
     check_lark(text)
     return text
 
@@ -101,7 +105,7 @@ def _from_schema(schema: Any, spaced: bool) -> str:
         _check_text("json_schema", schema)
         schema = _parse("json_schema", schema)
     if isinstance(schema, bool):
-        schema = {} if schema else {"not": {}}  # by which JSON Schema defines them
+        schema = {} if schema else {"not": {}}  # JSON Schema's definition of true and false
     if not isinstance(schema, Mapping):
         raise RequestError(f"json_schema: expected a JSON object, not {schema!r:.60}")
     text = _dump("json_schema", schema)
@@ -109,9 +113,9 @@ def _from_schema(schema: Any, spaced: bool) -> str:
     return _source_of_schema(text, spaced)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_MAX_CACHED)
 def _source_of_schema(text: str, spaced: bool) -> str:
-    """Clients send the same schema again and again."""
+    """Convert the text of a schema; cached, since clients send the same schema repeatedly."""
     schema = json.loads(text)
     check_schema("json_schema", schema)
     return schema_source(close_objects("json_schema", schema), SPACED_OPTIONS if spaced else JSON_OPTIONS)
@@ -135,32 +139,32 @@ def _from_choices(choices: Any) -> str:
     return lark
 
 
-def _from_response_format(given: Any, spaced: bool) -> str | None:
-    if not isinstance(given, Mapping):
-        raise RequestError(f"response_format: expected an object with a type, not {given!r:.60}")
-    kind = given.get("type")
+def _from_response_format(response_format: Any, spaced: bool) -> str | None:
+    if not isinstance(response_format, Mapping):
+        raise RequestError(f"response_format: expected an object with a type, not {response_format!r:.60}")
+    kind = response_format.get("type")
     if kind == "text":
         return None
     if kind == "json_object":
-        return _from_schema(given.get("schema", {"type": "object"}), spaced)
+        return _from_schema(response_format.get("schema", {"type": "object"}), spaced)
     if kind != "json_schema":
         raise RequestError(f"response_format.type: expected text, json_object or json_schema, not {kind!r:.60}")
-    inner = given.get("json_schema")
-    schema = inner.get("schema") if isinstance(inner, Mapping) else given.get("schema")
+    inner = response_format.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, Mapping) else response_format.get("schema")
     if schema is None:
-        raise RequestError("response_format.json_schema.schema is missing")
+        raise RequestError("response_format.json_schema.schema: missing; give a JSON schema")
     return _from_schema(schema, spaced)
 
 
 def _check_text(name: str, text: Any) -> None:
     if not isinstance(text, str) or not text.strip():
-        raise RequestError(f"{name}: expected a text that is not empty, not {text!r:.60}")
+        raise RequestError(f"{name}: expected a non-empty text, not {text!r:.60}")
     if len(text) > MAX_SOURCE:
-        raise RequestError(f"{name}: {len(text)} characters are too many; at most {MAX_SOURCE} are taken")
+        raise RequestError(f"{name}: {len(text)} characters, but the limit is {MAX_SOURCE}")
 
 
 def _too_deep(name: str) -> RequestError:
-    return RequestError(f"{name}: it is nested more than {MAX_DEPTH} levels deep")
+    return RequestError(f"{name}: nested deeper than {MAX_DEPTH} levels")
 
 
 def _parse(name: str, text: str) -> Any:
@@ -176,7 +180,7 @@ def _dump(name: str, value: Any) -> str:
     except RecursionError:
         raise _too_deep(name) from None
     except (TypeError, ValueError) as error:
-        raise RequestError(f"{name}: JSON cannot hold it: {_line(error)}") from None
+        raise RequestError(f"{name}: cannot be represented in JSON: {_line(error)}") from None
 
 
 def _line(error: Exception) -> str:

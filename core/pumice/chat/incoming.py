@@ -1,7 +1,7 @@
-"""Text that is still coming, and readers of it.
+"""Streamed text, and readers of it.
 
-Readers are generators: they yield when they need more text, and return None where the text is something else. What
-they decide never depends on where the text was cut.
+Readers are generators: they yield when they need more text, and return None if the text does not match. Their
+results never depend on where the stream cuts the text.
 """
 
 from __future__ import annotations
@@ -15,35 +15,33 @@ Reading = Generator[None, None, T]
 
 _SPACE = re.compile(r"\s*")
 _STRING_MARK = re.compile(r'["\\]')
+_MAX_OVERLAPS = 32
 
 
-_MOST_OVERLAPS = 32
+class IncomingText:
+    """Streamed text; ``ended`` is True once it is complete.
 
-
-class Source:
-    """Text that is still coming; ``ended`` once there is no more.
-
-    What is no call after all is read again from the next mark on, which could cost squared time where marks follow
-    each other. So a part of the text is searched for the end of something a limited number of times.
+    Text that turns out not to be a call is read again from the next mark on, which could take quadratic time if there
+    are many marks. Therefore the same part of the text is searched a limited number of times.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.ended = False
-        self._searched = 0  # end of the text that was searched
-        self._overlaps = 0  # searches in a row that began before that end
+        self._searched = 0  # end of the searched text
+        self._overlaps = 0  # consecutive searches that began before that end
 
     def may_search(self, start: int) -> bool:
-        """Return False if the text at ``start`` was searched too often."""
+        """Return False if the text at ``start`` has been searched too often."""
         self._overlaps = self._overlaps + 1 if start < self._searched else 0
-        return self._overlaps <= _MOST_OVERLAPS
+        return self._overlaps <= _MAX_OVERLAPS
 
     def has_searched(self, end: int) -> None:
-        """Remember that the text up to ``end`` was searched."""
+        """Record that the text up to ``end`` has been searched."""
         self._searched = max(self._searched, end)
 
 
-def skip_space(source: Source, position: int) -> Reading[int]:
+def skip_space(source: IncomingText, position: int) -> Reading[int]:
     while True:
         match = _SPACE.match(source.text, position)
         assert match is not None
@@ -53,19 +51,19 @@ def skip_space(source: Source, position: int) -> Reading[int]:
         yield
 
 
-def literal(source: Source, position: int, word: str) -> Reading[int | None]:
-    """Where ``word`` ends, after white space; None if it is not there."""
+def literal(source: IncomingText, position: int, word: str) -> Reading[int | None]:
+    """Return the end of ``word``, which white space may precede; None if the text does not continue with it."""
     position = yield from skip_space(source, position)
     while True:
-        have = source.text[position : position + len(word)]
-        if have == word:
+        text = source.text[position : position + len(word)]
+        if text == word:
             return position + len(word)
-        if source.ended or not word.startswith(have):
+        if source.ended or not word.startswith(text):
             return None
         yield
 
 
-def read_name(source: Source, position: int, characters: re.Pattern[str]) -> Reading[int]:
+def read_name(source: IncomingText, position: int, characters: re.Pattern[str]) -> Reading[int]:
     position = yield from skip_space(source, position)
     while True:
         match = characters.match(source.text, position)
@@ -76,8 +74,13 @@ def read_name(source: Source, position: int, characters: re.Pattern[str]) -> Rea
         yield
 
 
-def read_until(source: Source, position: int, word: str, exactly: bool = False) -> Reading[tuple[str, int | None]]:
-    """The text before ``word``, without a line break at its ends unless ``exactly``, and where ``word`` begins."""
+def read_until(
+    source: IncomingText, position: int, word: str, exactly: bool = False
+) -> Reading[tuple[str, int | None]]:
+    """Return the text before ``word`` and the position of ``word``, or "" and None without it.
+
+    Unless ``exactly`` is set, one line break at each end of the text is removed.
+    """
     if not source.may_search(position):
         return "", None
     searched = position
@@ -92,8 +95,8 @@ def read_until(source: Source, position: int, word: str, exactly: bool = False) 
     return text if exactly else text.removeprefix("\n").removesuffix("\n"), end
 
 
-def read_brackets(source: Source, start: int, mark: re.Pattern[str], quotes: str) -> Reading[int | None]:
-    """Where the bracket at ``start`` is closed. Brackets in strings do not count."""
+def read_brackets(source: IncomingText, start: int, mark: re.Pattern[str], quotes: str) -> Reading[int | None]:
+    """Return the position after the bracket that closes the one at ``start``; brackets in strings do not count."""
     if not source.may_search(start):
         return None
     depth, position, quote = 0, start, ""

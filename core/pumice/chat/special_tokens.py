@@ -1,8 +1,7 @@
-"""What users write is never read as special tokens: their texts are marked before a template writes them.
+"""Keep users' texts from being tokenized as special tokens, by marking them before a template renders them.
 
-A mark follows each character of a user's text with which a special token could begin. Marked spellings are text to
-the tokenizer; all other marks are dropped again, so that a prompt without such spellings has the tokens it would have
-anyway.
+A mark follows each character of a user's text with which a special token could begin. The tokenizer reads a marked
+spelling as text. All other marks are removed after rendering, so a prompt without such spellings keeps its tokens.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from pumice.errors import RequestError
 if TYPE_CHECKING:
     from pumice.tokenizers import Tokenizer
 
-_MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode's noncharacters: no text should have them
-_LITERAL = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|\\.")  # a lone escape: or each could begin one
+_MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode's noncharacters, which texts should not contain
+# The last alternative skips escapes outside of strings, whose quotes would otherwise open one.
+_LITERAL = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|\\.")
 _USER_DEFINED = re.compile(r"<[|｜].*[|｜]>")
 
 
 def special_spellings(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Return the spellings of special tokens that no user's text may write."""
+    """Return the spellings of special tokens that users' texts must not produce, sorted."""
     vocabulary = tokenizer.vocabulary
     spellings = {vocabulary.tokens[token] for token in vocabulary.hidden} | {
         text for token in vocabulary.user_defined if _USER_DEFINED.fullmatch(text := vocabulary.tokens[token])
@@ -32,7 +32,7 @@ def special_spellings(tokenizer: Tokenizer) -> tuple[str, ...]:
 
 
 def tokenize_marked(tokenizer: Tokenizer, text: str, mark: str) -> list[int]:
-    """Return the tokens of a guarded prompt, after BOS where the model wants it and the template did not write it."""
+    """Return the tokens of a marked prompt; BOS is added if the model wants it and the template did not write it."""
     ids = tokenizer.tokenize(text, add_special=False, mark=mark)
     bos = tokenizer.bos
     return [bos, *ids] if tokenizer.add_bos and bos is not None and ids[:1] != [bos] else ids
@@ -46,28 +46,30 @@ def guard_of(spellings: tuple[str, ...], source: str) -> Guard:
 class Guard:
     """Marks users' texts for one template and vocabulary.
 
-    A template may look for marks of its own in a text, ``</think>`` say. Such literals of its source are left alone,
+    Some templates search messages for literals, such as ``</think>``. Literals of the template's source stay unmarked
     unless they begin a special token.
     """
 
     def __init__(self, spellings: Iterable[str], source: str) -> None:
-        """``spellings``: as ``special_spellings`` gives them; ``source``: of the template."""
+        """``spellings``: result of ``special_spellings``; ``source``: source of the template."""
         self._spellings = {spelling for spelling in spellings if spelling}
         self._firsts = "".join(sorted({text[0] for text in self._spellings}))
-        self._looked_for = self._fragments(source)
+        self._unmarked = self._fragments(source)
         self._patterns: dict[str, re.Pattern[str]] = {}  # by the mark
 
     def mark(self, *values: Any) -> tuple[str, list[Any]]:
-        """The mark, which none of the values has, and the values with all their texts marked."""
+        """Return a mark that occurs in none of ``values``, and the values with their strings marked."""
         written = "".join(_texts(values))
         mark = next((mark for mark in _MARKS if mark not in written), None)
         if mark is None:
-            raise RequestError("the messages have every noncharacter of Unicode, U+FDD0 to U+FDEF: leave one out")
+            raise RequestError(
+                "the messages contain every Unicode noncharacter from U+FDD0 to U+FDEF; remove at least one of them"
+            )
         return mark, [self._marked(value, mark) for value in values] if self._firsts else list(values)
 
     def _marked(self, value: Any, mark: str) -> Any:
         if isinstance(value, str):
-            return self._places.sub(lambda place: place[0] if len(place[0]) > 1 else place[0] + mark, value)
+            return self._matcher.sub(lambda match: match[0] if len(match[0]) > 1 else match[0] + mark, value)
         if isinstance(value, Mapping):
             return {self._marked(key, mark): self._marked(item, mark) for key, item in value.items()}
         if isinstance(value, list | tuple):
@@ -75,13 +77,13 @@ class Guard:
         return value
 
     @cached_property
-    def _places(self) -> re.Pattern[str]:
-        """What a template looks for, or a character that begins a special token."""
-        fragments = sorted(self._looked_for, key=len, reverse=True)
+    def _matcher(self) -> re.Pattern[str]:
+        """Pattern of an unmarked fragment, or of a character that begins a special token."""
+        fragments = sorted(self._unmarked, key=len, reverse=True)
         return re.compile("|".join([*map(re.escape, fragments), f"[{re.escape(self._firsts)}]"]))
 
     def _fragments(self, source: str) -> set[str]:
-        """Of the template's literals, what begins as a special token could but does not go on like any."""
+        """Return the parts of the template's literals that begin with a special token's first character only."""
         if not self._firsts:
             return set()
         cut = re.compile(f"(?=[{re.escape(self._firsts)}])")
@@ -96,18 +98,18 @@ class Guard:
         }
 
     def needed(self, text: str, mark: str) -> str:
-        """Return a rendered ``text`` with only those marks that break the spelling of a special token."""
+        """Return rendered ``text`` with only the marks that break the spelling of a special token."""
         if mark not in text:
             return text
 
-        def keep(found: re.Match[str]) -> str:
-            plain = found[0].replace(mark, "")
-            return plain[0] + mark + plain[1:] if plain and mark in found[0] else plain
+        def keep(match: re.Match[str]) -> str:
+            plain = match[0].replace(mark, "")
+            return plain[0] + mark + plain[1:] if plain and mark in match[0] else plain
 
         return self._marked_spelling(mark).sub(keep, text)
 
     def _marked_spelling(self, mark: str) -> re.Pattern[str]:
-        """The spelling of a special token, with marks in it or not, or else a mark."""
+        """Return a pattern of a special token's spelling, with or without marks inside, or of a lone mark."""
         if mark in self._patterns:
             return self._patterns[mark]
         spelt = (
@@ -118,7 +120,7 @@ class Guard:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value."""
+    """Yield every string in a nested value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from family_templates import FAMILIES
-from pumice.chat.guard import Guard, special_spellings, tokenize_marked
+from pumice.chat.special_tokens import Guard, special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
 from pumice.errors import RequestError
@@ -114,5 +114,5 @@ def test_a_text_that_has_the_mark_gets_another():
     guard = Guard(special_spellings(BY_BPE), "")
     mark, _ = guard.mark("\ufdd0 and \ufdd1")
     assert mark == "\ufdd2"
-    with pytest.raises(RequestError, match="every noncharacter"):
+    with pytest.raises(RequestError, match="every Unicode noncharacter"):
         guard.mark("".join(map(chr, range(0xFDD0, 0xFDF0))))

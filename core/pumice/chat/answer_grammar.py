@@ -1,4 +1,4 @@
-"""What an answer has to look like: tool calls as the format writes them, and the form that was asked for."""
+"""The grammar of an answer: tool calls in the format's syntax, and the structure that a request asks for."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pumice.grammar import Grammar, GrammarChecker
 _ID = {
     "anyOf": [{"type": "string", "pattern": "^[A-Za-z0-9_-]{1,40}$"}, {"type": "integer", "minimum": 0, "maximum": 999}]
 }
-_WHOLE = ("json", "python")  # fields that are whole calls, of any of the tools
-_MOST_CALLS = 16  # in one answer, where they have to come
+_WHOLE = ("json", "python")  # fields that hold whole calls of any tool
+_MAX_CALLS = 16  # in one answer whose calls are required
 
 
 def answer_grammar(
@@ -34,15 +34,18 @@ def answer_grammar(
     form: str | None = None,
     checker: GrammarChecker | None = None,
 ) -> Grammar | None:
-    """The grammar of an answer; None where it may be anything.
+    """Return the grammar of an answer, or None if it is unconstrained.
 
     Args:
-        opening: what of the prompt begins the answer.
+        request: the checked request.
+        format: chat format of the model.
+        opening: end of the prompt that already belongs to the answer.
         special: ids of the control tokens among the format's marks, by their spelling.
-        form: what was asked for beside tool calls, in llguidance's form.
+        form: grammar that the content has to fit, as llguidance's source.
         checker: compiles the schemas of tools; None: in this process.
 
-    Raises RequestError for calls that have to come but cannot be described.
+    Raises:
+        RequestError: the request requires calls, which the format cannot describe.
     """
     begin, end = format.reasoning
     reasons = format.reasons_after(opening)
@@ -73,7 +76,7 @@ def answer_grammar(
 
 
 class _Calls:
-    """The rules of all calls of some tools, or of ``single`` ones."""
+    """Grammar rules for calls of ``tools``; ``single`` allows one call per answer."""
 
     def __init__(
         self, tools: ToolSchemas, format: ChatFormat, special: Mapping[str, int], single: bool = False
@@ -90,13 +93,13 @@ class _Calls:
         ]
 
     def source(self, other: str = "") -> str:
-        """Calls, one after the other; ``other`` is a rule that may stand for them."""
+        """Return a grammar of consecutive calls; ``other`` is a rule that may replace them."""
         marks = self._marks(self._format.silent_for(self._names))
         answers = [self._in_section(self._many()), *([other] if other else [])]
         return self._lark.source(f"{marks} ({' | '.join(answers)})")
 
     def source_of_one(self) -> str:
-        """A call, or a section of them; or a mark that begins as a call does and means nothing."""
+        """Return a grammar of one call, a section of calls, or a silent mark that begins like a call."""
         silent = self._format.silent_for(self._names)
         strays = [mark for mark in silent if mark.startswith(self._format.begins)]
         marks = self._marks([mark for mark in silent if mark not in strays])
@@ -105,7 +108,7 @@ class _Calls:
 
     @cached_property
     def first(self) -> list[str]:
-        """Texts that begin a call only where the answer begins: without a mark, but with the name of a tool."""
+        """Texts that begin a call without a mark, by a tool's name: they count only where the answer begins."""
         if self._format.section[0]:
             return []
         bare = [pattern for pattern in self._format.asked if not pattern.opening]
@@ -115,7 +118,10 @@ class _Calls:
         return self._lark.any_of([self._mark(text) for text in texts])
 
     def _mark(self, text: str) -> str:
-        """A mark that means nothing: two words where it begins as a call does, for the longest word is what is read."""
+        """Return a rule for a silent mark.
+
+        One that begins like a call is two words, since the lexer takes the longest.
+        """
         openings = [pattern.opening for pattern in self._format.asked if pattern.opening]
         first = max((opening for opening in openings if text.startswith(opening)), key=len, default="")
         rest = text[len(first) :].lstrip(" ")
@@ -128,14 +134,14 @@ class _Calls:
 
     def _many(self) -> str:
         one = self._one()
-        return one if self._single else f"{one} (WS? {one}){{0,{_MOST_CALLS - 1}}}"
+        return one if self._single else f"{one} (WS? {one}){{0,{_MAX_CALLS - 1}}}"
 
     def _in_section(self, calls: str) -> str:
         before, after = map(self._lark.literal, self._format.section)
         return " ".join(part for part in (before, before and "WS?", calls, after and "WS?", after) if part)
 
     def _rule(self, pattern: Pattern, functions: Mapping[str, Schema]) -> str:
-        """The pattern with a tool's name and arguments, or with calls of all tools."""
+        """Return a rule for the pattern, with one tool's name and arguments or with calls of all tools."""
         fields = {name for kind, name in pattern.elements if kind == "field"}
         name, schema = next(iter(functions.items()))
         parts: list[str] = []
@@ -162,7 +168,7 @@ class _Calls:
         return arguments.braces(self._format.quote) if field == "braces" else arguments.params(pattern)
 
     def _whole(self, field: str, pattern: Pattern, functions: Mapping[str, Schema]) -> str:
-        """A call of one of the tools, or a list of such calls."""
+        """Return a rule for a call of one of the tools, or for a list of such calls."""
         calls = []
         for name, schema in functions.items():
             if field == "json":
@@ -177,7 +183,7 @@ class _Calls:
 
 
 def _bare(pattern: Pattern, name: str) -> list[str]:
-    """How a call of a tool begins, by a pattern without marks."""
+    """Return the texts with which a call of a tool begins in a pattern without marks."""
     if pattern.elements[0] == ("field", "python"):
         return [f"[{name}("]
     call = f'"{pattern.keys.name}": {json.dumps(name)}'
@@ -185,14 +191,14 @@ def _bare(pattern: Pattern, name: str) -> list[str]:
 
 
 def _together(pattern: Pattern, functions: Mapping[str, Schema]) -> list[Mapping[str, Schema]]:
-    """The tools that one rule is for: all where they may stand in one list, else each."""
+    """Group the tools by rule: all together if the pattern allows them in one list, else one by one."""
     if any(kind == "field" and text in _WHOLE for kind, text in pattern.elements):
         return [functions]
     return [{name: schema} for name, schema in functions.items()]
 
 
 def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls: _Calls | None) -> str:
-    """``form`` after marks that mean nothing, or calls in its place."""
+    """Return ``form`` with silent marks before it, or calls instead of it."""
     if not format.silent and (calls is None or not calls.rules):
         return form
     if calls is not None and calls.rules:
@@ -207,7 +213,7 @@ def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls
 
 
 def _call_schema(pattern: Pattern, name: str, schema: Schema) -> Schema:
-    """A call as a JSON object, its parts as the pattern names them."""
+    """Return the schema of a call as a JSON object with the pattern's keys."""
     keys, shared = pattern.keys, definitions(schema)
     inner = {key: value for key, value in schema.items() if key not in shared}
     if not keys.name:
@@ -216,8 +222,8 @@ def _call_schema(pattern: Pattern, name: str, schema: Schema) -> Schema:
     else:
         properties = {keys.name: {"const": name}, keys.arguments: inner}
         required = [keys.name, keys.arguments]
-        identifier = {keys.id: _ID}  # which a model may write: at the end, as a rule
+        identifier = {keys.id: _ID}  # optional; models usually write it last
         properties = {**properties, **identifier} if keys.id == Keys.id else {**identifier, **properties}
         if not pattern.opening:
-            properties = {"type": {"const": "function"}, **properties}  # as Llama likes to write
+            properties = {"type": {"const": "function"}, **properties}  # Llama writes it
     return {**shared, "type": "object", "properties": properties, "required": required, "additionalProperties": False}

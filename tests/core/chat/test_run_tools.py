@@ -1,0 +1,457 @@
+"""Python functions as tools: their schemas, and chats in which they are run."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+import pumice
+from family_templates import FAMILIES
+from gguf_files import tiny_llama
+from pumice.chat.tools import MAX_RESULT, result_message
+from pumice.plugin import Candidates, MaskSampler, SamplerContext, Selector, hookimpl
+
+USER = {"role": "user", "content": "Hi"}
+
+
+@dataclass
+class Script(MaskSampler, Selector):
+    """Writes a line of a script, chosen by the number of results in the prompt."""
+
+    script: list = ()
+
+    def start(self, context: SamplerContext) -> None:
+        self._vocabulary = context.tokenizer.vocabulary
+        self._heard = b""
+        self._coming = None
+
+    def mask(self) -> None:
+        if self._coming is None:
+            self._coming = list(self.script[min(self._heard.count(b"<|im_start|>tool"), len(self.script) - 1)].encode())
+
+    def apply(self, candidates: Candidates) -> None:
+        token = f"<0x{self._coming[0]:02X}>" if self._coming else "</s>"
+        choice = self._vocabulary.ids[token]
+        if choice not in candidates.ids:
+            fitting = (i for i in candidates.ids if bytes(self._coming).startswith(self._vocabulary.tokens[i].encode()))
+            choice = int(next(fitting, candidates.ids[0]))
+        candidates.selected = choice
+
+    def accept(self, token: int) -> None:
+        text = self._vocabulary.tokens[token]
+        heard = bytes.fromhex(text[3:5]) if token in self._vocabulary.byte else text.encode()
+        self._heard += heard
+        if self._coming is not None:
+            del self._coming[: len(heard)]
+
+
+class Plugin:
+    @hookimpl
+    def pumice_register_samplers(self, register):
+        register("script", Script)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tiny_llama(tmp_path_factory.mktemp("tools") / "tiny.gguf", n_ctx=2048)
+    settings = {"samplers": ["script"], "chat_template": FAMILIES["hermes"]}
+    with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
+        yield model
+
+
+def call(name: str, **arguments) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def weather(city: str, days: Annotated[int, Field(ge=1)] = 1, unit: Literal["C", "F"] = "C") -> dict:
+    """Tell the weather.
+
+    Of one city.
+
+    Args:
+        city: Name of the city,
+            in English.
+        days (int): Number of days.
+
+    Returns:
+        The weather.
+    """
+    return {"city": city, "days": days, "unit": unit}
+
+
+def test_a_schema_is_made_of_annotations_and_docstring():
+    function = pumice.Tool.of(weather).definition["function"]
+    assert function["description"] == "Tell the weather.\n\nOf one city."
+    assert function["parameters"] == {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["city"],
+        "properties": {
+            "city": {"type": "string", "description": "Name of the city, in English."},
+            "days": {"type": "integer", "default": 1, "minimum": 1, "description": "Number of days."},
+            "unit": {"type": "string", "enum": ["C", "F"], "default": "C"},
+        },
+    }
+
+
+def test_a_docstring_may_be_written_with_colons():
+    def move(steps: int):
+        """Move.
+
+        :param steps: how far
+        :returns: nothing
+        """
+
+    function = pumice.Tool.of(move).definition["function"]
+    assert function["description"] == "Move."
+    assert function["parameters"]["properties"]["steps"]["description"] == "how far"
+
+
+def test_only_parameters_begin_an_argument_of_a_docstring():
+    def find(page: str, limit: int = 3):
+        """Find.
+
+        Args:
+            page: Address such as
+                https://example.org/a
+                note: without spaces
+            limit: Number of results,
+            default: 3
+        """
+
+    properties = pumice.Tool.of(find).parameters["properties"]
+    assert properties["page"]["description"] == "Address such as https://example.org/a note: without spaces"
+    assert properties["limit"]["description"] == "Number of results, default: 3"
+
+
+def test_annotations_describe_arguments():
+    def wait(days: Annotated[int, Field(description="Number of days.", ge=1)], hours: Annotated[int, Field(ge=0)]):
+        """Wait.
+
+        Args:
+            hours: Number of hours.
+        """
+
+    properties = pumice.Tool.of(wait).parameters["properties"]
+    assert properties["days"] == {"type": "integer", "minimum": 1, "description": "Number of days."}
+    assert properties["hours"] == {"type": "integer", "minimum": 0, "description": "Number of hours."}
+
+
+@pytest.mark.filterwarnings("error")
+def test_parameters_may_have_any_name():
+    def odd(schema: int, json: int, copy: int, model_fields: int, model_config: int, model_validate: int, _x: int = 6):
+        return [schema, json, copy, model_fields, model_config, model_validate, _x]
+
+    tool = pumice.Tool.of(odd)
+    names = ["schema", "json", "copy", "model_fields", "model_config", "model_validate"]
+    assert list(tool.parameters["properties"]) == [*names, "_x"]
+    assert tool.parameters["required"] == names
+    arguments = {name: number for number, name in enumerate(names)}
+    assert tool.answer(pumice.ToolCall("odd", arguments)) == "[0,1,2,3,4,5,6]"
+    assert "schema: Field required" in tool.answer(pumice.ToolCall("odd", {}))
+
+
+def misspelled(value: "int |"):  # noqa: F722
+    pass
+
+
+def unknown(value: "pumice.nope"):
+    pass
+
+
+def everything(*values: int):
+    pass
+
+
+def opaque(value: pytest.FixtureRequest):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda city: city, "has no name"),
+        (misspelled, "no schema can be made of its signature: SyntaxError"),
+        (unknown, "no schema can be made of its signature: AttributeError: module 'pumice' has no attribute 'nope'"),
+        (everything, "the parameter \\*values: int cannot be given by name"),
+        (opaque, "tools: opaque: no schema can be made of its signature"),
+    ],
+)
+def test_functions_without_a_schema_are_refused(function, problem):
+    with pytest.raises(pumice.RequestError, match=problem):
+        pumice.Tool.of(function)
+
+
+def test_calls_are_run_until_the_model_answers_in_text(model):
+    script = [call("weather", city="Paris", days=2), call("weather", city="Rome"), "Sunny."]
+    completion = model.chat([USER], tools=[weather], run_tools=True, script=script)
+    assert completion.message.content == "Sunny."
+    assert [message.role for message in completion.messages] == ["assistant", "tool", "assistant", "tool", "assistant"]
+    first = completion.messages[1]
+    assert json.loads(first.content) == {"city": "Paris", "days": 2, "unit": "C"}
+    assert first.tool_call_id == completion.messages[0].tool_calls[0].id
+    assert completion.usage.completion_tokens > len("Sunny.") * 3
+    model.chat([USER, *completion.messages, USER], script=["ok"])  # they are messages of the next turn
+
+
+def test_turns_are_bounded_and_the_last_calls_are_returned(model):
+    count = []
+    completion = model.chat(
+        [USER],
+        tools=[pumice.Tool("again", "", {"type": "object"}, lambda: count.append(1))],
+        run_tools=True,
+        max_tool_turns=3,
+        script=[call("again")],
+    )
+    assert len(count) == 2
+    assert completion.finish_reason == "tool_calls"
+    assert completion.message.tool_calls[0].name == "again"
+
+
+def test_the_model_reads_errors(model):
+    def fail(reason: str) -> str:
+        raise KeyError(reason)
+
+    completion = model.chat([USER], tools=[fail], run_tools=True, script=[call("fail", reason="x"), "Sorry."])
+    assert completion.messages[1].content == "Error: KeyError: 'x'"
+    assert completion.message.content == "Sorry."
+    wrong = pumice.Tool.of(weather).answer(pumice.ToolCall("weather", {"city": "Rome", "days": 0, "x": 1}))
+    assert "days: Input should be greater than or equal to 1" in wrong
+    assert "x: Extra inputs are not permitted" in wrong
+
+
+def test_results_are_cut_visibly():
+    text = result_message(pumice.ToolCall("f", {}), "a" * (MAX_RESULT + 5)).content
+    assert text.endswith(f"[cut: the result has {MAX_RESULT + 5} characters, {MAX_RESULT} are shown]")
+
+
+def test_calls_are_asked_for(model):
+    asked = []
+    script = [call("weather", city="Paris"), "No."]
+    completion = model.chat([USER], tools=[weather], run_tools=lambda call: asked.append(call.name), script=script)
+    assert asked == ["weather"]
+    assert completion.messages[1].content == "Error: the user refused this call"
+
+
+def test_a_call_of_a_described_tool_ends_the_loop(model):
+    described = {"name": "elsewhere", "parameters": {"type": "object"}}
+    completion = model.chat([USER], tools=[weather, described], run_tools=True, script=[call("elsewhere")])
+    assert completion.message.tool_calls[0].name == "elsewhere"
+
+
+def test_functions_of_a_coroutine_may_be_async(model):
+    async def slow(city: str) -> str:
+        await asyncio.sleep(0)
+        return f"in {city}"
+
+    async def approve(call) -> bool:
+        return True
+
+    script = [call("slow", city="Paris") + call("weather", city="Rome"), "Done."]
+    completion = asyncio.run(model.achat([USER], tools=[slow, weather], run_tools=approve, script=script))
+    assert [message.content[:8] for message in completion.messages[1:3]] == ["in Paris", '{"city":']
+    with pytest.raises(pumice.RequestError, match="slow: an async function needs achat"):
+        model.chat([USER], tools=[slow], run_tools=True, script=script)
+
+
+async def approve(call) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("answer", ["no", 1, None, [True]])
+def test_only_true_runs_a_call(model, answer):
+    async def asked(call):
+        return answer
+
+    ran = []
+    tool = pumice.Tool("go", "", {"type": "object"}, lambda: ran.append(1))
+    script = [call("go"), "No."]
+    model.chat([USER], tools=[tool], run_tools=lambda call: answer, script=script)
+    asyncio.run(model.achat([USER], tools=[tool], run_tools=asked, script=script))
+    assert ran == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_chat_refuses_an_approval_that_is_awaitable(model):
+    ran = []
+    tool = pumice.Tool("go", "", {"type": "object"}, lambda: ran.append(1))
+    with pytest.raises(pumice.RequestError, match="run_tools: an async function needs achat"):
+        model.chat([USER], tools=[tool], run_tools=lambda call: approve(call), script=[call("go"), "No."])
+    assert ran == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_functions_may_return_awaitables(model):
+    async def slow() -> str:
+        return "done"
+
+    script = [call("go"), "Done."]
+    tool = pumice.Tool("go", "", {"type": "object"}, lambda: slow())
+    completion = asyncio.run(model.achat([USER], tools=[tool], run_tools=True, script=script))
+    assert completion.messages[1].content == "done"
+    with pytest.raises(pumice.RequestError, match="go: an async function needs achat"):
+        model.chat([USER], tools=[tool], run_tools=True, script=script)
+    with pytest.raises(pumice.RequestError, match="go: an async function needs achat"):
+        model.chat([USER], tools=[pumice.Tool("go", "", {"type": "object"}, slow)], run_tools=True, script=script)
+
+
+def test_errors_keep_the_calls_and_results_before_them(model):
+    asked = []
+
+    def once(call):
+        asked.append(call)
+        return True if len(asked) == 1 else 1 / 0
+
+    options = {"tools": [weather], "script": [call("weather", city="Paris"), call("weather", city="Rome")]}
+    with pytest.raises(ZeroDivisionError) as caught:
+        model.chat([USER], run_tools=once, **options)
+    assert [message.role for message in caught.value.messages] == ["assistant", "tool", "assistant"]
+    assert json.loads(caught.value.messages[1].content)["city"] == "Paris"
+    asked.clear()
+    with pytest.raises(ZeroDivisionError) as caught:
+        asyncio.run(model.achat([USER], run_tools=once, **options))
+    assert [message.role for message in caught.value.messages] == ["assistant", "tool", "assistant"]
+
+
+def test_a_prompt_that_grows_too_long_keeps_the_results(model):
+    tools = [pumice.Tool("go", "", {"type": "object"}, lambda: "long " * 1000)]
+    with pytest.raises(pumice.PromptTooLongError) as caught:
+        model.chat([USER], tools=tools, run_tools=True, max_tool_turns=99, script=[call("go")])
+    roles = [message.role for message in caught.value.messages]
+    assert len(roles) > 2
+    assert roles == ["assistant", "tool"] * (len(roles) // 2)
+
+
+def test_results_fit_the_context(model):
+    def read() -> str:
+        return "é" * 20_000
+
+    completion = model.chat([USER], tools=[read], run_tools=True, script=[call("read") * 2, "Long."])
+    assert completion.message.content == "Long."
+    results = [message.content for message in completion.messages[1:3]]
+    assert all("[cut: the result has 20000 characters, " in result and len(result) < 1000 for result in results)
+
+
+@pytest.mark.parametrize("value", ["a\ud800", {"a": "\ud800"}])
+def test_lone_surrogates_are_replaced(model, value):
+    tool = pumice.Tool("go", "", {"type": "object"}, lambda: value)
+    completion = model.chat([USER], tools=[tool], run_tools=True, script=[call("go"), "Odd."])
+    assert "\N{REPLACEMENT CHARACTER}" in completion.messages[1].content
+    assert completion.message.content == "Odd."
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
+def test_a_tool_cannot_end_the_chat(model, error):
+    def leave():
+        raise error
+
+    async def aleave():
+        raise error
+
+    script = [call("leave"), "Left."]
+    problem = f"Error: {type(error).__name__}"
+    assert model.chat([USER], tools=[leave], run_tools=True, script=script).messages[1].content.startswith(problem)
+    for function in [leave] if isinstance(error, StopIteration) else [leave, aleave]:
+        tool = pumice.Tool("leave", "", {"type": "object"}, function)
+        completion = asyncio.run(model.achat([USER], tools=[tool], run_tools=True, script=script))
+        assert completion.messages[1].content.startswith(problem)
+
+
+def test_cancelling_the_task_cancels_async_functions_and_keeps_results(model):
+    ended, kept = [], []
+
+    async def wait():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(1)
+
+    async def main():
+        async def cancel():
+            task.cancel()
+
+        async def chat():
+            try:
+                await model.achat([USER], tools=[wait, cancel], run_tools=True, script=[call("wait") + call("cancel")])
+            except asyncio.CancelledError as error:
+                kept.extend(error.messages)
+                raise
+
+        task = asyncio.create_task(chat())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert ended == [1]
+    assert [message.name for message in kept] == ["", "cancel"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        "weather",
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]},
+    ],
+)
+def test_a_required_call_is_the_first_answer_only(model, choice):
+    script = [call("weather", city="Paris"), "Sunny."]
+    completion = model.chat([USER], tools=[weather], run_tools=True, tool_choice=choice, script=script)
+    assert [message.role for message in completion.messages] == ["assistant", "tool", "assistant"]
+    assert completion.message.content == "Sunny."
+
+
+def test_a_message_is_continued_by_the_first_answer_only(model):
+    begun = {"role": "assistant", "content": "I look."}
+    script = [call("weather", city="Paris"), "Sunny."]
+    options = {"tools": [weather], "run_tools": True, "continue_final_message": True, "script": script}
+    assert model.chat([USER, begun], **options).message.content == "Sunny."
+
+
+def test_tools_may_be_a_generator(model):
+    script = [call("weather", city="Paris"), call("weather", city="Rome"), "Sunny."]
+    completion = model.chat([USER], tools=(tool for tool in [weather]), run_tools=True, script=script)
+    assert len(completion.messages) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("a", "", None, weather), "tools: a: parameters must be a JSON schema, not None"),
+        (("a", None, {}, weather), "tools: description must be a string, not None"),
+        (("a", "", {}, None), "tools: a: run must be a function, not None"),
+    ],
+)
+def test_attributes_of_tools_are_checked(arguments, problem):
+    with pytest.raises(pumice.RequestError, match=problem):
+        pumice.Tool(*arguments)
+
+
+@pytest.mark.parametrize("tools", [{"type": "function"}, "weather", weather])
+@pytest.mark.parametrize("run_tools", [True, False])
+def test_tools_are_a_list(model, tools, run_tools):
+    with pytest.raises(pumice.RequestError, match="tools: expected a list of tools, not"):
+        model.chat([USER], tools=tools, run_tools=run_tools)
+
+
+@pytest.mark.parametrize("argument", ["run_tools", "max_tool_turns"])
+def test_streams_run_no_tools(model, argument):
+    for method in (model.chat_stream, model.achat_stream, model.prepare_chat):
+        with pytest.raises(pumice.RequestError, match=f"{argument} is an argument of chat and achat"):
+            method([USER], tools=[weather], **{argument: 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"run_tools": True}, "run_tools needs functions"),
+        ({"run_tools": 1, "tools": [weather]}, "run_tools must be true, false or a function, not 1"),
+        ({"run_tools": True, "tools": [weather], "max_tool_turns": 0}, "max_tool_turns must be an integer, at least 1"),
+    ],
+)
+def test_wrong_arguments_are_refused(model, options, problem):
+    with pytest.raises(pumice.RequestError, match=problem):
+        model.chat([USER], script=["x"], **options)
