@@ -1,4 +1,4 @@
-"""The ``pumice`` command. What a subcommand needs is imported when it runs."""
+"""The ``pumice`` command. Subcommands and their imports are loaded when they run."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from pumice.cli.messages import report, require_streams, show_logs
 from pumice.commands import BUNDLED_COMMANDS, COMMANDS, DESTRUCTIVE, GROUPS
 from pumice.guard import raise_named
 from pumice.lazy import resolve
-from pumice.suggest import unknown_name
+from pumice.wording import unknown_name
 
 if TYPE_CHECKING:
     from pumice.registry import Names
@@ -34,7 +34,7 @@ class Commands(click.Group):
             commands = {name: command for name in names if (command := self.get_command(ctx, name))}
             if commands:
                 with formatter.section(title):
-                    formatter.write_dl([(name, each.get_short_help_str(width)) for name, each in commands.items()])
+                    formatter.write_dl([(name, row.get_short_help_str(width)) for name, row in commands.items()])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         commands, absent = _registered()
@@ -50,7 +50,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            if error.ctx is None and ctx.invoked_subcommand:  # of an option without its value
+            if error.ctx is None and ctx.invoked_subcommand:  # an option without its value
                 error.ctx = click.Context(self, parent=ctx, info_name=ctx.invoked_subcommand)
             raise
         except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
@@ -62,7 +62,7 @@ class Commands(click.Group):
             raise_named(error, _registered_by_plugins().describe(name))
 
 
-_ALIASES = {"help": "--help", "version": "--version"}  # commands that people try, and the option of each
+_ALIASES = {"help": "--help", "version": "--version"}  # options that people try as commands
 
 
 def _option_as_command(option: str) -> click.Command:
@@ -75,9 +75,9 @@ def _option_as_command(option: str) -> click.Command:
 
 
 def _registered() -> tuple[Mapping[str, click.Command | str], str]:
-    """Commands, or where to import them from, and which plugins did not load.
+    """Return the commands, or the names to import them from, and a note about plugins that did not load.
 
-    Plugins are loaded only where some are installed that are not Pumice's own, so that help stays fast.
+    Plugins are loaded only if some are installed that are not Pumice's own, so that help stays fast.
     """
     from importlib.metadata import entry_points
 
@@ -88,7 +88,7 @@ def _registered() -> tuple[Mapping[str, click.Command | str], str]:
     show_logs()
     try:
         commands = _registered_by_plugins()
-    except ConfigError:  # the command itself will say so
+    except ConfigError:  # the command itself reports it
         return COMMANDS, ""
     return commands, commands.absent
 
@@ -101,7 +101,7 @@ def _registered_by_plugins() -> "Names[click.Command]":
 
 
 def _loads(group: click.Group, ctx: click.Context, name: str) -> bool:
-    """Whether a command can be listed. If a plugin's cannot be imported, `pumice plugins` says why."""
+    """Return True if a command can be imported, and so listed. `pumice plugins` reports the reason if not."""
     from pumice.errors import PluginError
 
     try:
@@ -117,14 +117,18 @@ def cli() -> None:
     show_logs()
 
 
-def main() -> None:
-    """Entry point: every failure becomes one line on standard error, and an exit status."""
+def main(confines: bool = False) -> None:
+    """Run the command line. Every failure becomes one line on standard error, and an exit status.
+
+    Args:
+        confines: True if the process belongs to the command, which may confine it.
+    """
     if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `pumice run ... | head` ends as quietly as cat does
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `pumice run ... | head` ends silently, like cat
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # half-written files are removed
     try:
         require_streams()
-        status = cli.main(sys.argv[1:] or ["--help"], "pumice", standalone_mode=False)
+        status = cli.main(sys.argv[1:] or ["--help"], "pumice", standalone_mode=False, obj=confines)
     except (Exception, KeyboardInterrupt) as error:
         status = report(error)
     sys.exit(status)

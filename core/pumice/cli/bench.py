@@ -1,4 +1,4 @@
-"""``pumice bench``: tokens/s of reading a prompt and of generating, as llama-bench counts them."""
+"""``pumice bench``: speed of prompt processing and generation in tokens/s, as in llama-bench."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
 from pumice.cli.options import json_option, load_model, load_options, model_argument
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.backend import KernelTime
@@ -20,26 +22,58 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@click.command("bench")
+@click.command("bench", cls=ConfinedCommand)
 @model_argument
-@click.option(
-    "-p", "--n-prompt", type=click.IntRange(min=0), default=512, show_default=True, help="Tokens of the prompt."
+@option(
+    "-p",
+    "--n-prompt",
+    type=click.IntRange(min=0),
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Prompt length in tokens; 0 leaves the test out.",
 )
-@click.option("-n", "--n-gen", type=click.IntRange(min=0), default=128, show_default=True, help="Tokens to generate.")
-@click.option(
-    "-d", "--n-depth", type=click.IntRange(min=0), default=0, show_default=True, help="Tokens in the cache before."
+@option(
+    "-n",
+    "--n-gen",
+    type=click.IntRange(min=0),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Number of tokens to generate; 0 leaves the test out.",
 )
-@click.option("-r", "--repetitions", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option(
-    "--parallel",
+@option(
+    "-d",
+    "--n-depth",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Number of tokens in the cache before the test; they are not timed.",
+)
+@option(
+    "-r",
+    "--repetitions",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Number of timed runs of each test, after one that warms up.",
+)
+@option(
+    "-npl",
+    "--n-parallel",
+    "parallel",
+    aliases=("--parallel",),
     metavar="N,N,...",
     callback=lambda ctx, param, value: parse_numbers(value),
-    help="So many sequences at once, with prompts of their own, sampled as configured: llama-batched-bench's table.",
+    help="Numbers of sequences computed at once, each with its own prompt: the table of llama-batched-bench.",
 )
-@click.option(
+@option(
     "--profile",
     is_flag=True,
-    help="Print each kernel's time in a test's last step, on stderr; only GPUs tell. With --parallel also the rest.",
+    advanced=True,
+    help="Write each kernel's time in the last step of a test to standard error (GPUs only).",
 )
 @json_option
 @load_options
@@ -54,11 +88,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure tokens/s of a model, by default the demo model.
+    """Measure the speed of a model in tokens/s.
 
-    Of one prompt (pp), and of generating the most probable tokens (tg), after the tokens of --n-depth, which are
-    computed first and not timed. Each test runs once to warm up, then as often as --repetitions says. 0 tokens leave
-    a test out.
+    Measures prompt processing (pp) and greedy generation (tg) after an untimed prefix of --n-depth tokens. The default
+    model is the demo model.
     """
     if not n_prompt and not n_gen:
         raise click.UsageError("nothing to measure: --n-prompt and --n-gen are both 0")
@@ -92,21 +125,21 @@ def command(
             }
             results.append(result)
             if profile:
-                from pumice.measure import kernel_times
+                from pumice.evaluate.speed import kernel_times
 
                 click.echo(format_profile(result["test"], kernel_times(loaded)), err=True)
     click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
 
 
 def seconds_of(model: Model, name: str, depth: int) -> Callable[..., float]:
-    """What measures a test, for a number of tokens, and tells ``progress`` how far it is."""
-    from pumice import measure
+    """Return the function that measures a test: it takes a number of tokens and ``progress``, and returns seconds."""
+    from pumice.evaluate import speed
 
-    return partial(measure.prompt_seconds if name == "pp" else measure.generation_seconds, model, depth=depth)
+    return partial(speed.prompt_seconds if name == "pp" else speed.generation_seconds, model, depth=depth)
 
 
 def parse_numbers(text: str | None) -> list[int]:
-    """``"1,4,8"`` as numbers."""
+    """Parse positive numbers such as ``"1,4,8"``."""
     try:
         numbers = [int(part) for part in text.split(",")] if text else []
     except ValueError:
@@ -118,18 +151,18 @@ def parse_numbers(text: str | None) -> list[int]:
 
 @dataclass
 class ParallelRow:
-    """Medians over the repetitions, of ``n_seqs`` sequences."""
+    """Median times over the repetitions, for ``n_seqs`` sequences at once."""
 
     n_prompt: int
     n_gen: int
     n_seqs: int
     prompt_seconds: float
     generation_seconds: float
-    kernels: Sequence[KernelTime] = ()  # of the last step
+    kernels: Sequence[KernelTime] = ()  # kernel times of the last step
 
     @property
     def outside_kernels(self) -> float | None:
-        """The share of a step in which the device waits for the host; None where the kernels' times are not known."""
+        """Share of a step in which the device waits for the host; None without kernel times."""
         if not self.kernels:
             return None
         device_seconds = sum(kernel.microseconds for kernel in self.kernels) / 1e6
@@ -154,23 +187,23 @@ class ParallelRow:
 def measure_parallel(
     model: Model, n_prompt: int, n_gen: int, parallel: list[int], repetitions: int, profile: bool = False
 ) -> list[ParallelRow]:
-    """A row for each number of sequences; each runs once more, to warm up."""
+    """Return a row for each number of sequences, measured after an untimed warm-up run."""
     import statistics
 
-    from pumice.measure import kernel_times, parallel_seconds
+    from pumice.evaluate.speed import kernel_times, parallel_seconds
 
     rows = []
     for n_seqs in parallel:
-        what = f"{n_seqs} sequence{'s' if n_seqs > 1 else ''}"
-        runs = repeated(what, repetitions, partial(parallel_seconds, model, n_prompt, n_gen, n_seqs))
-        seconds = [statistics.median(each) for each in zip(*runs, strict=True)]
+        title = f"{n_seqs} sequence{'s' if n_seqs > 1 else ''}"
+        runs = repeated(title, repetitions, partial(parallel_seconds, model, n_prompt, n_gen, n_seqs))
+        seconds = [statistics.median(times) for times in zip(*runs, strict=True)]
         kernels = kernel_times(model) if profile else []
         rows.append(ParallelRow(n_prompt, n_gen, n_seqs, seconds[0], seconds[1], kernels))
     return rows
 
 
 def format_parallel(rows: list[ParallelRow]) -> str:
-    """The table of llama-batched-bench."""
+    """Return the table of llama-batched-bench."""
     names = ("PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s")
     widths = (6, 6, 4, 6, 8, 8, 8, 8, 8, 8)
     lines = [
@@ -188,17 +221,18 @@ def format_parallel(rows: list[ParallelRow]) -> str:
 
 
 def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[..., float]) -> dict[str, float]:
-    """Mean and sample standard deviation of tokens/s over the repetitions, after a warm-up that is not counted."""
+    """Return mean and sample standard deviation of tokens/s over the repetitions, after an untimed warm-up run."""
     import statistics
 
-    speeds = [n_tokens / each for each in repeated(f"{name}{n_tokens}", repetitions, partial(seconds, n_tokens))]
+    times = repeated(f"{name}{n_tokens}", repetitions, partial(seconds, n_tokens))
+    speeds = [n_tokens / time for time in times]
     stddev = statistics.stdev(speeds) if repetitions > 1 else 0.0
     return {"tokens_per_second": statistics.fmean(speeds), "stddev": stddev}
 
 
-def repeated(what: str, n: int, run: Callable[..., T]) -> list[T]:
-    """What a run gives, ``n`` times after one that warms up; a bar shows all of them, and how far each is."""
-    with show_progress(what, unit="token") as show:
+def repeated(title: str, n: int, run: Callable[..., T]) -> list[T]:
+    """Return the results of ``n`` runs after a warm-up run, with one progress bar over all runs."""
+    with show_progress(title, unit="token") as show:
 
         def progress(i: int, done: int, total: int) -> None:
             show(i * total + done, (1 + n) * total)
@@ -207,10 +241,10 @@ def repeated(what: str, n: int, run: Callable[..., T]) -> list[T]:
 
 
 def format_profile(test: str, kernels: Sequence[KernelTime]) -> str:
-    """A line for each kernel: its share of the step, microseconds in all and each, how often it runs, its name."""
+    """Return a line for each kernel: share of the step, total microseconds, runs, microseconds per run, name."""
     total = sum(kernel.microseconds for kernel in kernels)
     if not total:
-        return f"{test}: no backend of this model tells the times of its kernels"
+        return f"{test}: no backend of this model measures kernel times"
     lines = [
         f"{kernel.microseconds / total:6.1%} {kernel.microseconds:10.1f} us = {kernel.count:4} x "
         f"{kernel.microseconds / kernel.count:8.2f} us  {kernel.name}"
@@ -220,7 +254,7 @@ def format_profile(test: str, kernels: Sequence[KernelTime]) -> str:
 
 
 def format_results(results: list[dict[str, Any]]) -> str:
-    """A line for each test."""
+    """Return a line for each test."""
     lines = [
         f"{item['test']:<14} {item['tokens_per_second']:10.2f} ± {item['stddev']:.2f} tokens/s on {item['backend']}"
         for item in results

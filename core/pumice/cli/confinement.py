@@ -1,4 +1,4 @@
-"""What the processes of commands may do themselves."""
+"""Confine the process of a server before it accepts requests."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pumice.sandbox import Access, Policy, enforce, python_access
 
 logger = logging.getLogger("pumice")
 
-_THREADS = "OPENBLAS_NUM_THREADS"  # of NumPy's library, which starts them when it is imported
-_TRACES = "opentelemetry.sdk"  # sends them
+_THREADS = "OPENBLAS_NUM_THREADS"  # read by NumPy's library, which starts threads on import
+_TRACES = "opentelemetry.sdk"  # sends traces over the network
 _NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "gai.conf", "host.conf", "ssl/certs", "pki")  # below /etc
-_INTERNET = ("AF_INET", "AF_INET6", "AF_NETLINK")  # the last tells which addresses this machine has
+_INTERNET = ("AF_INET", "AF_INET6", "AF_NETLINK")  # the last one lists this machine's addresses
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Have libraries that are imported meanwhile start no threads: a process confines itself before it has any."""
+    """Import NumPy, and libraries within this context, without threads: confinement precedes the first thread."""
     kept = os.environ.get(_THREADS)
     os.environ[_THREADS] = "1"
     try:
@@ -43,12 +43,14 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a server's process opens.
+    """Files and models that a server's process opens.
 
     Attributes:
-        models: names of its models; options: those of ``pumice.load`` for them.
-        read, write: files and folders of its own.
-        fetches: whether it may have to fetch models.
+        models: names of its models.
+        options: options of ``pumice.load`` for them.
+        read: further files and folders to read.
+        write: files and folders to write.
+        fetches: True if it may have to download models.
     """
 
     models: Sequence[str]
@@ -60,13 +62,15 @@ class Needs:
 
 @contextlib.contextmanager
 def confined_server(needs: Needs) -> Iterator[None]:
-    """Confine this process for good: it starts no programs and reads no models, which a spawner and engines do for it.
+    """Confine this process permanently: a spawner starts programs for it, and engines read models.
 
-    Call this before there is another thread, with the sockets open that are listened on.
+    Call this before another thread starts, and with the listening sockets open.
 
-    Raises SandboxError where the configuration demands what the system does not have.
+    Raises:
+        SandboxError: the configuration requires a protection that the system lacks.
     """
-    from pumice.process.confinement import is_confined, keep_sandbox
+    from pumice.model_files.policy import is_confined
+    from pumice.process.confinement import keep_sandbox
     from pumice.spawning import spawner
 
     config = load_config(_arguments(needs.options))
@@ -74,7 +78,7 @@ def confined_server(needs: Needs) -> Iterator[None]:
         yield
         return
 
-    if sys.path[:1] == [os.getcwd()]:  # `python -m`: nothing is imported from here any more, where models may lie
+    if sys.path[:1] == [os.getcwd()]:  # `python -m`: import nothing from the current folder, which may hold models
         del sys.path[0]
     fetched = _fetched()
     files, limit = _models(needs, config)
@@ -109,19 +113,19 @@ def _policy(needs: Needs, config: Config, fetched: Sequence[str]) -> Policy:
         access |= Access(read=(_token(),), write=tuple(fetched))
     else:
         access |= Access(read=tuple(str(path) for folder in fetched for path in Path(folder).glob("models--*/refs")))
-    files = {"NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}  # each connection takes one
+    files = {"NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}  # one per connection
     return Policy(python_access() | access, families=families, limits=files)
 
 
 def _models(needs: Needs, config: Config) -> tuple[list[str], float]:
-    """The files of models that are no names, with what engines read beside them, and the most memory of any model."""
+    """Return the files that models' paths and options name, and the largest memory limit of any model."""
     from pumice.hub.locate import resolve_name
-    from pumice.process.confinement import files_beside
+    from pumice.model_files.policy import files_beside
 
     files: list[str] = []
     limits = [config.memory_limit]
     for model in needs.models:
-        with contextlib.suppress(PumiceError):  # it is told when the model is loaded
+        with contextlib.suppress(PumiceError):  # reported when the model is loaded
             name, options = resolve_name(model)
             files += [str(name)] if isinstance(name, Path) else []
             own = load_config(_arguments(needs.options), options) if options else config
@@ -131,18 +135,18 @@ def _models(needs: Needs, config: Config) -> tuple[list[str], float]:
 
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among the arguments of ``pumice.load``."""
+    """Return the settings among the arguments of ``pumice.load``."""
     return {**options.get("config", {}), **{key: value for key, value in options.items() if key != "config"}}
 
 
 def _fetched() -> list[str]:
-    """The folders of models that were fetched, which are there from now on."""
+    """Return the folders of downloaded models, created if missing."""
     from pumice.hub.repository import cache_directory
     from pumice.hub.web import web_directory
 
     folders = []
     for directory in (cache_directory, web_directory):
-        with contextlib.suppress(OSError, RuntimeError):  # nobody's home, nothing fetched
+        with contextlib.suppress(OSError, RuntimeError):  # no home directory, so nothing was downloaded
             folder = directory()
             folder.mkdir(parents=True, exist_ok=True)
             folders.append(str(folder))

@@ -1,4 +1,4 @@
-"""``pumice control-vector``: a control vector of pairs of prompts."""
+"""``pumice control-vector``: make a control vector from pairs of prompts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.options import force_option, load_model, load_options, model_argument
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.model import Model
@@ -18,34 +21,56 @@ if TYPE_CHECKING:
 ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"'": b"'", b'"': b'"', b"\\": b"\\"}
 
 
-@click.command("control-vector")
+@click.command("control-vector", cls=ConfinedCommand)
 @model_argument
-@click.option(
-    "--positive-file", "positive", type=click.Path(path_type=Path), required=True, help="Prompts, a line each."
+@option(
+    "--positive-file",
+    "positive",
+    type=InputFile(path_type=Path),
+    required=True,
+    metavar="FILE",
+    group="Prompt",
+    help="Prompts that the vector leads towards, one per line.",
 )
-@click.option("--negative-file", "negative", type=click.Path(path_type=Path), required=True, help="As many others.")
-@click.option(
+@option(
+    "--negative-file",
+    "negative",
+    type=InputFile(path_type=Path),
+    required=True,
+    metavar="FILE",
+    group="Prompt",
+    help="Prompts that the vector leads away from: as many lines.",
+)
+@option(
     "--method",
     type=click.Choice(["pca", "mean"]),
     default="pca",
     show_default=True,
-    help="A layer's direction: where its differences are largest, or their mean.",
+    help="Direction of a layer: the first principal component of the differences, or their mean.",
 )
-@click.option(
-    "-o", "--output", "out", default="control_vector.gguf", type=click.Path(path_type=Path), show_default=True
+@option(
+    "-o",
+    "--output",
+    "out",
+    default="control_vector.gguf",
+    type=OutputFile(path_type=Path),
+    show_default=True,
+    metavar="FILE",
+    group="Output",
+    help="File to write.",
 )
 @force_option
 @load_options
 def command(
     model: str, positive: Path, negative: Path, method: Literal["pca", "mean"], out: Path, force: bool, **rest: Any
 ) -> None:
-    """Make a control vector of pairs of prompts.
+    """Make a control vector from pairs of prompts.
 
-    It leads towards the positive ones, and away from the negative. Those of a line differ in what the vector should
-    control, and in nothing else: the same words once by someone happy, once by someone sad. \\n and the like stand for
-    what they do in C.
+    The vector leads towards the positive prompts and away from the negative ones. The two prompts of a line differ only
+    in what the vector should control: the same words once by someone happy, once by someone sad. Escapes such as \\n
+    stand for the same characters as in C.
     """
-    from pumice.control_vector import Contrast, write_directions
+    from pumice.adapters.control_vector import Contrast, write_directions
     from pumice.gguf.output import check_output
 
     pairs = read_pairs(positive, negative)
@@ -64,17 +89,17 @@ def command(
 
 
 def read_pairs(positive: Path, negative: Path) -> list[tuple[str, str]]:
-    """The lines of two files, less empty ones, beside each other."""
+    """Return pairs of lines of two files, without empty lines."""
     ours, others = list(read_lines(positive)), list(read_lines(negative))
     if len(ours) != len(others) or not ours:
         raise click.ClickException(
-            f"{positive} has {len(ours)} prompts and {negative} {len(others)}: give as many, at least one"
+            f"{positive} has {len(ours)} prompts and {negative} {len(others)}: give equal numbers, at least one"
         )
     return list(zip(ours, others, strict=True))
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines that are not empty, with escapes as llama.cpp has them."""
+    """Yield the lines that are not empty, with llama.cpp's escapes decoded."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -89,7 +114,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def tokenized(model: Model, *pair: str) -> list[list[int]]:
-    """The tokens of both prompts, the shorter one filled up with what a space becomes."""
+    """Return the tokens of both prompts, the shorter one padded with the last token of a space."""
     both = [model.tokenize(text, add_special=model.tokenizer.add_bos) for text in pair]
     length = max(map(len, both))
     filler = model.tokenize(" ", add_special=False)[-1:] or both[0][-1:]

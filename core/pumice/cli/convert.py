@@ -1,16 +1,22 @@
-"""``pumice convert``: a Hugging Face model's folder as a GGUF file."""
+"""``pumice convert``: convert the folder of a Hugging Face model to a GGUF file."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.gguf.parts import parse_size
-from pumice.cli.options import force_option
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import InputFile, Output, OutputFile
+from pumice.cli.gguf.parts import max_size_option, max_tensors_option
+from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.convert.output import Parts
@@ -18,47 +24,92 @@ if TYPE_CHECKING:
     from pumice.quantizer import Quantizer
 
 
-@click.command("convert", context_settings={"max_content_width": 120})
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
+class ConvertedFile(OutputFile):
+    """The file to write, or a folder for it: the name of an adapter's file is known, that of a model's is read."""
+
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+        from pumice.convert.adapter import is_adapter
+
+        folder, path = ctx.params["folder"], Path(value)
+        if not path.is_dir():
+            yield from super().outputs(path, ctx)
+        elif is_adapter(folder):
+            yield from super().outputs(path / _adapter_name(folder), ctx)
+        else:
+            yield Output(path.resolve(), re.compile(r"[^.].*\.gguf"))  # whose name is read: it replaces no file
+
+
+class ConvertedFolder(InputFile, ConvertedFile):
+    """An input folder, also the folder of the output unless ``--output`` names another."""
+
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+        if ctx.params["out"] is None:
+            yield from super().outputs(value, ctx)
+
+
+@click.command("convert", cls=ConfinedCommand, context_settings={"max_content_width": 120})
+@click.argument("folder", type=ConvertedFolder(path_type=Path))
+@option(
     "-o",
     "--output",
     "out",
-    type=click.Path(path_type=Path),
-    help="The file, or a folder for it.  [default: into FOLDER]",
+    aliases=("--outfile",),
+    type=ConvertedFile(path_type=Path),
+    metavar="FILE",
+    group="Output",
+    help="File to write, or a folder for it, in which no model is replaced.  [default: in FOLDER]",
 )
-@click.option("--type", default="auto", show_default=True, metavar="TYPE", help="auto (what FOLDER has, F16 for F32),"
-              " F32, F16, BF16 or what pumice quantize takes.")  # fmt: skip
-@click.option(
+@option(
+    "--outtype",
+    "type",
+    aliases=("--type",),
+    default="auto",
+    show_default=True,
+    metavar="TYPE",
+    group="Output",
+    help="Type of the tensors: auto (the type in FOLDER, F16 for F32), F32, F16, BF16, or a type of pumice quantize.",
+)
+@option(
     "--base",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Of an adapter: the folder of the model that it changes.",
+    type=InputFile(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    group="Model",
+    help="Folder of the base model (adapters only).",
 )
-@click.option(
+@option(
     "--target",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Of a draft (EAGLE-3, DFlash): the folder of the model that it drafts for.",
+    type=InputFile(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    group="Model",
+    help="Folder of the model that a draft model drafts for (EAGLE-3 and DFlash only).",
 )
-@click.option("--model-name", metavar="NAME", help="The model's name, instead of what FOLDER says.")
-@click.option("--metadata", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-              help="JSON of keys such as general.author, which go before FOLDER's.")  # fmt: skip
-@click.option("--vocab-only", is_flag=True, help="Write the tokenizer and the hyperparameters, without tensors.")
-@click.option("--split-max-size", "max_size", callback=parse_size, metavar="SIZE",
-              help="Write parts, of at most so many bytes each, as 500M or 4G.")  # fmt: skip
-@click.option("--split-max-tensors", "max_tensors", type=click.IntRange(min=1), help="The same, of so many tensors.")
-@click.option("--dry-run", is_flag=True, help="Say what the file would hold, and write nothing.")
+@option("--model-name", metavar="NAME", group="Model", help="Name in the metadata.  [default: the name in FOLDER]")
+@option(
+    "--metadata",
+    type=InputFile(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    group="Model",
+    help="JSON file of metadata keys, such as general.author, which replace those of FOLDER.",
+)
+@option(
+    "--vocab-only", is_flag=True, group="Output", help="Write the tokenizer and the hyperparameters, without tensors."
+)
+@max_size_option
+@max_tensors_option
+@option("--dry-run", is_flag=True, group="Output", help="Show what the file would hold; write nothing.")
 @force_option
+@no_sandbox_option
 def command(folder: Path, **options: Any) -> None:
     """Write a Hugging Face model as a GGUF file.
 
-    FOLDER has config.json, model*.safetensors and a tokenizer; or it is a LoRA adapter that the package peft has saved.
+    FOLDER holds config.json, model*.safetensors and a tokenizer, or a LoRA adapter saved by the package peft.
     Everything is checked before the file is written.
     """
     from pumice.convert.adapter import is_adapter
 
     if folder.is_file():
-        what = "a GGUF file already" if folder.suffix == ".gguf" else "a file"
-        raise click.UsageError(f"FOLDER: {folder} is {what}; convert takes the folder of a Hugging Face model")
+        kind = "a GGUF file already" if folder.suffix == ".gguf" else "a file"
+        raise click.UsageError(f"FOLDER: {folder} is {kind}; convert takes the folder of a Hugging Face model")
     if options["max_size"] and options["max_tensors"]:
         raise click.UsageError("give either --split-max-size or --split-max-tensors")
     if is_adapter(folder):
@@ -67,41 +118,41 @@ def command(folder: Path, **options: Any) -> None:
         convert_model(folder, options)
 
 
-def convert_model(folder: Path, given: dict[str, Any]) -> None:
-    """Write a model's file."""
+def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
+    """Convert the folder of a model. ``arguments`` are the options of the command."""
     from pumice.convert import FILE_TYPES, Options, default_name, write_model
     from pumice.gguf.split import part_path
-    from pumice.opening import check_model, open_model
+    from pumice.model_files.opening import check_model, open_model
     from pumice.quantize import quantize
 
-    kinds, wanted = {kind.name: kind for kind in FILE_TYPES}, given["type"].upper()
+    kinds, type = {kind.name: kind for kind in FILE_TYPES}, arguments["type"].upper()
     options = Options(
-        kinds.get(wanted),
-        given["model_name"],
-        given["metadata"],
-        given["vocab_only"],
-        given["target"],
-        _quantizer(kinds.get(wanted)),
+        kinds.get(type),
+        arguments["model_name"],
+        arguments["metadata"],
+        arguments["vocab_only"],
+        arguments["target"],
+        _quantizer(kinds.get(type)),
     )
     with open_model(folder, options=options) as file:
-        check_model(file, target=given["target"])
+        check_model(file, target=arguments["target"])
         stored = next((t.type.name for t in file.tensors.values() if t.type is not kinds["F32"]), "F32")
-        target = _target(folder, given["out"], default_name(file, stored if wanted == "AUTO" else wanted))
-        if given["dry_run"]:
+        target = _target(folder, arguments["out"], default_name(file, stored if type == "AUTO" else type))
+        if arguments["dry_run"]:
             click.echo(f"{target}: {len(file.tensors)} tensors, {file.n_bytes:,} bytes as {stored}")
             return
-        how: dict[str, Any] = {"parts": _parts(given), "force": given["force"]}
+        how: dict[str, Any] = {"parts": _parts(arguments), "force": _may_replace(target, arguments)}
         with show_progress("converting") as progress:
-            if wanted in ("AUTO", *kinds) or options.vocab_only:
+            if type in ("AUTO", *kinds) or options.vocab_only:
                 paths = write_model(file, target, progress=progress, **how)
             else:
-                n_parts = len(quantize(file, target, wanted, progress=progress, **how).parts or ())
+                n_parts = len(quantize(file, target, type, progress=progress, **how).parts or ())
                 paths = [part_path(target, i, n_parts) for i in range(n_parts)] or [target]
     click.echo("\n".join(map(str, paths)))
 
 
 def _quantizer(kind: GGMLType | None) -> Quantizer | None:
-    """What makes the blocks of a type; None for one without."""
+    """Return the quantizer of a type; None for a type without one."""
     from pumice.config import load_config
     from pumice.registry import get_registry
 
@@ -113,22 +164,40 @@ def _target(folder: Path, out: Path | None, name: Path) -> Path:
     return (out or folder) / name if out is None or out.is_dir() else out
 
 
-def _parts(given: dict[str, Any]) -> Parts | None:
-    """How tensors are divided among files; None: one file."""
+def _may_replace(target: Path, arguments: dict[str, Any]) -> bool:
+    """Return whether ``target`` may be replaced: with ``--force``, and only if the command line names it.
+
+    Otherwise FOLDER, which is not trusted, would choose the file. Raises UsageError.
+    """
+    if target == arguments["out"] or not arguments["force"]:
+        return bool(arguments["force"])
+    parts = target.parent.glob(f"{escape(target.stem)}-*-of-*.gguf")
+    if existing := [path for path in (target, *parts) if path.exists()]:
+        raise click.UsageError(f"{existing[0]} exists already; --force replaces a file that is named: -o {target}")
+    return False
+
+
+def _adapter_name(folder: Path) -> Path:
+    return Path(f"{folder.resolve().name}-F32-LoRA.gguf")
+
+
+def _parts(arguments: dict[str, Any]) -> Parts | None:
+    """Return the function that divides tensors among files; None for one file."""
     from pumice.gguf.copy import parts_by_number, parts_by_size
 
-    if given["max_size"]:
-        return partial(parts_by_size, most=given["max_size"])
-    return partial(parts_by_number, most=given["max_tensors"]) if given["max_tensors"] else None
+    if arguments["max_size"]:
+        return partial(parts_by_size, most=arguments["max_size"])
+    return partial(parts_by_number, most=arguments["max_tensors"]) if arguments["max_tensors"] else None
 
 
-def convert_adapter(folder: Path, given: dict[str, Any]) -> None:
-    """Write an adapter's file."""
+def convert_adapter(folder: Path, arguments: dict[str, Any]) -> None:
+    """Convert the folder of a LoRA adapter. ``arguments`` are the options of the command."""
     from pumice.convert import write_model
-    from pumice.opening import open_adapter
+    from pumice.model_files.opening import open_adapter
 
-    with open_adapter(folder, base=given["base"]) as file:
-        target = _target(folder, given["out"], Path(f"{folder.resolve().name}-F32-LoRA.gguf"))
-        if not given["dry_run"]:
-            write_model(file, target, force=given["force"])
-        click.echo(f"{target}: {len(file.tensors)} tensors, {file.n_bytes:,} bytes" if given["dry_run"] else target)
+    with open_adapter(folder, base=arguments["base"]) as file:
+        target = _target(folder, arguments["out"], _adapter_name(folder))
+        if not arguments["dry_run"]:
+            write_model(file, target, force=arguments["force"])
+        size = f": {len(file.tensors)} tensors, {file.n_bytes:,} bytes" if arguments["dry_run"] else ""
+        click.echo(f"{target}{size}")

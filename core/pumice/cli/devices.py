@@ -1,4 +1,4 @@
-"""``pumice devices``: what each backend can run on here, or why it cannot."""
+"""``pumice devices``: the devices of each backend, or the reason why it is not available."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @click.command("devices")
 @json_option
 def command(as_json: bool) -> None:
-    """List what each backend can compute on.
+    """List the devices of each backend.
 
-    Or why a backend is not available on this machine, and what to install.
+    Shows why a backend is not available on this machine, and what to install.
     """
     from pumice.config import load_config
     from pumice.registry import get_registry
@@ -26,12 +26,12 @@ def command(as_json: bool) -> None:
     config = load_config()
     registry = get_registry(config)
     names = [*config.backends, *(name for name in registry.backends if name not in config.backends)]
-    found = [describe(name, registry) for name in names]
-    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(format_backend(item) for item in found))
+    backends = [describe(name, registry) for name in names]
+    click.echo(json.dumps(backends, indent=2) if as_json else "\n".join(map(format_backend, backends)))
 
 
 def describe(name: str, registry: Registry) -> dict[str, Any]:
-    """A backend as JSON can hold it: its devices, or the reason why it is not available."""
+    """Return the JSON of a backend: its devices, or the reason why it is not available."""
     if name not in registry.backends:
         return _unavailable(name, "not installed: no plugin that loaded registers it; see `pumice plugins`")
     from pumice.errors import PumiceError
@@ -49,10 +49,10 @@ def _devices(name: str, registry: Registry) -> dict[str, Any]:
     reason = unavailable(registry, name)
     if reason:
         return _unavailable(name, reason)
-    found = guarded(registry.backends[name].devices, f"{registry.backends.describe(name)}: devices")()
+    available = guarded(registry.backends[name].devices, f"{registry.backends.describe(name)}: devices")()
     devices = [
         {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes, "details": device.details}
-        for device in found
+        for device in available
     ]
     return {"backend": name, "available": True, "reason": None, "devices": devices}
 
@@ -62,12 +62,12 @@ def _unavailable(name: str, reason: str) -> dict[str, Any]:
 
 
 def format_backend(item: dict[str, Any]) -> str:
-    """A backend's line, then a line for each of its devices."""
-    from pumice.cli.info import format_bytes
+    """Return a backend's line, then a line for each of its devices."""
+    from pumice.wording import format_bytes
 
     lines = [item["backend"] if item["available"] else f"{item['backend']}: {item['reason']}"]
     for device in item["devices"]:
-        known = [device["kind"], *([format_bytes(device["memory_bytes"])] if device["memory_bytes"] else [])]
-        details = ", ".join([*known, *(f"{key} {value}" for key, value in device["details"].items())])
+        facts = [device["kind"], *([format_bytes(device["memory_bytes"])] if device["memory_bytes"] else [])]
+        details = ", ".join([*facts, *(f"{key} {value}" for key, value in device["details"].items())])
         lines.append(f"  {device['name']} ({details})")
     return "\n".join(lines)

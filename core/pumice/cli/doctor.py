@@ -1,51 +1,55 @@
-"""``pumice doctor``: whether this machine is set up as Pumice wants it, and why not."""
+"""``pumice doctor``: check this machine, and suggest what to install or set."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
+from pumice.cli.machine_report import Finding, survey
 from pumice.cli.options import json_option
+from pumice.cli.vocabulary import option
 
 _SECONDS = 60
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One part of the report. ``state``: ok, partial or absent; ``details``: a line each."""
-
-    name: str
-    state: str
-    details: list[str]
-
-
 @click.command("doctor")
+@option("--no-measure", is_flag=True, help="Leave out the measurement of speed with the demo model.")
 @json_option
-def command(as_json: bool) -> None:
+def command(as_json: bool, no_measure: bool) -> None:
     """Check this machine.
 
-    Says what of the sandbox is in force here, and why the rest is not. Ends with status 1 if the configuration demands
-    a sandbox (sandbox: on) that cannot be had.
+    Shows processor, backends with their devices, missing packages, caches, speed with the demo model, and the sandbox
+    in force, with what to install or set for more. The exit status is 1 if the configuration requires a sandbox
+    (sandbox: on) that this machine does not have.
     """
-    from pumice.config import load_config
-
-    setting = load_config().sandbox
-    findings = [sandbox_finding(setting)]
+    setting = _sandbox_setting()
+    findings = [*survey(not no_measure), sandbox_finding(setting)]
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
             click.echo("\n".join([f"{finding.name}: {finding.state}", *(f"  {line}" for line in finding.details)]))
-    if setting == "on" and any(finding.state != "ok" for finding in findings):
+    if setting == "on" and findings[-1].state != "ok":
         raise click.exceptions.Exit(1)
 
 
+def _sandbox_setting() -> str:
+    """Return the setting of the sandbox; auto if the configuration is unreadable, which `backends` reports."""
+    from pumice.config import load_config
+    from pumice.errors import PumiceError
+
+    try:
+        return load_config().sandbox
+    except (PumiceError, OSError, RuntimeError):
+        return "auto"
+
+
 def sandbox_finding(setting: str) -> Finding:
-    """What confines an engine here, found out by a process that is confined and tries what it may not do."""
+    """Return the finding on the sandbox: a confined process attempts forbidden calls."""
     from pumice import sandbox
 
     details = [f"configuration: sandbox: {setting}"]
@@ -58,20 +62,24 @@ def sandbox_finding(setting: str) -> Finding:
     allowed = [f"not denied: {name} ({outcome})" for name, outcome in outcomes.items() if outcome != "denied"]
     details += [
         f"in force: {in_force}",
-        "confined: engines, workers, and the process of `pumice serve` that takes requests",
+        "confined: engines, workers, the process of `pumice serve` that takes requests",
+        "confined: every command that reads models but `pumice chat`",
         f"{len(outcomes) - len(allowed)} of {len(outcomes)} forbidden calls are denied",
     ]
     return Finding("sandbox", "ok" if outcomes and not absent and not allowed else "partial", [*details, *allowed])
 
 
 def _trial() -> tuple[str, dict[str, str]]:
-    """What is in force in a confined process, and how its attempts ended."""
+    """Return the protections in force in a confined process, and the outcomes of its attempts."""
     from pumice import sandbox
 
     command, environment = sandbox.launch("pumice.sandbox.trial", policy=sandbox.Policy())
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"nothing: a confined process does not start: {error}", {}
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
         return f"nothing: a confined process does not start: {reason[0]}", {}
-    found = json.loads(done.stdout)
-    return found["in_force"], found["outcomes"]
+    report = json.loads(done.stdout)
+    return report["in_force"], report["outcomes"]

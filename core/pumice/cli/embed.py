@@ -1,4 +1,4 @@
-"""``pumice embed``: texts as vectors."""
+"""``pumice embed``: embeddings of texts, and scores of rerankers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,35 @@ from typing import Any
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
 from pumice.cli.options import json_option, load_model, load_options, model_argument
-from pumice.cli.run import read_prompt
+from pumice.cli.run import file_option, read_prompt
+from pumice.cli.vocabulary import option
 
 
-@click.command("embed")
+@click.command("embed", cls=ConfinedCommand)
 @model_argument
-@click.option("-p", "--prompt", "texts", multiple=True, help="A text; give it several times for several texts.")
-@click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the texts, one a line; - or a pipe too.")
-@click.option("--pooling", type=click.Choice(["mean", "cls", "last"]), help="Which hidden states count.")
-@click.option("--dimensions", type=click.IntRange(min=1), help="Only so many of the first values.")
-@click.option("--no-normalize", is_flag=True, help="Leave vectors as long as they are.")
-@click.option("--query", help="Rank the texts: how well each answers this.")
+@option("-p", "--prompt", "texts", multiple=True, metavar="TEXT", group="Prompt", help="Text to embed. Repeatable.")
+@file_option("Read texts from FILE, one per line; - reads standard input, as a pipe does.")
+@option(
+    "--pooling",
+    type=click.Choice(["mean", "cls", "last"]),
+    group="Embeddings",
+    help="Pooling of the tokens' hidden states.  [default: the model's]",
+)
+@option(
+    "--dimensions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    group="Embeddings",
+    help="Number of leading values to keep of each embedding.  [default: all]",
+)
+@option(
+    "--no-normalize", is_flag=True, group="Embeddings", help="Keep the length of the vectors, which is 1 otherwise."
+)
+@option(
+    "--query", metavar="TEXT", group="Embeddings", help="Score each text by its relevance to this query (rerankers)."
+)
 @json_option
 @load_options
 def command(
@@ -33,22 +50,22 @@ def command(
     as_json: bool,
     **rest: Any,
 ) -> None:
-    """Write each text's embedding.
+    """Write the embeddings of texts.
 
-    A line of numbers for each text; --json writes a list of lists. With --query, for models that rank texts, it is
-    one score for each.
+    Each text gives one line of numbers; --json writes a list of lists. With --query, for rerankers, each text gives one
+    score.
     """
     if query is not None and (dimensions or pooling or no_normalize):
         raise click.UsageError("--query gives scores: --dimensions, --pooling and --no-normalize are for vectors")
-    wanted = list(texts) or [line for line in read_prompt(None, file).splitlines() if line]
-    if not wanted:
-        raise click.UsageError("there is no text: give some with -p, or one a line with -f or a pipe")
+    inputs = list(texts) or [line for line in read_prompt(None, file).splitlines() if line]
+    if not inputs:
+        raise click.UsageError("no text: give texts with -p, or one per line with -f or a pipe")
     with load_model(model, rest) as loaded:
         if query is not None:
-            values = loaded.rerank(query, wanted)
+            values = loaded.rerank(query, inputs)
             lines = [f"{score:.6g}" for score in values]
         else:
             options = {"normalize": not no_normalize, "dimensions": dimensions, "pooling": pooling}
-            values = loaded.embed(wanted, **options).tolist()
+            values = loaded.embed(inputs, **options).tolist()
             lines = [" ".join(f"{value:.6g}" for value in row) for row in values]
     click.echo(json.dumps(values) if as_json else "\n".join(lines))

@@ -1,4 +1,4 @@
-"""``pumice imatrix``: how much each column of a model's matrices counts, measured on a text."""
+"""``pumice imatrix``: measure the importance of the columns of a model's matrices on a text."""
 
 from __future__ import annotations
 
@@ -9,46 +9,101 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.options import force_option, load_model, load_options, model_argument
 from pumice.cli.perplexity import bos_of, estimate_line, last, running_line, text_ids
 from pumice.cli.run import read_prompt
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pumice.evaluate.perplexity import Estimate
     from pumice.imatrix import ActivationSums
     from pumice.model import Model
-    from pumice.perplexity import Estimate
 
 
-@click.command("imatrix")
+def split_commas(paths: str) -> list[str]:
+    """Split ``a.gguf,b.gguf``."""
+    return [path for path in paths.split(",") if path]
+
+
+@click.command("imatrix", cls=ConfinedCommand)
 @model_argument
-@click.option("-f", "--file", type=click.Path(path_type=Path), help="The text.")
-@click.option("-o", "--output", "out", default="imatrix.gguf", type=click.Path(path_type=Path), show_default=True)
-@click.option("--output-format", type=click.Choice(["gguf", "dat"]), help="If not given, what the name says.")
-@click.option("--process-output", is_flag=True, help="Also what goes into the output matrix.")
-@click.option("--from-chunk", "--chunk", type=click.IntRange(min=0), default=0, help="Leave out so many chunks.")
-@click.option("--chunks", type=click.IntRange(min=1), help="Read only so many chunks.")
-@click.option("--parse-special", is_flag=True, help="Read <|im_end|> and the like in the text as tokens.")
-@click.option("--in-file", "in_files", multiple=True, metavar="FILE,...", help="Add what other runs have measured.")
-@click.option("--output-frequency", type=click.IntRange(min=1), default=10, help="Save after every so many chunks.")
-@click.option("--save-frequency", type=click.IntRange(min=0), default=0, help="Keep a copy after every so many chunks.")
-@click.option("--show-statistics", is_flag=True, help="Say what is in the one --in-file.")
+@option("-f", "--file", type=InputFile(path_type=Path), metavar="FILE", group="Prompt", help="Text to measure on.")
+@option(
+    "-o",
+    "--output",
+    "out",
+    default="imatrix.gguf",
+    type=OutputFile(path_type=Path),
+    show_default=True,
+    metavar="FILE",
+    group="Output",
+    help="File to write.",
+)
+@option(
+    "--output-format",
+    type=click.Choice(["gguf", "dat"]),
+    group="Output",
+    help="Format of the file.  [default: by its name]",
+)
+@option("--process-output", is_flag=True, help="Measure the input of the output matrix, too.")
+@option(
+    "--from-chunk",
+    aliases=("--chunk",),
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Number of chunks to skip at the beginning.",
+)
+@option("--chunks", type=click.IntRange(min=1), metavar="N", help="Maximum number of chunks to read.  [default: all]")
+@option("--parse-special", is_flag=True, help="Read the names of control tokens, such as <|im_end|>, as tokens.")
+@option(
+    "--in-file",
+    "in_files",
+    multiple=True,
+    type=InputFile(split_commas),
+    metavar="FILE,...",
+    help="Add the measurements of other runs. Repeatable.",
+)
+@option(
+    "--output-frequency",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    group="Output",
+    help="Number of chunks between two writes of the file.",
+)
+@option(
+    "--save-frequency",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    group="Output",
+    help="Number of chunks between two copies of the file, which are kept; 0: none.",
+)
+@option(
+    "--show-statistics", is_flag=True, group="Output", help="Show statistics of the one --in-file; measure nothing."
+)
 @force_option
 @load_options
 def command(model: str, file: Path | None, in_files: tuple[str, ...], show_statistics: bool, **rest: Any) -> None:
     """Measure an importance matrix, for pumice quantize.
 
-    It says which columns of MODEL's matrices count.
-
-    The text should be like what the model is used for; some 100 chunks of --n-ctx tokens, 512 if not given, are enough.
-    With --in-file what is measured is added to what is in other files; without a text those are added up.
+    It says how much each column of the model's matrices matters on a text. The text should resemble the use of the
+    model; about 100 chunks of --ctx-size tokens (default: 512) are sufficient. --in-file adds the measurements of other
+    files; without a text it adds them up.
     """
     from pumice.imatrix import ActivationSums, read_sums
 
     chunk_size = rest["n_ctx"] = rest["n_ctx"] or 512
-    paths = [path for paths in in_files for path in paths.split(",") if path]
+    paths = [path for paths in in_files for path in split_commas(paths)]
     if show_statistics:
         if len(paths) != 1:
             raise click.UsageError("--show-statistics needs one --in-file")
@@ -73,9 +128,9 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
 
 
 def measured(model: str, text: str, output: Output, rest: dict[str, Any]) -> Iterator[Estimate]:
-    """Read a text, adding to the sums that are put out; the estimate of its perplexity after each chunk."""
+    """Read a text, add to the sums of ``output``, and yield the perplexity estimate after each chunk."""
+    from pumice.evaluate.perplexity import perplexity
     from pumice.imatrix import Collector
-    from pumice.perplexity import perplexity
 
     first, chunks, special = rest.pop("from_chunk"), rest.pop("chunks"), rest.pop("parse_special")
     rest["observer"] = collector = Collector(output.sums, rest.pop("process_output"))
@@ -88,7 +143,7 @@ def measured(model: str, text: str, output: Output, rest: dict[str, Any]) -> Ite
 
 @dataclass(frozen=True)
 class EveryRow:
-    """A model all of whose logits are computed, so that what goes into the output matrix is seen."""
+    """A model that computes the logits of all rows, so that the input of the output matrix is measured."""
 
     model: Model
 
@@ -100,18 +155,20 @@ class EveryRow:
 
 
 class Output:
-    """The file, checked before anything is measured, saved again and again."""
+    """The output file, checked before the measurement and saved repeatedly."""
 
     def __init__(self, path: Path, format: str | None, force: bool, sums: ActivationSums) -> None:
         from pumice.gguf.output import check_output
 
         check_output(path, force)
         self.path = path
+        self._force = force
+        self._saved: set[Path] = set()
         self._dat = (format or path.suffix) in ("dat", ".dat")
         self.sums = sums
 
     def check_room(self, n_bytes: int) -> None:
-        """GGUFError if the disk cannot take a file of so much."""
+        """Raise GGUFError if the disk has no room for a file of ``n_bytes``."""
         from pumice.gguf.output import check_space
 
         check_space(self.path.resolve().parent, n_bytes)
@@ -119,10 +176,12 @@ class Output:
     def save(self, path: Path | None = None) -> None:
         from pumice.imatrix import write_sums
 
-        write_sums(path or self.path, self.sums, dat=self._dat, force=True)
+        path = path or self.path
+        write_sums(path, self.sums, dat=self._dat, force=self._force or path in self._saved)
+        self._saved.add(path)
 
     def kept(self, estimates: Iterator[Estimate], every: int, copy_every: int) -> Iterator[Estimate]:
-        """Save after every so many steps, and keep copies named after how many."""
+        """Yield the estimates; save the file every ``every`` chunks, and keep a numbered copy every ``copy_every``."""
         for estimate in estimates:
             n = estimate.n_chunks
             if n % every == 0:
@@ -133,20 +192,20 @@ class Output:
 
 
 def statistics_lines(sums: ActivationSums) -> list[str]:
-    """Two tables: tensors, the most active first, and layers."""
+    """Return the lines of two tables: tensors, the most active first, and layers."""
     from pumice.imatrix import layer_statistics, tensor_statistics
 
     tensors = tensor_statistics(sums)
-    width = max((len(each.name) for each in tensors), default=6)
+    width = max((len(tensor.name) for tensor in tensors), default=6)
     lines = [
         f"{'tensor':{width}} {'sum':>12} {'min':>9} {'max':>11} {'mean':>10} {'sigma':>10} {'active':>8} {'n':>8}"
         f" {'entropy':>8} {'of max':>7} {'ZD':>7} {'cosine':>7}"
     ]
-    for each in tensors:
+    for row in tensors:
         lines.append(
-            f"{each.name:{width}} {each.total:12.2f} {each.low:9.4f} {each.high:11.4f} {each.mean:10.4f}"
-            f" {each.deviation:10.4f} {each.active:8.2%} {each.n:8} {each.entropy:8.4f} {each.entropy_share:7.2%}"
-            f" {each.z_density:7.2%} {each.similarity:7.4f}"
+            f"{row.name:{width}} {row.total:12.2f} {row.low:9.4f} {row.high:11.4f} {row.mean:10.4f}"
+            f" {row.deviation:10.4f} {row.active:8.2%} {row.n:8} {row.entropy:8.4f} {row.entropy_share:7.2%}"
+            f" {row.z_density:7.2%} {row.similarity:7.4f}"
         )
     lines += ["", f"{'layer':>5} {'sum':>12} {'ZD':>7} {'cosine':>7}"]
     for layer in layer_statistics(tensors):

@@ -1,4 +1,4 @@
-"""``pumice info``: what a GGUF file holds."""
+"""``pumice info``: properties of a model file."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
 from pumice.cli.options import json_option, load_options, locate_model, model_argument
+from pumice.cli.vocabulary import option
+from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
     from pumice.gguf import GGUFFile
 
 
-@click.command("info")
+@click.command("info", cls=ConfinedCommand)
 @model_argument
 @json_option
-@click.option("--graph", is_flag=True, help="Print the graph: operations, placement, memory plan.")
+@option("--graph", is_flag=True, group="Output", help="Show the graph instead: operations, placement, memory plan.")
 @load_options
 def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **options: Any) -> None:
-    """Say what is in a model, by default in the demo model.
+    """Show the properties of a model.
 
-    Architecture, parameters, size, quantization, context length, tokenizer. The options on how to load it
-    change what --graph prints.
+    Architecture, parameters, size, quantization, context length, tokenizer. Options of the context, the backend and
+    adapters apply to --graph. The default is the demo model.
     """
     path = locate_model(model)
     if graph and as_json:
@@ -34,7 +37,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
 
         click.echo(describe_graph(model, **config, **options))
         return
-    from pumice.opening import open_model
+    from pumice.model_files.opening import open_model
 
     with open_model(path) as file:
         facts = describe(file)
@@ -42,7 +45,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
 
 
 def describe(file: GGUFFile) -> dict[str, Any]:
-    """The facts of a file, as JSON can hold them; None for what it does not say."""
+    """Return the properties of a file as JSON; None for missing ones."""
     metadata = file.metadata
     parameters: Counter[str] = Counter()
     tensors: Counter[str] = Counter()
@@ -73,7 +76,7 @@ def describe(file: GGUFFile) -> dict[str, Any]:
 
 
 def format_facts(facts: dict[str, Any]) -> str:
-    """The facts as lines for people."""
+    """Return the properties as readable lines."""
     mix = ", ".join(
         f"{name} {100 * part['parameters'] / max(facts['parameters'], 1):.1f}% ({part['tensors']} tensors)"
         for name, part in facts["quantization"].items()
@@ -91,10 +94,3 @@ def format_facts(facts: dict[str, Any]) -> str:
         "tokenizer": tokenizer and f"{tokenizer}, {facts['n_vocab']} tokens",
     }
     return "\n".join(f"{key:<13} {value if value not in (None, '') else '-'}" for key, value in lines.items())
-
-
-def format_bytes(n: int) -> str:
-    """``n`` bytes in the largest binary unit that leaves at least 1."""
-    power = max(min((n.bit_length() - 1) // 10, 4), 0)
-    unit = ["bytes", "KiB", "MiB", "GiB", "TiB"][power]
-    return f"{n / 2 ** (10 * power):.{1 if power else 0}f} {unit}"

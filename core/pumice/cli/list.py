@@ -1,4 +1,4 @@
-"""``pumice list``: the models on this machine, and the names that are known."""
+"""``pumice list``: downloaded models, and the names of the catalogue."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.info import format_bytes
 from pumice.cli.options import json_option
+from pumice.cli.vocabulary import option
+from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
     from pumice.hub.store import StoredModel
 
 
 @click.command("list")
-@click.option("--catalogue", is_flag=True, help="List the names of the catalogue, and what each stands for.")
+@option("--catalogue", is_flag=True, help="List the names of the catalogue instead, each with its model.")
 @json_option
 def command(catalogue: bool, as_json: bool) -> None:
-    """List the models that were fetched.
+    """List downloaded models.
 
-    The name that loads each, its size, when it came, and where it lies.
+    Shows the name that loads each model, its size, its date and its path.
     """
     if catalogue:
         rows = list_catalogue()
@@ -39,7 +40,7 @@ def command(catalogue: bool, as_json: bool) -> None:
 
 
 def list_catalogue() -> list[dict[str, Any]]:
-    """Every name of the catalogue with its options."""
+    """Return the names of the catalogue, with their models and options."""
     from pumice.config import load_config
     from pumice.hub.catalogue import catalogue, look_up
 
@@ -49,14 +50,14 @@ def list_catalogue() -> list[dict[str, Any]]:
 
 
 def describe(model: StoredModel) -> dict[str, Any]:
-    """A model as JSON can hold it."""
+    """Return the JSON of a model."""
     modified = datetime.fromtimestamp(model.modified).astimezone().isoformat(timespec="seconds")
     row = {"name": model.name, "bytes": model.size, "modified": modified, "path": str(model.files[0])}
     return {**row, "unfinished": True} if model.unfinished else row
 
 
 def format_model(model: StoredModel, width: int) -> str:
-    """A line for people."""
+    """Return a readable line."""
     date = datetime.fromtimestamp(model.modified).strftime("%Y-%m-%d %H:%M")
-    what = "unfinished: pumice pull goes on, pumice rm removes it" if model.unfinished else model.files[0]
-    return f"{model.name:<{width}}  {format_bytes(model.size):>10}  {date}  {what}"
+    path = "unfinished: pumice pull goes on, pumice rm removes it" if model.unfinished else model.files[0]
+    return f"{model.name:<{width}}  {format_bytes(model.size):>10}  {date}  {path}"

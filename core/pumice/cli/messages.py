@@ -1,4 +1,4 @@
-"""What the command says on standard error: errors, and what the library logs or warns of, each in one line."""
+"""Messages on standard error: errors, log records and warnings, each in one line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 
 def say(kind: str, message: object) -> None:
-    """``error: what happened``, whatever lines the message has."""
+    """Write ``kind: message`` to standard error as a single line."""
     click.echo(f"{kind}: {' '.join(str(message).split())}", err=True)
 
 
 def show_logs(verbose: bool = False) -> None:
-    """Show what the library and its plugins log: warnings, with ``verbose`` information too, and all if debugging."""
+    """Show log records of the library and its plugins: warnings, information if ``verbose``, all if debugging."""
     import logging
 
     logger = logging.getLogger("pumice")
@@ -48,7 +48,7 @@ def debugging() -> bool:
 
 
 def require_streams() -> None:
-    """What is closed: standard input is empty, standard error swallows messages; of standard output it is an error."""
+    """Replace closed streams: standard input is empty, standard error discards. Standard output must be open."""
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115 - it lives as long as the process
     if sys.stderr is None:
@@ -58,7 +58,7 @@ def require_streams() -> None:
 
 
 def report(error: Exception | KeyboardInterrupt) -> int:
-    """Say what went wrong, and give the exit status: 2 for wrong usage, else 1."""
+    """Write the error, and return the exit status: 2 for wrong usage, else 1."""
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return INTERRUPTED
     if debugging():
@@ -66,12 +66,12 @@ def report(error: Exception | KeyboardInterrupt) -> int:
     message, status = explain(error)
     say("error", message)
     if isinstance(error, OSError) and sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write fails again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # buffered output would fail again at exit
     return status
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """What to tell the user about an error, and the exit status."""
+    """Return the message for an error, and the exit status."""
     from pumice.errors import NoChatTemplateError, PumiceError
 
     if isinstance(error, click.UsageError):
@@ -84,7 +84,7 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, PumiceError):
         return str(error), 1
     if isinstance(error, MemoryError):
-        return "out of memory; try a smaller model, --n-ctx or --n-batch", 1
+        return "out of memory; try a smaller model, --ctx-size or --batch-size", 1
     if isinstance(error, OSError) and error.strerror and error.filename is None:
         return f"cannot write to standard output: {error.strerror}", 1
     return f"internal error: {type(error).__name__}: {error}; set PUMICE_DEBUG=1 for the traceback", 1

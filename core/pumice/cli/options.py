@@ -1,58 +1,101 @@
-"""Arguments and options that several subcommands have."""
+"""Arguments and options shared by subcommands."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
 from pumice.cli.progress import download_bar, show_progress
+from pumice.cli.vocabulary import defined, option
 from pumice.demo import demo_model_path
+from pumice.options import CHAT, ENGINE, SAMPLING, KVType
 
 if TYPE_CHECKING:
     from pumice.model import Model
-    from pumice.summary import Summary
+    from pumice.model_files.summary import Summary
 
 Command = Callable[..., Any]
+_MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
+_LONGEST_PATH = 4096
 
 logger = logging.getLogger("pumice")
 
-model_argument = click.argument("model", default=lambda: str(demo_model_path()))
+
+def _keep_model(ctx: click.Context, param: click.Parameter, model: str | None) -> None:
+    ctx.meta[_MODEL] = model
+
+
+def _choose_model(ctx: click.Context, param: click.Parameter, model: str | None) -> str:
+    named = ctx.meta.get(_MODEL)
+    if model is not None and named is not None:
+        raise click.UsageError("two models: one as MODEL and one with -m; give only one")
+    chosen = named if model is None else model
+    return str(demo_model_path()) if chosen is None else chosen
+
+
+def model_argument(command: Command) -> Command:
+    """Add the argument MODEL, which may also be given with ``-m``, as in llama.cpp."""
+    command = option(
+        "-m",
+        "--model",
+        "named_model",
+        type=ModelName(),
+        metavar="MODEL",
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_model,
+        group="Model",
+        help="Model, instead of the argument MODEL.",
+    )(command)
+    return click.argument("model", required=False, type=ModelName(), callback=_choose_model)(command)
+
+
 ASSUMED_TEMPLATE = "chatml"
-"""The chat template of a model whose file has none, where no other is chosen."""
+"""Default chat template for models whose files have none."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+json_option = option("--json", "as_json", is_flag=True, group="Output", help="Write the result as JSON.")
 
-force_option = click.option("--force", is_flag=True, help="Replace files that are there.")
+force_option = option("--force", is_flag=True, group="Output", help="Replace existing files.")
 
 
 def _set_threads(ctx: click.Context, param: click.Parameter, n: int | None) -> None:
-    """``--threads`` is short for ``--set cpu.threads``, which is eager so that it is read before."""
+    """Set ``cpu.threads``. ``--set`` is eager, so it is processed before."""
     if n is not None:
         section = ctx.params["config"].setdefault("cpu", {})
         if isinstance(section, dict):  # anything else is a wrong setting, and reported as that
-            section["threads"] = n
+            section["threads"] = max(n, 0)  # llama.cpp's -1: as many as there are cores
+
+
+def _keep_no_speculate(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[_NO_SPECULATE] = value
+
+
+def _choose_speculate(ctx: click.Context, param: click.Parameter, names: str | None) -> str | None:
+    return "off" if ctx.meta.get(_NO_SPECULATE) else names
 
 
 LAYERS = "pumice.control_vector_layers"
 
 
 def _set_layers(ctx: click.Context, param: click.Parameter, layers: tuple[int, int] | None) -> None:
-    """Eager, so that it is known when the control vectors are read."""
+    """Store the layers. The option is eager, so it is processed before control vectors."""
     ctx.meta[LAYERS] = list(layers) if layers else []
 
 
 def _set_adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
-    """``--lora FILE`` is short for ``--set adapters.STEM=FILE``; the other three for more than a file."""
+    """Add adapters to the configuration: ``--lora FILE`` equals ``--set adapters.STEM=FILE``."""
     name = param.name or ""
-    for value in values:
+    for value in separated(values):
         path, scale = split_scale(value) if name.endswith("scaled") else (value, 1.0)
         options: dict[str, Any] = {"file": path, "scale": scale}
         if name.startswith("control_vector"):
@@ -61,12 +104,17 @@ def _set_adapters(ctx: click.Context, param: click.Parameter, values: tuple[str,
         if isinstance(section, dict):  # anything else is a wrong setting, and reported as that
             stem = Path(path).stem
             if stem in section:
-                raise click.BadParameter(f"two are named {stem!r}: give names with --set adapters.NAME=FILE")
+                raise click.BadParameter(f"two adapters are named {stem!r}: give names with --set adapters.NAME=FILE")
             section[stem] = options
 
 
+def separated(values: Iterable[str]) -> list[str]:
+    """Return the items of comma-separated values."""
+    return [item.strip() for value in values for item in value.split(",") if item.strip()]
+
+
 def split_scale(text: str) -> tuple[str, float]:
-    """``a.gguf:0.5`` in its parts."""
+    """Split ``a.gguf:0.5`` into path and scale. Raises BadParameter."""
     path, colon, number = text.rpartition(":")
     try:
         return path, float(number if colon else "")
@@ -74,10 +122,66 @@ def split_scale(text: str) -> tuple[str, float]:
         raise click.BadParameter(f"expected FILE:SCALE, not {text!r}") from None
 
 
-def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
-    return click.option(
-        flag, multiple=True, metavar=metavar, expose_value=False, callback=_set_adapters, help=f"{help} Repeatable."
+def read_text(noun: str, path: Path) -> str:
+    """Return the text of a file. Raises ClickException that names the content by ``noun``."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise click.ClickException(f"cannot read {noun}: {path}: {reason}") from None
+
+
+def _read_layers(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Parse the value of ``-ngl``; None leaves the number to the configuration (default: as many as fit)."""
+    if text in (None, "all", "auto"):
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"expected a number of layers, all or auto, not {text!r}") from None
+
+
+def _keep_value_type(ctx: click.Context, param: click.Parameter, value_type: str | None) -> None:
+    ctx.meta[_VALUE_TYPE] = value_type
+
+
+def _choose_kv_type(ctx: click.Context, param: click.Parameter, key_type: str | None) -> str | None:
+    """Return the cache type. llama.cpp's second option, for values, must equal the first."""
+    value_type = ctx.meta.get(_VALUE_TYPE)
+    if key_type and value_type and key_type != value_type:
+        raise click.UsageError("-ctk and -ctv differ: keys and values have one type here")
+    return key_type or value_type
+
+
+def take_template(options: dict[str, Any]) -> str | None:
+    """Remove the options of the chat template, and return its name or text; None without one. Raises UsageError."""
+    template, file = options.pop("chat_template"), options.pop("chat_template_file")
+    if file is not None:
+        if template is not None:
+            raise click.UsageError("give either --chat-template or --chat-template-file")
+        return read_text("the chat template", file)
+    if template is not None and len(template) < _LONGEST_PATH and Path(template).suffix and Path(template).is_file():
+        raise click.UsageError(
+            f"--chat-template takes a name or a text, and {template} is a file: use --chat-template-file {template}"
+        )
+    return template
+
+
+def template_options(command: Command) -> Command:
+    """Add the options of the chat template, which ``take_template`` reads."""
+    file = option(
+        "--chat-template-file",
+        type=InputFile(path_type=Path),
+        metavar="FILE",
+        group="Chat",
+        help="Read the chat template (Jinja) from FILE.",
     )
+    named = defined(
+        CHAT["chat_template"],
+        metavar="NAME",
+        help="Chat template: its name, or its text (Jinja).  [default: the model's]",
+    )
+    return named(file(command))
 
 
 def _set_verbose(ctx: click.Context, param: click.Parameter, verbose: bool) -> None:
@@ -89,96 +193,184 @@ def _switch_sandbox_off(ctx: click.Context, param: click.Parameter, off: bool) -
     if off:
         from pumice.sandbox import SWITCH
 
-        os.environ[SWITCH] = "off"  # for every process that is started from here
+        os.environ[SWITCH] = "off"  # inherited by child processes
 
 
-no_sandbox_option = click.option(
+no_sandbox_option = option(
     "--no-sandbox",
     is_flag=True,
     expose_value=False,
     callback=_switch_sandbox_off,
-    help="Do not confine the processes of engines and workers, for debugging.",
+    group="Security",
+    advanced=True,
+    help="Do not confine this process, engines and workers, for debugging.",
 )
 
-_LOAD_OPTIONS: list[Callable[[Command], Command]] = [
-    click.option("--backend", metavar="NAME", help="Backend to compute on, or auto."),
-    click.option("-c", "--n-ctx", type=int, help="Tokens of context; 0: as many as the model was trained for."),
-    click.option("-b", "--n-batch", type=int, help="Most tokens computed in one step."),
-    click.option("-ngl", "--n-gpu-layers", type=int, help="Layers on a GPU backend; -1: all."),
-    click.option(
-        "-t",
-        "--threads",
-        type=int,
-        expose_value=False,
-        callback=_set_threads,
-        help="Threads of the backend cpu; 0: as many as there are cores.",
-    ),
-    _adapter_option("--lora", "FILE", "A LoRA adapter, named after its file."),
-    _adapter_option("--lora-scaled", "FILE:SCALE", "One that is stronger or weaker."),
-    _adapter_option("--control-vector", "FILE", "A control vector, named after its file."),
-    _adapter_option("--control-vector-scaled", "FILE:SCALE", "One that is stronger or weaker."),
-    click.option(
-        "--control-vector-layer-range",
-        type=(click.IntRange(min=1), click.IntRange(min=1)),
-        metavar="FIRST LAST",
+verbose_option = option(
+    "-v",
+    "--verbose",
+    aliases=("--log-verbose",),
+    is_flag=True,
+    expose_value=False,
+    callback=_set_verbose,
+    help="Log progress and decisions of the library to standard error.",
+)
+
+_KV_HELP = f"Type of the key/value cache: {', '.join(get_args(KVType))}.  [default: f16]"
+
+_ENGINE = [
+    defined(ENGINE["n_ctx"], metavar="N"),
+    defined(ENGINE["n_batch"], advanced=True),
+    defined(ENGINE["kv_type"], metavar="TYPE", callback=_choose_kv_type, help=_KV_HELP),
+    option(
+        "-ctv",
+        "--cache-type-v",
+        type=click.Choice(get_args(KVType)),
+        metavar="TYPE",
         is_eager=True,
         expose_value=False,
-        callback=_set_layers,
-        help="The layers that control vectors change; all if not given.",
+        callback=_keep_value_type,
+        group="Context",
+        advanced=True,
+        help="Type of cached values; must equal the type of the keys (--cache-type-k).",
     ),
-    click.option("--kv-type", metavar="TYPE", help="Type of the key/value cache, such as f16 or q8_0."),
-    click.option(
+    defined(ENGINE["backend"], metavar="NAME"),
+    defined(
+        ENGINE["n_gpu_layers"],
+        type=str,
+        metavar="N",
+        callback=_read_layers,
+        help="Number of layers on a GPU backend, counted from the last; all or -1: all; auto: as many as fit."
+        "  [default: auto]",
+    ),
+    defined(ENGINE["speculate"], metavar="NAMES", callback=_choose_speculate, group="Generation", advanced=True),
+    option(
+        "--no-speculate",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_no_speculate,
+        group="Generation",
+        advanced=True,
+        help="Disable speculative decoding, like --speculate off.",
+    ),
+    defined(ENGINE["draft"], metavar="FILE", group="Generation"),
+    defined(ENGINE["draft_max"], metavar="N", group="Generation", advanced=True),
+    defined(ENGINE["draft_min"], metavar="N", group="Generation", advanced=True),
+    defined(ENGINE["draft_p_min"], metavar="P", group="Generation", advanced=True),
+    defined(ENGINE["draft_n_ctx"], metavar="N", advanced=True),
+    defined(
+        ENGINE["draft_n_gpu_layers"],
+        type=str,
+        metavar="N",
+        callback=_read_layers,
+        advanced=True,
+        help="Number of the draft model's layers on a GPU backend, like --n-gpu-layers.  [default: auto]",
+    ),
+]
+"""Options of the engine, shared by all commands that load a model."""
+
+layer_range_option = option(
+    "--control-vector-layer-range",
+    type=(click.IntRange(min=1), click.IntRange(min=1)),
+    metavar="FIRST LAST",
+    is_eager=True,
+    expose_value=False,
+    callback=_set_layers,
+    group="Adapters",
+    advanced=True,
+    help="First and last layer that control vectors change.  [default: all layers]",
+)
+
+
+def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
+    text = f"{help} Repeatable, or with commas."
+    return option(
+        flag,
+        multiple=True,
+        metavar=metavar,
+        expose_value=False,
+        callback=_set_adapters,
+        group="Adapters",
+        advanced=flag != "--lora",
+        help=text,
+    )
+
+
+_LOAD_OPTIONS: list[Callable[[Command], Command]] = [
+    *_ENGINE,
+    option(
+        "-t",
+        "--threads",
+        type=click.IntRange(-1),
+        metavar="N",
+        expose_value=False,
+        callback=_set_threads,
+        group="Backend",
+        help="Number of threads of the backend cpu; 0 or -1: one for each core.  [default: 0]",
+    ),
+    _adapter_option("--lora", "FILE", "LoRA adapter, named after its file."),
+    _adapter_option("--lora-scaled", "FILE:SCALE", "LoRA adapter with a scale factor."),
+    _adapter_option("--control-vector", "FILE", "Control vector, named after its file."),
+    _adapter_option("--control-vector-scaled", "FILE:SCALE", "Control vector with a scale factor."),
+    layer_range_option,
+    option(
         "--set",
         "config",
         multiple=True,
         is_eager=True,
         metavar="KEY=VALUE",
         callback=lambda ctx, param, values: parse_settings(values),
-        help="Any key of a configuration file, e.g. --set sampling.typical_p=0.9. Repeatable.",
+        help="Set any key of the configuration, such as --set sampling.typical_p=0.9. Repeatable.",
     ),
-    click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_verbose,
-        help="Say on stderr what is going on.",
-    ),
+    verbose_option,
+    no_sandbox_option,
 ]
 
-
-_SAMPLING_OPTIONS = [
-    click.option("--temp", "temperature", type=float, help="Temperature; 0: always the likeliest token."),
-    click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0: all."),
-    click.option("--top-p", type=float, help="Keep the likeliest tokens that add up to p."),
-    click.option("--min-p", type=float, help="Keep tokens at least p times as likely as the likeliest."),
-    click.option("--repeat-penalty", type=float, help="Make recent tokens less likely; 1: off."),
-    click.option("--seed", type=int, help="Same seed, same text."),
+_COMMON_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
+_SAMPLING = [
+    name for name, definition in SAMPLING.items() if definition.flags and definition.type in (int, float, bool)
 ]
 
 
 def sampling_options(command: Command) -> Command:
-    """Options for the most common parameters of the sampler chain; ``take_sampling`` gives those that were set."""
-    for option in reversed(_SAMPLING_OPTIONS):
-        command = option(command)
+    """Add an option for each numeric parameter of the sampler chain, which ``take_sampling`` reads."""
+    for name in reversed(_SAMPLING):
+        command = defined(SAMPLING[name], advanced=name not in _COMMON_SAMPLING)(command)
+    return command
+
+
+def chat_sampling_options(command: Command) -> Command:
+    """Add the same options without ``-s``, which `pumice chat` has for the system message."""
+    for name in reversed(_SAMPLING):
+        definition = SAMPLING[name]
+        flags = tuple(flag for flag in definition.flags if flag != "-s")
+        command = defined(replace(definition, flags=flags), advanced=name not in _COMMON_SAMPLING)(command)
+    return command
+
+
+def engine_options(command: Command) -> Command:
+    """Add the options of the engine: context, batch, cache type, backend, layers on a GPU."""
+    for add in reversed(_ENGINE):
+        command = add(command)
     return command
 
 
 def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove the sampling options from ``options``; those that were set."""
-    names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
-    return {name: value for name in names if (value := options.pop(name)) is not None}
+    """Remove the sampling options from ``options``, and return those that were set."""
+    values = {name: options.pop(name) for name in _SAMPLING}
+    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def load_options(command: Command) -> Command:
-    """The options that ``load_model`` takes, as keyword arguments of ``pumice.load``."""
-    for option in reversed(_LOAD_OPTIONS):
-        command = option(command)
+    """Add the options of ``load_model``, which are keyword arguments of ``pumice.load``."""
+    for add in reversed(_LOAD_OPTIONS):
+        command = add(command)
     return command
 
 
 def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
-    """``("a.b=1", "c=[x]")`` as ``{"a": {"b": 1}, "c": ["x"]}``: a value is YAML."""
+    """Parse ``("a.b=1", "c=[x]")`` to ``{"a": {"b": 1}, "c": ["x"]}``; values are YAML. Raises BadParameter."""
     import yaml
 
     from pumice.config import parse_yaml
@@ -203,7 +395,7 @@ def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
 
 
 def configured_models() -> list[str]:
-    """Names of models that the configuration adds to the catalogue."""
+    """Return the names of models that the configuration adds to the catalogue."""
     from pumice.config import load_config
 
     return list(load_config().models)
@@ -211,21 +403,21 @@ def configured_models() -> list[str]:
 
 @lru_cache(maxsize=64)
 def warn_of_assumed_template(model: str) -> None:
-    """Say, once for each model, that chats take ``ASSUMED_TEMPLATE``: it may have been trained with another one."""
+    """Warn, once per model, that chats use ``ASSUMED_TEMPLATE``, although the model may need another template."""
     logger.warning(
         "%s: the file has no chat template: chats take ChatML, --chat-template names another (see docs/chat.md)", model
     )
 
 
 def summarize_models(models: Sequence[str]) -> list[Summary | None]:
-    """What the headers of models' files say; None for one that is not on this machine, or is not to be read."""
+    """Return the summaries of models by their headers; None for a model that is absent or may not be read."""
     from pumice.errors import PumiceError
     from pumice.process.reader import read_summaries
 
     paths = [_file_of(model) for model in models]
     try:
-        told = iter(read_summaries([path for path in paths if path]))
-        return [next(told) if path else None for path in paths]
+        summaries = iter(read_summaries([path for path in paths if path]))
+        return [next(summaries) if path else None for path in paths]
     except (OSError, PumiceError) as error:
         logging.getLogger("pumice").warning("the headers of models cannot be read: %s", error)
         return [None] * len(models)
@@ -243,18 +435,18 @@ def _file_of(model: str) -> Path | None:
 
 
 def require_file(model: str) -> None:
-    """Raise HubError if a model is a path, or a name of the catalogue for one, where no file is."""
+    """Raise HubError if a model is a path, or a catalogue name of a path, without a file."""
     from pumice.errors import HubError
     from pumice.hub.locate import resolve_name
 
     path, _ = resolve_name(model)
     if isinstance(path, Path) and not path.exists():
         where = "" if str(path) == model else f"{model}: "
-        raise HubError(f"{where}{path}: no such file, and no name of a model that could be fetched")
+        raise HubError(f"{where}{path}: no such file, and not the name of a model to download")
 
 
 def model_problem(path: Path) -> str:
-    """Why a GGUF file is not a model that generates or embeds, as its header tells; empty if it may be one."""
+    """Return the reason why a GGUF file is not a model, by its header; empty if it may be one."""
     from pumice.errors import PumiceError
     from pumice.gguf import GGUFFile
 
@@ -269,18 +461,18 @@ def model_problem(path: Path) -> str:
 
 
 def is_here(model: str) -> bool:
-    """Whether a model is on this machine, so that it need not be fetched."""
+    """Return True if a model is on this machine, so that it need not be downloaded."""
     from pumice.errors import PumiceError
     from pumice.hub.locate import cached, resolve_name
 
     try:
         return bool(cached(resolve_name(model)[0]))
     except PumiceError:
-        return True  # nothing would be fetched
+        return True  # an invalid name is not downloaded
 
 
 def locate_model(model: str) -> Path:
-    """The file of a model; what is fetched shows a progress bar where standard error is a terminal."""
+    """Return the file of a model. A download shows a progress bar if standard error is a terminal."""
     from pumice.hub import locate
 
     with download_bar() as progress:
@@ -288,9 +480,10 @@ def locate_model(model: str) -> Path:
 
 
 class Download:
-    """A download that a client of a server asked for, in a thread of its caller's.
+    """A download requested by a client of a server, in a thread of the caller.
 
-    Raises UnknownModelError for a name that means no model; paths of this machine are none.
+    Raises:
+        UnknownModelError: the name matches no model; paths of this machine are not accepted.
     """
 
     def __init__(self, model: str) -> None:
@@ -298,10 +491,14 @@ class Download:
 
         self._model = model
         self._fetch = ClientFetch(model)
-        self.loads_as = model  # once it is here: a name of the catalogue, which has options, or the path of the file
+        self.loads_as = model  # after the download: a catalogue name with options, or the file's path
 
     def run(self, progress: Callable[[str, int, int], None]) -> Path:
-        """Return the model's file; ``progress`` hears what is fetched. Raises HubError."""
+        """Download the model and return its file. Raises HubError.
+
+        Args:
+            progress: called with the file's name, the bytes downloaded, and the total bytes.
+        """
         located = self._fetch.run(progress)
         self.loads_as = str(located.path) if located.options is None else self._model
         return located.path
@@ -313,13 +510,13 @@ class Download:
 
 @contextmanager
 def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
-    """A loaded model, which `pumice ps` lists; with a progress bar where standard error is a terminal."""
+    """Load a model with a progress bar, and list it for `pumice ps` within this context."""
     import pumice
-    from pumice.running import Running, told
+    from pumice.process_list import RunningModel, listed
 
     locate_model(model)
     with show_progress("loading", unit="step") as progress:
         loaded = pumice.load(model, progress=progress, **options)
     command = click.get_current_context().info_name or ""
-    with loaded, told(Running(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):
+    with loaded, listed(RunningModel(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):
         yield loaded

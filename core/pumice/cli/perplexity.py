@@ -1,4 +1,4 @@
-"""``pumice perplexity``: how well a model predicts a text."""
+"""``pumice perplexity``: measure how well a model predicts a text or solves tasks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import InputFile, OutputFile
 from pumice.cli.options import force_option, json_option, load_model, load_options, model_argument
 from pumice.cli.run import read_prompt
+from pumice.cli.vocabulary import option
 from pumice.errors import RequestError
 
 if TYPE_CHECKING:
-    from pumice.choices import Score
-    from pumice.kl_divergence import Divergence
+    from pumice.evaluate.choices import TaskScore
+    from pumice.evaluate.kl_divergence import Divergence
+    from pumice.evaluate.perplexity import Estimate
     from pumice.model import Model
-    from pumice.perplexity import Estimate
 
 Step = TypeVar("Step")
 Measured = tuple[dict[str, Any], list[str]]
@@ -28,25 +31,42 @@ Measure = Callable[["Model"], Measured]
 HELLASWAG_TASKS = 400  # tasks of HellaSwag, if not said
 
 
-@click.command("perplexity")
+@click.command("perplexity", cls=ConfinedCommand)
 @model_argument
-@click.option("-f", "--file", "-bf", "--binary-file", type=click.Path(path_type=Path), help="The text, or the tasks.")
-@click.option("--chunks", type=click.IntRange(min=1), help="Read only so many chunks.")
-@click.option("--save-logits", type=click.Path(), help="Write what the model predicts, to compare others with.")
-@click.option("--kl-divergence-base", "base", type=click.Path(), help="Compare with what another model has predicted.")
-@click.option("--hellaswag", "kind", flag_value="hellaswag", help="Choose endings: six lines a task.")
-@click.option("--winogrande", "kind", flag_value="winogrande", help="Choose words: a line a task.")
-@click.option(
-    "--multiple-choice", "kind", flag_value="multiple-choice", help="Choose answers: llama.cpp's binary file."
+@option(
+    "-f",
+    "--file",
+    aliases=("-bf", "--binary-file"),
+    type=InputFile(path_type=Path),
+    metavar="FILE",
+    group="Prompt",
+    help="Text to measure on, or file of tasks.",
 )
-@click.option(
+@option("--chunks", type=click.IntRange(min=1), metavar="N", help="Maximum number of chunks to read.  [default: all]")
+@option(
+    "--save-logits",
+    type=OutputFile(),
+    metavar="FILE",
+    group="Output",
+    help="Write the model's predictions to FILE, to compare other models with.",
+)
+@option(
+    "--kl-divergence-base",
+    "base",
+    type=InputFile(),
+    metavar="FILE",
+    help="Compare with the predictions of another model in FILE.",
+)
+@option("--hellaswag", "kind", flag_value="hellaswag", help="Choose endings of texts: six lines per task.")
+@option("--winogrande", "kind", flag_value="winogrande", help="Choose words: one line per task.")
+@option("--multiple-choice", "kind", flag_value="multiple-choice", help="Choose answers: llama.cpp's binary file.")
+@option(
     "--tasks",
-    "--hellaswag-tasks",
-    "--winogrande-tasks",
-    "--multiple-choice-tasks",
     "n_tasks",
+    aliases=("--hellaswag-tasks", "--winogrande-tasks", "--multiple-choice-tasks"),
     type=click.IntRange(min=0),
-    help="Only so many, 0: all; if not given, 400 of HellaSwag.",
+    metavar="N",
+    help="Maximum number of tasks; 0: all.  [default: 400 of HellaSwag, else all]",
 )
 @json_option
 @force_option
@@ -63,11 +83,11 @@ def command(
     force: bool,
     **rest: Any,
 ) -> None:
-    """Measure how well MODEL predicts a text, or does tasks.
+    """Measure how well a model predicts a text or solves tasks.
 
-    That is its perplexity, or how many tasks it gets right, counted as llama-perplexity does. A text is read in chunks
-    of --n-ctx tokens, 512 if not given. A terminal shows the estimate as it becomes better. With --kl-divergence-base
-    the text is that of the other model's file, which llama-perplexity can write, too.
+    The result is the perplexity, or the share of right answers, as llama-perplexity computes them. A text is read in
+    chunks of --ctx-size tokens (default: 512). A terminal shows the running estimate. With --kl-divergence-base the
+    text is that of the file, which llama-perplexity can write, too.
     """
     if (file is None) == (base is None):
         raise click.UsageError("give either --file or --kl-divergence-base")
@@ -86,9 +106,9 @@ def command(
 
 
 def predict(text: str, n_ctx: int, chunks: int | None, save_logits: str | None, force: bool) -> Measure:
-    """The perplexity of a text; what is predicted may be kept."""
-    from pumice.kl_divergence import save_predictions
-    from pumice.perplexity import perplexity
+    """Return the measurement of perplexity on a text, which may save the predictions."""
+    from pumice.evaluate.kl_divergence import save_predictions
+    from pumice.evaluate.perplexity import perplexity
 
     def measure(model: Model) -> Measured:
         ids, bos = text_ids(model, text), bos_of(model)
@@ -104,26 +124,27 @@ def predict(text: str, n_ctx: int, chunks: int | None, save_logits: str | None, 
 
 
 def compare(base: str) -> tuple[Measure, int]:
-    """The divergence from what another model has predicted, and the context of that."""
-    from pumice.kl_divergence import context_of, kl_divergence
+    """Return the measurement of the divergence from saved predictions, and their context length."""
+    from pumice.evaluate.kl_divergence import context_of, kl_divergence
 
     def measure(model: Model) -> Measured:
-        divergence = last(kl_divergence(model, base, bos=bos_of(model)), lambda each: running_line(each.perplexity))
+        divergence = last(kl_divergence(model, base, bos=bos_of(model)), lambda result: running_line(result.perplexity))
         return divergence.facts(), divergence_lines(divergence)
 
     return measure, context_of(base)
 
 
 def choose(file: Path | None, kind: str, n_tasks: int | None) -> Measure:
-    """How many tasks of a file are answered right."""
-    from pumice import choices
+    """Return the measurement of the share of right answers to the tasks of a file."""
+    from pumice.evaluate import choices
+    from pumice.evaluate.tasks import read_tasks
 
     if file is None:
         raise click.UsageError(f"--{kind} needs its tasks with --file")
     if n_tasks is None:
         n_tasks = HELLASWAG_TASKS if kind == "hellaswag" else 0
     try:
-        tasks = choices.read_tasks(file.read_bytes(), kind, n_tasks)
+        tasks = read_tasks(file.read_bytes(), kind, n_tasks)
     except OSError as error:
         raise click.ClickException(f"{file}: {(error.strerror or str(error)).lower()}") from None
     except RequestError as error:
@@ -137,18 +158,18 @@ def choose(file: Path | None, kind: str, n_tasks: int | None) -> Measure:
 
 
 def bos_of(model: Model) -> int | None:
-    """BOS, if texts begin with it."""
+    """Return the BOS token if texts begin with it, else None."""
     return model.tokenizer.bos if model.tokenizer.add_bos else None
 
 
 def text_ids(model: Model, text: str, parse_special: bool = False) -> list[int]:
-    """The tokens of a text, with BOS if the model wants it and never EOS."""
+    """Return the tokens of a text, with BOS if the model expects it, and without EOS."""
     ids = model.tokenize(text, add_special=True, parse_special=parse_special)
     return ids[:-1] if model.tokenizer.add_eos and ids[-1:] == [model.tokenizer.eos] else ids
 
 
 def last(steps: Iterator[Step], line: Callable[[Step], str]) -> Step:
-    """The last step; a terminal sees a line of each."""
+    """Return the last step, and show a line for each step on a terminal."""
     shown = sys.stderr.isatty()
     for step in steps:
         if shown:
@@ -162,8 +183,8 @@ def running_line(estimate: Estimate) -> str:
     return f"chunk {estimate.n_chunks}: {estimate.perplexity:.4f} +/- {estimate.error:.4f}"
 
 
-def score_line(score: Score) -> str:
-    """In percent."""
+def score_line(score: TaskScore) -> str:
+    """Return a line with the score in percent."""
     interval = f"95 %: {100 * score.low:.2f} to {100 * score.high:.2f}"
     of = f"{score.n_tasks} tasks; guessing gives {100 * score.chance:.2f}"
     return f"{100 * score.accuracy:.4f} +/- {100 * score.error:.4f} ({interval}; {of})"
@@ -175,7 +196,7 @@ def estimate_line(estimate: Estimate, n_ctx: int) -> str:
 
 
 def divergence_lines(divergence: Divergence) -> list[str]:
-    """For people; percentiles are of single tokens."""
+    """Return readable lines; percentiles are those of single tokens."""
     of = divergence.percentiles
     percentiles = f"median {of[50]:.6f}, 90 % {of[90]:.6f}, 99 % {of[99]:.6f}, largest {of[100]:.6f}"
     ours = divergence.perplexity

@@ -1,4 +1,4 @@
-"""``pumice plugins``: every plugin, what it registered, and why it did not load."""
+"""``pumice plugins``: installed plugins, their registrations, and their errors."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from pumice.registry import PluginInfo
 
 
-MOST_NAMES = 12  # of a kind in the list of all plugins
+MOST_NAMES = 12  # maximum names per kind in the list of all plugins
 
 
 @click.command("plugins")
 @click.argument("names", nargs=-1, metavar="[PLUGIN]...")
 @json_option
 def command(names: tuple[str, ...], as_json: bool) -> None:
-    """List every plugin and what it registered.
+    """List installed plugins and their registrations.
 
-    With its distribution, version and hooks, the error that kept it from loading, and what of it cannot be used: this
-    imports all that is registered. The plugins named PLUGIN alone are shown with every name.
+    Shows distribution, version and hooks of each plugin, the error if it did not load, and registered objects that
+    cannot be imported. With PLUGIN, shows only these plugins, with all names.
     """
     from pumice.config import load_config
     from pumice.registry import load_registry
-    from pumice.suggest import unknown_name
+    from pumice.wording import unknown_name
 
     registry = load_registry(load_config())
-    known = [info.name for info in registry.plugins]
+    installed = [info.name for info in registry.plugins]
     for name in names:
-        if name not in known:
-            raise click.ClickException(unknown_name("plugin", name, known))
+        if name not in installed:
+            raise click.ClickException(unknown_name("plugin", name, installed))
     shown = [info for info in registry.plugins if not names or info.name in names]
     problems = registry.problems()
     if as_json:
@@ -47,7 +47,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
 
 
 def format_plugin(info: PluginInfo, problems: Sequence[str], most_names: int | None = None) -> str:
-    """A plugin as a few lines: where it is from, then its state or what it registered, and what of that fails."""
+    """Return the lines of a plugin: its distribution, then its state or its registrations, and their problems."""
     title = f"{info.name} ({info.distribution} {info.version or ''})".replace(" )", ")")
     if info.disabled:
         details = ["disabled in the configuration"]
@@ -61,7 +61,7 @@ def format_plugin(info: PluginInfo, problems: Sequence[str], most_names: int | N
 
 
 def format_names(info: PluginInfo, names: Sequence[str], most: int | None) -> str:
-    """``most`` of them, None: all, and how many more there are."""
+    """Return the first ``most`` names (None: all), and the number of omitted ones."""
     if most is None or len(names) <= most:
         return ", ".join(names) or "none"
     return f"{', '.join(names[:most])}, and {len(names) - most} more: pumice plugins {info.name}"

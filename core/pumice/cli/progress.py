@@ -1,4 +1,4 @@
-"""Progress bars on standard error, where that is a terminal."""
+"""Progress bars on standard error, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _STYLE: dict[str, Any] = {"leave": False, "disable": None}
 
 
 @contextmanager
-def show_progress(what: str, unit: str = "B") -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, where that is a terminal, for what is called with how much is done, and of how much."""
+def show_progress(title: str, unit: str = "B") -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows a progress bar; it takes the amount done and the total."""
     from tqdm import tqdm
 
     with ExitStack() as stack:
-        bars: list[tqdm[NoReturn]] = []  # none before there is something to show
+        bars: list[tqdm[NoReturn]] = []  # empty until the first call
 
         def progress(done: int, total: int) -> None:
             if not bars:
-                bars.append(stack.enter_context(tqdm(desc=what, unit=unit, unit_scale=unit == "B", **_STYLE)))
+                bars.append(stack.enter_context(tqdm(desc=title, unit=unit, unit_scale=unit == "B", **_STYLE)))
             bars[0].total = total
             bars[0].update(done - bars[0].n)
 
@@ -31,13 +31,13 @@ def show_progress(what: str, unit: str = "B") -> Iterator[Callable[[int, int], N
 
 @contextmanager
 def download_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """What shows a download, once there is one: called with a file, the bytes done and the bytes in all."""
+    """Yield a function that shows a download; it takes the file's name, the bytes downloaded and the total bytes."""
     with ExitStack() as stack:
         bars: list[Callable[[int, int], None]] = []
 
-        def show(what: str, done: int, total: int) -> None:
+        def show(name: str, done: int, total: int) -> None:
             if not bars:
-                bars.append(stack.enter_context(show_progress(what)))
+                bars.append(stack.enter_context(show_progress(name)))
             bars[0](done, total)
 
         yield show

@@ -1,4 +1,4 @@
-"""``pumice ps``: the models that are loaded now."""
+"""``pumice ps``: list loaded models."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumice.cli.cluster import find_cluster
-from pumice.cli.info import format_bytes
+from pumice.cli.cluster import find_cluster, ray_option
 from pumice.cli.options import json_option
+from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
-    from pumice.running import Running
+    from pumice.process_list import RunningModel
 
 
 @click.command("ps")
-@click.option("--ray", "address", is_flag=False, flag_value="auto", metavar="[ADDRESS]", help="In a Ray cluster.")
+@ray_option("List the engines of a Ray cluster; without ADDRESS, of this machine's cluster.")
 @json_option
 def command(address: str | None, as_json: bool) -> None:
-    """List the models that are loaded.
+    """List loaded models.
 
-    By which process and command, on which backends, with how much memory, and for how long.
+    Shows the process and command, the memory, the backends, and the time since loading.
     """
-    from pumice.running import processes
+    from pumice.process_list import processes
 
     if address is None:
-        found = processes()
+        models = processes()
     else:
         cluster = find_cluster(address)
         with cluster.connected():
-            found = cluster.running()
-    if not found and not as_json:
+            models = cluster.running()
+    if not models and not as_json:
         click.echo("no models are loaded", err=True)
-    lines = [format_running(running) for running in found]
-    text = json.dumps([asdict(running) for running in found], indent=2) if as_json else "\n".join(lines)
+    lines = [format_running(running) for running in models]
+    text = json.dumps([asdict(running) for running in models], indent=2) if as_json else "\n".join(lines)
     click.echo(text, nl=as_json or bool(lines))
 
 
-def format_running(running: Running) -> str:
-    """A line for people."""
+def format_running(running: RunningModel) -> str:
+    """Return a readable line."""
     minutes = max(0, int(time.time() - running.since)) // 60
     age = f"{minutes // 60} h {minutes % 60:02} min"
     size = format_bytes(sum(running.memory.values()))

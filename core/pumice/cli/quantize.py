@@ -1,4 +1,4 @@
-"""``pumice quantize``: a model in smaller types."""
+"""``pumice quantize``: write a model in smaller tensor types."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import force_option
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import InputFile, OutputFile
+from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.gguf import Encoded, GGMLType
@@ -18,29 +21,60 @@ if TYPE_CHECKING:
 OVERRIDE_TYPES = {"int": "u32", "float": "f32", "bool": "bool", "str": "str"}
 
 
-@click.command("quantize", context_settings={"max_content_width": 120})
-@click.argument("source", type=click.Path(), metavar="IN")
-@click.argument("out", type=click.Path(), metavar="OUT")
+@click.command("quantize", cls=ConfinedCommand, context_settings={"max_content_width": 120})
+@click.argument("source", type=InputFile(), metavar="IN")
+@click.argument("out", type=OutputFile(), metavar="OUT")
 @click.argument("type", metavar="TYPE")
-@click.option("--imatrix", type=click.Path(), help="Importance matrix, GGUF or .dat.")
-@click.option(
-    "--include-weights", multiple=True, metavar="TEXT", help="Only entries of the matrix whose name has TEXT."
+@option("--imatrix", type=InputFile(), metavar="FILE", help="Importance matrix, GGUF or .dat.")
+@option(
+    "--include-weights",
+    multiple=True,
+    metavar="TEXT",
+    help="Use only entries of the matrix whose names contain TEXT. Repeatable.",
 )
-@click.option("--exclude-weights", multiple=True, metavar="TEXT", help="No entries of the matrix whose name has TEXT.")
-@click.option("--pure", is_flag=True, help="One type for all tensors, without the rules of the mix.")
-@click.option("--tensor-type", "tensor_types", multiple=True, metavar="NAME=TYPE", help="The type of tensors whose name"
-              " the regular expression NAME fits; the first that fits counts.")  # fmt: skip
-@click.option("--tensor-type-file", type=click.Path(path_type=Path), help="Such pairs, with spaces or lines between.")
-@click.option("--output-tensor-type", metavar="TYPE", help="The type of output.weight.")
-@click.option("--token-embedding-type", metavar="TYPE", help="The type of the token embeddings.")
-@click.option("--leave-output-tensor", is_flag=True, help="output.weight keeps its type.")
-@click.option("--allow-requantize", is_flag=True, help="From types that are quantized already; costs quality.")
-@click.option("--keep-split", is_flag=True, help="As many files as the source has.")
-@click.option("--prune-layers", metavar="N,N...", help="Leave out these layers.")
-@click.option("--override-kv", multiple=True, metavar="KEY=TYPE:VALUE", help="Set metadata; int, float, bool or str.")
-@click.option("--dry-run", is_flag=True, help="Say what each tensor would become, and write nothing.")
-@click.option("-t", "--threads", type=click.IntRange(min=1), help="As many as there are cores, if not given.")
+@option(
+    "--exclude-weights",
+    multiple=True,
+    metavar="TEXT",
+    help="Use no entries of the matrix whose names contain TEXT. Repeatable.",
+)
+@option("--pure", is_flag=True, help="Quantize all tensors to one type, without the rules of the mix.")
+@option(
+    "--tensor-type",
+    "tensor_types",
+    multiple=True,
+    metavar="NAME=TYPE",
+    help="Type of tensors whose names match the regular expression NAME; the first match applies. Repeatable.",
+)
+@option(
+    "--tensor-type-file",
+    type=InputFile(path_type=Path),
+    metavar="FILE",
+    help="Read NAME=TYPE pairs from FILE, separated by spaces or lines.",
+)
+@option("--output-tensor-type", metavar="TYPE", help="Type of output.weight.")
+@option("--token-embedding-type", metavar="TYPE", help="Type of the token embeddings.")
+@option("--leave-output-tensor", is_flag=True, help="Keep the type of output.weight.")
+@option("--allow-requantize", is_flag=True, help="Quantize tensors that are quantized already; costs quality.")
+@option("--keep-split", is_flag=True, group="Output", help="Write as many files as the source has.")
+@option("--prune-layers", metavar="N,N...", help="Layers to leave out.")
+@option(
+    "--override-kv",
+    multiple=True,
+    metavar="KEY=TYPE:VALUE",
+    help="Set metadata of type int, float, bool or str. Repeatable.",
+)
+@option("--dry-run", is_flag=True, group="Output", help="Show the type of each tensor; write nothing.")
+@option(
+    "-t",
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    group="Backend",
+    help="Number of threads.  [default: one for each core]",
+)
 @force_option
+@no_sandbox_option
 def command(source: str, out: str, type: str, dry_run: bool, threads: int | None, force: bool, **rest: Any) -> None:
     """Write the model IN to OUT in a smaller TYPE.
 
@@ -52,9 +86,9 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
     IQ3_XXS* Q2_K Q2_K_S* IQ2_M* IQ2_S* IQ2_XS* IQ2_XXS* Q2_0 TQ2_0 TQ1_0
     IQ1_M* IQ1_S* Q1_0; COPY for a copy
 
-    Those with * need an importance matrix. docs/making_models.md says how good each is.
+    Types with * need an importance matrix. docs/making_models.md compares their quality.
     """
-    from pumice.opening import open_model
+    from pumice.model_files.opening import open_model
     from pumice.quantize import plan_quantization, quantize
 
     imatrix = _imatrix(rest["imatrix"], rest["include_weights"], rest["exclude_weights"])
@@ -72,28 +106,28 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
 
 
 def lines(plan: Plan) -> list[str]:
-    """A line for each tensor, and the sum."""
+    """Return a line for each tensor, and the summary."""
     from pumice.gguf.compare import describe_tensor
 
     width = max(len(decision.info.name) for decision in plan.decisions)
     described = []
     for decision in plan.decisions:
         new = "" if decision.is_copy else f" -> {decision.info.type.name}"
-        instead = f" (rows do not fit {decision.wanted.name})" if decision.wanted else ""
+        instead = f" (rows do not fit {decision.replaced.name})" if decision.replaced else ""
         lacking = " (needs an importance matrix)" if decision.needs_weights and decision.weights is None else ""
         described.append(f"{decision.info.name:<{width}}  {describe_tensor(decision.source)}{new}{instead}{lacking}")
     return [*described, summary(plan)]
 
 
 def summary(plan: Plan) -> str:
-    """Sizes of all tensors before and after."""
-    fallen = sum(decision.wanted is not None for decision in plan.decisions)
-    others = f"; {fallen} tensors in other types, as their rows do not fit" if fallen else ""
+    """Return the total size before and after quantization, in one line."""
+    n_replaced = sum(decision.replaced is not None for decision in plan.decisions)
+    others = f"; {n_replaced} tensors in other types, as their rows do not fit" if n_replaced else ""
     return f"{plan.source_bytes:,} bytes to {plan.n_bytes:,}, {plan.bits_per_weight:.2f} bits per weight{others}"
 
 
 def coverage(plan: Plan, imatrix: ImportanceMatrix | None) -> list[str]:
-    """A line, if the importance matrix lacks tensors that are quantized."""
+    """Return a line that names quantized tensors without weights in the importance matrix; empty if there are none."""
     missing = plan.unweighted if imatrix is not None else []
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return [f"without weights in the importance matrix: {', '.join(missing[:3])}{more}"] if missing else []
@@ -130,10 +164,10 @@ def _options(rest: dict[str, Any]) -> Any:
     )
 
 
-def _tensor_types(given: tuple[str, ...], file: Path | None) -> list[tuple[str, GGMLType]]:
+def _tensor_types(arguments: tuple[str, ...], file: Path | None) -> list[tuple[str, GGMLType]]:
     from pumice.quantize import tensor_type
 
-    items = list(given)
+    items = list(arguments)
     if file is not None:
         try:
             items += file.read_text().split()
@@ -153,7 +187,7 @@ def _layers(text: str | None) -> list[int]:
         return []
     numbers = text.split(",")
     if not all(number.isdecimal() for number in numbers):
-        raise click.UsageError(f"--prune-layers takes numbers with commas between, not {text!r}")
+        raise click.UsageError(f"--prune-layers takes numbers separated by commas, not {text!r}")
     return sorted({int(number) for number in numbers})
 
 

@@ -1,4 +1,4 @@
-"""``pumice rm``: remove models that were fetched."""
+"""``pumice rm``: remove downloaded models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumice.cli.info import format_bytes
+from pumice.cli.vocabulary import option
+from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
     from pumice.hub.store import StoredModel
@@ -14,37 +15,38 @@ if TYPE_CHECKING:
 
 @click.command("rm")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@option("-y", "--yes", is_flag=True, help="Remove without asking.")
 def command(models: tuple[str, ...], yes: bool) -> None:
-    """Remove models that were fetched.
+    """Remove downloaded models.
 
-    MODEL is a name as `pumice list` writes it, or any other that loads the same files. Files of your own stay.
+    MODEL is a name as `pumice list` writes it, or any other name of the same files. Your own files are not removed.
     """
     from pumice.hub.store import remove
 
     chosen = {(model.name, model.unfinished): model for name in models for model in [find(name)]}
     for model in chosen.values():
-        what = f"{model.name} ({format_bytes(model.size)})"
-        if yes or click.confirm(f"Remove {what}?", err=True):
+        title = f"{model.name} ({format_bytes(model.size)})"
+        if yes or click.confirm(f"Remove {title}?", err=True):
             remove(model)
-            click.echo(f"removed {what}", err=True)
+            click.echo(f"removed {title}", err=True)
 
 
 def find(name: str) -> StoredModel:
-    """The fetched model of a name, or what is here of one. Raises HubError if there is none."""
+    """Return the downloaded model of a name, perhaps unfinished. Raises HubError if there is none."""
     from pumice.errors import HubError
     from pumice.hub.locate import cached, resolve_name
     from pumice.hub.names import HubName, WebName
     from pumice.hub.store import stored_models
 
-    known, _ = resolve_name(name)
-    paths = cached(known)
+    resolved, _ = resolve_name(name)
+    paths = cached(resolved)
     models = stored_models()
     for model in models:
         if any(path in model.files for path in paths):
             return model
-    source = f"hf.co/{known.repo}" if isinstance(known, HubName) else known.url if isinstance(known, WebName) else ""
+    source = resolved.url if isinstance(resolved, WebName) else ""
+    source = f"hf.co/{resolved.repo}" if isinstance(resolved, HubName) else source
     for model in models:
         if model.unfinished and model.name == source:
             return model
-    raise HubError(f"{name} is no model that was fetched; `pumice list` shows those")
+    raise HubError(f"{name} is not a downloaded model; `pumice list` shows them")

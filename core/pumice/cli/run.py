@@ -1,4 +1,4 @@
-"""``pumice run``: continue a prompt; text goes to standard output as it comes."""
+"""``pumice run``: continue a prompt, and write the text to standard output as it is generated."""
 
 from __future__ import annotations
 
@@ -10,79 +10,101 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import InputFile
 from pumice.cli.options import (
     load_model,
     load_options,
     model_argument,
-    no_sandbox_option,
+    read_text,
     sampling_options,
     take_sampling,
 )
+from pumice.cli.vocabulary import Decorator, defined, option
 from pumice.demo import demo_model_path
+from pumice.options import OUTPUT, REQUEST
 
 if TYPE_CHECKING:
     from pumice.model import Model
-    from pumice.stream import Stream
+    from pumice.streaming.stream import Stream
 
-FORM = ("regex", "diffusion_steps", "diffusion_algorithm", "block_length", "cfg_scale")  # of a stream, as options
+FORM = (
+    "grammar",
+    "json_schema",
+    "regex",
+    "diffusion_steps",
+    "diffusion_algorithm",
+    "block_length",
+    "cfg_scale",
+)  # options of streams
 
 
-@click.command("run")
+def file_option(help: str) -> Decorator:
+    """Return the decorator of ``--file``, which ``read_prompt`` takes."""
+    return option("-f", "--file", type=InputFile(path_type=Path), metavar="FILE", group="Prompt", help=help)
+
+
+def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return an option's text, or the text of the file that it names after an @."""
+    if text is None or not text.startswith("@"):
+        return text
+    return read_text(f"the value of {param.opts[0]}", Path(text[1:]))
+
+
+@click.command("run", cls=ConfinedCommand)
 @model_argument
-@click.option("-p", "--prompt", help="Text to continue; - or a pipe: standard input, less one newline at its end.")
-@click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the prompt.")
-@click.option(
-    "-n",
-    "--n-predict",
-    type=int,
-    help="Most tokens to generate; -1: until the model ends.  [default: 128; demo model: -1]",
+@option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to continue; - reads standard input.")
+@file_option("Read the prompt from FILE; - reads standard input, as a pipe does.")
+@defined(
+    REQUEST["max_tokens"],
+    help="Maximum number of tokens to generate; -1: until the model ends the text.  [default: 128; demo model: -1]",
+    metavar="N",
 )
-@click.option("--stop", multiple=True, metavar="TEXT", help="End at this text, which is left out. Repeatable.")
-@click.option("--ignore-eos", is_flag=True, help="Go on after the model ends its text.")
-@click.option("--grammar", metavar="TEXT", help="What the text has to look like, in GBNF or Lark; @FILE reads a file.")
-@click.option("-j", "--json-schema", metavar="JSON", help="The same as a JSON schema; @FILE reads a file.")
-@click.option("--regex", metavar="TEXT", help="The same as a regular expression.")
-@click.option("--diffusion-steps", type=int, help="Of a model that generates by diffusion.  [default: one a token]")
-@click.option("--diffusion-algorithm", help="What it fills first: confidence, entropy, margin, random, origin.")
-@click.option(
-    "--diffusion-block-length", "block_length", type=int, help="Tokens that it fills before those after them."
+@defined(
+    REQUEST["stop"], multiple=True, metavar="TEXT", help="Text that ends the generation and is left out. Repeatable."
 )
-@click.option(
-    "--diffusion-cfg-scale", "cfg_scale", type=float, help="How far it goes away from what it says without a prompt."
+@defined(
+    OUTPUT["grammar"],
+    metavar="TEXT",
+    callback=read_argument,
+    help="Grammar of the text, in GBNF or Lark; @FILE reads a file.",
 )
+@defined(
+    OUTPUT["json_schema"], metavar="JSON", callback=read_argument, help="JSON schema of the text; @FILE reads a file."
+)
+@defined(OUTPUT["regex"], metavar="TEXT")
+@defined(REQUEST["diffusion_steps"], advanced=True)
+@defined(REQUEST["diffusion_algorithm"], advanced=True, help=REQUEST["diffusion_algorithm"].meaning)
+@defined(REQUEST["block_length"], advanced=True)
+@defined(REQUEST["cfg_scale"], advanced=True, help=REQUEST["cfg_scale"].meaning)
 @sampling_options
 @load_options
-@no_sandbox_option
 def command(
     model: str,
     prompt: str | None,
     file: Path | None,
-    n_predict: int | None,
+    max_tokens: int | None,
     stop: tuple[str, ...],
-    ignore_eos: bool,
     **rest: Any,
 ) -> None:
     """Continue a prompt.
 
-    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. Without it the demo model that comes with
-    Pumice is taken; that one needs no prompt to tell a story.
+    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. The default is the demo model that comes with
+    Pumice, which tells a story without a prompt.
 
-    The text goes to standard output as it comes, timings to standard error. Further sampling parameters are
-    set as in a configuration file: --set sampling.typical_p=0.9
+    Text goes to standard output as it is generated, timings go to standard error. Other sampling parameters are set by
+    their configuration keys: --set sampling.typical_p=0.9
     """
     demo = Path(model) == demo_model_path()
     text = read_prompt(prompt, file, "" if demo else None)
-    if n_predict is None:
-        n_predict = -1 if demo else 128
+    if max_tokens is None:
+        max_tokens = -1 if demo else 128
     sampling = take_sampling(rest)
-    if ignore_eos:
-        sampling["ignore_eos"] = True
-    form: dict[str, Any] = {name: read_argument(rest.pop(name)) for name in ("grammar", "json_schema")}
-    form |= {name: value for name in FORM if (value := rest.pop(name)) is not None}
+    form: dict[str, Any] = {name: value for name in FORM if (value := rest.pop(name)) is not None}
     with load_model(model, rest) as loaded:
         if "tokenizer.chat_template" in loaded.metadata and not demo:
             click.echo(f"note: {model} has a chat template; `run` applies none, `pumice chat {model}` does", err=True)
-        stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **form, **sampling)
+        stream = loaded.stream(text, max_tokens=None if max_tokens < 0 else max_tokens, stop=stop, **form, **sampling)
         with stream:
             completed = write(stream)
         click.echo(format_timings(loaded, stream), err=True)
@@ -91,9 +113,12 @@ def command(
 
 
 def read_prompt(prompt: str | None, file: Path | None, default: str | None = None) -> str:
-    """The prompt as given, or from a file or standard input; there one newline at the end is not part of it.
+    """Return the prompt from the option, a file or standard input; a final newline of the latter two is removed.
 
-    ``default`` is the prompt where nothing is given and nobody pipes anything in; None: that is an error.
+    Args:
+        prompt: value of ``--prompt``.
+        file: value of ``--file``; - reads standard input.
+        default: prompt if none is given and standard input is a terminal; None: raise UsageError.
     """
     if file == Path("-"):
         prompt, file = (prompt, file) if prompt is not None else ("-", None)
@@ -115,21 +140,10 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
         raise click.ClickException(f"the prompt is not UTF-8: byte {error.start} of {where}") from None
 
 
-def read_argument(text: str | None) -> str | None:
-    """An option's text, or that of the file which it names after an @."""
-    if text is None or not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise click.ClickException(f"cannot read {text[1:]}: {reason}") from None
-
-
 def write(stream: Stream) -> bool:
-    """Write pieces as they come, and say whether it was all of them: Ctrl-C ends the text early.
+    """Write the pieces of a stream, and return True if it was completed; Ctrl-C ends it early.
 
-    A terminal gets a newline at the end, a file the text alone.
+    A newline follows the text on a terminal only.
     """
     output = sys.stdout.buffer
     completed = False
@@ -146,11 +160,13 @@ def write(stream: Stream) -> bool:
 
 
 def format_timings(model: Model, stream: Stream) -> str:
-    """Seconds, tokens and tokens/s of loading, prompt and generation."""
+    """Return a line with seconds, tokens and tokens/s of loading, prompt and generation."""
     timings = stream.timings
     generated = f"generation {_count(timings.generated_tokens)}"
-    if timings.generated_tokens > 1:  # the first comes out of the prompt
+    if timings.generated_tokens > 1:  # the first token belongs to the prompt's time
         generated += f", {timings.generation_per_second:.1f} tokens/s"
+    if timings.n_drafted:
+        generated += f", {timings.n_accepted} of {timings.n_drafted} drafted tokens right"
     return (
         f"load {model.load_seconds:.2f} s on {', '.join(model.backends)} · "
         f"prompt {_count(timings.prompt_tokens)}, {timings.prompt_per_second:.1f} tokens/s · {generated}"

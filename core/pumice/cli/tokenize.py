@@ -5,24 +5,27 @@ from pathlib import Path
 
 import click
 
-from pumice.cli.options import json_option, locate_model, model_argument
-from pumice.cli.run import read_prompt
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.options import json_option, locate_model, model_argument, no_sandbox_option
+from pumice.cli.run import file_option, read_prompt
+from pumice.cli.vocabulary import option
 
 
-@click.command("tokenize")
+@click.command("tokenize", cls=ConfinedCommand)
 @model_argument
-@click.option("-p", "--prompt", help="Text to tokenize; - or a pipe: standard input.")
-@click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the text.")
-@click.option("--no-add-special", is_flag=True, help="Leave out the tokens that begin and end a text.")
-@click.option("--no-parse-special", is_flag=True, help="Take <s> and the like as plain text.")
+@option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to tokenize; - reads standard input.")
+@file_option("Read the text from FILE; - reads standard input, as a pipe does.")
+@option("--no-add-special", is_flag=True, help="Leave out the tokens that begin and end a text.")
+@option("--no-parse-special", is_flag=True, help="Read the names of control tokens, such as <s>, as plain text.")
 @json_option
+@no_sandbox_option
 def command(
     model: str, prompt: str | None, file: Path | None, no_add_special: bool, no_parse_special: bool, as_json: bool
 ) -> None:
     """Write the token ids of a text.
 
-    One id a line, with its text; --json writes the list of ids. MODEL, a GGUF file, needs no weights;
-    without it the ids are the demo model's.
+    Each line has an id and its text; --json writes the list of ids. A model file without weights is sufficient. The
+    default is the demo model.
     """
     import pumice
 

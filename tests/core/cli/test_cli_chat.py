@@ -59,7 +59,7 @@ def test_the_template_and_the_system_message_are_options(run, home, demo):
     (home / "own.jinja").write_text("{% for m in messages %}({{ m.role }}: {{ m.content }}){% endfor %}")
     options = ["-n", "6", "--temp", "0", "--backend", "numpy", "-s", "Be kind."]
     expected = demo.generate("(system: Be kind.)(user: Hi)", max_tokens=6, temperature=0).text
-    assert run("chat", *options, "--chat-template", "own.jinja", input="Hi").stdout == expected
+    assert run("chat", *options, "--chat-template-file", "own.jinja", input="Hi").stdout == expected
     done = run("chat", *options, "--chat-template", "chatlm", input="Hi")
     assert (done.returncode, done.stdout) == (1, "")
     assert "unknown chat template 'chatlm'; did you mean" in done.stderr
@@ -97,6 +97,7 @@ def test_commands(chat):
     assert "unknown command '/sav'; did you mean '/save'" in chat("/sav x")[2]
     help = chat("/help")[2]
     assert all(name in help for name in HELP)
+    assert "ends in .json" in help
     assert chat("/exit", "Once")[0].messages == chat("/exit now", "Once")[0].messages == []
 
 
@@ -154,9 +155,9 @@ def test_a_conversation_is_kept_in_a_file(chat, tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "not JSON"),
-        ("{}", "no list of messages"),
-        ('[{"role": 3}]', r"messages[0].role"),
+        ("{", "is not a conversation"),
+        ("{}", "is not a conversation"),
+        ('[{"role": 3}]', "is not a conversation"),
         (None, "cannot be read"),
     ],
 )
@@ -169,8 +170,18 @@ def test_a_file_that_is_no_conversation_changes_nothing(chat, tmp_path, text, pr
     assert len(conversation.messages) == 2
 
 
+def test_a_conversation_without_messages_is_kept_in_a_file(chat, tmp_path):
+    path = tmp_path / "empty.json"
+    conversation, _, stderr = chat(f"/save {path}", f"/save {path}", "Once", f"/load {path}")
+    assert "error" not in stderr
+    assert conversation.messages == []
+
+
 def test_a_file_that_cannot_be_written_says_so(chat, tmp_path):
-    assert "cannot be written" in chat(f"/save {tmp_path / 'no' / 'folder'}")[2]
+    assert "cannot be written" in chat(f"/save {tmp_path / 'no' / 'folder.json'}")[2]
+    assert "that end in .json; use folder.json" in chat(f"/save {tmp_path / 'folder'}")[2]
+    (tmp_path / "settings.json").write_text('{"mine": 1}')
+    assert "exists, and is not a conversation" in chat(f"/save {tmp_path / 'settings.json'}")[2]
     assert "name a file" in chat("/save")[2]
 
 
@@ -235,6 +246,7 @@ def test_without_a_place_for_it_the_history_is_in_memory(home, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
 def test_ctrl_c_stops_an_answer_and_not_the_program(home):
+    """The process is confined where the system can: it keeps its history, and another process saves and loads."""
     import pty
 
     process, terminal = pty.fork()
@@ -263,6 +275,11 @@ def test_ctrl_c_stops_an_answer_and_not_the_program(home):
         wait(b" the ")
         os.write(terminal, b"\x03")
         wait(b">>>")
+        os.write(terminal, f"/save {home / 'talk.json'}\r".encode())
+        wait(b"saved ")
+        os.write(terminal, f"/load {home / 'talk.json'}\r".encode())
+        wait(b"loaded ")
+        wait(b">>>")
         os.write(terminal, b"/exit\r")
         while select.select([terminal], [], [], 60)[0]:
             try:
@@ -274,6 +291,8 @@ def test_ctrl_c_stops_an_answer_and_not_the_program(home):
             assert time.monotonic() < end
             time.sleep(0.01)
         assert ended == (process, 0)
+        assert json.loads((home / "talk.json").read_text())["messages"]
+        assert "Once upon a time, there was a fox" in (home / "pumice" / "chat_history").read_text()
     except BaseException:
         os.kill(process, signal.SIGKILL)
         raise

@@ -15,9 +15,9 @@ import pytest
 from installed_plugins import backend_plugin, install
 from pumice.backend import KernelTime
 from pumice.cli.bench import ParallelRow, measure, repeated
-from pumice.cli.info import format_bytes
 from pumice.cli.options import parse_settings
 from pumice.commands import COMMANDS, GROUPS
+from pumice.wording import format_bytes
 
 
 def test_help_lists_every_command(run):
@@ -227,7 +227,7 @@ def test_bench_tells_what_of_a_step_is_outside_kernels():
     assert row.format_profile().splitlines()[-1] == " 10.0% of a step outside kernels"
     row.kernels = ()
     assert "outside_kernels" not in row.results()[-1]
-    assert row.format_profile().endswith("no backend of this model tells the times of its kernels")
+    assert row.format_profile().endswith("no backend of this model measures kernel times")
 
 
 def test_bench_shows_how_far_each_run_is(monkeypatch):

@@ -32,7 +32,7 @@ def test_no_text_and_options_that_contradict_are_one_line(run, model, tmp_path):
     (tmp_path / "texts.txt").write_text("\n\n")
     done = run("embed", model, "-f", str(tmp_path / "texts.txt"))
     assert done.returncode == 2
-    assert done.stderr.startswith("error: there is no text: give some with -p, or one a line with -f or a pipe (see")
+    assert done.stderr.startswith("error: no text: give texts with -p, or one per line with -f or a pipe (see")
     done = run("embed", model, "-p", "ab", "--query", "cd", "--dimensions", "3")
     assert done.returncode == 2
     assert done.stderr.startswith(

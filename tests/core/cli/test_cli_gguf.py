@@ -86,7 +86,7 @@ def test_split_and_merge(run, file):
 
 def test_merging_needs_a_split_model(run, file, tmp_path):
     done = run("gguf", "merge", str(file), str(tmp_path / "out.gguf"))
-    assert done.stderr == f"error: {file}: it is not a part of a split model; there is nothing to merge\n"
+    assert done.stderr == f"error: {file}: not a part of a split model, so there is nothing to merge\n"
     assert not (tmp_path / "out.gguf").exists()
 
 
@@ -100,7 +100,7 @@ def test_diff(run, file):
 
 def test_check(run, file):
     run("gguf", "set", "m.gguf", "tokenizer.ggml.bos_token_id=900")
-    message = "m.gguf: metadata key 'tokenizer.ggml.bos_token_id' is 900, and there are 300 tokens\n"
+    message = "m.gguf: metadata key 'tokenizer.ggml.bos_token_id' is 900, but there are only 300 tokens\n"
     assert run("gguf", "check", "m.gguf") == (1, message, "")
 
 

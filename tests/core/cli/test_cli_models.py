@@ -130,10 +130,10 @@ def test_errors_are_one_line(run, hub):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: hf.co/a/nothing: no such repository")
     assert done.stderr.count("\n") == 1
-    assert run("run", "", "-p", "x").stderr.startswith("error: the model has no name")
+    assert run("run", "", "-p", "x").stderr.startswith("error: the name of the model is empty")
     done = run("pull", "./missing.gguf")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: ./missing.gguf: no such file, and no name of a model that could be fetched\n"
+    assert done.stderr == "error: ./missing.gguf: no such file, and not a name of a model that can be fetched\n"
 
 
 def test_an_empty_list_says_so(run, hub):
@@ -171,7 +171,7 @@ def test_the_catalogue_is_right(home):
     ("models", "says"),
     [
         ("{x: {n_ctx: 1}}", "models.x: the key 'model' is missing"),
-        ("{x: {model: y}, y: {model: x}}", "stands for itself"),
+        ("{x: {model: y}, y: {model: x}}", "refers to itself"),
         ("{x: {model: a/b, n_ctxx: 3}}", "n_ctxx"),
         ("{x: 3}", "models.x"),
     ],

@@ -8,7 +8,7 @@ import sys
 import pytest
 from filelock import FileLock
 
-from pumice.running import Running, directory, processes, told
+from pumice.process_list import RunningModel, directory, listed, processes
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def state(tmp_path, monkeypatch):
 
 def running(**changes):
     facts = {"command": "run", "model": "x.gguf", "backends": ["cpu"], "memory": {"weights": 2048}, "n_ctx": 9}
-    return Running(**{**facts, **changes})
+    return RunningModel(**{**facts, **changes})
 
 
 def test_nothing_is_loaded(run):
@@ -28,7 +28,10 @@ def test_nothing_is_loaded(run):
 
 
 def test_a_model_is_listed_while_it_is_loaded(run):
-    with told(running(model="a/b:Q8_0")), told(running(command="serve", address="http://127.0.0.1:8080", since=5.0)):
+    with (
+        listed(running(model="a/b:Q8_0")),
+        listed(running(command="serve", address="http://127.0.0.1:8080", since=5.0)),
+    ):
         rows = json.loads(run("ps", "--json").stdout)
         assert [(row["command"], row["model"], row["pid"]) for row in rows] == [
             ("serve", "x.gguf", os.getpid()),
@@ -42,8 +45,8 @@ def test_a_model_is_listed_while_it_is_loaded(run):
 
 def test_a_process_that_was_killed_is_not_listed(run):
     code = (
-        "import time; from pumice.running import *\n"
-        "with told(Running('run', 'x', [], {}, 1)): print('.', flush=True); time.sleep(60)"
+        "import time; from pumice.process_list import *\n"
+        "with listed(RunningModel('run', 'x', [], {}, 1)): print('.', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     process.stdout.readline()
@@ -81,10 +84,10 @@ def test_notes_that_a_process_crafted_are_not_shown(content):
         os.mkfifo(note)
     else:
         note.write_bytes(content)
-    with FileLock(note.with_suffix(".lock")), told(running()):
+    with FileLock(note.with_suffix(".lock")), listed(running()):
         assert [each.model for each in processes()] == ["x.gguf"]
 
 
 def test_names_that_a_process_crafted_do_nothing_to_a_terminal(run):
-    with told(running(model="x\x1b]0;y\x07")):
+    with listed(running(model="x\x1b]0;y\x07")):
         assert run("ps").stdout.splitlines()[0].endswith("x?]0;y?")

@@ -16,8 +16,10 @@ def doctor(home):
 
     def run(setting: str = "auto"):
         (home.parent / "settings.yaml").write_text(f"sandbox: {setting}\n")
-        done = CliRunner(env={"PUMICE_CONFIG": str(home.parent / "settings.yaml")}).invoke(command, ["--json"])
-        (finding,) = json.loads(done.stdout)
+        done = CliRunner(env={"PUMICE_CONFIG": str(home.parent / "settings.yaml")}).invoke(
+            command, ["--json", "--no-measure"]
+        )
+        finding = json.loads(done.stdout)[-1]
         assert finding["name"] == "sandbox"
         return done.exit_code, finding["state"], "\n".join(finding["details"])
 
@@ -58,6 +60,34 @@ def test_what_is_not_denied(doctor, monkeypatch):
 
 
 def test_text(home):
+    """Everything is reported, and the demo model is measured."""
     done = CliRunner().invoke(command, [])
     assert done.exit_code == 0
-    assert done.output.startswith("sandbox: ")
+    for name in ("processor", "backends", "packages", "caches", "speed", "sandbox"):
+        assert f"\n{name}: " in f"\n{done.output}"
+    assert "generation" in done.output
+    assert "cannot be examined" not in done.output
+
+
+def test_a_part_that_fails_is_reported(home, monkeypatch):
+    """No driver, disk or configuration ends the report."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pumice.cli.devices.describe", fail)
+    monkeypatch.setattr("shutil.disk_usage", fail)
+    done = CliRunner().invoke(command, ["--json", "--no-measure"])
+    assert done.exit_code == 0
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)}
+    for name in ("backends", "caches"):
+        assert findings[name]["state"] == "absent"
+        assert "cannot be examined: OSError" in findings[name]["details"][0]
+    assert findings["processor"]["state"] == "ok"
+
+
+def test_a_broken_configuration(home):
+    (home / "pumice.yaml").write_text("backend: [")
+    done = CliRunner().invoke(command, ["--no-measure"])
+    assert done.exit_code == 0
+    assert "not valid YAML" in done.output

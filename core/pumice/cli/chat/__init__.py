@@ -1,54 +1,104 @@
-"""``pumice chat``: a chat in the terminal, or one answer to what is piped in."""
+"""``pumice chat``: a chat in the terminal, or one answer to piped input."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from pumice.cli.confined import ConfinedCommand
 from pumice.cli.options import (
     ASSUMED_TEMPLATE,
+    chat_sampling_options,
     load_model,
     load_options,
     model_argument,
-    no_sandbox_option,
-    sampling_options,
     take_sampling,
+    take_template,
+    template_options,
     warn_of_assumed_template,
 )
+from pumice.cli.vocabulary import defined, option
+from pumice.options import CHAT, REQUEST
 
 
-@click.command("chat")
+class ChatCommand(ConfinedCommand):
+    """Confined, but for its history, and for a process forked before, which reads and writes conversations."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if ctx.obj is not True or not hasattr(os, "fork"):
+            return super().invoke(ctx)
+        from pumice.cli.chat.files import kept_by_other_process
+
+        with kept_by_other_process():
+            return super().invoke(ctx)
+
+    def writes(self) -> list[str]:
+        from pumice.cli.chat.history import make_history
+
+        return [str(make_history())] if sys.stdin.isatty() else []
+
+
+@click.command("chat", cls=ChatCommand)
 @model_argument
-@click.option("-s", "--system", metavar="TEXT", help="A system message to begin with.")
-@click.option("--chat-template", metavar="NAME", help="Name of a chat template, or a file with one.")
-@click.option("--reasoning/--no-reasoning", default=True, help="Whether a model that can reason does.")
-@click.option("--reasoning-budget", type=int, metavar="N", help="Most tokens of reasoning.")
-@click.option("-n", "--n-predict", type=int, help="Most tokens of an answer; -1: until the model ends.  [default: -1]")
-@click.option("--stats", is_flag=True, help="Show tokens and tokens/s after each answer.")
-@sampling_options
+@option(
+    "-sys",
+    "--system-prompt",
+    "system",
+    aliases=("-s", "--system"),
+    metavar="TEXT",
+    group="Chat",
+    help="System message at the beginning of the chat.",
+)
+@template_options
+@option(
+    "-rea",
+    "--reasoning",
+    is_flag=False,
+    flag_value="on",
+    type=click.Choice(["on", "off", "auto"]),
+    default="on",
+    group="Reasoning",
+    help="Reasoning of models that can reason; auto leaves it to the template.  [default: on]",
+)
+@option("--no-reasoning", is_flag=True, hidden=True, group="Reasoning", help="Disable reasoning, like --reasoning off.")
+@defined(
+    CHAT["reasoning_budget"],
+    type=click.IntRange(-1),
+    metavar="N",
+    help="Maximum number of reasoning tokens, after which the answer follows; -1: unlimited.  [default: -1]",
+)
+@defined(
+    REQUEST["max_tokens"],
+    help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
+    metavar="N",
+)
+@option("--stats", is_flag=True, group="Chat", help="Show tokens and tokens/s after each answer.")
+@chat_sampling_options
 @load_options
-@no_sandbox_option
-def command(model: str, system: str | None, stats: bool, n_predict: int | None, **rest: Any) -> None:
+def command(model: str, system: str | None, stats: bool, max_tokens: int | None, **rest: Any) -> None:
     """Chat with a model.
 
-    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. Without it the demo model that comes with
-    Pumice is taken; that one goes on with the story that you begin.
+    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. The default is the demo model that comes with
+    Pumice, which continues the story that you begin.
 
-    Enter sends, Alt-Enter or a backslash at the end of a line goes on with the next one. Ctrl-C stops an answer, Ctrl-D
-    ends the chat, /help lists commands. What is piped in is one message, and its answer goes to standard output.
+    Enter sends the message, Alt-Enter or a backslash at the end of a line begins another line. Ctrl-C stops an answer,
+    Ctrl-D ends the chat, /help lists commands. Piped input is one message, whose answer goes to standard output.
     """
     from pumice.cli.chat.conversation import Conversation
     from pumice.cli.chat.session import Session, answer
 
     options = take_sampling(rest)
-    for name in ("reasoning", "reasoning_budget"):
-        options[name] = rest.pop(name)
-    template = rest.pop("chat_template")
-    options["chat_template"] = _template(template)
-    options["max_tokens"] = n_predict if n_predict is not None and n_predict >= 0 else None
+    reasoning = "off" if rest.pop("no_reasoning") else rest.pop("reasoning")
+    rest.pop("reasoning", None)
+    options["reasoning"] = {"on": True, "off": False, "auto": None}[reasoning]
+    budget = rest.pop("reasoning_budget")
+    options["reasoning_budget"] = None if budget == -1 else budget
+    options["chat_template"] = take_template(rest)
+    options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
     text = None if sys.stdin.isatty() else _read_input()
     with load_model(model, rest) as loaded:
         if not (options["chat_template"] or loaded.has_chat_template):
@@ -68,17 +118,6 @@ def command(model: str, system: str | None, stats: bool, n_predict: int | None, 
         click.echo(answered.statistics, err=True)
     if not answered.completed:
         raise click.Abort
-
-
-def _template(given: str | None) -> str | None:
-    """A file's text, or a name as it is."""
-    if given is None:
-        return None
-    path = Path(given)
-    try:
-        return path.read_text() if path.suffix and path.is_file() else given
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"cannot read the chat template: {path}: {error}") from None
 
 
 def _read_input() -> str:

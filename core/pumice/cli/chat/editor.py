@@ -1,10 +1,8 @@
-"""Lines from a terminal: edited, completed, and kept from one chat to the next."""
+"""Line input of the chat: editing, completion, and a persistent history."""
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
@@ -14,6 +12,7 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output, create_output
 
+from pumice.cli.chat.history import history_file
 from pumice.cli.chat.session import HELP
 
 
@@ -21,7 +20,7 @@ class Editor:
     """Reads messages of one or several lines."""
 
     def __init__(self, input: Input | None = None, output: Output | None = None) -> None:
-        """``input`` and ``output`` are the terminal; the prompt goes to standard error."""
+        """Use ``input`` and ``output`` as terminal; by default the prompt goes to standard error."""
         self._session: PromptSession[str] = PromptSession(
             [("bold ansicyan", ">>> ")],
             multiline=True,
@@ -35,7 +34,7 @@ class Editor:
         )
 
     def read(self) -> str:
-        """The next message. Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+        """Return the next message. Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
         return self._session.prompt()
 
 
@@ -59,9 +58,8 @@ def _keys() -> KeyBindings:
 
 
 def _history() -> History:
-    """Kept in the user's folder for state; only in memory where that cannot be written."""
-    state = os.environ.get("XDG_STATE_HOME")
-    path = (Path(state) if state else Path.home() / ".local" / "state") / "pumice" / "chat_history"
+    """Return the history in the user's state folder, or in memory if that is not writable."""
+    path = history_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""A chat with somebody at a terminal: lines in, answers and commands' replies out."""
+"""An interactive chat: reads lines, and writes answers and replies to commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumice.chat import Message
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.messages import explain, say
 from pumice.errors import PumiceError
-from pumice.suggest import unknown_name
+from pumice.wording import unknown_name
 
 HELP = {
     "/help": "this list",
@@ -24,7 +24,7 @@ HELP = {
     "/system [TEXT]": "show, or set, the system message; /system - removes it",
     "/regen": "answer the last message again",
     "/undo": "take back the last message and its answer",
-    "/save FILE": "write the conversation, as JSON",
+    "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
     "/load FILE": "go on with a conversation from a file",
     "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: the default",
     "/stats": "show tokens and tokens/s after each answer, or no longer",
@@ -34,7 +34,7 @@ HELP = {
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer as it was shown; ``completed`` False: Ctrl-C ended it."""
+    """A shown answer; ``completed`` is False if Ctrl-C ended it."""
 
     message: Message
     completed: bool
@@ -42,7 +42,7 @@ class Answered:
 
 
 class Session:
-    """Reads lines with ``read`` until it raises EOFError. ``read`` raises KeyboardInterrupt to take a line back."""
+    """Reads lines with ``read`` until it raises EOFError; after KeyboardInterrupt the line is discarded."""
 
     def __init__(self, conversation: Conversation, read: Callable[[], str], stats: bool = False) -> None:
         self._conversation = conversation
@@ -50,7 +50,7 @@ class Session:
         self._stats = stats
 
     def run(self) -> bool:
-        """True at its end."""
+        """Run the chat, and return True at its end."""
         click.secho("Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists commands.", dim=True, err=True)
         while True:
             try:
@@ -83,11 +83,11 @@ class Session:
             "/stats": self._toggle_stats,
         }
         if name not in commands:
-            raise PumiceError(unknown_name("command", name, [each.split()[0] for each in HELP]))
+            raise PumiceError(unknown_name("command", name, [usage.split()[0] for usage in HELP]))
         commands[name](argument.strip())
 
     def _answer(self, text: str) -> None:
-        """Answer a message. Where nothing comes, because of an error or Ctrl-C, the message is taken back."""
+        """Answer a message; without any answer, because of an error or Ctrl-C, remove the message."""
         self._conversation.say(text)
         answered = None
         try:
@@ -168,9 +168,9 @@ def _counted(messages: Sequence[object]) -> str:
 
 
 def answer(conversation: Conversation) -> Answered:
-    """Show the answer to the last message as it comes, and keep it. Ctrl-C ends it.
+    """Show the answer to the last message as it is generated, and add it to the conversation. Ctrl-C ends it.
 
-    Text goes to standard output; reasoning too, dimmed, where that is a terminal.
+    Text goes to standard output; reasoning too, dimmed, if that is a terminal.
     """
     content: list[str] = []
     reasoning: list[str] = []
@@ -199,7 +199,7 @@ def answer(conversation: Conversation) -> Answered:
 
 
 class Shown:
-    """An answer on standard output where that is a file or a pipe: its content alone."""
+    """Writes the content of an answer to standard output that is a file or a pipe, without reasoning."""
 
     def reason(self, text: str) -> None:
         pass
@@ -212,7 +212,7 @@ class Shown:
 
 
 class ShownOnTerminal(Shown):
-    """An answer with its reasoning, dimmed, in lines that end with words. White space before either is left out."""
+    """Writes an answer and its dimmed reasoning to a terminal, wrapped at words, without leading white space."""
 
     def __init__(self) -> None:
         from pumice.cli.chat.wrap import Wrapper

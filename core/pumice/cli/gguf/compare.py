@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pumice.cli.confined import FileCommand
+from pumice.cli.files import InputFile
 from pumice.cli.gguf.show import printable
-from pumice.cli.options import json_option
+from pumice.cli.options import json_option, no_sandbox_option
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.gguf.compare import Difference
@@ -19,28 +22,29 @@ if TYPE_CHECKING:
 ALGORITHMS = ["sha256", "sha1", "md5", "xxh64", "uuid"]
 
 
-@click.command("diff")
-@click.argument("first", type=click.Path())
-@click.argument("second", type=click.Path())
-@click.option("--no-data", is_flag=True, help="Compare metadata, types and shapes, not the numbers.")
+@click.command("diff", cls=FileCommand)
+@click.argument("first", type=InputFile())
+@click.argument("second", type=InputFile())
+@option("--no-data", is_flag=True, help="Compare metadata, types and shapes only.")
 @json_option
+@no_sandbox_option
 @click.pass_context
 def diff_command(ctx: click.Context, first: str, second: str, no_data: bool, as_json: bool) -> None:
-    """Say what differs between two files.
+    """Show the differences between two files.
 
-    The exit status is 1 if anything does.
+    The exit status is 1 if there are any.
     """
     from pumice.gguf import GGUFFile
     from pumice.gguf.compare import differences
 
     with GGUFFile.open(first) as a, GGUFFile.open(second) as b:
-        found = list(differences(a, b, data=not no_data))
+        rows = list(differences(a, b, data=not no_data))
     if as_json:
-        click.echo(json.dumps([difference._asdict() for difference in found], indent=2))
+        click.echo(json.dumps([difference._asdict() for difference in rows], indent=2))
     else:
-        for line in (line for difference in found for line in difference_lines(difference)):
+        for line in (line for difference in rows for line in difference_lines(difference)):
             click.echo(printable(line))
-    ctx.exit(1 if found else 0)
+    ctx.exit(1 if rows else 0)
 
 
 def difference_lines(difference: Difference) -> Iterator[str]:
@@ -50,46 +54,54 @@ def difference_lines(difference: Difference) -> Iterator[str]:
             yield f"{sign} {difference.what} {difference.name}: {said}"
 
 
-@click.command("check")
-@click.argument("file", type=click.Path())
-@click.option("--no-data", is_flag=True, help="Do not look for numbers that are not finite.")
+@click.command("check", cls=FileCommand)
+@click.argument("file", type=InputFile())
+@option("--no-data", is_flag=True, help="Check metadata and shapes only, not for numbers that are not finite.")
+@no_sandbox_option
 @click.pass_context
 def check_command(ctx: click.Context, file: str, no_data: bool) -> None:
-    """Look for all that is wrong with FILE.
+    """Check FILE for problems.
 
-    Tokenizer tables that do not fit, numbers that are not finite. The exit status is 1 if anything is wrong.
+    Checks tokenizer tables, shapes, and numbers that are not finite. The exit status is 1 if there are problems.
     """
     from pumice.gguf import GGUFFile
     from pumice.gguf.compare import problems
 
     with GGUFFile.open(file) as opened, show_progress("checking") as progress:
-        found = list(problems(opened, data=not no_data, progress=progress))
-    for line in found:
+        lines = list(problems(opened, data=not no_data, progress=progress))
+    for line in lines:
         click.echo(f"{file}: {printable(line)}")
-    ctx.exit(1 if found else 0)
+    ctx.exit(1 if lines else 0)
 
 
-@click.command("hash")
-@click.argument("file", type=click.Path())
-@click.option(
-    "-a",
+@click.command("hash", cls=FileCommand)
+@click.argument("file", type=InputFile())
+@option(
     "--algorithm",
     "algorithms",
+    aliases=("-a",),
     multiple=True,
     type=click.Choice(ALGORITHMS),
-    help="Repeatable; sha256 if not given.",
+    help="Checksum algorithm. Repeatable.  [default: sha256]",
 )
-@click.option("--no-tensors", is_flag=True, help="Only the sums over all tensors.")
-@click.option("-c", "--check", "manifest", type=click.Path(path_type=Path), help="Compare with the lines of a file.")
+@option("--no-tensors", is_flag=True, group="Output", help="Write only the checksums over all tensors.")
+@option(
+    "--check",
+    "manifest",
+    aliases=("-c",),
+    type=InputFile(path_type=Path),
+    metavar="FILE",
+    help="Compare with the checksums in FILE.",
+)
+@no_sandbox_option
 @click.pass_context
 def hash_command(
     ctx: click.Context, file: str, algorithms: tuple[str, ...], no_tensors: bool, manifest: Path | None
 ) -> None:
     """Write checksums of FILE's tensors.
 
-    Of each and of all together, as gguf-hash of the gguf package and llama-gguf-hash do: metadata do not count.
-
-    --check compares with what this command or one of those wrote before, and says which lines differ.
+    Writes one checksum per tensor and one for all tensors, in the format of gguf-hash and llama-gguf-hash, without
+    metadata. --check compares with such a list, and shows the lines that differ.
     """
     from pumice.gguf import GGUFFile
     from pumice.gguf.compare import checksums
@@ -100,8 +112,8 @@ def hash_command(
     with GGUFFile.open(file) as opened, show_progress("hashing") as progress:
         for algorithm, digest, tensor in checksums(opened, algorithms, progress):
             if manifest:
-                known = expected.get((algorithm, tensor))
-                if known not in (None, digest):
+                checksum = expected.get((algorithm, tensor))
+                if checksum not in (None, digest):
                     failed += 1
                     click.echo(f"{algorithm:<8}  {digest}  {file}{':' + tensor if tensor else ''}: differs")
             elif not tensor or not no_tensors:

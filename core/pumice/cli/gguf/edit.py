@@ -1,4 +1,4 @@
-"""``pumice gguf set`` and ``rename``: other metadata, other names."""
+"""``pumice gguf set`` and ``rename``: change metadata and names."""
 
 from __future__ import annotations
 
@@ -7,24 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import force_option
+from pumice.cli.confined import FileCommand
+from pumice.cli.files import EditedFile, InputFile, OutputFile
+from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.gguf import Encoded, Metadata
 
-out_option = click.option("-o", "--out", type=click.Path(), help="Write a changed copy here instead.")
-
-
-@click.command("set")
-@click.argument("file", type=click.Path())
-@click.argument("assignments", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "--from-file", "files", multiple=True, metavar="KEY=PATH", help="Set a string to what a file holds. Repeatable."
+out_option = option(
+    "-o",
+    "--output",
+    "out",
+    aliases=("--out",),
+    type=OutputFile(),
+    metavar="FILE",
+    group="Output",
+    help="Write a changed copy to FILE.  [default: change FILE itself]",
 )
-@click.option("--remove", multiple=True, metavar="KEY", help="Remove a key. Repeatable.")
+
+
+@click.command("set", cls=FileCommand)
+@click.argument("file", type=EditedFile())
+@click.argument("assignments", nargs=-1, metavar="[KEY=VALUE]...")
+@option(
+    "--from-file",
+    "files",
+    multiple=True,
+    type=InputFile(lambda item: [item.partition("=")[2]]),
+    metavar="KEY=PATH",
+    help="Set a string to the text of a file. Repeatable.",
+)
+@option("--remove", multiple=True, metavar="KEY", help="Remove a key. Repeatable.")
 @out_option
 @force_option
+@no_sandbox_option
 def set_command(
     file: str,
     assignments: tuple[str, ...],
@@ -35,9 +53,9 @@ def set_command(
 ) -> None:
     """Set metadata of FILE.
 
-    A key keeps its type; a new one needs it: KEY=TYPE:VALUE, with types as `pumice gguf show` names them. Values are
-    written as JSON (true, 1e-5, [1, 2]), strings as they are. Tensors are copied only where the change does not fit in
-    place; a failure leaves the file as it was.
+    A key keeps its type; a new key needs one: KEY=TYPE:VALUE, with types as `pumice gguf show` names them. Values are
+    JSON (true, 1e-5, [1, 2]), strings are plain. Tensors are copied only if the change does not fit in place. After an
+    error the file is unchanged.
     """
     from pumice.gguf.edit import edit
     from pumice.gguf.parser import parse
@@ -51,14 +69,15 @@ def set_command(
         edit(file, out, values=values, removed=remove, force=force, progress=progress)
 
 
-@click.command("rename")
-@click.argument("file", type=click.Path())
+@click.command("rename", cls=FileCommand)
+@click.argument("file", type=EditedFile())
 @click.argument("names", nargs=-1, required=True, metavar="OLD=NEW...")
-@click.option("--key", "keys", is_flag=True, help="Rename metadata keys, not tensors.")
+@option("--key", "keys", is_flag=True, help="Rename metadata keys, not tensors.")
 @out_option
 @force_option
+@no_sandbox_option
 def rename_command(file: str, names: tuple[str, ...], keys: bool, out: str | None, force: bool) -> None:
-    """Rename tensors of FILE, or its keys."""
+    """Rename tensors or metadata keys of FILE."""
     from pumice.gguf.edit import edit
 
     renamed = dict(divide(item, "OLD=NEW") for item in names)
@@ -68,7 +87,7 @@ def rename_command(file: str, names: tuple[str, ...], keys: bool, out: str | Non
 
 
 def parse_assignment(item: str, metadata: Metadata) -> tuple[str, Encoded]:
-    """``KEY=VALUE`` or ``KEY=TYPE:VALUE``."""
+    """Parse ``KEY=VALUE`` or ``KEY=TYPE:VALUE``. Raises UsageError."""
     from pumice.gguf.values import parse_value, type_names
 
     key, text = divide(item, "KEY=VALUE")
@@ -81,7 +100,7 @@ def parse_assignment(item: str, metadata: Metadata) -> tuple[str, Encoded]:
 
 
 def string_from_file(item: str) -> tuple[str, Encoded]:
-    """``KEY=PATH``: the file's text."""
+    """Parse ``KEY=PATH``, and return the key and the file's text."""
     from pumice.gguf import encode
 
     key, path = divide(item, "KEY=PATH")
@@ -94,7 +113,7 @@ def string_from_file(item: str) -> tuple[str, Encoded]:
 
 
 def divide(item: str, form: str) -> tuple[str, str]:
-    """What is before and after the first ``=``."""
+    """Split an item at its first ``=``. Raises UsageError that shows the form."""
     before, equals, after = item.partition("=")
     if not before or not equals:
         raise click.UsageError(f"expected {form}, not {item!r}")

@@ -1,4 +1,4 @@
-"""``pumice gguf split`` and ``merge``: a model in several files, and in one again."""
+"""``pumice gguf split`` and ``merge``: divide a model into several files, and merge them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from functools import partial
 
 import click
 
-from pumice.cli.options import force_option
+from pumice.cli.confined import FileCommand
+from pumice.cli.files import InputFile, OutputFile, OutputPrefix
+from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import option
 
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}  # bytes, as gguf-split counts them
-MAX_TENSORS = 128  # of a part, where nothing else is said
+MAX_TENSORS = 128  # default maximum tensors per part
 
 
 def parse_size(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """``500M`` in bytes."""
+    """Parse a size such as ``500M`` to bytes. Raises BadParameter."""
     if text is None:
         return None
     number, unit = (text[:-1], UNITS[text[-1].upper()]) if text[-1:].upper() in UNITS else (text, 1)
@@ -23,19 +26,47 @@ def parse_size(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     return int(number) * unit
 
 
-@click.command("split")
-@click.argument("file", type=click.Path())
-@click.argument("out", type=click.Path())
-@click.option("--max-size", callback=parse_size, metavar="SIZE", help="Most bytes of tensors in a part, as 500M or 4G.")
-@click.option("--max-tensors", type=click.IntRange(min=1), help=f"Most tensors in a part; {MAX_TENSORS} if not given.")
-@click.option("--no-tensor-first", is_flag=True, help="The first part has the metadata alone.")
+max_size_option = option(
+    "--split-max-size",
+    "max_size",
+    aliases=("--max-size",),
+    callback=parse_size,
+    metavar="SIZE",
+    group="Output",
+    help="Maximum bytes of tensors in a part, such as 500M or 4G.",
+)
+max_tensors_option = option(
+    "--split-max-tensors",
+    "max_tensors",
+    aliases=("--max-tensors",),
+    type=click.IntRange(min=1),
+    metavar="N",
+    group="Output",
+    help="Maximum number of tensors in a part.",
+)
+
+
+@click.command("split", cls=FileCommand)
+@click.argument("file", type=InputFile())
+@click.argument("out", type=OutputPrefix())
+@max_size_option
+@max_tensors_option
+@option(
+    "--no-tensor-first-split",
+    "no_tensor_first",
+    aliases=("--no-tensor-first",),
+    is_flag=True,
+    group="Output",
+    help="Write a first part with metadata only.",
+)
 @force_option
+@no_sandbox_option
 def split_command(
     file: str, out: str, max_size: int | None, max_tensors: int | None, no_tensor_first: bool, force: bool
 ) -> None:
-    """Write FILE in parts.
+    """Write FILE in several parts.
 
-    They are OUT-00001-of-0000N.gguf and so on, as llama-gguf-split writes them.
+    The parts are OUT-00001-of-0000N.gguf and so on, as llama-gguf-split writes them; by default with 128 tensors each.
     """
     from pumice.gguf.copy import parts_by_number, parts_by_size, split
 
@@ -51,14 +82,15 @@ def split_command(
     click.echo("\n".join(map(str, paths)))
 
 
-@click.command("merge")
-@click.argument("file", type=click.Path())
-@click.argument("out", type=click.Path())
+@click.command("merge", cls=FileCommand)
+@click.argument("file", type=InputFile())
+@click.argument("out", type=OutputFile())
 @force_option
+@no_sandbox_option
 def merge_command(file: str, out: str, force: bool) -> None:
     """Write a split model as one file.
 
-    FILE is any of its parts.
+    FILE is any part of the model.
     """
     from pumice.gguf.copy import merge
 

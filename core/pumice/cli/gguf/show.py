@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import json_option
+from pumice.cli.confined import FileCommand
+from pumice.cli.files import InputFile
+from pumice.cli.options import json_option, no_sandbox_option
+from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.gguf import GGUFFile
 
 
-@click.command("show")
-@click.argument("file", type=click.Path())
+@click.command("show", cls=FileCommand)
+@click.argument("file", type=InputFile())
 @click.argument("key", required=False)
-@click.option("--no-tensors", is_flag=True, help="Leave out the tensors.")
+@option("--no-tensors", is_flag=True, group="Output", help="Leave out the tensors.")
 @json_option
+@no_sandbox_option
 def show_command(file: str, key: str | None, no_tensors: bool, as_json: bool) -> None:
     """List metadata and tensors of FILE.
 
-    With KEY, write the whole value of that one.
+    With KEY, write the whole value of that key.
     """
     from pumice.gguf import GGUFFile
 
@@ -36,7 +40,7 @@ def show_command(file: str, key: str | None, no_tensors: bool, as_json: bool) ->
 
 
 def whole_value(file: GGUFFile, key: str, as_json: bool) -> str:
-    """A string as it is, anything else as JSON."""
+    """Return a string value unchanged, any other value as JSON."""
     from pumice.errors import GGUFError
 
     if key not in file.metadata:
@@ -46,7 +50,7 @@ def whole_value(file: GGUFFile, key: str, as_json: bool) -> str:
 
 
 def facts(file: GGUFFile, tensors: bool) -> dict[str, Any]:
-    """All of a file but its data, as JSON can hold it; shapes in GGUF's order."""
+    """Return the header of a file as JSON, with shapes in GGUF's order."""
     metadata = {
         key: {"type": file.metadata.encoded(key).type_name, "value": plain(value)}
         for key, value in file.metadata.items()
@@ -65,7 +69,7 @@ def facts(file: GGUFFile, tensors: bool) -> dict[str, Any]:
 
 
 def lines(file: GGUFFile, tensors: bool) -> list[str]:
-    """The same for people, long values shortened."""
+    """Return the lines of a listing; long values are shortened."""
     from pumice.gguf.compare import describe_tensor, describe_value
 
     head = (
@@ -78,10 +82,10 @@ def lines(file: GGUFFile, tensors: bool) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """A metadata value as JSON knows them."""
+    """Return a metadata value as a JSON-compatible object."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def printable(text: str) -> str:
-    """Text that a terminal can show: bytes that were no UTF-8 are escaped."""
+    """Return text with bytes that are not UTF-8 escaped, so that a terminal can show it."""
     return text.encode("utf-8", "backslashreplace").decode()

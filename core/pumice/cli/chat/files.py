@@ -1,0 +1,245 @@
+"""Files of conversations. A confined chat leaves them to a process that was forked before.
+
+The chat is not trusted once it has read a model, and may ask for any path. The other process therefore returns nothing
+but messages of conversations, without other keys, and writes nothing but conversations: to new files with the suffix
+`.json`, and over files that hold a conversation. Its errors never quote the content of a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pumice.chat.messages import Message, ToolCall, read_messages
+from pumice.errors import PumiceError
+from pumice.spawning.server import detach
+
+SUFFIX = ".json"
+
+_LENGTH = struct.Struct("<I")
+_MAX_BYTES = 1 << 28  # maximum size of a file, and of a message between the processes
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a FIFO without a writer is no wait
+
+
+def read_conversation(path: Path) -> list[dict[str, Any]]:
+    """Return the messages of a file that ``write_conversation`` wrote, or of a JSON list. Raises PumiceError."""
+    if _keeper is None:
+        return _read(path)
+    messages = _keeper.ask("read", path)
+    if not isinstance(messages, list):
+        raise PumiceError(f"{path}: the process that keeps conversations returned no messages")
+    return messages
+
+
+def write_conversation(path: Path, messages: Sequence[dict[str, Any]]) -> None:
+    """Write messages to a JSON file atomically. Raises PumiceError."""
+    if _keeper is None:
+        _write(path, messages)
+    else:
+        _keeper.ask("write", path, messages)
+
+
+@contextlib.contextmanager
+def kept_by_other_process() -> Iterator[None]:
+    """Fork the process that reads and writes conversations. Call this before another thread starts."""
+    global _keeper
+    near, far = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        near.close()
+        _serve(far)
+    far.close()
+    _keeper = Keeper(near)
+    try:
+        yield
+    finally:
+        _keeper.close()
+        _keeper = None
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+class Keeper:
+    """The connection to the process that reads and writes conversations.
+
+    A thread exchanges requests and answers, one pair after the other. Ctrl-C during ``ask`` abandons an answer, but
+    interrupts no exchange, so that a later request never receives the answer to an earlier one.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._exchanges = ThreadPoolExecutor(1, "conversations")
+        self._lock = threading.Lock()  # Ctrl-C while the pool starts its thread makes it start a second one later
+
+    def ask(self, task: str, path: Path, *arguments: object) -> object:
+        """Return the result of a request. Raises PumiceError, also that of the other process."""
+        try:
+            future = self._exchanges.submit(self._exchange, _pack([task, os.fspath(path), *arguments]))
+            try:
+                answer = future.result()
+            finally:
+                future.cancel()  # after Ctrl-C, if an earlier exchange has not ended
+        except (OSError, ValueError) as error:
+            raise PumiceError(f"{path}: the process that keeps conversations does not answer: {error}") from None
+        match answer:
+            case [result, ""]:
+                return result
+            case [_, str(problem)]:
+                raise PumiceError(problem)
+        raise PumiceError(f"{path}: the process that keeps conversations has ended; restart the chat to use files")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # ends an exchange that waits
+        self._exchanges.shutdown()
+        self._channel.close()
+
+    def _exchange(self, request: bytes) -> Any:
+        with self._lock:
+            self._channel.sendall(request)
+            try:
+                return _receive(self._channel)
+            except ValueError:
+                self._channel.shutdown(socket.SHUT_RDWR)  # where the next answer begins is unknown
+                raise
+
+
+_keeper: Keeper | None = None
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        value = json.loads(_content(path))
+        messages = value.get("messages") if isinstance(value, dict) else value
+        if not isinstance(messages, list):
+            raise ValueError("no list of messages")
+        return _checked(messages)
+    except OSError as error:
+        raise PumiceError(f"{path}: cannot be read: {error.strerror}") from None
+    except (PumiceError, ValueError, RecursionError):
+        problem = "is not a conversation; expected JSON as /save writes it, or a list of messages with roles"
+        raise PumiceError(f"{path}: {problem}") from None
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a regular file. Raises OSError, or ValueError for another or a larger file."""
+    with open(os.open(path, _READ), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("not a regular file")
+        content = file.read(_MAX_BYTES + 1) or b""  # None if a file of the kernel would block
+    if len(content) > _MAX_BYTES:
+        raise ValueError("too large")
+    return content
+
+
+def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with the keys of ``Message.to_dict`` alone. Raises RequestError for an invalid message."""
+    return [_message(message).to_dict() for message in (read_messages(messages) if messages else [])]
+
+
+def _message(read: Mapping[str, Any]) -> Message:
+    """Return a message that ``read_messages`` returned."""
+    calls = [
+        ToolCall(call["function"]["name"], call["function"]["arguments"], call["id"])
+        for call in read.get("tool_calls", ())
+    ]
+    tool_call_id, name = (value if isinstance(value := read.get(key), str) else "" for key in ("tool_call_id", "name"))
+    return Message(read["content"], read.get("reasoning", ""), calls, read["role"], tool_call_id, name)
+
+
+def _write(path: Path, messages: Sequence[dict[str, Any]]) -> None:
+    text = json.dumps({"messages": _checked(messages)}, ensure_ascii=False, indent=2) + "\n"
+    content = text.encode("utf-8", "replace")  # half a surrogate pair becomes "?"
+    try:
+        if path.exists():
+            _check_replaced(path)
+        elif path.suffix != SUFFIX:
+            problem = f"conversations are written to files that end in {SUFFIX}; use {path.name}{SUFFIX}"
+            raise PumiceError(f"{path}: {problem}")
+        temporary = path.with_name(f".{secrets.token_hex(8)}")
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+    except OSError as error:
+        raise PumiceError(f"{path}: cannot be written: {error.strerror}") from None
+    except ValueError:
+        raise PumiceError(f"{path}: cannot be written: the path is not valid") from None
+
+
+def _check_replaced(path: Path) -> None:
+    try:
+        _read(path)
+    except PumiceError:
+        raise PumiceError(f"{path}: exists, and is not a conversation; choose another name") from None
+
+
+def _serve(channel: socket.socket) -> NoReturn:
+    """Read and write conversations until the other end closes ``channel``."""
+    try:
+        detach(channel)
+        while request := _receive(channel):
+            channel.sendall(_answer(request))
+    except (OSError, ValueError):
+        pass  # the other end is gone, or sent what a chat does not
+    finally:
+        os._exit(0)
+
+
+def _answer(request: Any) -> bytes:
+    """Return the packed result, or the message of an error, of a request, which is not trusted."""
+    try:
+        match request:
+            case ["read", str(path)]:
+                return _pack([_read(Path(path)), ""])
+            case ["write", str(path), list(messages)]:
+                _write(Path(path), messages)
+                return _pack([None, ""])
+        return _pack([None, "not a request of a chat"])
+    except PumiceError as error:
+        return _pack([None, str(error)])
+    except Exception as error:  # its text may quote the file; this process goes on whatever it was asked
+        return _pack([None, f"the process that keeps conversations failed: {type(error).__name__}"])
+
+
+def _pack(value: object) -> bytes:
+    """Return a message between the processes. Raises ValueError if it is too large."""
+    data = json.dumps(value).encode()
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"the message has {len(data)} bytes, but the limit is {_MAX_BYTES}")
+    return _LENGTH.pack(len(data)) + data
+
+
+def _receive(channel: socket.socket) -> Any:
+    """Return the next value; None at the end. Raises OSError, or ValueError for one that is too long or not JSON."""
+    head = _receive_bytes(channel, _LENGTH.size)
+    if not head:
+        return None
+    (length,) = _LENGTH.unpack(head.ljust(_LENGTH.size, b"\0"))
+    if length > _MAX_BYTES:
+        raise ValueError(f"a message of {length} bytes, but the limit is {_MAX_BYTES}")
+    data = _receive_bytes(channel, length)
+    if len(data) < length:
+        raise ValueError("a message was cut short")
+    return json.loads(data)
+
+
+def _receive_bytes(channel: socket.socket, length: int) -> bytes:
+    """Return ``length`` bytes, or fewer at the end."""
+    data = bytearray()
+    while len(data) < length and (piece := channel.recv(min(length - len(data), 1 << 20))):
+        data += piece
+    return bytes(data)

@@ -1,0 +1,22 @@
+"""The file that keeps the lines of earlier chats."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def history_file() -> Path:
+    """Return the history in the user's state folder."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "pumice" / "chat_history"
+
+
+def make_history() -> Path:
+    """Create the history if it is missing and its folder is writable, and return its path."""
+    path = history_file()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    return path

@@ -1,0 +1,86 @@
+"""Types of arguments and options that name files, from which a confined command derives what it may open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+STANDARD_INPUT = "-"
+
+
+class Output(NamedTuple):
+    """Files that a command writes: the folder, a pattern of the names, and whether they replace existing files."""
+
+    folder: Path
+    pattern: re.Pattern[str]
+    force: bool = False
+
+
+class ModelName(click.types.StringParamType):
+    """A model's file or folder, or a name in the cache, the catalogue or on the web."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+class InputFile(click.Path):
+    """A file or folder to read, with all parts of a split model.
+
+    Args:
+        paths: returns the files that a value names; None: the value is the file.
+    """
+
+    def __init__(self, paths: Callable[[str], Iterable[str]] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._paths = paths
+
+    def inputs(self, value: Any) -> Iterator[str]:
+        if str(value) != STANDARD_INPUT:
+            yield from self._paths(value) if self._paths else [str(value)]
+
+
+class OutputFile(click.Path):
+    """A file to write, with the parts of a split model."""
+
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+        path = Path(value).resolve()
+        pattern = rf"{re.escape(path.name)}(\.at_\d+)?|{_parts(path)}"
+        yield Output(path.parent, re.compile(pattern), ctx.params.get("force", False))
+
+
+class OutputPrefix(OutputFile):
+    """The beginning of the names of a split model's parts, which an existing file or folder may have as its name."""
+
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+        path = Path(value).resolve()
+        yield Output(path.parent, re.compile(_parts(path)), ctx.params.get("force", False))
+
+
+class EditedFile(InputFile, OutputFile):
+    """A file to change in place or replace, unless ``out`` names another."""
+
+    def edited(self, value: Any, ctx: click.Context) -> Iterator[Path]:
+        if ctx.params["out"] is None:
+            yield Path(value).resolve()
+
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+        for path in self.edited(value, ctx):
+            yield Output(path.parent, re.compile(re.escape(path.name)), force=True)
+
+
+def _parts(path: Path) -> str:
+    """Return a pattern of the names of a split model's parts."""
+    return rf"{re.escape(path.name.removesuffix('.gguf'))}-\d{{5}}-of-\d{{5}}\.gguf"
+
+
+def values(ctx: click.Context, kind: type) -> Iterator[tuple[Any, Any]]:
+    """Yield the type and each value of all parameters of a kind."""
+    for param in ctx.command.params:
+        value = ctx.params.get(param.name or "")
+        if isinstance(param.type, kind) and value is not None:
+            yield from ((param.type, item) for item in (value if isinstance(value, tuple) else (value,)))

@@ -1,0 +1,234 @@
+"""Clients that `pumice launch` starts: the program of each, and how it learns of a server.
+
+Environment variables, options and configuration keys are those of each client's documentation, November 2026.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server, and the model to use there.
+
+    Attributes:
+        url: Address without a path, such as ``http://127.0.0.1:8080``.
+        model: Name of the model in requests.
+        api_key: Key of the server. Some clients insist on one, so it is never empty.
+        n_ctx: Tokens of the model's context.
+    """
+
+    url: str
+    model: str
+    api_key: str
+    n_ctx: int
+
+    @property
+    def openai_url(self) -> str:
+        """Base URL of OpenAI's protocol."""
+        return f"{self.url}/v1"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How to start a client: further arguments, and environment variables; an empty one hides one of the user's."""
+
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file of the user that a client reads its models from: JSON or YAML by its name.
+
+    ``add`` puts an endpoint into the file's content and returns the part that it added, to be shown.
+    """
+
+    path: Callable[[], Path]
+    add: Callable[[dict[str, Any], Endpoint], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A program that talks to a server.
+
+    Attributes:
+        title: Name of the product.
+        program: Its executable, as found on the PATH.
+        install: Command that installs it.
+        setup: Returns how to start it for an endpoint.
+        min_ctx: Tokens of context below which its own prompt leaves little room.
+        config_file: File that has to name the endpoint, for a client that takes it from nowhere else.
+    """
+
+    title: str
+    program: str
+    install: str
+    setup: Callable[[Endpoint], Setup]
+    min_ctx: int = 32768
+    config_file: ConfigFile | None = None
+
+
+def _claude(endpoint: Endpoint) -> Setup:
+    """``ANTHROPIC_API_KEY`` of the user would take precedence over the token, so it is hidden."""
+    models = dict.fromkeys(
+        (
+            "ANTHROPIC_MODEL",
+            "ANTHROPIC_DEFAULT_OPUS_MODEL",
+            "ANTHROPIC_DEFAULT_SONNET_MODEL",
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+            "CLAUDE_CODE_SUBAGENT_MODEL",
+        ),
+        endpoint.model,
+    )
+    return Setup(
+        environment={
+            "ANTHROPIC_BASE_URL": endpoint.url,
+            "ANTHROPIC_AUTH_TOKEN": endpoint.api_key,
+            "ANTHROPIC_API_KEY": "",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            **models,
+        }
+    )
+
+
+def _codex(endpoint: Endpoint) -> Setup:
+    """A provider of its own, given as overrides of ``config.toml``; values are TOML, whose strings are JSON's."""
+    settings = {
+        "model": endpoint.model,
+        "model_provider": "pumice",
+        "model_providers.pumice.name": "Pumice",
+        "model_providers.pumice.base_url": endpoint.openai_url,
+        "model_providers.pumice.env_key": "PUMICE_API_KEY",
+        "model_providers.pumice.wire_api": "responses",
+        "model_context_window": endpoint.n_ctx,
+    }
+    arguments = [part for key, value in settings.items() for part in ("--config", f"{key}={json.dumps(value)}")]
+    return Setup(arguments, {"PUMICE_API_KEY": endpoint.api_key})
+
+
+def _opencode(endpoint: Endpoint) -> Setup:
+    """Configuration in the environment, which is merged over the user's files."""
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Pumice",
+        "options": {"baseURL": endpoint.openai_url, "apiKey": endpoint.api_key},
+        "models": {
+            endpoint.model: {
+                "name": endpoint.model,
+                "limit": {"context": endpoint.n_ctx, "output": max(1, endpoint.n_ctx // 4)},
+            }
+        },
+    }
+    model = f"pumice/{endpoint.model}"
+    config = {"provider": {"pumice": provider}, "model": model, "small_model": model}
+    return Setup(environment={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
+
+
+def _aider(endpoint: Endpoint) -> Setup:
+    return Setup(
+        ["--model", f"openai/{endpoint.model}", "--no-show-model-warnings"],
+        {"OPENAI_API_BASE": endpoint.openai_url, "OPENAI_API_KEY": endpoint.api_key},
+    )
+
+
+def _goose(endpoint: Endpoint) -> Setup:
+    return Setup(
+        environment={
+            "GOOSE_PROVIDER": "openai",
+            "GOOSE_MODEL": endpoint.model,
+            "GOOSE_CONTEXT_LIMIT": str(endpoint.n_ctx),
+            "OPENAI_HOST": endpoint.url,
+            "OPENAI_BASE_PATH": "v1/chat/completions",
+            "OPENAI_API_KEY": endpoint.api_key,
+        }
+    )
+
+
+def _openai_variables(endpoint: Endpoint) -> Setup:
+    """The variables of OpenAI's own client, which many programs read."""
+    return Setup(
+        environment={
+            "OPENAI_BASE_URL": endpoint.openai_url,
+            "OPENAI_API_KEY": endpoint.api_key,
+            "OPENAI_MODEL": endpoint.model,
+        }
+    )
+
+
+def _open_webui(endpoint: Endpoint) -> Setup:
+    return Setup(
+        ["serve"],
+        {
+            "OPENAI_API_BASE_URL": endpoint.openai_url,
+            "OPENAI_API_KEY": endpoint.api_key,
+            "ENABLE_OLLAMA_API": "False",
+            "DEFAULT_MODELS": endpoint.model,
+        },
+    )
+
+
+def _zed(endpoint: Endpoint) -> Setup:
+    """Zed takes a provider's key from a variable of the provider's name."""
+    return Setup(environment={"PUMICE_API_KEY": endpoint.api_key})
+
+
+def _add_to_zed(settings: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    model = {"name": endpoint.model, "display_name": endpoint.model, "max_tokens": endpoint.n_ctx or 32768}
+    provider = {"api_url": endpoint.openai_url, "available_models": [model]}
+    compatible = settings.setdefault("language_models", {}).setdefault("openai_compatible", {})
+    compatible["Pumice"] = provider
+    return {"language_models": {"openai_compatible": {"Pumice": provider}}}
+
+
+def _add_to_continue(config: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    model = {
+        "name": f"Pumice {endpoint.model}",
+        "provider": "openai",
+        "model": endpoint.model,
+        "apiBase": endpoint.openai_url,
+        "apiKey": endpoint.api_key,
+        "roles": ["chat", "edit", "apply"],
+    }
+    for key, value in {"name": "Local", "version": "0.0.1", "schema": "v1"}.items():
+        config.setdefault(key, value)
+    models = config.get("models") or []
+    config["models"] = [*(row for row in models if row.get("name") != model["name"]), model]
+    return {"models": [model]}
+
+
+def _zed_settings() -> Path:
+    from pumice.config import user_directory
+
+    return user_directory() / "zed" / "settings.json"
+
+
+def _continue_config() -> Path:
+    return Path.home() / ".continue" / "config.yaml"
+
+
+CLIENTS = {
+    "aider": Client("aider", "aider", "python -m pip install aider-chat", _aider, 16384),
+    "claude": Client("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _claude, 65536),
+    "codex": Client("Codex", "codex", "npm install -g @openai/codex", _codex),
+    "continue": Client(
+        "Continue",
+        "cn",
+        "npm install -g @continuedev/cli",
+        lambda endpoint: Setup(),
+        config_file=ConfigFile(_continue_config, _add_to_continue),
+    ),
+    "goose": Client("goose", "goose", "see https://goose-docs.ai", _goose),
+    "open-webui": Client("Open WebUI", "open-webui", "pip install open-webui", _open_webui, 4096),
+    "opencode": Client("opencode", "opencode", "npm install -g opencode-ai", _opencode),
+    "qwen": Client("Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", _openai_variables),
+    "zed": Client(
+        "Zed", "zed", "see https://zed.dev/download", _zed, config_file=ConfigFile(_zed_settings, _add_to_zed)
+    ),
+}
+"""Clients by the name that `pumice launch` takes."""

@@ -1,0 +1,94 @@
+"""Configuration files of clients: an endpoint added to what the user has there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pumice.cache_files import write_file
+from pumice.cli.launch.clients import ConfigFile, Endpoint
+
+
+def added_part(file: ConfigFile, endpoint: Endpoint) -> str:
+    """Return the text that has to be in the file."""
+    return _dump(file.path(), file.add({}, endpoint))
+
+
+def add_endpoint(file: ConfigFile, endpoint: Endpoint) -> Path:
+    """Add the endpoint to the file, and return the file's path.
+
+    The user's own content is kept as ``.bak``: what was there before the first endpoint was added.
+
+    Raises:
+        ClickException: The file cannot be read or written, is not what the client would read, or has comments, which
+            would be lost.
+    """
+    path = file.path()
+    target = path.resolve()
+    try:
+        before = target.read_text(encoding="utf-8") if target.exists() else ""
+        content = _parse(path, before)
+        file.add(content, endpoint)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = stat.S_IMODE(target.stat().st_mode) if before else 0o600  # it holds a key
+        if before:
+            with contextlib.suppress(FileExistsError):
+                _create(path.with_name(f"{path.name}.bak"), before, mode)
+        write_file(target, _dump(path, content).encode(), mode)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except (AttributeError, TypeError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: its form is not the documented one: {error}") from None
+    return path
+
+
+def _create(path: Path, text: str, mode: int) -> None:
+    """Write a new file. Raises FileExistsError if there is one."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        os.chmod(path, mode)
+        file.write(text)
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    import yaml
+
+    from pumice.config import parse_yaml
+
+    try:
+        content = parse_yaml(text) if _is_yaml(path) else json.loads(text or "{}")
+    except (ValueError, yaml.YAMLError):
+        raise click.ClickException(
+            f"{path}: not valid, or with comments, which would be lost; edit it by hand"
+        ) from None
+    if _is_yaml(path) and _has_comments(text):
+        raise click.ClickException(f"{path}: its comments would be lost; edit it by hand")
+    if not isinstance(content, dict | None):
+        raise click.ClickException(f"{path}: it holds {type(content).__name__}, not a map; correct it")
+    return content or {}
+
+
+def _has_comments(text: str) -> bool:
+    """True if YAML has comments: a ``#`` outside of the scanner's tokens, also behind a value."""
+    import yaml
+
+    marks = [(token.start_mark.index, token.end_mark.index) for token in yaml.scan(text)]
+    tokens = {index for start, end in marks for index in range(start, end)}
+    return any(character == "#" and index not in tokens for index, character in enumerate(text))
+
+
+def _dump(path: Path, content: dict[str, Any]) -> str:
+    if _is_yaml(path):
+        import yaml
+
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml")

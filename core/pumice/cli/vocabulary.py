@@ -1,0 +1,181 @@
+"""Options of the command line: the same spelling and the same heading of ``--help`` in all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+import click
+
+from pumice.options.option import Option as Definition
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+GROUPS = (
+    "Model",
+    "Prompt",
+    "Output",
+    "Server",
+    "Security",
+    "Context",
+    "Backend",
+    "Generation",
+    "Sampling",
+    "Chat",
+    "Structured output",
+    "Reasoning",
+    "Penalties",
+    "Diffusion",
+    "Adapters",
+    "Embeddings",
+    "Cluster",
+    "Options",
+)
+"""Headings of ``--help``, in order."""
+
+_ALL = "pumice.help_all"
+
+
+class Option(click.Option):
+    """An option under a heading of ``--help``.
+
+    Args:
+        aliases: Accepted spellings that help does not show.
+        group: Heading, one of ``GROUPS``.
+        advanced: True to show the option with ``--help-all`` only.
+    """
+
+    def __init__(
+        self,
+        param_decls: Sequence[str] | None = None,
+        *,
+        aliases: Sequence[str] = (),
+        group: str = "Options",
+        advanced: bool = False,
+        **attributes: Any,
+    ) -> None:
+        super().__init__([*(param_decls or ()), *aliases], **attributes)
+        self.aliases = {name for names in aliases for name in names.split("/")}
+        self.group = group
+        self.advanced = advanced
+
+    @property
+    def shown(self) -> list[str]:
+        """Return the spellings that ``--help`` shows, without aliases."""
+        return [name for name in self.opts if name not in self.aliases]
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        return self._without_aliases(lambda: super(Option, self).get_help_record(ctx))
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        return self._without_aliases(lambda: super(Option, self).get_error_hint(ctx))
+
+    def _without_aliases(self, call: Callable[[], Any]) -> Any:
+        every, secondary = self.opts, self.secondary_opts
+        self.opts = self.shown
+        self.secondary_opts = [name for name in secondary if name not in self.aliases]
+        try:
+            return call()
+        finally:
+            self.opts, self.secondary_opts = every, secondary
+
+
+class GroupedCommand(click.Command):
+    """A command with its options under headings: the common ones with ``--help``, all with ``--help-all``."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        return [*params, _HELP_ALL] if any(getattr(param, "advanced", False) for param in params) else params
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        everything = bool(ctx.meta.get(_ALL))
+        params = [param for param in self.get_params(ctx) if everything or not getattr(param, "advanced", False)]
+        for group in GROUPS:
+            members = (
+                param
+                for param in params
+                if isinstance(param, click.Option) and getattr(param, "group", "Options") == group
+            )
+            records = [record for param in members if (record := param.get_help_record(ctx))]
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+
+def option(*names: str, **attributes: Any) -> Decorator:
+    """Return a decorator that adds an ``Option``."""
+    return click.option(*names, cls=Option, **attributes)
+
+
+def defined(definition: Definition, **attributes: Any) -> Decorator:
+    """Return a decorator that adds a defined option; ``attributes`` override the definition."""
+    names, aliases = spellings(definition)
+    attributes = {**_typed(definition), "group": _group(definition), **attributes}
+    attributes.setdefault("help", _help(definition))
+    return option(*names, definition.name, aliases=aliases, **attributes)
+
+
+def spellings(definition: Definition) -> tuple[list[str], list[str]]:
+    """Return the spellings that help shows, at most a short and a long one, and the others."""
+    short = [flag for flag in definition.flags if not flag.startswith("--")][:1]
+    long = [flag for flag in definition.flags if flag.startswith("--")][:1]
+    return [*short, *long], [flag for flag in definition.flags if flag not in (*short, *long)]
+
+
+def every_option(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, click.Option]]:
+    """Yield the options of a command and its subcommands, each with the path of its command."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            child = command.get_command(ctx, name)
+            if child is not None:
+                yield from every_option(child, click.Context(child, ctx, name))
+    yield from ((ctx.command_path, param) for param in command.params if isinstance(param, click.Option))
+
+
+def _group(definition: Definition) -> str:
+    return {"Sandbox": "Security", "Scheduling": "Context", "Request": "Generation"}.get(
+        definition.group, definition.group
+    )
+
+
+def _help(definition: Definition) -> str:
+    default = definition.default
+    shown = isinstance(default, (int, float, str)) and not isinstance(default, bool) and default != ""
+    return f"{definition.meaning}  [default: {default}]" if shown else definition.meaning
+
+
+def _typed(definition: Definition) -> dict[str, Any]:
+    """Return the arguments of ``click.option`` that follow from a type and its bounds."""
+    hint = next((part for part in get_args(definition.type) if part in (int, float, str)), definition.type)
+    if hint is bool:
+        return {"is_flag": True}
+    if get_origin(definition.type) is Literal:
+        return {"type": click.Choice([str(value) for value in get_args(definition.type)])}
+    limits = definition.limits
+    if hint not in (int, float):
+        return {"type": str}
+    if not limits:
+        return {"type": hint, "metavar": "N" if hint is int else "X"}
+    low, high = limits.get("ge", limits.get("gt")), limits.get("le", limits.get("lt"))
+    is_open = {"min_open": "gt" in limits, "max_open": "lt" in limits}
+    if hint is int:
+        bounds = (None if low is None else int(low), None if high is None else int(high))
+        return {"type": click.IntRange(*bounds, **is_open), "metavar": "N"}
+    return {"type": click.FloatRange(low, high, **is_open), "metavar": "X"}
+
+
+def _show_everything(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL = Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_everything,
+    help="Show this message with all options, and exit.",
+)

@@ -1,0 +1,18 @@
+"""Cores and memory of this machine."""
+
+import os
+
+
+def host_memory_bytes() -> int:
+    """Return the machine's memory in bytes; 0 if the system does not report it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return 0
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

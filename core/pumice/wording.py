@@ -1,0 +1,51 @@
+"""Parts of messages: suggested names, documentation pages, sizes, printable forms of untrusted text."""
+
+import difflib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+_MAX_COMPARED = 100  # compared characters of a name, since comparing takes quadratic time
+_MAX_LISTED = 64  # maximum names in a message
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'temperature'?"`` if ``name`` is close to a known name or begins one, else ``""``."""
+    names = list(known)
+    longer = sorted((other for other in names if name and other.startswith(name)), key=len)
+    compared = [other[:_MAX_COMPARED] for other in names]
+    close = longer or difflib.get_close_matches(name[:_MAX_COMPARED], compared, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], never: Collection[str] = ()) -> str:
+    """Return one line about an unknown name, with a suggestion and the known names.
+
+    Args:
+        kind: noun for the named object, such as "option".
+        name: the unknown name.
+        known: all known names.
+        never: known names that are never suggested.
+    """
+    names = sorted(known)
+    hint = did_you_mean(name, [other for other in names if other not in never])
+    listed = ", ".join(names[:_MAX_LISTED]) + (", ..." if len(names) > _MAX_LISTED else "")
+    return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint} (known: {listed or 'none'})"
+
+
+def documentation_page(name: str) -> str:
+    """Return the path of ``docs/<name>``: inside the installed package, or at the root of a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "docs" / name
+    return str(installed if installed.exists() else package.parents[1] / "docs" / name)
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with ``?`` for each unprintable character, so that a log or a terminal shows it safely."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def format_bytes(n: int) -> str:
+    """Format a number of bytes in the largest binary unit that leaves at least 1."""
+    power = max(min((n.bit_length() - 1) // 10, 4), 0)
+    unit = ["bytes", "KiB", "MiB", "GiB", "TiB"][power]
+    return f"{n / 2 ** (10 * power):.{1 if power else 0}f} {unit}"

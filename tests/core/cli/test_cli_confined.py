@@ -1,0 +1,330 @@
+"""Commands confine the program's own process: what they may open is what their command line names."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from adapters import write_case
+from gguf_files import tiny_llama
+from installed_plugins import install
+from pumice.cli import cli, placing
+from pumice.cli.chat import files as conversations
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import Output, OutputFile, values
+from pumice.commands import COMMANDS
+from pumice.errors import PumiceError
+from sandboxes import needs_sandbox
+from tiny_zoo import ZOO
+
+pytestmark = needs_sandbox
+
+INTRUDER = """
+import json, os, sys
+from dataclasses import dataclass
+from pumice.plugin import Sampler, hookimpl
+from pumice.sandbox import trial
+
+@dataclass
+class Intruder(Sampler):
+    def apply(self, candidates):
+        outcomes = trial.run(os.environ["TRIED_MODEL"], os.environ["TRIED_FILE"])
+        print(json.dumps(outcomes), file=sys.stderr)
+
+@hookimpl
+def pumice_register_samplers(register):
+    register("intruder", Intruder)
+"""
+STARTED = {"`fork`", "start a program (`fork`, `execve`)", "`execve`", "`execveat`: a file in memory"}
+SIGNALLED = {"signal the parent (`kill`)", "`pidfd_open` of the parent", "`prlimit` of the parent"}
+
+
+@pytest.fixture
+def pumice(home):
+    """Run the program; the process that ended."""
+
+    def run(*arguments: object, status: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "pumice", *map(str, arguments)]
+        done = subprocess.run(
+            command, env=os.environ | variables, capture_output=True, text=True, timeout=300, cwd=home, check=False
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model").mkdir()
+    return tiny_llama(tmp_path / "model" / "tiny.gguf")
+
+
+def test_a_plugin_is_denied_what_engines_are(pumice, model, site, home):
+    """But for starting Python, confined alike, which compiles kernels."""
+    secret = home.parent / ".ssh" / "id_ed25519"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    install(site, "intruder", INTRUDER)
+    variables = {"TRIED_MODEL": str(model), "TRIED_FILE": str(secret), "PYTHONPATH": str(site)}
+    arguments = ("run", model, "-p", "a", "-n", "2", "--backend", "numpy", "--set", "samplers=[intruder, greedy]")
+    for switch, denied in (((), True), (("--no-sandbox",), False)):
+        lines = pumice(*arguments, *switch, **variables).stderr.splitlines()
+        outcomes = json.loads(next(line for line in lines if line.startswith("{")))
+        assert len(outcomes) > 30
+        allowed = {name for name, outcome in outcomes.items() if outcome != "denied"}
+        assert (not allowed - STARTED - SIGNALLED) == denied
+        assert "`fork`" in allowed
+
+
+def test_every_command_that_reads_models_is_confined():
+    def commands(group: click.Group, ctx: click.Context):
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            if isinstance(command, click.Group):
+                yield from commands(command, click.Context(command, ctx, name))
+            else:
+                yield name, command
+
+    assert COMMANDS
+    others = {name for name, command in commands(cli, click.Context(cli)) if not isinstance(command, ConfinedCommand)}
+    fetching, listing = {"pull", "list", "rm", "ps"}, {"config", "plugins", "devices", "doctor"}
+    with_engines = {"serve", "batch", "launch"}
+    assert others == fetching | listing | with_engines
+
+
+def test_files_are_made_and_changed(pumice, model, home):
+    """Each in its folder, with nothing left beside it; what is there keeps its mode, or is kept without --force."""
+    pumice("quantize", model, "q8.gguf", "Q8_0")
+    (home / "q8.gguf").chmod(0o640)
+    pumice("quantize", model, "q8.gguf", "Q8_0", "--force")
+    assert (home / "q8.gguf").stat().st_mode & 0o777 == 0o640
+    pumice("gguf", "set", "q8.gguf", "general.name=str:another")
+    pumice("gguf", "set", "q8.gguf", f"general.description=str:{'long ' * 100}")
+    assert pumice("gguf", "show", "q8.gguf", "general.name").stdout == "another\n"
+    pumice("gguf", "split", "q8.gguf", "parts", "--max-tensors", "8")
+    pumice("gguf", "merge", next(iter(sorted(home.glob("parts-*")))), "merged.gguf")
+    (home / "text.txt").write_text("abc " * 300)
+    pumice("imatrix", model, "-f", "text.txt", "-c", "64", "--save-frequency", "2", "--backend", "numpy")
+    pumice("perplexity", model, "-f", "text.txt", "-c", "64", "--save-logits", "logits", "--backend", "numpy")
+    pumice("perplexity", model, "--kl-divergence-base", "logits", "--backend", "numpy")
+    assert not [path for path in home.rglob(".*") if path.name.startswith(".pumice")]
+    assert {path.suffix for path in home.iterdir()} >= {".gguf", ".at_2"}
+
+
+def test_a_chat_is_denied_what_engines_are(model, site, home, pumice_input):
+    secret = home.parent / ".ssh" / "id_ed25519"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    install(site, "intruder", INTRUDER)
+    variables = {"TRIED_MODEL": str(model), "TRIED_FILE": str(secret), "PYTHONPATH": str(site)}
+    lines = pumice_input("a", "chat", model, "-n", "2", "--chat-template", "chatml", "--backend", "numpy",
+                         "--set", "samplers=[intruder, greedy]", **variables).splitlines()  # fmt: skip
+    outcomes = json.loads(next(line for line in lines if line.startswith("{")))
+    assert not {name for name, outcome in outcomes.items() if outcome != "denied"} - STARTED - SIGNALLED
+
+
+@pytest.fixture
+def pumice_input(home):
+    """Run the program with a text as its input, and return what it wrote to standard error."""
+
+    def run(text: str, *arguments: object, **variables: str) -> str:
+        command = [sys.executable, "-P", "-m", "pumice", *map(str, arguments)]
+        done = subprocess.run(
+            command, env=os.environ | variables, input=text, capture_output=True, text=True, timeout=300, cwd=home,
+            check=True,
+        )  # fmt: skip
+        return done.stderr
+
+    return run
+
+
+def test_only_conversations_are_read_and_written_for_a_chat(tmp_path):
+    """Whatever path the chat asks for, which may be anybody's."""
+    said = [{"role": "user", "content": "Hi"}]
+    (tmp_path / "secret").write_text("password")
+    (tmp_path / "settings.json").write_text('{"mine": 1}')
+    (tmp_path / "old").write_text(json.dumps(said))
+    with conversations.kept_by_other_process():
+        conversations.write_conversation(tmp_path / "new.json", said)
+        conversations.write_conversation(tmp_path / "new.json", said * 2)
+        conversations.write_conversation(tmp_path / "old", said * 2)
+        assert conversations.read_conversation(tmp_path / "new.json") == said * 2
+        assert conversations.read_conversation(tmp_path / "old") == said * 2
+        for path, message in (
+            (tmp_path / "secret", "is not a conversation"),
+            (tmp_path / "settings.json", "is not a conversation"),
+            (tmp_path / ".profile", "end in .json"),
+        ):
+            with pytest.raises(PumiceError, match=message):
+                conversations.write_conversation(path, said)
+        with pytest.raises(PumiceError, match="is not a conversation") as error:
+            conversations.read_conversation(tmp_path / "secret")
+        assert "password" not in str(error.value)
+        with pytest.raises(PumiceError, match="role"):
+            conversations.write_conversation(tmp_path / "wrong.json", [{"content": "export PATH=x"}])
+    assert (tmp_path / "secret").read_text() == "password"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.json", "old", "secret", "settings.json"]
+
+
+def test_an_adapter_is_merged_and_used(pumice, home, tmp_path):
+    ((adapter, scale),) = write_case(tmp_path, "attention")
+    file = ZOO["llama-bias"].write(tmp_path / "model.gguf")
+    pumice("export-lora", file, "merged.gguf", "--lora-scaled", f"{adapter}:{50 * scale}")
+    pumice("bench", file, "-p", "4", "-n", "0", "-r", "1", "--lora", adapter, "--backend", "numpy")
+
+
+def test_texts_from_everywhere(pumice, model, home):
+    (home / "prompt").write_text("a b")
+    (home / "grammar").write_text('root ::= "yes"')
+    ids = pumice("tokenize", model, "-f", "prompt", "--json").stdout
+    assert ids == pumice("tokenize", model, "-p", "a b", "--json").stdout
+    options = ("--backend", "numpy", "-n", "4")
+    assert pumice("run", model, "-f", "prompt", "--grammar", "@grammar", *options).stdout == "yes"
+    assert pumice("embed", model, "-f", "prompt", "--backend", "numpy").stdout
+
+
+def test_what_the_configuration_says(pumice, model, home, monkeypatch, tmp_path):
+    for setting, told in (("auto", "confined by: Landlock"), ("on", "confined by: Landlock"), ("off", "")):
+        (tmp_path / "settings.yaml").write_text(f"sandbox: {setting}\n")
+        done = pumice(
+            "run",
+            model,
+            "-p",
+            "a",
+            "-n",
+            "1",
+            "-v",
+            "--backend",
+            "numpy",
+            PUMICE_CONFIG=str(tmp_path / "settings.yaml"),
+        )
+        assert told in done.stderr
+        assert ("confined" in done.stderr) == bool(told)
+
+
+def test_a_part_that_is_a_link(pumice, model, home):
+    pumice("gguf", "split", model, "parts", "--max-tensors", "8")
+    first, second, *_ = sorted(home.glob("parts-*"))
+    second.rename(home.parent / "elsewhere.gguf")
+    second.symlink_to(home.parent / "elsewhere.gguf")
+    assert "a link to" in pumice("gguf", "show", first, status=1).stderr
+    assert pumice("gguf", "show", first, "--no-sandbox").stdout
+
+
+@pytest.fixture
+def placer(tmp_path):
+    outputs = [*OutputFile().outputs(tmp_path / "out.gguf", click.Context(cli))]
+    with placing.placer(outputs) as placer:
+        yield placer
+
+
+def test_files_are_put_where_the_command_line_says_alone(placer, tmp_path):
+    (folder,) = placer.folders.values()
+    for name in ("out.gguf", "out-00001-of-00002.gguf", "out.gguf.at_10"):
+        placer.temporary(tmp_path / name).write_text(name)
+        placer.put(folder / name, tmp_path / name, force=False)
+        assert (tmp_path / name).read_text() == name
+    (folder / "other.gguf").touch()
+    (tmp_path / "mine").touch()
+    for temporary, path in (
+        (folder / "other.gguf", tmp_path / "other.gguf"),
+        (folder / "other.gguf", tmp_path.parent / "out.gguf"),
+        (tmp_path / "mine", tmp_path / "out.gguf"),
+        (folder / ".." / "mine", tmp_path / "out.gguf"),
+    ):
+        with pytest.raises(PermissionError, match="not an output"):
+            placer.put(temporary, path, force=False)
+    assert (tmp_path / "mine").exists()
+
+
+def test_what_was_there_stays_without_force(placer, tmp_path):
+    """Whatever the command asks for, which may be anybody's; its own file it replaces."""
+    theirs, ours = tmp_path / "out-00001-of-00002.gguf", tmp_path / "out.gguf"
+    theirs.write_text("precious")
+    placer.temporary(theirs).write_text("new")
+    with pytest.raises(FileExistsError):
+        placer.put(placer.temporary(theirs), theirs, force=True)
+    assert theirs.read_text() == "precious"
+    for text in ("first", "second"):
+        placer.temporary(ours).write_text(text)
+        placer.put(placer.temporary(ours), ours, force=False)
+        assert ours.read_text() == text
+
+
+def test_what_was_there_is_replaced_with_force(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    path.chmod(0o640)
+    with placing.placer([Output(tmp_path, re.compile("out"), force=True)]) as placer:
+        placer.temporary(path).write_text("new")
+        placer.put(placer.temporary(path), path, force=False)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
+
+
+def test_a_link_is_no_output(placer, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    link = placer.temporary(tmp_path / "out.gguf")
+    link.symlink_to(tmp_path / "secret")
+    with pytest.raises(PermissionError, match="not an output"):
+        placer.put(link, tmp_path / "out.gguf", force=False)
+    assert not (tmp_path / "out.gguf").is_symlink()
+
+
+def outputs(*arguments: object) -> list[Output]:
+    """Return what a command line says is written."""
+    ctx = cli.make_context("pumice", list(map(str, arguments)), resilient_parsing=False)
+    while isinstance(ctx.command, click.Group):
+        name, command, rest = ctx.command.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
+        ctx = command.make_context(name, rest, parent=ctx)
+    return [output for kind, value in values(ctx, OutputFile) for output in kind.outputs(value, ctx)]
+
+
+def is_output(path: Path, found: list[Output]) -> bool:
+    return any(output.folder == path.parent and output.pattern.fullmatch(path.name) for output in found)
+
+
+def test_outputs_are_no_more_than_the_command_line_says(tmp_path):
+    """A folder that has the name of an output is none for other files, but for a converted model, named by its text."""
+    folder, file = tmp_path / "out", tmp_path / "in.gguf"
+    folder.mkdir()
+    inside, part = folder / "other.gguf", tmp_path / "out-00001-of-00002.gguf"
+    split = outputs("gguf", "split", file, folder)
+    assert is_output(part, split)
+    assert not is_output(folder, split)
+    assert not is_output(inside, split)
+    quantized = outputs("quantize", file, folder, "Q8_0", "--keep-split", "--force")
+    assert is_output(part, quantized)
+    assert not is_output(inside, quantized)
+    assert is_output(inside, outputs("convert", tmp_path, "-o", folder))
+    assert not any(output.force for output in outputs("convert", tmp_path, "-o", folder, "--force"))
+    (tmp_path / "adapter_config.json").touch()
+    adapter = outputs("convert", tmp_path, "-o", folder)
+    assert is_output(folder / f"{tmp_path.name}-F32-LoRA.gguf", adapter)
+    assert not is_output(inside, adapter)
+    assert [output.force for output in (*split, *quantized, *adapter)] == [False, True, False]
+    assert is_output(file, outputs("gguf", "set", file, "a=str:b"))
+    assert not is_output(file, outputs("gguf", "set", file, "a=str:b", "-o", part))
+
+
+def test_a_folder_has_the_name_of_the_parts(pumice, model, home):
+    for name in ("parts", "q8"):
+        (home / name).mkdir()
+    pumice("gguf", "split", model, "parts", "--max-tensors", "8")
+    parts = sorted(home.glob("parts-*"))
+    assert len(parts) > 1
+    pumice("quantize", parts[0], "q8", "Q8_0", "--keep-split")
+    assert len(list(home.glob("q8-*"))) == len(parts)
+    assert "not a regular file" in pumice("quantize", parts[0], "q8", "Q8_0", status=1).stderr
+
+
+def test_what_is_left_is_removed(tmp_path):
+    with placing.placer([Output(tmp_path, re.compile("out"))]) as placer:
+        (folder,) = placer.folders.values()
+        (folder / "half").touch()
+    assert list(tmp_path.iterdir()) == []
