@@ -1,4 +1,4 @@
-"""Answers over HTTP: JSON at once, or server-sent events as they come. A client that leaves ends its generation."""
+"""HTTP responses: JSON, or server-sent events while text is generated. Generation ends when its client disconnects."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pumice_server.body import Body
 from pumice_server.errors import Problem
 from pumice_server.work import aside
 
 T = TypeVar("T")
 Write = Callable[[bytes], bool]
-"""Writes a part of an answer at once. False: the client has not taken those before, and it is to be sent as others."""
+"""Writes a part of a response at once, or returns False if the client has not taken earlier parts yet."""
 
-WRITE = "pumice.write"  # extension of ASGI under which a protocol offers that
+WRITE = "pumice.write"  # ASGI extension under which a protocol offers a Write
 JSON = "application/json"
 DONE = b"data: [DONE]\n\n"
-_MARK = "\ue000"  # private use: no name of a model has it
-_PART = 128 << 10  # bytes of an answer that are sent at once
-_PING = b":\n\n"  # a comment, which keeps connections open
+_MARK = "\ue000"  # from Unicode's private use area: no model name contains it
+_PART = 128 << 10  # bytes of a response that are sent at once
+_PING = b":\n\n"  # comment of server-sent events, which keeps connections open
 PING_SECONDS = 30.0  # between two comments while nothing else is sent
 
 logger = logging.getLogger("pumice")
 
 
 class Whole(Response):
-    """An answer that is there as a whole, and sent in parts: what its client has not read yet takes little memory."""
+    """A complete response, sent in parts so that a slow client takes little memory."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -41,11 +40,11 @@ class Whole(Response):
             end = begin + _PART
             part = {"type": "http.response.body", "body": self.body[begin:end], "more_body": end < len(self.body)}
             await send(part)
-            await asyncio.sleep(0)  # others have their turn, however quickly it is read
+            await asyncio.sleep(0)  # let other requests run, however fast the client reads
 
 
 def titled(response: Response) -> Response:
-    """The response with names of headers as llama-server writes them, for clients that compare them by case."""
+    """Return the response with header names as llama-server writes them, for clients that compare case."""
     response.raw_headers = [(name.title(), value) for name, value in response.raw_headers]
     return response
 
@@ -55,23 +54,23 @@ def json_response(value: Any) -> Response:
 
 
 async def make_answer(make: Callable[[], Any], size: int) -> Response:
-    """An answer of about ``size`` bytes as JSON, made beside the event loop if that is much."""
+    """Return ``make()`` as JSON of about ``size`` bytes, built off the event loop if it is large."""
     return await aside(lambda: json_response(make()), size=size)
 
 
 def to_json(value: Any) -> bytes:
-    """Infinities become null; keys may be token ids, lists of numbers arrays."""
+    """Encode a value. Infinities become null; keys may be integers, and arrays of NumPy lists."""
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def event(value: Any, name: str = "") -> bytes:
-    """A server-sent event."""
+    """Return a server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + to_json(value) + b"\n\n"
 
 
 class Frame:
-    """Events that differ in one text alone: the rest is made once."""
+    """Builds events that differ only in one text. The rest is encoded once."""
 
     def __init__(self, make: Callable[[str], bytes]) -> None:
         self._before, self._after = make(_MARK).split(to_json(_MARK))
@@ -81,7 +80,7 @@ class Frame:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which is cancelled if the client leaves. Raises ClientDisconnect then."""
+    """Return the result of ``work``. If the client disconnects, cancel it and raise ClientDisconnect."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(request))
     try:
@@ -90,8 +89,8 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
             raise ClientDisconnect
         return task.result()
     finally:
-        for each in (task, gone):
-            each.cancel()
+        for unfinished in (task, gone):
+            unfinished.cancel()
 
 
 async def _gone(request: Request) -> None:
@@ -101,7 +100,7 @@ async def _gone(request: Request) -> None:
 
 @dataclass(frozen=True)
 class Wire:
-    """How a protocol streams: its media type, an error after the beginning, and what is sent while nothing comes."""
+    """How a protocol streams: media type, form of an error after the start, and what is sent while no token comes."""
 
     media_type: str
     error: Callable[[Problem], bytes]
@@ -111,14 +110,8 @@ class Wire:
 SSE = Wire("text/event-stream", lambda problem: event(problem.body()), _PING)
 
 
-def ping_seconds(body: Body) -> float | None:
-    """Seconds between two pings, as the field ``sse_ping_interval`` says; None: none."""
-    seconds = body.integer("sse_ping_interval", int(PING_SECONDS))
-    return seconds if seconds > 0 else None
-
-
 class Streaming(StreamingResponse):
-    """Sends ``parts`` as they come, and pings while none do; calls ``end`` however it ends."""
+    """Sends ``parts`` as they come, pings in between, and calls ``end`` in any case."""
 
     def __init__(
         self,
@@ -143,7 +136,7 @@ class Streaming(StreamingResponse):
             self._end()
 
     async def stream_response(self, send: Send) -> None:
-        """As it is sent: the timer only looks at the clock, so that a part costs nothing more."""
+        """Send the parts. The ping timer only looks at the clock, so that it adds nothing to the cost of a part."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         loop, write = asyncio.get_running_loop(), self._write
         last = loop.time()
@@ -170,7 +163,7 @@ class Streaming(StreamingResponse):
                     await send_part(part)
         except ClientDisconnect:
             raise
-        except Exception as error:  # what goes wrong after the answer began is its last part
+        except Exception as error:  # errors after the start become the last part
             logger.error("a stream ended early: %s: %s", type(error).__name__, error)
             await send_part(self._wire.error(Problem.of(error)))
         finally:

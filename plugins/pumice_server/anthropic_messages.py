@@ -6,15 +6,16 @@ import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
+from pumice_server.answer_types import AnthropicAnswer, AnthropicEvent, TokenCount
 from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
 from pumice_server.anthropic_request import chat_options, prompt_options, read_messages
-from pumice_server.body import Body
+from pumice_server.bodies import AnthropicMessagesBody, AnthropicPromptBody
 from pumice_server.errors import Problem
 from pumice_server.figures import finish_reason
 from pumice_server.models import service_of
@@ -25,10 +26,11 @@ from pumice_server.streams import merge
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-async def messages(request: Request) -> Response:
-    body = await Body.read(request)
-    service = await service_of(request, body.first("model"))
-    stream = body.get("stream", bool, False)
+async def messages(
+    request: Request, body: AnthropicMessagesBody
+) -> Annotated[Response, AnthropicAnswer, AnthropicEvent]:
+    """Answer a chat, in the form of Anthropic's messages."""
+    service = await service_of(request, body.model)
     options = {**await body.aside(chat_options, body, service), "cache_salt": cache_salt(request, body)}
     streams = await service.chat(await body.aside(read_messages, body), 1, options)
     head = {
@@ -37,7 +39,7 @@ async def messages(request: Request) -> Response:
         "role": "assistant",
         "model": service.name,
     }
-    if stream:
+    if body.stream:
         parts = _events(service, head, streams[0], options["stop"])
         return Streaming(parts, partial(service.end, streams), _wire(request.state.request_id))
     done = (await unless_gone(request, service.gather(streams)))[0]
@@ -51,11 +53,11 @@ def _wire(request_id: str) -> Wire:
     return Wire("text/event-stream", error, event({"type": "ping"}, "ping"))
 
 
-async def count_tokens(request: Request) -> Response:
-    body = await Body.read(request)
-    service = await service_of(request, body.first("model"))
-    given = await body.aside(read_messages, body)
-    prompt = await service.apply_template(given, await body.aside(prompt_options, body))
+async def count_tokens(request: Request, body: AnthropicPromptBody) -> Annotated[Response, TokenCount]:
+    """Count the tokens of a chat's prompt, in Anthropic's form."""
+    service = await service_of(request, body.model)
+    messages = await body.aside(read_messages, body)
+    prompt = await service.apply_template(messages, await body.aside(prompt_options, body))
     return json_response({"input_tokens": len(await service.tokenize(prompt))})
 
 
@@ -79,7 +81,7 @@ def _end(service: Service, done: pumice.ChatCompletion, stops: Sequence[str]) ->
 
 
 def _usage(usage: pumice.Usage) -> dict[str, int]:
-    """``input_tokens`` are those that were not in the cache."""
+    """Return usage; ``input_tokens`` counts prompt tokens that were not in the cache."""
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
@@ -94,15 +96,15 @@ async def _events(
     blocks = _Blocks()
     begun = False
     async for _, deltas in merge([stream]):
-        if not begun:  # not before, since its usage tells of the prompt
+        if not begun:  # not earlier: its usage needs the prompt's counts
             begun = True
             usage = _usage(pumice.Usage(stream.timings.prompt_tokens, cached_tokens=stream.timings.prompt_cached))
             start = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
             yield event({"type": "message_start", "message": start}, "message_start")
-        for each in chain.from_iterable(map(blocks.take, deltas)):
-            yield each
-    for each in blocks.close():
-        yield each
+        for block_event in chain.from_iterable(map(blocks.take, deltas)):
+            yield block_event
+    for block_event in blocks.close():
+        yield block_event
     end = _end(service, await stream.completion(), stops)
     usage = end.pop("usage")
     yield event({"type": "message_delta", "delta": end, "usage": usage}, "message_delta")
@@ -110,7 +112,7 @@ async def _events(
 
 
 class _Blocks:
-    """Deltas become blocks, one after the other: each is begun, goes on and is closed before the next."""
+    """Turns deltas into content blocks: each block starts, continues and stops before the next one."""
 
     def __init__(self) -> None:
         self._index = -1
@@ -129,7 +131,7 @@ class _Blocks:
             yield self._delta({"type": "input_json_delta", "partial_json": call.to_dict()["function"]["arguments"]})
 
     def close(self) -> Iterator[bytes]:
-        """End the block that is open, if one is."""
+        """Stop the open block, if any."""
         if self._kind:
             self._kind = ""
             yield event({"type": "content_block_stop", "index": self._index}, "content_block_stop")

@@ -1,4 +1,4 @@
-"""Anthropic's messages as the chat layer takes them."""
+"""Convert requests of Anthropic's API to messages and options of ``Model.chat``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pumice_server.body import Body
+from pumice_server.bodies import AnthropicMessagesBody, AnthropicPromptBody
 from pumice_server.errors import bad_request
-from pumice_server.limits import MAX_MESSAGES
 from pumice_server.options import generation_options
 from pumice_server.service import Service
 
 logger = logging.getLogger("pumice")
-
-MAX_TOKENS = 4096  # of an answer, where a request does not say
 
 # Claude Code's header of a system prompt has a stamp that changes at every request, and would spoil the cache.
 _CHANGING = re.compile(r"\A(x-anthropic-billing-header:[^\n]{0,200}?\bcch=)[0-9a-z]{5};")
@@ -25,21 +22,19 @@ _RUN_THERE = ("web_search", "web_fetch", "code_execution", "tool_search", "mcp_t
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-def read_messages(body: Body) -> list[dict[str, Any]]:
-    given = body.get("messages", list, [])
-    if not given:
-        raise bad_request(f"messages must be a list of 1 to {MAX_MESSAGES} messages")
-    system = _CHANGING.sub(r"\1fffff;", _text(body.first("system"), "system"))
+def read_messages(body: AnthropicPromptBody) -> list[dict[str, Any]]:
+    """Return the messages of a chat as ``Model.chat`` takes them. Raises HTTPException."""
+    system = _CHANGING.sub(r"\1fffff;", _text(body.system, "system"))
     messages = [{"role": "system", "content": system}] if system else []
-    for i, each in enumerate(given):
-        messages += _message(_object(each, f"messages[{i}]"), f"messages[{i}]")
+    for i, message in enumerate(body.messages):
+        messages += _message(message, f"messages[{i}]")
     return messages
 
 
-def prompt_options(body: Body) -> dict[str, Any]:
-    """What the prompt depends on beside the messages: tools, and whether the model reasons."""
-    options: dict[str, Any] = {"tools": list(_tools(body.get("tools", list, [])))}
-    choice = body.get("tool_choice", dict, {})
+def prompt_options(body: AnthropicPromptBody) -> dict[str, Any]:
+    """Return the options that the prompt depends on besides messages: tools and reasoning."""
+    options: dict[str, Any] = {"tools": list(_tools(body.tools or []))}
+    choice = body.tool_choice
     if choice:
         named = choice.get("type") == "tool" and isinstance(choice.get("name"), str)
         said = choice if named else _CHOICES.get(str(choice.get("type")))
@@ -47,31 +42,30 @@ def prompt_options(body: Body) -> dict[str, Any]:
             raise bad_request("tool_choice: expected a type (auto, any, none), or the type tool and a name")
         options["tool_choice"] = said
         options["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use", False)
-    thinking = body.get("thinking", dict, {})
-    if thinking:
-        options["reasoning"] = thinking.get("type") != "disabled"
-        options["reasoning_budget"] = thinking.get("budget_tokens")
-    effort = body.get("output_config", dict, {}).get("effort")
+    thinking = body.thinking
+    if thinking is not None:
+        options["reasoning"] = thinking.type != "disabled"
+        options["reasoning_budget"] = thinking.budget_tokens
+    effort = body.output_config.effort if body.output_config else None
     if effort is not None:
-        options["reasoning_effort"] = _EFFORTS.get(str(effort), effort)
+        options["reasoning_effort"] = _EFFORTS.get(effort, effort)
     return options
 
 
-def chat_options(body: Body, service: Service) -> dict[str, Any]:
-    """What ``Model.chat`` takes beside messages."""
-    fields = {name: value for name, value in body.fields.items() if name != "stop"}
-    fields |= {"stop": body.first("stop_sequences"), "max_tokens": fields.get("max_tokens", MAX_TOKENS)}
-    options = {**generation_options(Body(fields), service), **prompt_options(body)}
-    form = body.get("output_config", dict, {}).get("format", body.first("output_format"))
+def chat_options(body: AnthropicMessagesBody, service: Service) -> dict[str, Any]:
+    """Return the options of ``Model.chat`` for a request."""
+    options = {**generation_options(body, service), **prompt_options(body)}
+    form = body.output_config.format if body.output_config else None
+    form = body.output_format if form is None else form
     if form is not None:
-        if not isinstance(form, Mapping) or form.get("type") != "json_schema":
+        if form.get("type") != "json_schema":
             raise bad_request("output_config.format: expected the type json_schema and a schema")
         options["response_format"] = {"type": "json_schema", "json_schema": form}
     return options
 
 
 def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """A message; the results of tools in it are messages of their own, before it."""
+    """Return a message, preceded by a message for each tool result in it."""
     role, content = given.get("role"), given.get("content")
     if role not in ("user", "assistant", "system"):
         raise bad_request(f"{where}.role must be user, assistant or system, not {role!r:.60}")
@@ -79,15 +73,15 @@ def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         return [{"role": role, "content": content}]
     blocks = list(_blocks(content, f"{where}.content"))
     results = [
-        {"role": "tool", "tool_call_id": block.get("tool_use_id", ""), "content": _text(block.get("content"), at)}
-        for at, block in blocks
+        {"role": "tool", "tool_call_id": block.get("tool_use_id", ""), "content": _text(block.get("content"), place)}
+        for place, block in blocks
         if block["type"] == "tool_result"
     ]
     message: dict[str, Any] = {
         "role": role,
-        "content": "\n".join(_text(block.get("text"), at) for at, block in blocks if block["type"] == "text"),
+        "content": "\n".join(_text(block.get("text"), place) for place, block in blocks if block["type"] == "text"),
     }
-    thoughts = [_text(block.get("thinking"), at) for at, block in blocks if block["type"] == "thinking"]
+    thoughts = [_text(block.get("thinking"), place) for place, block in blocks if block["type"] == "thinking"]
     calls = [_call(block) for _, block in blocks if block["type"] == "tool_use"]
     message |= {"reasoning": "\n".join(thoughts)} if thoughts else {}
     message |= {"tool_calls": calls} if calls else {}
@@ -97,39 +91,39 @@ def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 def _blocks(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if not isinstance(content, list):
         raise bad_request(f"{where}: expected text or a list of blocks")
-    for i, each in enumerate(content):
-        block = _object(each, f"{where}[{i}]")
+    for i, item in enumerate(content):
+        block = _object(item, f"{where}[{i}]")
         kind = block.get("type")
         if kind == "redacted_thinking":
             continue
         if kind == "document":
             block, kind = _document(block, f"{where}[{i}]"), "text"
         if kind not in ("text", "thinking", "tool_use", "tool_result"):
-            raise bad_request(f"{where}[{i}].type: {kind!r:.60} is not understood")
+            raise bad_request(f"{where}[{i}].type: {kind!r:.60} is not supported")
         yield f"{where}[{i}]", block
 
 
 def _text(value: Any, where: str) -> str:
-    """Text, or blocks of it."""
+    """Return text, or the text of blocks."""
     if value is None or isinstance(value, str):
         return value or ""
     texts = []
-    for at, block in _blocks(value, where):
+    for place, block in _blocks(value, where):
         if block["type"] != "text" or not isinstance(block.get("text"), str):
-            raise bad_request(f"{at}: only text is understood here")
+            raise bad_request(f"{place}: only text is supported here")
         texts.append(block["text"])
     return "\n".join(texts)
 
 
 def _document(block: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """One of text, as a block of text below its title."""
+    """Return a text document as a text block, with its title first."""
     source = _object(block.get("source"), f"{where}.source")
     if source.get("type") == "text":
         text = source.get("data")
     elif source.get("type") == "content":
         text = _text(source.get("content"), f"{where}.source.content")
     else:
-        raise bad_request(f"{where}.source.type: documents of text are understood, not {source.get('type')!r:.60}")
+        raise bad_request(f"{where}.source.type: only text documents are supported, not {source.get('type')!r:.60}")
     if not isinstance(text, str):
         raise bad_request(f"{where}.source.data: expected text")
     title = _text(block.get("title"), f"{where}.title")
@@ -141,19 +135,18 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": block.get("id", ""), "type": "function", "function": function}
 
 
-def _tools(given: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Those of the client; tools that run at Anthropic, as agents list them beside their own, are left out."""
+def _tools(given: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the client's tools. Tools that run at Anthropic are left out; agents list both."""
     others: list[str] = []
-    for each in given:
-        tool = _object(each, "tools")
+    for tool in given:
         if str(tool.get("type")).startswith(_RUN_THERE):
             others.append(tool["type"])
             continue
         function = {"name": tool.get("name"), "parameters": tool.get("input_schema") or {}}
         yield {"type": "function", "function": function | {"description": tool.get("description", "")}}
     if others:
-        told = len(others), others[0]
-        logger.warning("tools left out, which run at Anthropic: %d, the first of the type %.40s", *told)
+        counts = len(others), others[0]
+        logger.warning("tools left out, which run at Anthropic: %d, the first of the type %.40s", *counts)
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:

@@ -1,11 +1,16 @@
-"""The application: which path is served by what, behind the gate."""
+"""The application: endpoints and their paths, behind the gate."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, get_type_hints
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Lifespan
 
@@ -22,23 +27,31 @@ from pumice_server import (
     ollama_facts,
     ollama_pull,
     openai_responses,
+    self_description,
     slots,
     static,
     texts,
     unserved,
     vertex,
 )
+from pumice_server.body import read_body
 from pumice_server.errors import answer_error
 from pumice_server.gate import Endpoint, Gate, scoped
 from pumice_server.models import Models
 from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
+from pumice_server.openapi import Operation, describe
 from pumice_server.origins import cors
 from pumice_server.response_store import ResponseStore
 from pumice_server.settings import Settings
 
-GET = {
+Handler = Callable[..., Awaitable[Response]]
+"""An endpoint, which may take the body of the request too."""
+
+GET: Mapping[Handler, Sequence[str]] = {
     static.index: ["/"],
+    self_description.openapi: ["/openapi.json"],
+    self_description.docs: ["/docs"],
     facts.health: ["/health", "/v1/health"],
     openai_responses.get_response: ["/v1/responses/{id}"],
     facts.live: ["/livez"],
@@ -53,11 +66,11 @@ GET = {
     adapters.list_adapters: ["/lora-adapters"],
     facts.metrics: ["/metrics"],
 }
-DELETE = {
+DELETE: Mapping[Handler, Sequence[str]] = {
     openai_responses.delete_response: ["/v1/responses/{id}"],
     ollama_pull.refuse: ["/api/delete"],
 }
-POST = {
+POST: Mapping[Handler, Sequence[str]] = {
     openai_responses.responses: ["/v1/responses", "/responses"],
     openai_responses.input_tokens: ["/v1/responses/input_tokens", "/responses/input_tokens"],
     chat_completions: ["/v1/chat/completions", "/chat/completions"],
@@ -88,7 +101,7 @@ POST = {
 }
 """Endpoints, and the paths of each."""
 
-PUBLIC = (static.index, facts.health, facts.live, facts.ready)
+PUBLIC = (static.index, self_description.openapi, self_description.docs, facts.health, facts.live, facts.ready)
 """Endpoints that need no key."""
 
 ADMIN = (
@@ -100,11 +113,11 @@ ADMIN = (
     slots.slots,
     slots.act,
 )
-"""Endpoints that change or show what others do: they need a key of the scope admin. All others need infer."""
+"""Endpoints that change or show the work of others, which need the scope admin. All others need infer."""
 
 
 def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
-    """``lifespan``: what is there from the server's beginning to its end."""
+    """Return the application; ``lifespan`` runs from the server's start to its end."""
     settings = models.settings
     routes = [
         Route(path, _allowed(endpoint, settings), methods=[method])
@@ -132,16 +145,61 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     )
     application.state.models = models
     application.state.responses = ResponseStore()
+    application.state.description = self_description.Description(operations(settings.predict_route))
     return application
 
 
-def _allowed(endpoint: Endpoint, settings: Settings) -> Endpoint:
-    """An endpoint for those clients alone whose scope it is; one that is switched off is refused."""
-    off: dict[Endpoint, bool] = {
+def scope_of(endpoint: Handler) -> str:
+    """Return the scope that a key needs for an endpoint, or ``""`` if no key is needed."""
+    return "" if endpoint in PUBLIC else "admin" if endpoint in ADMIN else "infer"
+
+
+def operations(predict_route: str | None = None) -> list[Operation]:
+    """Return every endpoint as ``/openapi.json`` describes it.
+
+    Args:
+        predict_route: Path of Vertex AI's predictions, if they are served.
+    """
+    post = {**POST, vertex.predict: [predict_route]} if predict_route else POST
+    return [
+        describe(endpoint, method, paths, scope_of(endpoint), body_of(endpoint), answers_of(endpoint))
+        for method, endpoints in (("GET", GET), ("POST", post), ("DELETE", DELETE))
+        for endpoint, paths in endpoints.items()
+    ]
+
+
+def _allowed(endpoint: Handler, settings: Settings) -> Endpoint:
+    """Return an endpoint for clients with its scope, or the refusal of an endpoint that is switched off."""
+    off: dict[Handler, bool] = {
         static.index: not settings.page,
         slots.slots: not settings.slots,
         facts.metrics: not settings.metrics,
     }
     if off.get(endpoint):
         return unserved.hidden if endpoint is static.index else unserved.switched_off
-    return endpoint if endpoint in PUBLIC else scoped(endpoint, "admin" if endpoint in ADMIN else "infer")
+    scope = scope_of(endpoint)
+    return scoped(_with_body(endpoint), scope) if scope else endpoint
+
+
+def body_of(endpoint: Handler) -> Any:
+    """Return the kind of body that an endpoint declares, or None."""
+    return get_type_hints(endpoint, include_extras=True).get("body")
+
+
+def answers_of(endpoint: Handler) -> Sequence[Any]:
+    """Return the kinds of answer, and of a stream's parts, that an endpoint declares."""
+    return getattr(get_type_hints(endpoint, include_extras=True)["return"], "__metadata__", ())
+
+
+def _with_body(endpoint: Handler) -> Endpoint:
+    """Return an endpoint that reads the body of the request for one that declares it."""
+    kind = body_of(endpoint)
+    if kind is None:
+        return endpoint
+
+    @wraps(endpoint)
+    async def read(request: Request) -> Response:
+        response: Response = await endpoint(request, await read_body(request, kind))
+        return response
+
+    return read

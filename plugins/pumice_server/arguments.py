@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 
 import click
 
+from pumice.cli.vocabulary import GroupedCommand
 from pumice_server.environment import arguments_of
+
+logger = logging.getLogger("pumice")
 
 _FLAGS = """
     --jinja --props --models-autoload
@@ -20,7 +24,7 @@ _FLAGS = """
     --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload
     --no-cors-credentials --no-ui-mcp-proxy --no-webui-mcp-proxy -no-ag --no-agent --reuse-port
     --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
-    --spec-default --embedding --embeddings --rerank --reranking
+    --embedding --embeddings --rerank --reranking
 """
 _VALUES = """
     -ub --ubatch-size -tb --threads-batch --threads-http --keep -fa --flash-attn -lm --load-mode -lzm --lazy-mode
@@ -42,14 +46,28 @@ _VALUES = """
     --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch --cpu-strict-batch-draft
     --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft
     --spec-draft-override-tensor -otd --override-tensor-draft
-    --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-n-max --spec-draft-n-min
-    --spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min --spec-synth-len --spec-synth-rates
-    --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft
+    --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft
+    --spec-draft-p-split --draft-p-split --spec-synth-len --spec-synth-rates --spec-draft-device -devd --device-draft
     --spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match
     --spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits
     --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits
     --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits
 """
+_PROPOSERS = {
+    "none": "off",
+    "ngram-simple": "ngram-simple",
+    "ngram-map-k": "ngram-map-k",
+    "ngram-map-k4v": "ngram-map-k4v",
+    "ngram-mod": "ngram-mod",
+    "ngram-cache": "ngram-cache",
+    "draft-simple": "draft",
+    "draft-mtp": "mtp",
+}
+"""Values of ``--spec-type``, and the proposers that stand for them here: texts are the same whichever it is."""
+
+TRANSLATED = {"--spec-type": 1, "--spec-default": 0}
+"""Options that are others here, and how many values each has."""
+
 _UNDONE = {
     "templates are always rendered as Jinja": "--no-jinja",
     "cookies and the like are asked for by nobody": "--cors-credentials",
@@ -57,9 +75,7 @@ _UNDONE = {
 }
 _UNDONE_VALUES = {
     "no tools are run for clients": "--tools --tools-runtime --mcp-servers-config --mcp-servers-json",
-    "nothing speculates with a draft model yet, which changes no text": (
-        "--spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-type"
-    ),
+    "a draft model is a file here; download it, and give it as --draft": ("--spec-draft-hf -hfd -hfrd --hf-repo-draft"),
     "texts of prompts are written nowhere": "--log-prompts-dir",
 }
 UNDONE = {
@@ -83,8 +99,7 @@ _REASONS = {
     "special tokens are no text of an answer": "-sp --special",
     "give it with each request, as `continue_final_message: false`": "--no-prefill-assistant",
     "llama-server has removed it": (
-        "--draft --draft-n --draft-max --draft-min --draft-n-min --spec-ngram-size-n --spec-ngram-size-m "
-        "--spec-ngram-min-hits"
+        "--draft-n --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"
     ),
     "a model is what its file says; `pumice gguf set` changes that": (
         "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "
@@ -111,13 +126,24 @@ _REASONS = {
     "see --help": "--usage",
 }
 REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
-"""Options that would change what is served, and why they cannot be had."""
+"""Options that would change the service, with the reason why each is refused."""
+
+
+def _proposers(types: str) -> str:
+    """Return the ``--speculate`` value for a ``--spec-type`` value; types that draft otherwise are left out."""
+    proposers = [_PROPOSERS[name] for name in types.split(",") if name in _PROPOSERS]
+    others = [name for name in types.split(",") if name not in _PROPOSERS]
+    if wrong := [name for name in others if not name.startswith("draft-")]:
+        raise click.UsageError(f"--spec-type: unknown type {wrong[0]!r} (known: {', '.join(_PROPOSERS)})")
+    if others:
+        logger.warning("--spec-type: %s is left out: EAGLE-3 and similar models do not draft yet", ", ".join(others))
+    return ",".join(dict.fromkeys(name for name in proposers if name != "off")) or "off"
 
 
 def leave_out(arguments: Sequence[str], known: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments without ignored options, and those options. ``known``: the command's own options that take a value.
+    """Return the arguments without ignored options, and the ignored options.
 
-    Raises UsageError for a refused one.
+    ``known``: the command's own options that take a value. Raises UsageError for a refused option.
     """
     kept: list[str] = []
     ignored: list[str] = []
@@ -126,6 +152,10 @@ def leave_out(arguments: Sequence[str], known: Sequence[str]) -> tuple[list[str]
         name, equals, _ = argument.partition("=")
         if name in REFUSED:
             raise click.UsageError(f"{name}: {REFUSED[name]}")
+        if name in TRANSLATED:
+            value = "ngram-mod" if name == "--spec-default" else argument[len(name) + 1 :] or next(coming, "")
+            kept += ["--speculate", _proposers(value)]
+            continue
         if name in IGNORED:
             ignored.append(name)
             for _ in range(0 if equals else IGNORED[name]):
@@ -145,7 +175,7 @@ def _with_hyphens(argument: str) -> str:
     return name.replace("_", "-") + equals + value if name.startswith("--") else argument
 
 
-class ServeCommand(click.Command):
+class ServeCommand(GroupedCommand):
     """A command that takes llama-server's command line, and its environment variables."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

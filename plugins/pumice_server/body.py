@@ -1,111 +1,75 @@
-"""The JSON body of a request: read within bounds, its fields taken by type."""
+"""Read the JSON body of a request into the class that its endpoint declares, within bounds."""
 
 from __future__ import annotations
 
 import asyncio
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Self, TypeVar
 
+import msgspec
 import orjson
+from msgspec.inspect import FloatType, IntType, ListType, Metadata, StructType, Type, UnionType
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pumice_server import limits
 from pumice_server.errors import bad_request
-from pumice_server.limits import Kind
+from pumice_server.schemas import explain, refusals, schema_of
 from pumice_server.work import aside
 
 T = TypeVar("T")
 
-_MOST_EXACT = 2.0**53  # up to it a float that is whole stands for one integer alone
-_NOUNS: dict[type, str] = {str: "text", int: "an integer", bool: "true or false", list: "a list", dict: "an object"}
+_MAX_EXACT = 2.0**53  # larger floats do not stand for one integer alone
+_INTEGER = "integer"
+
+Shape = Mapping[str, Any] | str | None
+"""Where integers are in a value: under keys, here, or nowhere."""
 
 
-class Body:
-    """The fields of a request, within their bounds. One that is null is as good as absent, 4.0 as good as 4.
+class Body(msgspec.Struct, kw_only=True, dict=True):
+    """The fields of a request. A field that is null counts as absent, 4.0 as 4, and unknown fields are ignored."""
 
-    Attributes:
-        fields: those that have bounds in ``limits``; others are as good as absent.
-        size: bytes of the request's body.
-    """
+    may_be_empty: ClassVar[bool] = False
+    """True if a request without a body counts as one without fields."""
 
-    def __init__(
-        self, fields: Mapping[str, Any], size: int = 0, bounds: Mapping[str, Sequence[Kind]] = limits.FIELDS
-    ) -> None:
-        """Raises HTTPException for a value that is not what its field may be."""
-        self.fields: dict[str, Any] = {}
-        self.size = size
-        self._bounds = bounds
-        for name, value in fields.items():
-            kinds = bounds.get(name)
-            if value is None or kinds is None:
-                continue
-            self.fields[name] = _whole(value)
-            problem = limits.check(name, self.fields[name], kinds)
-            if problem:
-                raise bad_request(problem)
+    def __post_init__(self) -> None:
+        self.refuse(refusals(type(self)))
+
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """Raise HTTPException if one of these fields has a value, with the reason."""
+        for name, reason in reasons.items():
+            if getattr(self, name):
+                raise bad_request(f"{name} is not supported: {reason}")
 
     @classmethod
-    async def read(cls, request: Request) -> Body:
-        """Raises HTTPException for what is no JSON object, too slow, or out of bounds."""
-        return await _read(request, cls._parse)
-
-    @classmethod
-    def _parse(cls, data: Sequence[bytes]) -> Body:
-        return cls(_as_object(_parse(data)), sum(map(len, data)))
-
-    def get(self, name: str, kind: type[T], default: T) -> T:
-        value = self.first(name)
-        if value is None:
-            return default
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise bad_request(f"{name} must be {_NOUNS[kind]}, not {limits.shown(value)}")
-        return value
-
-    def integer(self, name: str, default: int, least: int | None = None, most: int | None = None) -> int:
-        """``least`` and ``most`` narrow the bounds of the field."""
-        value = self.get(name, int, default)
-        known = limits.integers(self._bounds[name])
-        narrow = limits.Whole(known.least if least is None else least, known.most if most is None else most)
-        problem = limits.check(name, value, [narrow])
-        if problem:
-            raise bad_request(problem)
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        value: float = self.fields.get(name, default)
-        return value
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return a body with these fields. Raises HTTPException if one is wrong."""
+        return converted(fields, cls)
 
     @property
-    def wants_usage(self) -> bool:
-        """Whether a stream is to end with its usage."""
-        return self.get("stream_options", dict, {}).get("include_usage") is True
-
-    def first(self, *names: str) -> Any:
-        """The value under the first of these names that is there. Raises LookupError for a name without a bound."""
-        for name in names:
-            if name not in self._bounds:
-                raise LookupError(f"the field {name!r} has no bound: give it one in limits.py")
-        return next((self.fields[name] for name in names if name in self.fields), None)
+    def size(self) -> int:
+        """Bytes of the request's body."""
+        size: int = self.__dict__.get("size", 0)
+        return size
 
     async def aside(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Read what takes as long as the body is large: beside the event loop, if it is."""
+        """Return the result of work that takes longer the larger the body is: off the event loop if it is large."""
         return await aside(function, *arguments, size=self.size)
 
 
-async def read_object(request: Request) -> dict[str, Any]:
-    """The body, which is a JSON object. Raises as ``read_json``, and HTTPException for anything else."""
-    return _as_object(await read_json(request))
+def set_size(body: Body, size: int) -> None:
+    """Set the bytes of the request that a body is, or is a part of."""
+    body.__dict__["size"] = size
 
 
-async def read_json(request: Request) -> Any:
-    """The body, whatever JSON it is. Raises HTTPException."""
-    return await _read(request, _parse)
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return the body of a request.
 
-
-async def _read(request: Request, parse: Callable[[Sequence[bytes]], T]) -> T:
-    """What is made of the parts of the body. Raises HTTPException."""
+    Raises:
+        HTTPException: The body is too slow, too large, not JSON, or not of this kind.
+    """
     parts: list[bytes] = []
     size = 0
     try:
@@ -114,66 +78,100 @@ async def _read(request: Request, parse: Callable[[Sequence[bytes]], T]) -> T:
                 size += len(part)
                 _arriving.add(len(part), size)
                 parts.append(part)
-        return await aside(parse, parts, size=size)
+        body = await aside(parse, parts, kind, size=size)
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {limits.BODY_SECONDS:g} seconds") from None
     finally:
         _arriving.size -= size
+    if isinstance(body, Body):
+        set_size(body, size)
+    return body
 
 
 class Arriving:
-    """The bytes of all bodies that are not read yet."""
+    """Counts the bytes of the bodies that have not been read yet."""
 
     size = 0
 
-    def add(self, n: int, of_body: int) -> None:
-        """Raises HTTPException where that is too much; small bodies always have room."""
-        self.size += n
-        if self.size > limits.MAX_ARRIVING and of_body > limits.SMALL_BODY:
+    def add(self, n_bytes: int, body_size: int) -> None:
+        """Count bytes of a body. Raises HTTPException if too many arrive at once; small bodies always have room."""
+        self.size += n_bytes
+        if self.size > limits.MAX_ARRIVING and body_size > limits.SMALL_BODY:
             raise HTTPException(503, "too many large bodies arrive at once: try again later")
 
 
 _arriving = Arriving()
 
 
-def _as_object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise bad_request("the body must be a JSON object")
-    return value
-
-
-def _parse(parts: Sequence[bytes]) -> Any:
+def parse(parts: Sequence[bytes], kind: type[T]) -> T:
+    """Return JSON text as a value of this kind. Raises HTTPException."""
     data = b"".join(parts).removeprefix(BOM_UTF8)
+    if not data and getattr(kind, "may_be_empty", False):
+        data = b"{}"
     if len(data) > limits.MAX_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > limits.MAX_VALUES:
         raise bad_request(f"the body has more than {limits.MAX_VALUES} commas and opening brackets")
-    if len(data) > limits.MAX_BRACKETS and data.count(b"[") + data.count(b"{") > limits.MAX_BRACKETS:
+    n_brackets = data.count(b"[") + data.count(b"{")
+    if n_brackets > limits.MAX_BRACKETS:
         raise bad_request(f"the body has more than {limits.MAX_BRACKETS} opening brackets")
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the body is not valid JSON: {error}") from None
-    if isinstance(value, (dict, list)):
+    if n_brackets > limits.MAX_DEPTH and isinstance(value, (dict, list)):
         _check_depth(value)
-    return value
+    return converted(value, kind)
 
 
-def _whole(value: Any) -> Any:
-    """An integer, where a float is one."""
-    exact = isinstance(value, float) and abs(value) <= _MOST_EXACT and value.is_integer()
-    return int(value) if exact else value
+def converted(value: Any, kind: type[T]) -> T:
+    """Return parsed JSON as a value of this kind. Raises HTTPException, which names the field, its value and bound."""
+    declared: Any = kind
+    value = _settled(value, _shape(declared))
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise bad_request(explain(value, schema_of(declared)) or f"the body is wrong: {error}") from None
+
+
+def _settled(value: Any, shape: Shape) -> Any:
+    """Return a value without null fields, and with integers where a client wrote whole floats."""
+    if isinstance(shape, Mapping):
+        if isinstance(value, dict):
+            return {name: _settled(item, shape.get(name)) for name, item in value.items() if item is not None}
+        return [_settled(item, shape) for item in value] if isinstance(value, list) else value
+    whole = shape == _INTEGER and isinstance(value, float) and abs(value) <= _MAX_EXACT and value.is_integer()
+    return int(value) if whole else value
+
+
+@cache
+def _shape(kind: Any) -> Shape:
+    return _shape_of(msgspec.inspect.type_info(kind))
+
+
+def _shape_of(kind: Type) -> Shape:
+    if isinstance(kind, Metadata):
+        return _shape_of(kind.type)
+    if isinstance(kind, StructType):
+        return {field.encode_name: _shape_of(field.type) for field in kind.fields}
+    if isinstance(kind, UnionType):
+        has_float = any(isinstance(member, FloatType) for member in kind.types)
+        shapes = [shape for member in kind.types if (shape := _shape_of(member))]
+        return shapes[0] if shapes and not has_float else None
+    if isinstance(kind, ListType):
+        item = _shape_of(kind.item_type)
+        return item if isinstance(item, Mapping) else None
+    return _INTEGER if isinstance(kind, IntType) else None
 
 
 def _check_depth(value: Any) -> None:
-    """Without recursion, since that is what deep nesting exhausts."""
+    """Raise HTTPException for deep nesting. Deep nesting exhausts recursion, so there is none here."""
     level = [value]
     for _ in range(limits.MAX_DEPTH):
-        level = [item for each in level for item in _items(each)]
+        level = [item for container in level for item in _containers(container)]
         if not level:
             return
     raise bad_request(f"the body has more than {limits.MAX_DEPTH} levels of brackets")
 
 
-def _items(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [item for item in value.values() if isinstance(item, (dict, list))]
-    return [item for item in value if isinstance(item, (dict, list))]
+def _containers(value: Any) -> list[Any]:
+    items = value.values() if isinstance(value, dict) else value
+    return [item for item in items if isinstance(item, (dict, list))]

@@ -1,17 +1,74 @@
-"""Which models are served, the names of each, and the adapters."""
+"""Choose the models to serve, their names, and their adapters from the command line."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.options import configured_models, model_problem, split_scale
+from pumice.cli.options import Command, configured_models, model_problem, separated, split_scale
+from pumice.cli.vocabulary import option
 
 logger = logging.getLogger("pumice")
+
+_ADAPTER_OPTIONS = [
+    option(
+        "--lora",
+        multiple=True,
+        metavar="FILE",
+        group="Adapters",
+        help="LoRA adapter, named after its file. Repeatable, or with commas.",
+    ),
+    option(
+        "--lora-scaled",
+        multiple=True,
+        metavar="FILE:SCALE",
+        group="Adapters",
+        advanced=True,
+        help="LoRA adapter with a scale factor. Repeatable, or with commas.",
+    ),
+    option(
+        "--lora-init-without-apply",
+        is_flag=True,
+        group="Adapters",
+        advanced=True,
+        help="Apply no LoRA adapter until POST /lora-adapters.",
+    ),
+    option(
+        "--control-vector",
+        multiple=True,
+        metavar="FILE",
+        group="Adapters",
+        advanced=True,
+        help="Control vector, named after its file. Repeatable, or with commas.",
+    ),
+    option(
+        "--control-vector-scaled",
+        multiple=True,
+        metavar="FILE:SCALE",
+        group="Adapters",
+        advanced=True,
+        help="Control vector with a scale factor. Repeatable, or with commas.",
+    ),
+    option(
+        "--control-vector-layer-range",
+        type=(click.IntRange(min=1), click.IntRange(min=1)),
+        metavar="FIRST LAST",
+        group="Adapters",
+        advanced=True,
+        help="First and last layer that control vectors change.  [default: all layers]",
+    ),
+]
+
+
+def adapter_options(command: Command) -> Command:
+    """Add the options that ``take_adapters`` takes."""
+    for add in reversed(_ADAPTER_OPTIONS):
+        command = add(command)
+    return command
 
 
 def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
@@ -35,9 +92,9 @@ def make_specs(
     paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any], tags: Sequence[str] = ()
 ) -> list[Any]:
     """``aliases`` are names of the only model, ``tags`` those of each. Raises UsageError for two of the same name."""
-    from pumice_server.entry import Spec
+    from pumice.plugin import ModelSpec
 
-    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path), tags) for path in paths]
+    specs = [ModelSpec(aliases or [name_of(path)], path, options, size_of(path), tags) for path in paths]
     names = [spec.names[0] for spec in specs]
     for name in names:
         if names.count(name) > 1:
@@ -46,12 +103,12 @@ def make_specs(
 
 
 def name_of(path: str) -> str:
-    """What a model is called: a file by its name alone, anything else as it is."""
+    """Return the name of a model: the stem of a file's name, anything else unchanged."""
     return Path(path).stem if path.endswith(".gguf") and Path(path).exists() else path
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file; 0 where there is none of that name yet."""
+    """Return the bytes of a file; 0 if it does not exist yet."""
     return Path(path).stat().st_size if Path(path).is_file() else 0
 
 
@@ -70,7 +127,7 @@ def _models_in(folder: Path) -> list[str]:
 
 
 def _is_later_part(file: Path) -> bool:
-    """Whether it is called ``name-00002-of-00003.gguf``, or any but the first of these."""
+    """Return True for parts of a split model after the first, such as ``name-00002-of-00003.gguf``."""
     parts = file.stem.split("-")
     return len(parts) > 3 and parts[-2] == "of" and parts[-3].isdigit() and int(parts[-3]) > 1
 
@@ -83,21 +140,17 @@ def _catalogue() -> list[str]:
 
 
 def take_adapters(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Remove the options of LoRA adapters and control vectors; the configuration's ``adapters``."""
+    """Remove the options of LoRA adapters and control vectors; return the configuration's ``adapters``."""
     layers = list(options.pop("control_vector_layer_range") or [])
     off = options.pop("lora_init_without_apply")
     adapters: dict[str, dict[str, Any]] = {}
-    for option in ("lora", "lora_scaled", "control_vector", "control_vector_scaled"):
-        for each in _separated(options.pop(option)):
-            path, scale = split_scale(each) if option.endswith("scaled") else (each, 1.0)
+    for kind in ("lora", "lora_scaled", "control_vector", "control_vector_scaled"):
+        for argument in separated(options.pop(kind)):
+            path, scale = split_scale(argument) if kind.endswith("scaled") else (argument, 1.0)
             name = Path(path).stem
             if name in adapters:
                 raise click.UsageError(f"two adapters are called {name}: rename a file")
-            is_lora = option.startswith("lora")
+            is_lora = kind.startswith("lora")
             only = {} if is_lora else {"layers": layers}
             adapters[name] = {"file": path, "scale": 0.0 if off and is_lora else scale, **only}
     return adapters
-
-
-def _separated(values: Iterable[str]) -> list[str]:
-    return [each.strip() for value in values for each in value.split(",") if each.strip()]

@@ -11,10 +11,21 @@ from typing import Any
 import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
+from pumice.cli.files import ModelName
 from pumice.cli.messages import show_logs
-from pumice.cli.options import locate_model, no_sandbox_option, parse_settings, require_file
+from pumice.cli.options import (
+    engine_options,
+    locate_model,
+    no_sandbox_option,
+    parse_settings,
+    require_file,
+    take_template,
+    template_options,
+)
+from pumice.cli.vocabulary import defined, option
+from pumice.options import ENGINE, REQUEST
 from pumice_server.arguments import ServeCommand
-from pumice_server.choice import choose_models, make_specs, take_adapters
+from pumice_server.choice import adapter_options, choose_models, make_specs, take_adapters
 from pumice_server.defaults import default_options, take_chat, take_compat, take_sampling
 from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
@@ -24,116 +35,288 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 
 
 @click.command("serve", cls=ServeCommand)
-@click.argument("names", metavar="[MODEL]...", nargs=-1)
-@click.option("-m", "--model", multiple=True, metavar="MODEL", help="A model, as an option.")
-@click.option(
-    "-hf", "-hfr", "--hf-repo", multiple=True, metavar="REPO", help="A model, as OWNER/REPOSITORY[:QUANT] of the Hub."
+@click.argument("names", metavar="[MODEL]...", nargs=-1, type=ModelName())
+@option(
+    "-m",
+    "--model",
+    multiple=True,
+    metavar="MODEL",
+    group="Model",
+    help="Model, instead of the argument MODEL. Repeatable.",
 )
-@click.option("-hff", "--hf-file", metavar="FILE", help="A file of that repository.")
-@click.option("-mu", "--model-url", multiple=True, metavar="URL", help="A model, as a web address.")
-@click.option("-hft", "--hf-token", metavar="TOKEN", help="For repositories that are private or gated.")
-@click.option("--offline", is_flag=True, help="Fetch nothing; use what is here.")
-@click.option("--models-dir", type=click.Path(path_type=Path), metavar="DIR", help="A folder of models.")
-@click.option("--models-catalogue", is_flag=True, help="The models that the configuration names.")
-@click.option("-a", "--alias", metavar="NAMES", help="Names that the model is served under, separated by commas.")
-@click.option(
-    "--models-max", default=4, show_default=True, type=click.IntRange(0), help="Most models loaded at once; 0: any."
+@option(
+    "-hf",
+    "--hf-repo",
+    aliases=("-hfr",),
+    multiple=True,
+    metavar="REPO",
+    group="Model",
+    help="Model of the Hugging Face Hub, as OWNER/REPOSITORY[:QUANTIZATION]. Repeatable.",
 )
-@click.option(
-    "--models-memory", type=click.FloatRange(0), metavar="GIB", help="Memory for all; 0: any.  [default: 90 %]"
+@option("-hff", "--hf-file", metavar="FILE", group="Model", advanced=True, help="File of the --hf-repo.")
+@option(
+    "-mu",
+    "--model-url",
+    multiple=True,
+    metavar="URL",
+    group="Model",
+    advanced=True,
+    help="Model of a web address. Repeatable.",
 )
-@click.option("--sleep-idle-seconds", type=float, metavar="SECONDS", help="Unload models that nobody used for so long.")
-@click.option(
+@option(
+    "-hft",
+    "--hf-token",
+    metavar="TOKEN",
+    group="Model",
+    advanced=True,
+    help="Token for private and gated repositories.",
+)
+@option("--offline", is_flag=True, group="Model", help="Download nothing; serve models of this machine.")
+@option(
+    "--models-dir", type=click.Path(path_type=Path), metavar="DIR", group="Model", help="Serve the models in a folder."
+)
+@option("--models-catalogue", is_flag=True, group="Model", help="Serve the models that the configuration names.")
+@option("-a", "--alias", metavar="NAMES", group="Model", help="Names of the served model, separated by commas.")
+@option(
+    "--tags", metavar="NAMES", group="Model", advanced=True, help="Tags of the models in lists, separated by commas."
+)
+@option(
+    "--models-max",
+    default=4,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    group="Model",
+    advanced=True,
+    help="Maximum number of loaded models; 0: unlimited.",
+)
+@option(
+    "--models-memory",
+    type=click.FloatRange(0),
+    metavar="GIB",
+    group="Model",
+    advanced=True,
+    help="Maximum memory of all models in GiB; 0: unlimited.  [default: 90 % of the machine's]",
+)
+@option(
+    "--sleep-idle-seconds",
+    type=float,
+    metavar="SECONDS",
+    group="Model",
+    advanced=True,
+    help="Unload a model after this many seconds without requests; -1: never.  [default: -1]",
+)
+@option("--allow-pull", is_flag=True, group="Model", advanced=True, help="Let clients download models.")
+@option(
     "--host",
     multiple=True,
     metavar="ADDRESS",
-    help="Address to listen on; several, separated by commas.  [default: 127.0.0.1]",
+    group="Server",
+    help="Address to listen on. Repeatable, or with commas.  [default: 127.0.0.1]",
 )
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
-@click.option("--api-key", multiple=True, metavar="KEYS", envvar="LLAMA_API_KEY", help="Keys that clients must give.")
-@click.option("--api-key-file", type=click.Path(path_type=Path), metavar="FILE", help="A file of keys, one a line.")
-@click.option("--ssl-key-file", type=click.Path(path_type=Path), metavar="FILE", help="The private key of TLS, as PEM.")
-@click.option(
-    "--ssl-cert-file", type=click.Path(path_type=Path), metavar="FILE", help="The certificates of TLS, as PEM."
+@option(
+    "--port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    group="Server",
+    help="Port to listen on; 0: any free port.",
 )
-@click.option(
-    "--conversations", type=click.Path(path_type=Path), metavar="FILE", help="Keep the page's conversations in FILE."
+@option(
+    "-to",
+    "--timeout",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    group="Server",
+    help="Request timeout in seconds, including time in the queue.",
 )
-@click.option("--insecure", is_flag=True, help="Listen without a key where others on the network can ask.")
-@click.option("--allowed-host", multiple=True, metavar="NAME", help="A name that clients may call this server by.")
-@click.option(
-    "--cors-origin",
-    "--cors-origins",
-    multiple=True,
-    metavar="URL",
-    help="A web page's origin that may ask; localhost: this machine's; *: all.",
+@option(
+    "--max-queue",
+    type=click.IntRange(1),
+    metavar="N",
+    group="Server",
+    advanced=True,
+    help="Maximum number of waiting requests.  [default: 16 for each of --parallel]",
 )
-@click.option("--ui/--no-ui", "--webui/--no-webui", "page", default=True, help="Serve the web page.")
-@click.option("--slots/--no-slots", default=True, help="Serve /slots.")
-@click.option("--metrics", is_flag=True, help="Serve /metrics, which only --compat leaves out otherwise.")
-@click.option("--tags", metavar="NAMES", help="Tags of the model in lists, separated by commas.")
-@click.option(
+@option(
+    "--max-requests-per-minute",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    group="Server",
+    advanced=True,
+    help="Maximum requests per minute and API key; 0: unlimited.",
+)
+@option(
+    "--max-tokens-per-minute",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    group="Server",
+    advanced=True,
+    help="Maximum tokens per minute and API key; 0: unlimited.",
+)
+@option(
+    "--ui/--no-ui", "page", aliases=("--webui/--no-webui",), default=True, group="Server", help="Serve the web page."
+)
+@option(
+    "--conversations",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    group="Server",
+    advanced=True,
+    help="Store the web page's conversations in FILE.",
+)
+@option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
+@option(
+    "--slot-save-path",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    group="Server",
+    advanced=True,
+    help="Folder of saved slots.",
+)
+@option(
+    "--metrics",
+    is_flag=True,
+    group="Server",
+    advanced=True,
+    help="Serve /metrics; without --compat it is always served.",
+)
+@option(
     "--compat",
     type=click.Choice(["llama-server"]),
-    help="Answer as that server does where clients of others would be wrong about it.",
+    group="Server",
+    advanced=True,
+    help="Answer as llama-server does where that would be wrong for clients of other servers.",
 )
-@click.option(
+@option(
     "-kvu/-no-kvu",
     "--kv-unified/--no-kv-unified",
     default=None,
-    help="With --compat: do not divide -c by -np.",
+    group="Server",
+    advanced=True,
+    help="With --compat: do not divide --ctx-size by --parallel.",
 )
-@click.option(
-    "-c", "--ctx-size", "n_ctx", type=click.IntRange(0), help="Tokens of a request's context; 0: the model's."
+@option(
+    "--log-jsonl",
+    is_flag=True,
+    group="Server",
+    advanced=True,
+    help="Log lines of JSON, including one for each request.",
 )
-@click.option("-np", "--parallel", "n_parallel", type=int, help="Most requests computed at once; others wait.")
-@click.option("-b", "--batch-size", "n_batch", type=int, help="Most tokens computed in one step.")
-@click.option("-ngl", "--gpu-layers", "--n-gpu-layers", "n_gpu_layers", metavar="N", help="Layers on a GPU; all, auto.")
-@click.option("-t", "--threads", type=int, help="Threads of the backend cpu.")
-@click.option("-ctk", "--cache-type-k", metavar="TYPE", help="Type of the key/value cache, such as f16 or q8_0.")
-@click.option("-ctv", "--cache-type-v", metavar="TYPE", help="The same: keys and values have one type.")
-@click.option("--backend", metavar="NAME", help="Backend to compute on, or auto.")
-@click.option("--chat-template", metavar="NAME", help="Name of a chat template, or a template.")
-@click.option("--chat-template-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with one.")
-@click.option("--max-queue", type=click.IntRange(1), metavar="N", help="Most requests that wait.  [default: 16 x -np]")
-@click.option("--max-requests-per-minute", default=0, type=click.IntRange(0), metavar="N", help="Of each key; 0: any.")
-@click.option("--max-tokens-per-minute", default=0, type=click.IntRange(0), metavar="N", help="Of each key; 0: any.")
-@click.option(
-    "-to", "--timeout", default=600.0, show_default=True, type=click.FloatRange(1), help="Seconds of a request."
+@option(
+    "--api-key",
+    multiple=True,
+    metavar="KEYS",
+    envvar="LLAMA_API_KEY",
+    group="Security",
+    help="API keys that clients must send. Repeatable, or with commas.",
 )
-@click.option("--context-shift/--no-context-shift", help="Forget the older half of a full context, and go on.")
-@click.option("--slot-save-path", type=click.Path(path_type=Path), metavar="DIR", help="Where slots are saved.")
-@click.option("-r", "--reverse-prompt", "stop", multiple=True, metavar="TEXT", help="Ends answers, by default.")
-@click.option(
+@option(
+    "--api-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    group="Security",
+    help="Read API keys from FILE, one per line.",
+)
+@option(
+    "--ssl-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    group="Security",
+    help="Private key for TLS (PEM).",
+)
+@option(
+    "--ssl-cert-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    group="Security",
+    help="Certificates for TLS (PEM).",
+)
+@option(
+    "--insecure",
+    is_flag=True,
+    group="Security",
+    advanced=True,
+    help="Listen on addresses that other machines reach, without an API key.",
+)
+@option(
+    "--allowed-host",
+    multiple=True,
+    metavar="NAME",
+    group="Security",
+    advanced=True,
+    help="Host name that clients may call the server by. Repeatable.",
+)
+@option(
+    "--cors-origins",
+    "cors_origin",
+    aliases=("--cors-origin",),
+    multiple=True,
+    metavar="URL",
+    group="Security",
+    advanced=True,
+    help="Origin of web pages that may send requests; localhost: those of this machine; *: all. Repeatable.",
+)
+@engine_options
+@defined(
+    ENGINE["n_parallel"],
+    type=int,
+    metavar="N",
+    help="Maximum number of requests computed at once; others wait.  [default: 4]",
+)
+@defined(REQUEST["context_shift"], advanced=True)
+@option("--no-context-shift", is_flag=True, hidden=True, group="Context", help="The default.")
+@option(
+    "-t",
+    "--threads",
+    type=click.IntRange(-1),
+    metavar="N",
+    group="Backend",
+    help="Number of threads of the backend cpu; 0 or -1: one for each core.  [default: 0]",
+)
+@template_options
+@defined(
+    REQUEST["stop"], multiple=True, metavar="TEXT", help="Text that ends the generation and is left out. Repeatable."
+)
+@option(
     "--pooling",
     type=click.Choice(["mean", "cls", "last", "rank"]),
-    help="Which hidden states embeddings are of; rank: as the model has it.",
+    group="Embeddings",
+    advanced=True,
+    help="Pooling of the tokens' hidden states; rank: the model's.  [default: the model's]",
 )
-@click.option("--allow-pull", is_flag=True, help="Clients may have models fetched.")
-@click.option("--lora", multiple=True, metavar="FILES", help="LoRA adapters, separated by commas.")
-@click.option("--lora-scaled", multiple=True, metavar="FILE:SCALE,...", help="Those that are stronger or weaker.")
-@click.option("--lora-init-without-apply", is_flag=True, help="Apply none until POST /lora-adapters says so.")
-@click.option("--control-vector", multiple=True, metavar="FILES", help="Control vectors, separated by commas.")
-@click.option("--control-vector-scaled", multiple=True, metavar="FILE:SCALE,...", help="Stronger or weaker ones.")
-@click.option(
-    "--control-vector-layer-range",
-    type=(click.IntRange(min=1), click.IntRange(min=1)),
-    metavar="FIRST LAST",
-    help="Layers that they change; all if not given.",
+@adapter_options
+@option(
+    "--set",
+    "config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set any key of the configuration, such as --set sampling.typical_p=0.9. Repeatable.",
 )
-@click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @no_sandbox_option
 @default_options
 @cluster_options
-@click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")
-@click.option("-v", "--verbose", "--log-verbose", is_flag=True, help="Say on stderr what is going on.")
+@option(
+    "-v",
+    "--verbose",
+    aliases=("--log-verbose",),
+    is_flag=True,
+    help="Log progress and decisions of the library to standard error.",
+)
 def command(names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
-    Clients are those of OpenAI, Anthropic, Ollama and llama-server. MODEL is a GGUF file, or a name such as
-    hf.co/owner/repository:Q4_K_M; without it the demo model is served. One is loaded at once, several are when they are
-    first asked for. Options are named as those of llama-server; of its others some are ignored with a warning, some
-    refused with a reason. Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
+    Serves the protocols of OpenAI, Anthropic, Ollama and llama-server. MODEL is a GGUF file, or a name such as
+    hf.co/owner/repository:Q4_K_M; the default is the demo model. A single model loads at startup, several load on first
+    use. Options have llama-server's names; its others are ignored with a warning, or refused with a reason. On Ctrl-C
+    and SIGTERM, running requests have 30 seconds to finish.
     """
     cluster, replicas = take_cluster(options)
     compat = take_compat(options)
@@ -148,24 +331,25 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         verbose=options["verbose"],
         predict_route=predict_route(os.environ),
         hosts=options.pop("allowed_host"),
-        origins=[url for each in options.pop("cors_origin") for url in each.split(",")],
+        origins=[url for origins in options.pop("cors_origin") for url in origins.split(",")],
         timeout=options.pop("timeout"),
         tls_key=options.pop("ssl_key_file"),
         tls_certificate=options.pop("ssl_cert_file"),
         keep_alive=_seconds(options.pop("sleep_idle_seconds")),
         slot_folder=options.pop("slot_save_path"),
         allow_pull=options.pop("allow_pull"),
-        context_shift=options.pop("context_shift"),
+        context_shift=options.pop("context_shift") and not options["no_context_shift"],
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory"), cluster is not None),
         conversations=options.pop("conversations"),
         max_requests=options.pop("max_requests_per_minute"),
         max_tokens_per_minute=options.pop("max_tokens_per_minute"),
-        max_tokens=-1 if (most := options.pop("predict")) is None else most,
+        max_tokens=-1 if (limit := options.pop("max_tokens")) is None else limit,
         stop=options.pop("stop"),
         pooling=None if (pooling := options.pop("pooling")) == "rank" else pooling,
         chat=take_chat(options),
     )
+    del options["no_context_shift"]
     _log(options.pop("verbose"), options.pop("log_jsonl"))
     _environment(options.pop("hf_token"), options.pop("offline"))
     settings.check(options.pop("insecure"))
@@ -179,13 +363,13 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     paths = choose_models(names, options)
     aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
     if compat:
-        aliases.sort()  # the first is that of answers
+        aliases.sort()  # responses carry the first
     if aliases and len(paths) > 1:
         raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
     adapters = take_adapters(options)
     if adapters and len(paths) > 1:
-        raise click.UsageError("adapters are for one model: give others theirs in the catalogue")
-    if cluster is None:  # whose machines may have other files
+        raise click.UsageError("adapters apply to a single model: set the adapters of several models in the catalogue")
+    if cluster is None:  # machines of a cluster may have other files
         for path in paths:
             require_file(path)
     with listen(settings) as sockets:
@@ -209,15 +393,15 @@ def _log(verbose: bool, as_json: bool) -> None:
 
 
 def _environment(token: str | None, offline: bool) -> None:
-    """What huggingface_hub reads when it is imported."""
+    """Set the variables that huggingface_hub reads when it is imported."""
     if token:
         os.environ["HF_TOKEN"] = token
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def _names(given: str | None) -> list[str]:
-    return [each.strip() for each in (given or "").split(",") if each.strip()]
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _seconds(idle: float | None) -> float:
@@ -225,7 +409,7 @@ def _seconds(idle: float | None) -> float:
 
 
 def _memory(gibibytes: float | None, elsewhere: bool) -> int:
-    """Bytes; if not given nine tenths of this machine's, and any number where models are elsewhere."""
+    """Return bytes. The default is nine tenths of this machine's memory, or unlimited if models run elsewhere."""
     from pumice.plugin import host_memory_bytes
 
     if gibibytes is None and elsewhere:
@@ -236,13 +420,10 @@ def _memory(gibibytes: float | None, elsewhere: bool) -> int:
 def _load_options(paths: Sequence[str], adapters: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
     config: dict[str, Any] = parse_settings(options.pop("config"))
-    key_type, value_type = options.pop("cache_type_k"), options.pop("cache_type_v")
-    if key_type and value_type and key_type != value_type:
-        raise click.UsageError("-ctk and -ctv differ: keys and values have one type here")
     threads = options.pop("threads")
     if threads is not None and threads > 0:
         config["cpu"] = {**config.get("cpu", {}), "threads": threads}
-    template = _template(options.pop("chat_template"), options.pop("chat_template_file"))
+    template = take_template(options)
     n_parallel, max_queue = options["n_parallel"], options.pop("max_queue")
     if n_parallel is not None and n_parallel < 1:
         options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
@@ -254,24 +435,4 @@ def _load_options(paths: Sequence[str], adapters: Mapping[str, Any], options: di
     if template is not None:
         config["chat_template"] = template
     config.setdefault("max_queue", max_queue or _QUEUE_PER_SEQUENCE * (n_parallel or 4))
-    options["n_gpu_layers"] = _layers(options["n_gpu_layers"])
-    return {**options, "kv_type": key_type or value_type, "config": config}
-
-
-def _layers(given: str | None) -> int | None:
-    if given in (None, "all", "auto"):
-        return None
-    try:
-        return int(given)
-    except ValueError:
-        raise click.UsageError(f"-ngl: expected a number, all or auto, not {given!r}") from None
-
-
-def _template(given: str | None, file: Path | None) -> str | None:
-    if file is None:
-        return given
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise click.ClickException(f"cannot read the chat template: {file}: {reason}") from None
+    return {**options, "config": config}

@@ -1,6 +1,6 @@
-"""Conversations of the page, kept by the server: ``pumice serve --conversations FILE``, an SQLite database.
+"""Store conversations of the page in an SQLite database: ``pumice serve --conversations FILE``.
 
-Each client, told from others by its key, has its own. What a conversation or a message holds is the page's affair.
+Each API key has its own conversations. Their contents are defined by the page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 import pumice
 from pumice_server.answers import JSON, json_response, to_json
-from pumice_server.body import read_object
+from pumice_server.body import read_body
 from pumice_server.errors import bad_request
 from pumice_server.gate import scoped
 from pumice_server.limits import MAX_SAID
@@ -39,14 +39,14 @@ _LOCK_SECONDS = 10.0  # to wait for another process that writes to the file
 
 
 Row = tuple[int, str]
-"""The number of a row, and its body."""
+"""Number and body of a row."""
 
 
 class Conversations:
-    """The file. Bodies are JSON objects, as text."""
+    """The database. Bodies are JSON objects, as text."""
 
     def __init__(self, path: Path) -> None:
-        """Raises PumiceError where the file cannot be used."""
+        """Open or create the database. Raises PumiceError if the file cannot be used."""
         self._lock = threading.Lock()
         try:
             self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
@@ -57,20 +57,20 @@ class Conversations:
             if version == 0:
                 self._database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
             tables = self._database.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
-            known = tables.fetchall() == [("table", "conversation"), ("table", "message")]
+            is_ours = tables.fetchall() == [("table", "conversation"), ("table", "message")]
         except sqlite3.Error as error:
             raise pumice.PumiceError(f"conversations cannot be kept in {path}: {error}") from None
-        if version in (0, _VERSION) and not known:  # views and triggers of another could run for ever
+        if version in (0, _VERSION) and not is_ours:  # views and triggers of another could run for ever
             raise pumice.PumiceError(f"{path} is a database of something else: name another file")
         if version not in (0, _VERSION):
             raise pumice.PumiceError(f"{path} holds conversations of another version of Pumice: {version}")
 
     def list(self, owner: str, after: int) -> Sequence[Row]:
-        """Some conversations, those after a row."""
+        """Return some conversations after a row."""
         return self._rows("SELECT rowid, body FROM conversation WHERE owner = ?", owner, after)
 
     def messages(self, owner: str, conversation: str, after: int) -> Sequence[Row]:
-        """Some messages of a conversation, those after a row."""
+        """Return some messages of a conversation after a row."""
         select = "SELECT rowid, body FROM message WHERE owner = ? AND conversation = ?"
         return self._rows(select, owner, conversation, after)
 
@@ -83,7 +83,7 @@ class Conversations:
         )
 
     def put_message(self, owner: str, conversation: str, message: str, body: str) -> None:
-        """Raises IntegrityError where there is no such conversation."""
+        """Store a message. Raises IntegrityError if there is no such conversation."""
         self._run(
             "INSERT INTO message VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
             owner,
@@ -104,7 +104,7 @@ class Conversations:
 
 
 def routes(path: Path) -> list[Route]:
-    """Endpoints under ``/conversations``. Raises PumiceError where the file cannot be used."""
+    """Return the endpoints under ``/conversations``. Raises PumiceError if the file cannot be used."""
     kept = Conversations(path)
 
     async def run(request: Request, work: Any, *values: str | int) -> Any:
@@ -134,7 +134,7 @@ def routes(path: Path) -> list[Route]:
         return StreamingResponse(parts(), media_type=JSON)
 
     async def put(request: Request) -> Response:
-        body = await read_object(request)
+        body = await read_body(request, dict[str, Any])
         work = kept.put_message if "message" in request.path_params else kept.put
         text = await aside(lambda: to_json(body).decode())
         if len(text) > MAX_SAID:

@@ -1,4 +1,4 @@
-"""llama-server's environment variables: options that the command line does not give."""
+"""Read llama-server's environment variables, for options that the command line does not set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPTIONS = {
     "THINK_BUDGET_MESSAGE": "--reasoning-budget-message",
     "UBATCH": "--ubatch-size",
 }
-"""Variables, without their beginning, that are called otherwise than their options."""
+"""Variables, without their prefix, whose names differ from their options'."""
 
 _TRUE, _FALSE = ("1", "true", "on", "enabled"), ("0", "false", "off", "disabled")
 
@@ -42,36 +42,39 @@ def arguments_of(
     ignored: Mapping[str, int],
     refused: Collection[str],
 ) -> list[str]:
-    """What stands before the arguments ``given``.
+    """Return arguments for the environment variables, to stand before the given ones.
 
     Args:
-        params: those of the command.
-        ignored: names that are none of these, and how many values each has; ``refused``: further ones.
+        environment: Environment variables.
+        given: Arguments of the command line.
+        params: Parameters of the command.
+        ignored: Options without a meaning here, and the number of values of each.
+        refused: Options that are refused.
 
     Raises:
-        UsageError: for a flag that is neither on nor off.
+        UsageError: A flag is neither on nor off.
     """
     options = {name: param for param in params for name in (*param.opts, *param.secondary_opts)}
     takes = {name: int(not getattr(param, "is_flag", False)) for name, param in options.items()} | dict(ignored)
     names = {argument.partition("=")[0] for argument in given}
-    found: list[str] = []
+    arguments: list[str] = []
     for variable, value in sorted(environment.items()):
         name, off = option_of(variable), value.lower() in _FALSE
         if not variable.startswith(PREFIX) or (name in options and names & {*options[name].opts}):
             continue
         if name in refused:
-            found += [] if off else [name]
+            arguments += [] if off else [name]
         elif name not in takes:
             click.echo(f"warning: {variable} has no meaning for pumice serve, and is ignored", err=True)
         elif takes[name]:
-            found.append(f"{name}={value}")
+            arguments.append(f"{name}={value}")
         elif value.lower() in _TRUE:
-            found.append(name)
+            arguments.append(name)
         elif not off:
             raise click.UsageError(f"{variable}: expected on or off, not {value!r:.60}")
         elif f"--no-{name[2:]}" in (*takes, *refused):
-            found.append(f"--no-{name[2:]}")
-    return found
+            arguments.append(f"--no-{name[2:]}")
+    return arguments
 
 
 def predict_route(environment: Mapping[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""What goes wrong, as each protocol says it: a status, a type, one line, and never a traceback."""
+"""Errors in the form of each protocol: a status, a type and one line, never a traceback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPES = {
 """Types of llama-server's errors, by status; 429's is OpenAI's."""
 
 _ANTHROPIC_TYPES = {400: "invalid_request_error", 413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
-"""Where Anthropic's types differ."""
+"""Error types of Anthropic that differ."""
 
 _RETRY_SECONDS = "1"
 _CLIENT_GONE = 499  # status in logs; nobody reads it
@@ -38,7 +38,7 @@ _CLIENT_GONE = 499  # status in logs; nobody reads it
 
 @dataclass(frozen=True)
 class Problem:
-    """An error as it is told. ``fields`` are further keys of the error's object, ``headers`` of the answer."""
+    """An error for a client. ``fields`` are further keys of the error's object, ``headers`` those of the response."""
 
     status: int
     message: str
@@ -67,19 +67,19 @@ class Problem:
         return cls(500, "internal error; the server's log has more", _type(500))
 
     def body(self) -> dict[str, Any]:
-        """As OpenAI and llama-server have it."""
-        told = {"message": self.message, "type": self.type, "code": self.status, "param": None, **self.fields}
-        return {"error": told}
+        """Return the form of OpenAI and llama-server."""
+        error = {"message": self.message, "type": self.type, "code": self.status, "param": None, **self.fields}
+        return {"error": error}
 
     def ollama_body(self) -> dict[str, Any]:
         return {"error": self.message}
 
     def anthropic_body(self, request_id: str) -> dict[str, Any]:
-        told = {"type": _ANTHROPIC_TYPES.get(self.status, self.type), "message": self.message}
-        return {"type": "error", "error": told, "request_id": request_id}
+        error = {"type": _ANTHROPIC_TYPES.get(self.status, self.type), "message": self.message}
+        return {"type": "error", "error": error, "request_id": request_id}
 
     def response(self, path: str, request_id: str) -> Response:
-        """In the form of the protocol that ``path`` belongs to."""
+        """Return the response in the form of the protocol that ``path`` belongs to."""
         body = self.body()
         if path.startswith("/api/"):
             body = self.ollama_body()
@@ -94,16 +94,16 @@ def bad_request(message: str) -> HTTPException:
 
 
 def too_late() -> HTTPException:
-    """The time of a request was over before there was anything to answer."""
-    return HTTPException(503, "the time of a request (--timeout) was over before anything came of it: try again later")
+    """Return the error of a request whose time ended before its first token."""
+    return HTTPException(503, "the request took longer than --timeout before its first token: try again later")
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """The handler of every exception of an endpoint."""
+    """Return the response for any exception of an endpoint."""
     if isinstance(error, ClientDisconnect):
         return Response(status_code=_CLIENT_GONE)
     problem = Problem.of(error)
-    if problem.message == HTTPStatus(problem.status).phrase:  # the router's own
+    if problem.message == HTTPStatus(problem.status).phrase:  # raised by the router
         problem = replace(problem, message=_unknown(request, problem.status))
     foreseen = isinstance(error, (HTTPException, pumice.UnavailableError)) and problem.status in (501, 503)
     if problem.status >= 500 and not foreseen:

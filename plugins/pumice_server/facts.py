@@ -1,38 +1,37 @@
-"""What clients ask before they generate: whether the server is there, and which models it serves."""
+"""Endpoints for health, the list of models, properties, metrics, and loading and unloading models."""
 
 from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
+from pumice_server.answer_types import ModelInfo, ModelList, Properties, Status, Success
 from pumice_server.answers import json_response, titled
-from pumice_server.body import Body
-from pumice_server.entry import Entry
+from pumice_server.bodies import NamedModelBody
 from pumice_server.figures import build_info
 from pumice_server.models import Models, service_of
 from pumice_server.properties import properties
-from pumice_server.service import Service
+from pumice_server.served_model import ServedModel
+from pumice_server.service import BEAT_SECONDS, Service
 from pumice_server.summaries import capabilities, listed, meta, summaries_of, summary_of
 from pumice_server.work import aside, waiting
 
 logger = logging.getLogger("pumice")
 
-_BEAT_SECONDS = 10.0  # in which an engine ends a step
 
-
-async def live(request: Request) -> Response:
-    """200 as long as this process answers."""
+async def live(request: Request) -> Annotated[Response, Status]:
+    """Report that the process answers."""
     return json_response({"status": "ok"})
 
 
-async def health(request: Request) -> Response:
-    """200 where the engine answers, else 503; while the only model is loaded with how far that is."""
+async def health(request: Request) -> Annotated[Response, Status]:
+    """Report whether the engine answers: 200, or 503 while the model loads and if no step ends for ten seconds."""
     models: Models = request.app.state.models
     entry = models.single
     if entry and entry.loading:
@@ -46,8 +45,8 @@ async def health(request: Request) -> Response:
     return json_response({"status": "ok"})
 
 
-async def ready(request: Request) -> Response:
-    """As health, and 503 where no further request is taken: the server is stopping, or the queue is full."""
+async def ready(request: Request) -> Annotated[Response, Status]:
+    """Report whether a request would be accepted: 503 also if the server stops or the queue is full."""
     models: Models = request.app.state.models
     if models.draining:
         raise HTTPException(503, "the server is stopping")
@@ -59,8 +58,8 @@ async def ready(request: Request) -> Response:
     return await health(request)
 
 
-async def list_models(request: Request) -> Response:
-    """OpenAI's list, with what llama-server adds, and as llama-server Ollama's beside it."""
+async def list_models(request: Request) -> Annotated[Response, ModelList]:
+    """List the served models, in OpenAI's form, with Ollama's beside it as in llama-server."""
     models: Models = request.app.state.models
     summaries = await summaries_of(models.entries)
     compat = models.settings.compat
@@ -74,18 +73,19 @@ async def list_models(request: Request) -> Response:
     return json_response({"models": listing, "object": "list", "data": data})
 
 
-async def show_model(request: Request) -> Response:
+async def show_model(request: Request) -> Annotated[Response, ModelInfo]:
+    """Describe a served model."""
     models: Models = request.app.state.models
     name = request.path_params["name"]
     entry = models.known(name)
     if entry is None:
-        served = ", ".join(other for each in models.entries for other in each.names)
+        served = ", ".join(other for served_entry in models.entries for other in served_entry.names)
         raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
     return json_response(_described(entry, name, await summary_of(entry), models.settings.compat))
 
 
-def _described(entry: Entry, name: str, summary: pumice.Summary | None, compat: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _described(entry: ServedModel, name: str, summary: pumice.Summary | None, compat: bool) -> dict[str, Any]:
+    description: dict[str, Any] = {
         "id": name,
         "object": "model",
         "type": "model",
@@ -99,70 +99,76 @@ def _described(entry: Entry, name: str, summary: pumice.Summary | None, compat: 
         "status": {"value": entry.state},
     }
     if summary:
-        told["meta"] = {**meta(summary), **({"n_ctx": entry.service.model.n_ctx} if entry.service else {})}
-    return told
+        description["meta"] = {**meta(summary), **({"n_ctx": entry.service.model.n_ctx} if entry.service else {})}
+    return description
 
 
-async def props(request: Request) -> Response:
-    """llama-server's properties of a model, or of a server with several; paths of this machine are not told."""
+async def props(request: Request) -> Annotated[Response, Properties]:
+    """Return llama-server's properties of a model, or of a server with several.
+
+    ``?model=``: Name of the model.
+    """
     models: Models = request.app.state.models
     name = request.query_params.get("model")
     page = {"conversations": "server" if models.settings.conversations else "browser"}
     if name is None and not models.single:
-        told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
-        return json_response({**told, "ui_settings": page, "build_info": build_info(models.settings.compat)})
+        answer = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
+        return json_response({**answer, "ui_settings": page, "build_info": build_info(models.settings.compat)})
     entry = models.find(name)
-    if entry.sleeps:  # it stays asleep
+    if entry.sleeps:  # answer without loading it
         return json_response({**(entry.properties or {}), "ui_settings": page, "is_sleeping": True})
-    service = entry.service or await service_of(request, name)  # to ask is not to use: it may fall asleep
-    told = await waiting(properties, entry, service, models.settings)
-    return json_response({**told, "ui_settings": page, "is_sleeping": False})
+    service = entry.service or await service_of(request, name)  # a query is no use of the model
+    answer = await waiting(properties, entry, service, models.settings)
+    return json_response({**answer, "ui_settings": page, "is_sleeping": False})
 
 
 async def change_props(request: Request) -> Response:
-    """Nothing of a model can be changed while it is served, nor does llama-server have what could be."""
+    """Refuse to change properties, which are fixed while a model is served."""
     raise HTTPException(501, "properties cannot be changed")
 
 
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format, with ``names=llamacpp`` or ``--compat`` under llama-server's names."""
+    """Return metrics in Prometheus' text format.
+
+    ``?names=``: `pumice` or `llamacpp`, whose names they have.
+    """
     models: Models = request.app.state.models
     for entry in models.entries:
-        if service := entry.service:  # it may be unloaded while its engine is asked
+        if service := entry.service:  # it may be unloaded during the await below
             models.metrics.engine(entry.name, await snapshot_of(service), service.model.memory)
         else:
             models.metrics.no_engine(entry.name)
     names = request.query_params.get("names", "llamacpp" if models.settings.compat else "pumice")
     text = await aside(models.metrics.llamacpp if names == "llamacpp" else models.metrics.text)
-    started = {"Process-Start-Time-Unix": str(models.started)}  # as llama-server tells it
+    started = {"Process-Start-Time-Unix": str(models.started)}  # a header of llama-server
     return titled(Response(text, media_type="text/plain; version=0.0.4; charset=utf-8", headers=started))
 
 
 async def snapshot_of(service: Service) -> Any:
     try:
-        return await service.snapshot(_BEAT_SECONDS)
+        return await service.snapshot(BEAT_SECONDS)
     except TimeoutError:
-        raise HTTPException(503, f"the engine has not ended a step for {_BEAT_SECONDS:.0f} seconds") from None
+        raise HTTPException(503, f"the engine has not finished a step for {BEAT_SECONDS:.0f} seconds") from None
 
 
-async def load_model(request: Request) -> Response:
-    """Begin to load a model, as llama-server does; its state is told by the list of models."""
+async def load_model(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
+    """Begin to load a model; the list of models has its state."""
     models: Models = request.app.state.models
-    models.begin(_named(models, await Body.read(request)))
+    models.begin(_named(models, body.model))
     return json_response({"success": True})
 
 
-async def unload_model(request: Request) -> Response:
+async def unload_model(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
+    """Unload a model that is not in use."""
     models: Models = request.app.state.models
-    entry = _named(models, await Body.read(request))
+    entry = _named(models, body.model)
     if entry.service is None:
         raise HTTPException(400, "model is not loaded")
     await models.unload(entry)
     return json_response({"success": True})
 
 
-def _named(models: Models, body: Body) -> Entry:
-    name = body.get("model", str, "")
+def _named(models: Models, name: str) -> ServedModel:
     if not name:
         raise HTTPException(400, "model name is missing from the request")
     return models.find(name)

@@ -1,4 +1,4 @@
-"""Numbers in answers: usage, timings, log-probabilities, reasons to end."""
+"""Usage, timings, log-probabilities and finish reasons in answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pumice
 
 TokenBytes = Callable[[int], bytes]
 
-_TOKEN_BYTES, _LOGPROB_BYTES = 8, 128  # of what is told of each
+_TOKEN_BYTES, _LOGPROB_BYTES = 8, 128  # of each in an answer
 _ENDED_SHORT = ("length", "context_full", "timeout")
 
 
@@ -21,7 +21,7 @@ class TokenLogprob(Protocol):
 
 
 class Done(Protocol):
-    """A completion at its end."""
+    """A finished completion."""
 
     @property
     def tokens(self) -> Sequence[int]: ...
@@ -30,13 +30,13 @@ class Done(Protocol):
 
 
 def size_of(completions: Sequence[Done], n_others: int = 0) -> int:
-    """Bytes or so of an answer that tells of completions, and of so many tokens beside."""
-    told = [1 + len(each.top) for done in completions for each in done.logprobs or ()]
-    return _TOKEN_BYTES * (n_others + sum(len(done.tokens) for done in completions)) + _LOGPROB_BYTES * sum(told)
+    """Return the approximate bytes of an answer with these completions and ``n_others`` further tokens."""
+    n_logprobs = [1 + len(logprob.top) for done in completions for logprob in done.logprobs or ()]
+    return _TOKEN_BYTES * (n_others + sum(len(done.tokens) for done in completions)) + _LOGPROB_BYTES * sum(n_logprobs)
 
 
 def finish_reason(reason: str) -> str:
-    """As OpenAI has it: stop, length or tool_calls."""
+    """Return OpenAI's finish reason: stop, length or tool_calls."""
     return "length" if reason in _ENDED_SHORT else "stop" if reason == "cancelled" else reason
 
 
@@ -51,13 +51,14 @@ def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int, reason
 
 
 def build_info(compat: bool) -> str:
-    """The program and its version, the fingerprint of answers; llama-server's begins with a build's number."""
+    """Return program and version, the fingerprint of answers. llama-server's begins with a build number."""
     return f"{'b0-' if compat else ''}pumice-{pumice.__version__}"
 
 
 def timings(times: Any) -> dict[str, Any]:
-    """``Timings`` as llama-server has them: milliseconds, tokens, and their rates."""
+    """Return ``Timings`` in llama-server's form: milliseconds, tokens, tokens per second."""
     read = times.prompt_tokens - times.prompt_cached
+    drafted = {"draft_n": times.n_drafted, "draft_n_accepted": times.n_accepted} if times.n_drafted else {}
     return {
         "cache_n": times.prompt_cached,
         "prompt_n": read,
@@ -68,11 +69,12 @@ def timings(times: Any) -> dict[str, Any]:
         "predicted_ms": times.generation_seconds * 1000,
         "predicted_per_token_ms": times.generation_seconds * 1000 / max(1, times.generated_tokens - 1),
         "predicted_per_second": times.generation_per_second,
+        **drafted,
     }
 
 
 def chat_logprob(token: int, found: TokenLogprob, spell: TokenBytes) -> dict[str, Any]:
-    """As chat completions have it; llama-server adds the ids."""
+    """Return the form of chat completions, with llama-server's token ids."""
     top = [_entry(other, logprob, spell) for other, logprob in found.top]
     return {**_entry(token, found.logprob, spell), "top_logprobs": top}
 
@@ -84,4 +86,4 @@ def _entry(token: int, logprob: float, spell: TokenBytes) -> dict[str, Any]:
 
 
 LEAST_LOGPROB = -9999.0
-"""OpenAI's log-probability of what is all but impossible; JSON has no infinities."""
+"""OpenAI's log-probability of impossible tokens, since JSON has no infinities."""

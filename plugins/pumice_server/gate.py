@@ -1,4 +1,4 @@
-"""Who may ask, and how often: the Host header, the page a request comes from, the key. Each request gets an id."""
+"""Admit requests by Host header, origin, API key and rate, and give each an id."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pumice_server.rates import Rates
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
 
-_UNANSWERED = 499  # the status of a request whose answer did not begin
+_UNANSWERED = 499  # status of a request without a response
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PAGE = "/"  # what a link on another page may lead to, with the files below PREFIX
-_ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
+_PAGES = ("/", "/docs")  # links on other pages may lead here, and to files below PREFIX
+_ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second one is of Anthropic's API
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9A-Za-z:.%]+)\]|([^\s\[\]@/\\?#:]+))(?::[0-9]*)?")
-_FOREIGN = "requests of other web pages are refused; --cors-origin names those that may ask"
+_FOREIGN = "requests of web pages from other origins are refused; --cors-origin allows an origin"
 
 
 class Gate:
-    """Lets requests through to ``app``, with ``request_id``, ``client``, ``scopes`` and ``cache_salt`` in their state.
+    """Passes admitted requests on, with ``request_id``, ``client``, ``scopes`` and ``cache_salt`` in their state.
 
     On loopback addresses the Host header must name this machine, so that no web page reaches the server under a
     name of its own (DNS rebinding).
@@ -47,9 +47,14 @@ class Gate:
         public: Container[str] = (),
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``count`` is called with the name of each endpoint that answered, and the status.
+        """Wrap an application.
 
-        ``public``: paths that need no key, beside those of the page. ``stopping``: whether the server is.
+        Args:
+            app: Application behind the gate.
+            settings: Settings of the server.
+            count: Called with the name of each endpoint that answered, and the status.
+            public: Paths that need no key, besides those of the page.
+            stopping: Returns True while the server stops.
         """
         self._app = app
         self._count = count
@@ -67,8 +72,8 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else secrets.token_hex(12)
+        sent_id = headers.get("x-request-id", "")
+        request_id = sent_id if _ID.fullmatch(sent_id) else secrets.token_hex(12)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         logs.begin({"id": request_id, "method": scope["method"], "path": scope["path"]})
@@ -78,9 +83,9 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                told = MutableHeaders(scope=message)
-                told.update(dict.fromkeys(_ID_HEADERS, request_id))
-                told.update(self._rates.headers(state["client"]) if state.get("client") is not None else {})
+                response_headers = MutableHeaders(scope=message)
+                response_headers.update(dict.fromkeys(_ID_HEADERS, request_id))
+                response_headers.update(self._rates.headers(state["client"]) if state.get("client") is not None else {})
                 self._count(getattr(scope.get("endpoint"), "__name__", "none"), status)
             await send(message)
 
@@ -110,22 +115,22 @@ class Gate:
         except HTTPException as error:
             await Problem.of(error).response(scope["path"], state["request_id"])(scope, receive, send)
             return
-        async with AsyncExitStack() as state["stack"]:  # what is in use until the answer has ended
+        async with AsyncExitStack() as state["stack"]:  # resources that the request holds until its response ends
             await self._app(scope, receive, send)
 
     def _admit(self, path: str, headers: Headers) -> Key | None:
-        """The key of who asks, if one is needed. Raises HTTPException for who may not ask."""
+        """Return the key of the client, if one is needed. Raises HTTPException if the client is not admitted."""
         if "transfer-encoding" in headers and "content-length" in headers:
-            # Where two programs disagree on which counts, the rest of a body is a request to one of them.
+            # If a proxy and this server disagree on which counts, one takes the rest of the body for another request.
             both = "a request has Content-Length or Transfer-Encoding, and not both"
             raise HTTPException(400, both, {"Connection": "close"})
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
-            raise HTTPException(403, "the Host header names another machine; --allowed-host adds names")
+            raise HTTPException(403, "the Host header names another machine; --allowed-host allows a name")
         origin = headers.get("origin")
         if origin and not trusts(self._origins, origin, host):
             raise HTTPException(403, _FOREIGN)
-        of_page = path == _PAGE or path.startswith(f"{PREFIX}/")
+        of_page = path in _PAGES or path.startswith(f"{PREFIX}/")
         is_link = of_page and headers.get("sec-fetch-mode") == "navigate"
         if not (origin or is_link) and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             raise HTTPException(403, _FOREIGN)
@@ -134,29 +139,29 @@ class Gate:
         bearer = headers.get("authorization", "")
         scheme, _, token = bearer.partition(" ")
         key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        found = self._keys.find(key)
-        if found is None:
+        admitted = self._keys.find(key)
+        if admitted is None:
             raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
-        logs.about(key=found.name or None)
-        return found
+        logs.about(key=admitted.name or None)
+        return admitted
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def scoped(endpoint: Endpoint, scope: str) -> Endpoint:
-    """An endpoint that only clients with a scope may use: whose key has it, or all where no key is needed."""
+    """Return an endpoint that only clients with a scope may use; without keys all clients have every scope."""
 
     @wraps(endpoint)
     async def allowed(request: Request) -> Response:
         if scope not in request.state.scopes:
-            raise HTTPException(403, f"this key does not allow that: it needs the scope {scope}")
+            raise HTTPException(403, f"this API key lacks the scope {scope!r}, which the endpoint needs")
         return await endpoint(request)
 
     return allowed
 
 
 def _name(host: str) -> str | None:
-    """The name in a Host header, without its port; None for what is none."""
+    """Return the name in a Host header, without its port, or None if the header is malformed."""
     match = _HOST.fullmatch(host)
     return (match[1] or match[2]).lower() if match else None

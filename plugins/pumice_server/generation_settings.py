@@ -1,4 +1,4 @@
-"""What an answer was generated with, by llama-server's names: given, configured, or the samplers' own."""
+"""Return the settings of a generation by llama-server's names, from request, configuration and defaults."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pumice_server.service import Service
 
 
 def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` as ``Model.generate`` has them; none of them: the settings of a request that gives nothing."""
+    """Return the settings for options of ``Model.generate``; without options, those of an empty request."""
     model, rest = service.model, dict(options)
     scales = rest.pop("adapters", service.adapters)
     max_tokens = service.most_tokens(rest.pop("max_tokens", None))
     biases: dict[int, float] = rest.pop("logit_bias", {})
     if rest.get("ignore_eos"):
         biases = {**biases, **dict.fromkeys(sorted(model.tokenizer.eog), -math.inf)}
-    told = {
+    settings = {
         "n_ctx": model.n_ctx,
         "n_predict": -1 if max_tokens is None else max_tokens,
         "max_tokens": -1 if max_tokens is None else max_tokens,
@@ -27,14 +27,14 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
         "post_sampling_probs": rest.pop("logprobs_sampled", False),
         "logit_bias": [{"token": key, "bias": by if math.isfinite(by) else None} for key, by in biases.items()],
         "lora": _listed({name: scales[name] for name in service.scales}),
-        "adaptive_target": -1.0,  # off: it is not among the samplers
+        "adaptive_target": -1.0,  # off: adaptive-p is not among the samplers
         "adaptive_decay": 0.0,
         "stop": [],
         "grammar": "",
     }
-    return {**model.sampling, **told, **rest}
+    return {**model.sampling, **settings, **rest}
 
 
 def _listed(scales: Mapping[str, float]) -> list[dict[str, Any]]:
-    """As requests give them."""
+    """Return scales in the form of requests."""
     return [{"id": i, "scale": scale} for i, scale in enumerate(scales.values())]

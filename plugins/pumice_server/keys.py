@@ -1,4 +1,4 @@
-"""API keys: their names, what they allow, and a comparison that takes as long for a wrong key as for a right one."""
+"""API keys: names, scopes, and a lookup in constant time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 import click
 
 SCOPES = ("infer", "admin")
-"""What a key may allow: to generate, and to load, fetch and measure."""
+"""Scopes of keys: generating; and loading, fetching and metrics."""
 
 _HASHED = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
 class Key:
-    """``digest``: the SHA-256 of the key, which is kept nowhere itself."""
+    """An API key, by its SHA-256 digest. The key itself is not kept."""
 
     digest: bytes
     name: str = ""
@@ -27,10 +27,10 @@ class Key:
 
 
 class Keys:
-    """Those of the command line, and those of a file, which is read again when it changed and that is asked for."""
+    """API keys of the command line and of a file, which ``reload`` reads again."""
 
     def __init__(self, given: Sequence[str] = (), file: Path | None = None) -> None:
-        """Raises as ``reload``, and UsageError for an empty key."""
+        """Read the keys. Raises UsageError for an empty key, and as ``reload``."""
         words = [word.strip() for text in given for word in text.split(",")]
         if not all(words):
             raise click.UsageError("--api-key is empty")
@@ -43,17 +43,17 @@ class Keys:
         return len(self._keys)
 
     def reload(self) -> None:
-        """Read the file again. Raises ClickException for one that cannot be read, or has a line that is no key."""
+        """Read the file again. Raises ClickException if it cannot be read or a line is malformed."""
         self._keys = [*self._given, *(_read(self.file) if self.file else [])]
 
     def find(self, key: str) -> Key | None:
-        """All keys are compared, so that the time tells nothing about any."""
-        asked = digest(key)
-        found = None
-        for known in self._keys:
-            if hmac.compare_digest(asked, known.digest):
-                found = known
-        return found
+        """Return the key with this text, or None. Every key is compared, so that timing reveals nothing."""
+        wanted_digest = digest(key)
+        match = None
+        for candidate in self._keys:
+            if hmac.compare_digest(wanted_digest, candidate.digest):
+                match = candidate
+        return match
 
 
 def digest(key: str) -> bytes:
@@ -61,7 +61,7 @@ def digest(key: str) -> bytes:
 
 
 def _read(file: Path) -> list[Key]:
-    """Lines ``KEY``, or ``NAME SCOPES KEY``: scopes separated by commas; a key may be ``sha256:`` and its digest."""
+    """Read lines ``KEY`` or ``NAME SCOPES KEY``. Commas separate scopes; ``sha256:DIGEST`` may stand for a key."""
     try:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -73,7 +73,7 @@ def _read(file: Path) -> list[Key]:
         if line.strip() and not line.startswith("#")
     ]
     if not keys:
-        raise click.ClickException(f"{file} has no keys: write one a line")
+        raise click.ClickException(f"{file} contains no API keys: write one per line")
     return keys
 
 
@@ -81,10 +81,10 @@ def _parse(words: Sequence[str], where: str) -> Key:
     if len(words) not in (1, 3):
         raise click.ClickException(f"{where}: expected a key, or a name, scopes and a key")
     hashed = _HASHED.fullmatch(words[-1])
-    known = bytes.fromhex(hashed[1]) if hashed else digest(words[-1])
+    key_digest = bytes.fromhex(hashed[1]) if hashed else digest(words[-1])
     if len(words) == 1:
-        return Key(known)
+        return Key(key_digest)
     scopes = frozenset(words[1].split(","))
     if not scopes <= set(SCOPES):
         raise click.ClickException(f"{where}: scopes are {' and '.join(SCOPES)}, not {words[1]!r}")
-    return Key(known, words[0], scopes)
+    return Key(key_digest, words[0], scopes)

@@ -1,6 +1,6 @@
-"""Logs as lines of JSON, and one line for each request: who asked for what, what it cost, and how it ended.
+"""Log lines in JSON, and one line for each request: key, path, tokens, times, status.
 
-No line has a text of a prompt or an answer.
+Texts of prompts and answers are never logged.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _request: ContextVar[dict[str, Any] | None] = ContextVar("request", default=None
 
 
 def begin(facts: dict[str, Any]) -> None:
-    """A request begins in this context; ``facts`` are of its line."""
+    """Begin the log line of this context's request with some facts."""
     _request.set({**facts, "began": time.perf_counter()})
 
 
 def request_id() -> str:
-    """Of the request of this context, if there is one."""
+    """Return the id of this context's request, or an empty text."""
     return str((_request.get() or {}).get("id", ""))
 
 
 def about(**facts: Any) -> None:
-    """Add to what the line of this context's request says."""
-    told = _request.get()
-    if told is not None:
-        told.update(facts)
+    """Add facts to the log line of this context's request."""
+    line = _request.get()
+    if line is not None:
+        line.update(facts)
 
 
 def note(model: str, timings: Any) -> None:
-    """A sequence of the request of this context has ended."""
+    """Add the counts and times of a finished sequence to the log line of this context's request."""
     facts = _request.get()
     if facts is None:
         return
@@ -50,29 +50,29 @@ def note(model: str, timings: Any) -> None:
 
 
 def end(status: int) -> dict[str, Any]:
-    """The request of this context has ended; what its line says."""
+    """Write the log line of this context's request, and return its facts."""
     facts = _request.get() or {}
     spent = (time.perf_counter() - facts.pop("began", time.perf_counter())) * 1000
-    told = {**facts, "status": status, "ms": round(spent, 1)}
-    access.info("%(method)s %(path)s %(status)s in %(ms)s ms", told, extra={"request": told})
-    return told
+    line = {**facts, "status": status, "ms": round(spent, 1)}
+    access.info("%(method)s %(path)s %(status)s in %(ms)s ms", line, extra={"request": line})
+    return line
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time, level, message, and what is known of the request."""
+    """Formats a record as one line of JSON: time, level, message, and facts of the request."""
 
     def format(self, record: logging.LogRecord) -> str:
         made = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        told = {"time": made.replace("+00:00", "Z"), "level": record.levelname.lower(), "message": record.getMessage()}
+        line = {"time": made.replace("+00:00", "Z"), "level": record.levelname.lower(), "message": record.getMessage()}
         facts = getattr(record, "request", None) or {"id": (_request.get() or {}).get("id")}
-        told |= {name: value for name, value in facts.items() if value is not None}
+        line |= {name: value for name, value in facts.items() if value is not None}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(told, default=str).decode()
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
 
 
 def log_json() -> None:
-    """Write what is logged, requests too, to standard error as JSON."""
+    """Write the log, including requests, to standard error as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logger = logging.getLogger("pumice")

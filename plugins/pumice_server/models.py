@@ -1,4 +1,4 @@
-"""The models that are served: loaded when they are first asked for, kept while there is room, again after a crash."""
+"""The served models: loaded on first use, unloaded to make room, reloaded after a crash."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from starlette.requests import Request
 
 import pumice
 from pumice.cli.options import warn_of_assumed_template
-from pumice_server.entry import Entry, Load, Spec
+from pumice.plugin import ModelSpec
 from pumice_server.metrics import Metrics
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulls
-from pumice_server.service import AnyModel, Service
+from pumice_server.served_model import Load, ServedModel
+from pumice_server.service import BEAT_SECONDS, AnyModel, Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
 from pumice_server.work import waiting
 
-_LOOK_SECONDS = 0.5  # between two looks for engines that died, and models that nobody used for long
+_LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
+_SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end
 _STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed
 
 
@@ -32,64 +34,65 @@ logger = logging.getLogger("pumice")
 
 
 class Models:
-    """Used by the event loop alone."""
+    """The served models. Used by the event loop alone."""
 
-    def __init__(self, specs: Sequence[Spec], load: Load, settings: Settings) -> None:
+    def __init__(self, specs: Sequence[ModelSpec], load: Load, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.draining = False
         self.started = int(time.time())
         self.pulls = Pulls()
-        self.entries = [Entry(spec, settings.keep_alive) for spec in specs]
+        self.entries = [ServedModel(spec, settings.keep_alive) for spec in specs]
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
-        self._turn = asyncio.Lock()  # one model is loaded at a time, so that what is free is known
-        self._freed = asyncio.Event()  # somebody stopped using a model
+        self._turn = asyncio.Lock()  # one model loads at a time, so that free memory is known
+        self._checks: list[asyncio.Task[None]] = []  # of engines, when the server stops
+        self._freed = asyncio.Event()  # set when a model loses a user
 
     @classmethod
     def of(cls, model: AnyModel, names: Sequence[str], settings: Settings) -> Models:
-        """One model that is loaded already, and is not closed here."""
+        """Return the models of a server whose only model is loaded already; the caller closes it."""
 
         def load(*_: object) -> AnyModel:
             return model
 
-        models = cls([Spec(names, "")], load, settings)
+        models = cls([ModelSpec(names, "")], load, settings)
         models._take(models.entries[0], model, 0.0)
         return models
 
     # --- names
 
     @property
-    def single(self) -> Entry | None:
-        """The only model, if there is one: it is loaded from the start, and any name means it."""
+    def single(self) -> ServedModel | None:
+        """The only model, if there is one: it loads at startup and answers to any name."""
         return self.entries[0] if len(self.entries) == 1 else None
 
-    def find(self, name: str | None) -> Entry:
-        """The entry of a name; without one the first. Raises HTTPException."""
+    def find(self, name: str | None) -> ServedModel:
+        """Return the model of a name, or the first without a name. Raises HTTPException for an unknown name."""
         if self.single or not name:
             return self.entries[0]
-        found = self.known(name)
-        if found is None:
+        entry = self.known(name)
+        if entry is None:
             served = ", ".join(entry.name for entry in self.entries)
             raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
-        return found
+        return entry
 
-    def known(self, name: str) -> Entry | None:
-        wanted = {name, name.removesuffix(":latest")}
-        return next((entry for entry in self.entries if wanted & set(entry.names)), None)
+    def known(self, name: str) -> ServedModel | None:
+        spellings = {name, name.removesuffix(":latest")}
+        return next((entry for entry in self.entries if spellings & set(entry.names)), None)
 
-    def add(self, spec: Spec) -> None:
-        """Serve another model; one that is known by that name stays."""
+    def add(self, spec: ModelSpec) -> None:
+        """Serve another model, unless its name is known already."""
         if self.known(spec.names[0]) is None:
-            self.entries.append(Entry(spec, self.settings.keep_alive))
+            self.entries.append(ServedModel(spec, self.settings.keep_alive))
 
     # --- using them
 
     @contextlib.asynccontextmanager
-    async def using(self, entry: Entry) -> AsyncIterator[Service]:
-        """The service of a model, which is loaded if it is not, and not unloaded while it is used.
+    async def using(self, entry: ServedModel) -> AsyncIterator[Service]:
+        """Provide the service of a model: load it if needed, and keep it loaded meanwhile.
 
-        Raises HTTPException where it cannot be had now, and what loading raises.
+        Raises HTTPException if the model is not available now, and the errors of loading.
         """
         entry.n_users += 1
         self.loop = asyncio.get_running_loop()
@@ -100,32 +103,37 @@ class Models:
             entry.last_used = time.monotonic()
             self._freed.set()
 
-    async def unload(self, entry: Entry) -> None:
-        """Give its memory back. Raises HTTPException if it is busy, or is asked for before it is unloaded."""
+    async def unload(self, entry: ServedModel) -> None:
+        """Free the memory of a model. Raises HTTPException if the model is in use."""
         entry.check_unused()
         if service := entry.service:
-            told = None
+            last_properties = None
             try:
-                told = await waiting(properties, entry, service, self.settings)
-            except pumice.PumiceError as error:  # a worker is not there, or the engine died
+                last_properties = await waiting(properties, entry, service, self.settings)
+            except pumice.PumiceError as error:  # a worker is missing, or the engine died
                 logger.warning("%s: its properties are not known while it is unloaded: %s", entry.name, error)
-            entry.check_unused()  # requests may have come meanwhile; none does from here until it is unloaded
+            entry.check_unused()  # requests may have come during the await; none can from here on
             if entry.service is not service:  # another call unloaded it
                 return
-            entry.properties = told
+            entry.properties = last_properties
         model = entry.unloaded()
         if model is not None:
             logger.info("unloading %s", entry.name)
             await asyncio.to_thread(model.close)
 
     def drain(self, seconds: float) -> None:
-        """Take nothing new; what still runs after so many seconds ends with an error. Signal handlers may call this."""
+        """Refuse new requests, and end running ones with an error after some seconds. Safe in signal handlers."""
         if not self.draining:
             self.draining = True
-            if self.loop is None:  # nothing was ever asked for
+            if self.loop is None:  # there was no request
                 return
-            self.loop.call_soon_threadsafe(self.pulls.stop)  # a later one goes on where they end
+            self.loop.call_soon_threadsafe(self.pulls.stop)  # a later download resumes
             self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._end_all)
+            self.loop.call_soon_threadsafe(self._check_engines)
+
+    def _check_engines(self) -> None:
+        services = [entry.service for entry in self.entries if entry.service]
+        self._checks = [asyncio.create_task(_end_if_silent(service)) for service in services]
 
     def _end_all(self) -> None:
         for entry in self.entries:
@@ -135,7 +143,7 @@ class Models:
                 entry.service.model.client.end(pumice.ModelClosedError("the server is stopping"))
 
     async def close(self) -> None:
-        """End every engine and download. What is being loaded is ended too."""
+        """End every engine and download, including models that are loading."""
         self.pulls.stop()
         for entry in self.entries:
             if entry.loading:
@@ -144,7 +152,7 @@ class Models:
         await asyncio.gather(*(asyncio.to_thread(model.close) for model in models))
 
     async def watch(self) -> None:
-        """Until cancelled: unload what nobody used for long, notice engines that died, kill those that hang."""
+        """Unload idle models, notice dead engines and kill hanging ones, until cancelled."""
         self.loop = asyncio.get_running_loop()
         asked = time.monotonic()
         while True:
@@ -156,7 +164,7 @@ class Models:
                     for entry in self.entries:
                         if entry.service:
                             entry.service.ask(_STALL_SECONDS)
-            except Exception as error:  # engines that die later are noticed all the same
+            except Exception as error:  # later rounds still run
                 logger.error("cannot watch the models: %s: %s", type(error).__name__, error)
 
     async def _look(self) -> None:
@@ -170,7 +178,7 @@ class Models:
 
     # --- loading
 
-    async def _ready(self, entry: Entry) -> Service:
+    async def _ready(self, entry: ServedModel) -> Service:
         self._notice_death(entry)
         if entry.service is None:
             if entry.loading is None:
@@ -189,15 +197,15 @@ class Models:
         assert entry.service is not None
         return entry.service
 
-    def begin(self, entry: Entry) -> None:
-        """Load it, unless it is loaded or being loaded."""
+    def begin(self, entry: ServedModel) -> None:
+        """Load a model, unless it is loaded or loading."""
         if entry.service or entry.loading:
             return
         entry.loading = asyncio.create_task(self._load(entry))
-        entry.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # somebody may wait for it
+        entry.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # maybe nothing awaits it
 
-    async def _load(self, entry: Entry) -> None:
-        """Raises what loading raises; the entry knows of it."""
+    async def _load(self, entry: ServedModel) -> None:
+        """Load a model. Raises the errors of loading, which the entry keeps."""
 
         def progress(done: int, total: int) -> None:
             entry.progress = done, total
@@ -221,19 +229,19 @@ class Models:
         except Exception as error:
             entry.failed(error)
             self.metrics.crash(entry.name)
-            if not entry.n_users:  # who waits for it is told
+            if not entry.n_users:  # waiting requests get the error
                 logger.error("cannot load %s: %s", entry.name, error)
             raise
         finally:
             entry.loading = None
 
-    def _take(self, entry: Entry, model: AnyModel, seconds: float) -> None:
+    def _take(self, entry: ServedModel, model: AnyModel, seconds: float) -> None:
         service = Service(model, entry.spec.names, self.settings, self.metrics, entry.scales_of(model))
         entry.loaded(service, seconds)
         if service.assumed_template and "completion" in capabilities(model.summary):
             warn_of_assumed_template(entry.name)
 
-    def _notice_death(self, entry: Entry) -> None:
+    def _notice_death(self, entry: ServedModel) -> None:
         error = entry.service.model.error if entry.service else None
         if entry.service and error:
             model = entry.service.model
@@ -242,8 +250,8 @@ class Models:
             logger.error("%s: %s", entry.name, error)
             model.close()
 
-    async def _make_room(self, entry: Entry) -> None:
-        """Until there is room for another model. Raises HTTPException where all stay busy."""
+    async def _make_room(self, entry: ServedModel) -> None:
+        """Wait for room for another model. Raises HTTPException if all models stay busy."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 while not self._has_room(entry):
@@ -251,18 +259,16 @@ class Models:
                         self._freed.clear()
                         await self._freed.wait()
         except TimeoutError:
-            raise HTTPException(
-                503, f"there is no room for {entry.name}: the models that are loaded are busy"
-            ) from None
+            raise HTTPException(503, f"there is no room for {entry.name}: all loaded models are in use") from None
 
-    def _has_room(self, entry: Entry) -> bool:
+    def _has_room(self, entry: ServedModel) -> bool:
         loaded = [other for other in self.entries if other.service]
         most, memory = self.settings.max_models, self.settings.max_memory
         fits = not memory or sum(other.size for other in loaded) + entry.size <= memory
         return not loaded or ((not most or len(loaded) < most) and fits)
 
     async def _evict(self) -> bool:
-        """Unload the model that was not used for longest, of those that nobody uses. False: there is none."""
+        """Unload the model that has been idle for longest. Returns False if no model is idle."""
         while idle := [entry for entry in self.entries if entry.idle]:
             with contextlib.suppress(HTTPException):  # a request came meanwhile
                 await self.unload(min(idle, key=lambda entry: entry.last_used))
@@ -270,8 +276,19 @@ class Models:
         return False
 
 
+async def _end_if_silent(service: Service) -> None:
+    """End the requests of an engine that finishes no step, since they cannot end by themselves."""
+    try:
+        await service.snapshot(_SILENT_SECONDS)
+    except TimeoutError:
+        logger.error("%s: its engine does not answer, and its requests end now", service.name)
+        service.model.client.end(pumice.ModelClosedError("the server is stopping"))
+    except pumice.PumiceError:
+        return  # the engine has died, which ends its requests
+
+
 async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyModel:
-    """The model that ``load`` gives. The end of the program does not wait for it; one for nobody is closed."""
+    """Return the model that ``load`` returns, run in a daemon thread. After a cancellation the model is closed."""
     future: Future[AnyModel] = Future()
 
     def run() -> None:
@@ -291,7 +308,7 @@ async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyMo
 
 
 async def service_of(request: Request, name: object = None) -> Service:
-    """The service of the model that a request names, which is in use until the request's answer has ended."""
+    """Return the service of the model that a request names, in use until the response has ended."""
     models: Models = request.app.state.models
     name = name if isinstance(name, str) else None
     entry = models.find(name)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import Streaming, event, make_answer, ping_seconds, unless_gone
-from pumice_server.body import Body
+from pumice_server.answer_types import NativeChunk, NativeCompletions
+from pumice_server.answers import Streaming, event, make_answer, unless_gone
+from pumice_server.bodies import NativeCompletionBody, NativeGenerationBody
 from pumice_server.figures import size_of
 from pumice_server.limits import MAX_PROMPTS
 from pumice_server.models import service_of
-from pumice_server.native_answer import NativeAnswer, Wanted
+from pumice_server.native_answer import NativeAnswer, Selection
 from pumice_server.options import cache_salt, generation_options
 from pumice_server.prompts import mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
@@ -23,55 +24,58 @@ from pumice_server.service import WORK, Service
 from pumice_server.work import aside
 
 
-async def completion(request: Request) -> Response:
-    body = await Body.read(request)
-    service = await service_of(request, body.first("model"))
+async def completion(
+    request: Request, body: NativeCompletionBody
+) -> Annotated[Response, NativeCompletions, NativeChunk]:
+    """Complete prompts, in the form of llama-server's completions."""
+    service = await service_of(request, body.model)
     return await answer(request, service, body, await body.aside(_prompts, body, service))
 
 
-async def answer(request: Request, service: Service, body: Body, prompts: Sequence[list[int]]) -> Response:
+async def answer(
+    request: Request, service: Service, body: NativeGenerationBody, prompts: Sequence[list[int]]
+) -> Response:
     """Complete prompts, as the other fields of the body say."""
     options = await body.aside(_options, body, service)
-    n = body.integer("n_cmpl", body.integer("n", 1))
-    stream, wanted = body.get("stream", bool, False), Wanted.read(body)
-    report = Report(body, stream)
-    slot = request.state.client, body.integer("id_slot", -1)
+    n = body.n if body.n_cmpl is None else body.n_cmpl
+    selection = Selection(body.return_tokens, body.response_fields or [])
+    report = Report(body, body.stream)
+    slot = request.state.client, body.id_slot
     streams = await service.complete(prompts, n, {**options, "cache_salt": cache_salt(request, body)}, report.progress)
-    answers = [NativeAnswer(service, i, prompts[i // n], options, wanted, slot) for i in range(len(streams))]
-    if stream:
-        parts = _events(answers, streams, report)
-        return Streaming(parts, partial(service.end, streams), ping=ping_seconds(body))
+    answers = [NativeAnswer(service, i, prompts[i // n], options, selection, slot) for i in range(len(streams))]
+    if body.stream:
+        ping = body.sse_ping_interval if body.sse_ping_interval > 0 else None
+        return Streaming(_events(answers, streams, report), partial(service.end, streams), ping=ping)
     done = await unless_gone(request, service.gather(streams))
 
     def told() -> Any:
-        whole = [wanted.only(answer.whole(each)) for answer, each in zip(answers, done, strict=True)]
+        whole = [selection.only(answer.whole(completion)) for answer, completion in zip(answers, done, strict=True)]
         return whole[0] if len(whole) == 1 else whole
 
     return await make_answer(told, size_of(done, sum(map(len, prompts))))
 
 
-def _prompts(body: Body, service: Service) -> list[list[int]]:
-    """As token ids; a list of texts and ids is one prompt, alone and among others."""
-    given = prompt_string(body.first("prompt"))
-    if _is_mixed(given):
-        given = [given]
-    if isinstance(given, list) and len(given) <= MAX_PROMPTS:
-        texts = map(prompt_string, given)
-        given = [mixed_tokens(each, service, add_special=True) if _is_mixed(each) else each for each in texts]
-    prompts = read_prompts(Body({"prompt": given}))
+def _prompts(body: NativeCompletionBody, service: Service) -> list[list[int]]:
+    """Return the token ids of each prompt. A list that mixes texts and ids is one prompt."""
+    prompt = prompt_string(body.prompt)
+    if _is_mixed(prompt):
+        prompt = [prompt]
+    if isinstance(prompt, list) and len(prompt) <= MAX_PROMPTS:
+        texts = map(prompt_string, prompt)
+        prompt = [mixed_tokens(part, service, add_special=True) if _is_mixed(part) else part for part in texts]
+    prompts = read_prompts(prompt)
     return list(map(service.tokens_of, prompts))
 
 
 def _is_mixed(prompt: Any) -> bool:
-    return isinstance(prompt, list) and {type(each) for each in prompt} == {int, str}
+    return isinstance(prompt, list) and {type(part) for part in prompt} == {int, str}
 
 
-def _options(body: Body, service: Service) -> dict[str, Any]:
+def _options(body: NativeGenerationBody, service: Service) -> dict[str, Any]:
     options = generation_options(body, service)
-    n_probs = body.integer("n_probs", 0)
-    if n_probs:
-        options["logprobs"] = n_probs
-        options["logprobs_sampled"] = body.get("post_sampling_probs", bool, False)
+    if body.n_probs:
+        options["logprobs"] = body.n_probs
+        options["logprobs_sampled"] = body.post_sampling_probs
     return options
 
 
@@ -84,7 +88,7 @@ async def _events(
             yield event({**answer.begun(0), **pieces.fields})
             continue
         tokens = [piece for piece in pieces if piece.text or piece.token is not None]
-        if answer.service.compat:  # a token in each event
+        if answer.service.compat:  # one token per event
             for piece in tokens:
                 yield event(answer.part([piece], times.generated_tokens) | report.fields(times))
         elif tokens:
@@ -92,4 +96,4 @@ async def _events(
         if pieces[-1].finish_reason:
             done = await streams[index].completion()
             end = await aside(answer.end, done, size=WORK * len(answer.prompt))
-            yield event(answer.wanted.only(end))
+            yield event(answer.selection.only(end))

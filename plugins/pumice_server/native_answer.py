@@ -1,4 +1,4 @@
-"""What llama-server's completions tell: the parts of one while it comes, and all of it at its end."""
+"""Build llama-server's answers to completions: the parts of a stream, and the whole answer."""
 
 from __future__ import annotations
 
@@ -8,65 +8,59 @@ from dataclasses import dataclass
 from typing import Any
 
 import pumice
-from pumice_server.body import Body
 from pumice_server.figures import chat_logprob, timings
 from pumice_server.generation_settings import generation_settings
 from pumice_server.service import Service, Slot
 
-_NO_SLOT = -1  # requests have no slot of their own here
+_NO_SLOT = -1  # requests have no slots
 _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be told beside the text."""
+class Selection:
+    """The fields of an answer that a request selects."""
 
     tokens: bool
     fields: Sequence[str]
 
-    @classmethod
-    def read(cls, body: Body) -> Wanted:
-        fields = body.get("response_fields", list, [])
-        return cls(tokens=body.get("return_tokens", bool, False), fields=fields)
-
-    def only(self, told: dict[str, Any]) -> dict[str, Any]:
-        """The fields that are asked for; ``a/b`` is the field b of the field a."""
+    def only(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return the selected fields; ``a/b`` is the field b of the field a."""
         if not self.fields:
-            return told
-        found: dict[str, Any] = {}
+            return answer
+        selected: dict[str, Any] = {}
         for name in self.fields:
-            value: Any = told
+            value: Any = answer
             for part in name.split("/"):
                 value = value.get(part) if isinstance(value, Mapping) else None
             if value is not None:
-                found[name] = value
-        return found
+                selected[name] = value
+        return selected
 
 
 @dataclass
 class NativeAnswer:
-    """What is told of one completion."""
+    """Builds the answer to one completion."""
 
     service: Service
     index: int
     prompt: list[int]
     options: Mapping[str, Any]
-    wanted: Wanted
+    selection: Selection
     slot: Slot
 
     def whole(self, done: pumice.Completion) -> dict[str, Any]:
-        told = self.end(done)
-        told |= {"content": done.text, "tokens": done.tokens if self.wanted.tokens else []}
+        answer = self.end(done)
+        answer |= {"content": done.text, "tokens": done.tokens if self.selection.tokens else []}
         if done.logprobs:
-            found = zip(done.tokens, done.logprobs, strict=True)
-            told["completion_probabilities"] = [self.probability(token, each) for token, each in found]
-        return told
+            pairs = zip(done.tokens, done.logprobs, strict=True)
+            answer["completion_probabilities"] = [self.probability(token, logprobs) for token, logprobs in pairs]
+        return answer
 
     def end(self, done: pumice.Completion) -> dict[str, Any]:
         word = self.service.stopping_word(done, self.options["stop"])
         model = self.service.model
         if 0 <= self.slot[1] < model.config.n_parallel:
-            self.service.slots[self.slot] = [*self.prompt, *done.tokens[:-1]]  # the last is not computed
+            self.service.slots[self.slot] = [*self.prompt, *done.tokens[:-1]]  # the last token is not computed
         return {
             "index": self.index,
             "content": "",
@@ -88,11 +82,11 @@ class NativeAnswer:
 
     def part(self, pieces: Sequence[pumice.Piece], n_generated: int) -> dict[str, Any]:
         tokens = [piece.token for piece in pieces if piece.token is not None]
-        told = self.begun(n_generated, "".join([piece.text for piece in pieces]), tokens)
-        found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]
-        if found:
-            told["completion_probabilities"] = [self.probability(*each) for each in found]
-        return told
+        answer = self.begun(n_generated, "".join([piece.text for piece in pieces]), tokens)
+        pairs = [(piece.token, piece.logprobs) for piece in pieces if piece.logprobs and piece.token is not None]
+        if pairs:
+            answer["completion_probabilities"] = [self.probability(*piece) for piece in pairs]
+        return answer
 
     def begun(self, n_generated: int, text: str = "", tokens: Sequence[int] = ()) -> dict[str, Any]:
         return {
@@ -105,13 +99,13 @@ class NativeAnswer:
             "tokens_evaluated": len(self.prompt),
         }
 
-    def probability(self, token: int, found: Any) -> dict[str, Any]:
-        """Its logarithm; where it is that of the candidates that were left, itself."""
-        told = chat_logprob(token, found, self.service.token_bytes)
+    def probability(self, token: int, logprobs: Any) -> dict[str, Any]:
+        """Return a token's log-probability, or its probability if that is taken after the sampler chain."""
+        entry = chat_logprob(token, logprobs, self.service.token_bytes)
         if not self.options.get("logprobs_sampled"):
-            return told
-        top = told.pop("top_logprobs")
-        return {**_without_logarithm(told), "top_probs": [_without_logarithm(each) for each in top]}
+            return entry
+        top = entry.pop("top_logprobs")
+        return {**_without_logarithm(entry), "top_probs": [_without_logarithm(candidate) for candidate in top]}
 
 
 def _without_logarithm(entry: dict[str, Any]) -> dict[str, Any]:

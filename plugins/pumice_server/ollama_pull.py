@@ -1,4 +1,4 @@
-"""Ollama's ``pull``: a model is fetched, with progress, and served from then on. What changes models is not served."""
+"""Endpoint for Ollama's ``pull``: fetch a model, report progress, and serve it. Other changes of models are refused."""
 
 from __future__ import annotations
 
@@ -9,36 +9,34 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pumice.plugin import ModelSpec
 from pumice_server.answers import Streaming, json_response, to_json, unless_gone
-from pumice_server.body import Body
-from pumice_server.entry import Spec
+from pumice_server.bodies import OllamaPullBody
 from pumice_server.errors import bad_request
 from pumice_server.models import Models
 from pumice_server.ollama import NDJSON
 from pumice_server.pulls import Pull
 
-_MAX_NAME = 500  # letters
-_MAX_MODELS = 1000  # served: one model has many names, by case and host
+_MAX_NAME = 500  # characters
+_MAX_MODELS = 1000  # a model has many names, by case and host
 _SUCCESS = {"status": "success"}
 
 
-async def pull(request: Request) -> Response:
-    """Names as ``pumice pull`` takes them; paths of this machine are none."""
-    body = await Body.read(request)
+async def pull(request: Request, body: OllamaPullBody) -> Response:
+    """Fetch a model and serve it, with ``--allow-pull``. Names are those of ``pumice pull``, but no paths."""
     models: Models = request.app.state.models
-    name = body.first("model", "name")
-    if not isinstance(name, str) or not name or len(name) > _MAX_NAME or not name.isprintable():
-        raise bad_request("model must be the name of a model")
-    stream = body.get("stream", bool, True)
+    name = body.named
+    if not name or len(name) > _MAX_NAME or not name.isprintable():
+        raise bad_request(f"model must be the name of a model, of at most {_MAX_NAME} printable characters")
     if models.known(name):
-        return _told(stream, [{"status": "pulling manifest"}, _SUCCESS])
+        return _progress(body.stream, [{"status": "pulling manifest"}, _SUCCESS])
     if not models.settings.allow_pull:
-        raise HTTPException(403, "models are not fetched for clients: start the server with --allow-pull")
+        raise HTTPException(403, "clients may not fetch models: start the server with --allow-pull")
     if len(models.entries) >= _MAX_MODELS:
-        raise HTTPException(503, f"{_MAX_MODELS} models are served already; the server's operator can start it again")
+        raise HTTPException(503, f"{_MAX_MODELS} models are served already: restart the server to serve others")
     pull = models.pulls.join(name)
     lines = _lines(models, name, pull)
-    if stream:
+    if body.stream:
         parts = (to_json(line) + b"\n" async for line in lines)
         return Streaming(parts, lambda: models.pulls.leave(name, pull), NDJSON)
     try:
@@ -48,10 +46,11 @@ async def pull(request: Request) -> Response:
 
 
 async def refuse(request: Request) -> Response:
-    raise HTTPException(501, "models are not made, copied or removed by clients: see pumice pull, list and rm")
+    """Refuse to make, copy or remove models for clients."""
+    raise HTTPException(501, "clients cannot create, copy, push or delete models: use pumice pull, list and rm")
 
 
-def _told(stream: bool, lines: list[dict[str, Any]]) -> Response:
+def _progress(stream: bool, lines: list[dict[str, Any]]) -> Response:
     if not stream:
         return json_response(lines[-1])
 
@@ -63,13 +62,13 @@ def _told(stream: bool, lines: list[dict[str, Any]]) -> Response:
 
 
 async def _lines(models: Models, name: str, pull: Pull) -> AsyncIterator[dict[str, Any]]:
-    """Lines as Ollama has them. Raises what fetching raises."""
+    """Yield lines in Ollama's form. Raises the errors of fetching."""
     yield {"status": "pulling manifest"}
     async for what, done, total in pull.follow():
         yield {"status": f"pulling {what}", "digest": what, "total": total, "completed": done}
     pulled = pull.result.result()
     options = models.entries[0].spec.options if models.entries else {}
-    models.add(Spec([name], pulled.loads_as, options, pulled.size))
+    models.add(ModelSpec([name], pulled.loads_as, options, pulled.size))
     yield _SUCCESS
 
 

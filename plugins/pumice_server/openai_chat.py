@@ -1,118 +1,111 @@
-"""OpenAI's chat completions, with the further fields of llama-server."""
+"""Endpoint for OpenAI's chat completions, with the further fields of llama-server."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
+from pumice_server.answer_types import ChatCompletion, ChatCompletionChunk
 from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
-from pumice_server.body import Body
+from pumice_server.bodies import SAMPLING, ChatBody, ChatPromptBody, TemplateBody
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, size_of, timings, usage
 from pumice_server.generation_settings import generation_settings
-from pumice_server.limits import MAX_LOGPROBS, MAX_MESSAGES
 from pumice_server.models import service_of
-from pumice_server.options import SAMPLING, cache_salt, generation_options
+from pumice_server.options import cache_salt, generation_options
 from pumice_server.report import Reading, Report
 from pumice_server.service import WORK, Service
 from pumice_server.work import aside
-
-REASONING_FORMATS = {"auto": True, "deepseek": True, "none": False}
-"""Whether each tells reasoning apart from the content; "deepseek-legacy" is neither, and has it twice."""
 
 _PROMPT_FIELDS = ("tools", "tool_choice", "reasoning_effort", "continue_final_message", "add_generation_prompt")
 _CHAT_FIELDS = (*_PROMPT_FIELDS, "response_format", "reasoning_budget_message", "parallel_tool_calls")
 """Fields that are options of ``Model.chat`` as they are."""
 
 
-async def chat_completions(request: Request) -> Response:
-    body = await Body.read(request)
-    service = await service_of(request, body.first("model"))
-    stream = body.get("stream", bool, False)
+async def chat_completions(
+    request: Request, body: ChatBody
+) -> Annotated[Response, ChatCompletion, ChatCompletionChunk]:
+    """Answer a chat, in the form of OpenAI's chat completions."""
+    service = await service_of(request, body.model)
     options = await body.aside(chat_options, body, service, cache_salt(request, body))
-    report = Report(body, stream)
-    streams = await service.chat(read_messages(body, service.compat), body.integer("n", 1), options, report.progress)
-    head = _Head(service, options if body.get("verbose", bool, service.verbose) else None)
-    if stream:
+    report = Report(body, body.stream)
+    check_turns(body, service.compat)
+    streams = await service.chat(body.messages, body.n, options, report.progress)
+    is_verbose = service.verbose if body.verbose is None else body.verbose
+    head = _Head(service, options if is_verbose else None)
+    if body.stream:
         return Streaming(_events(head, streams, report), partial(service.end, streams))
     completions = await unless_gone(request, service.gather(streams))
     n_told = len(streams[0].prompt_tokens) if head.is_verbose else 0
     return await make_answer(lambda: _answer(head, completions, streams), size_of(completions, n_told))
 
 
-async def answer_chat(request: Request, service: Service, body: Body) -> tuple[Callable[[], Mapping[str, Any]], int]:
-    """What makes the answer to a chat of which a request holds several, and about how many bytes it has."""
+async def answer_chat(
+    request: Request, service: Service, body: ChatBody
+) -> tuple[Callable[[], Mapping[str, Any]], int]:
+    """Return a function that builds the answer to one of several chats, and the answer's approximate bytes."""
     options = await body.aside(chat_options, body, service, cache_salt(request, body))
-    streams = await service.chat(read_messages(body, service.compat), body.integer("n", 1), options)
+    check_turns(body, service.compat)
+    streams = await service.chat(body.messages, body.n, options)
     completions = await service.gather(streams)
     return partial(_answer, _Head(service), completions, streams), size_of(completions)
 
 
-def read_messages(body: Body, compat: bool = False) -> list[Any]:
-    """The messages. ``compat``: as llama-server, which takes no two answers at the end. Raises HTTPException."""
-    messages = body.get("messages", list, [])
-    if not messages:
-        raise bad_request(f"messages must be a list of 1 to {MAX_MESSAGES} messages")
-    if compat and [each.get("role") for each in messages[-2:] if isinstance(each, dict)] == ["assistant"] * 2:
+def check_turns(body: ChatPromptBody, compat: bool) -> None:
+    """Raise HTTPException for two answers at the end of a chat, which llama-server refuses (``compat``)."""
+    if compat and [message.get("role") for message in body.messages[-2:]] == ["assistant"] * 2:
         raise bad_request("messages: the last two are the assistant's, and only one can be continued")
-    return messages
 
 
-def chat_options(body: Body, service: Service, salt: str) -> dict[str, Any]:
-    """What ``Model.chat`` takes, as a chat request's fields say it."""
-    options = generation_options(body, service)
-    options |= {name: body.fields[name] for name in _CHAT_FIELDS if name in body.fields}
-    options |= template_options(body)
-    if body.get("add_generation_prompt", bool, False) and body.get("continue_final_message", bool, False):
+def chat_options(body: ChatBody, service: Service, salt: str) -> dict[str, Any]:
+    """Return the options of ``Model.chat`` for a request."""
+    options = generation_options(body, service) | _present(body, _CHAT_FIELDS) | template_options(body)
+    if body.add_generation_prompt and body.continue_final_message:
         raise bad_request("add_generation_prompt and continue_final_message exclude each other")
-    if "reasoning_format" in body.fields:
-        options["separate_reasoning"] = separates(body.get("reasoning_format", str, ""))
-    n_top = body.integer("top_logprobs", 0)
-    if body.get("logprobs", bool, False):
-        options["logprobs"] = n_top
-    elif n_probs := body.integer("n_probs", 0, most=MAX_LOGPROBS):  # llama-server's, for both
-        options["logprobs"] = n_probs
-    elif "top_logprobs" in body.fields:
+    if body.reasoning_format is not None:
+        options["separate_reasoning"] = body.reasoning_format != "none"
+    if body.prediction is not None:
+        content = body.prediction.content
+        options["prediction"] = content if isinstance(content, str) else "".join(part.text for part in content)
+    if body.logprobs:
+        options["logprobs"] = body.top_logprobs or 0
+    elif body.n_probs:
+        options["logprobs"] = body.n_probs
+    elif body.top_logprobs is not None:
         raise bad_request("top_logprobs needs logprobs to be true")
     return {**options, "cache_salt": salt}
 
 
-def separates(reasoning_format: str) -> bool:
-    """Whether reasoning is told apart from the content, by llama-server's names. Raises HTTPException."""
-    if reasoning_format not in REASONING_FORMATS:
-        known = ", ".join(REASONING_FORMATS)
-        raise bad_request(f"reasoning_format must be one of {known}, not {reasoning_format!r:.60}")
-    return REASONING_FORMATS[reasoning_format]
+async def prompt_of(body: ChatPromptBody, service: Service) -> str:
+    """Return the prompt that the chat template makes of a request."""
+    return await service.apply_template(body.messages, _present(body, _PROMPT_FIELDS) | template_options(body))
 
 
-async def prompt_of(body: Body, service: Service) -> str:
-    """The prompt that the template makes of a chat request."""
-    options = {name: body.fields[name] for name in _PROMPT_FIELDS if name in body.fields} | template_options(body)
-    return await service.apply_template(read_messages(body), options)
-
-
-def template_options(body: Body) -> dict[str, Any]:
-    """Variables of the template, and reasoning: on, off, with a budget."""
-    body.get("tools", list, [])
-    variables = body.get("chat_template_kwargs", dict, {})
-    reasoning = variables.get("enable_thinking", body.first("enable_thinking"))
-    budget = body.first("reasoning_budget_tokens", "thinking_budget_tokens")
+def template_options(body: TemplateBody) -> dict[str, Any]:
+    """Return the variables of the template, and whether and how long the model reasons."""
+    variables = body.chat_template_kwargs or {}
+    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens)
+    budget = next((budget for budget in budgets if budget is not None), None)
     return {
         "template_variables": {name: value for name, value in variables.items() if name != "enable_thinking"},
-        "reasoning": reasoning,
+        "reasoning": variables.get("enable_thinking", body.enable_thinking),
         "reasoning_budget": None if budget == -1 else budget,
     }
 
 
+def _present(body: ChatPromptBody, names: Iterable[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(body, name)) is not None}
+
+
 class _Head:
-    """What every part of an answer carries; with ``options`` its end also tells how it was made."""
+    """Builds the parts of an answer with their common fields; with ``options``, its end has ``__verbose``."""
 
     def __init__(self, service: Service, options: Mapping[str, Any] | None = None) -> None:
         self._service, self._options = service, options
@@ -138,20 +131,20 @@ class _Head:
         return self._options is not None
 
     def verbose(self, stream: pumice.AsyncChatStream) -> dict[str, Any]:
-        """llama-server's ``__verbose``: the prompt as the model read it, and the settings; nothing if not wanted."""
+        """Return llama-server's ``__verbose``: the prompt as the model read it, and the settings."""
         if self._options is None:
             return {}
         sampling = {name: self._options[name] for name in (*SAMPLING, "max_tokens") if name in self._options}
-        told = {
+        settings = {
             "prompt": self._service.spelt(stream.prompt_tokens),
             "generation_settings": generation_settings(self._service, sampling),
             "tokens_evaluated": len(stream.prompt_tokens),
             "tokens_predicted": stream.timings.generated_tokens,
         }
-        return {"__verbose": told}
+        return {"__verbose": settings}
 
-    def logprobs(self, found: Sequence[Any] | None) -> dict[str, Any] | None:
-        return {"content": [chat_logprob(each.token, each, self._spell) for each in found]} if found else None
+    def logprobs(self, tokens: Sequence[Any] | None) -> dict[str, Any] | None:
+        return {"content": [chat_logprob(token.token, token, self._spell) for token in tokens]} if tokens else None
 
 
 def _answer(
@@ -180,8 +173,8 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
         others: Mapping[str, Any] | None = None,
     ) -> bytes:
         choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
-        told = others or report.fields(streams[index].timings, ended=reason is not None)
-        return event(head.part("chat.completion.chunk", [choice], **told))
+        fields = others or report.fields(streams[index].timings, ended=reason is not None)
+        return event(head.part("chat.completion.chunk", [choice], **fields))
 
     usages: list[pumice.Usage] = []
     n_calls = [0] * len(streams)
@@ -195,7 +188,9 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
     plain = [report.frame(partial(content, index)) for index in range(len(streams))]
     async for index, deltas in report.merge(streams):
         if isinstance(deltas, Reading):
-            yield chunk(index, {}, others=deltas.fields)  # the role was told, and some clients join what deltas say
+            yield chunk(
+                index, {}, others=deltas.fields
+            )  # without the role, which was sent: some clients concatenate deltas
             continue
         for delta in deltas:
             if delta.is_text:
@@ -208,9 +203,11 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
                 yield chunk(index, parts, logprobs=logprobs)
             if delta.finish_reason and delta.usage:
                 usages.append(delta.usage)
-                made = await aside(head.verbose, streams[index], size=WORK * len(streams[index].prompt_tokens))
-                told = {**report.fields(streams[index].timings, ended=True), **made}
-                yield chunk(index, {}, finish_reason(delta.finish_reason), others=told)
+                verbose_fields = await aside(
+                    head.verbose, streams[index], size=WORK * len(streams[index].prompt_tokens)
+                )
+                fields = {**report.fields(streams[index].timings, ended=True), **verbose_fields}
+                yield chunk(index, {}, finish_reason(delta.finish_reason), others=fields)
     if report.usage:
         end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}
         yield event(head.part("chat.completion.chunk", [], **end))
@@ -218,7 +215,7 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
 
 
 def _delta(delta: pumice.ChatDelta, n_calls: int) -> dict[str, Any]:
-    """A part of an answer; ``n_calls`` tool calls came before it."""
+    """Return the content of a part; ``n_calls`` tool calls came before it."""
     parts: dict[str, Any] = {}
     if delta.reasoning:
         parts["reasoning_content"] = delta.reasoning
@@ -231,7 +228,12 @@ def _delta(delta: pumice.ChatDelta, n_calls: int) -> dict[str, Any]:
 
 
 def total_usage(usages: Sequence[pumice.Usage]) -> dict[str, Any]:
-    """Of answers to one prompt, which counts once."""
+    """Return the usage of several answers to one prompt, which counts once."""
     first = usages[0]
-    generated = sum(each.completion_tokens for each in usages)
-    return usage(first.prompt_tokens, first.cached_tokens, generated, sum(each.reasoning_tokens for each in usages))
+    generated = sum(answer_usage.completion_tokens for answer_usage in usages)
+    return usage(
+        first.prompt_tokens,
+        first.cached_tokens,
+        generated,
+        sum(answer_usage.reasoning_tokens for answer_usage in usages),
+    )

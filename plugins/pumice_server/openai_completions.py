@@ -1,4 +1,4 @@
-"""OpenAI's completions: text goes on, without a chat template."""
+"""Endpoint for OpenAI's completions, without a chat template."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
+from pumice_server.answer_types import TextCompletion
 from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
-from pumice_server.body import Body
+from pumice_server.bodies import CompletionBody
 from pumice_server.errors import bad_request
 from pumice_server.figures import finish_reason, size_of, timings, usage
-from pumice_server.limits import MAX_LOGPROBS
+from pumice_server.limits import MAX_N
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt, generation_options
 from pumice_server.prompt_logprobs import Head, read_head, text_logprobs
@@ -27,67 +28,69 @@ from pumice_server.service import Prompt, Service
 _MAX_TOKENS = 16  # OpenAI's default for completions
 
 
-async def completions(request: Request) -> Response:
-    body = await Body.read(request)
-    service = await service_of(request, body.first("model"))
-    stream = body.get("stream", bool, False)
-    prompts = await body.aside(read_prompts, body)
+async def completions(request: Request, body: CompletionBody) -> Annotated[Response, TextCompletion, TextCompletion]:
+    """Complete prompts without a chat template, in the form of OpenAI's completions."""
+    service = await service_of(request, body.model)
+    prompts = await body.aside(read_prompts, body.prompt)
     options = await body.aside(_options, body, service, cache_salt(request, body))
-    n = body.integer("n", 1)
-    best_of = body.integer("best_of", n, least=n)
-    if stream and best_of > n:
+    n = body.n
+    best_of = n if body.best_of is None else body.best_of
+    if best_of < n:
+        raise bad_request(f"Field 'best_of': Value must be between {n} <= value <= {MAX_N}, but got {best_of}")
+    if body.stream and best_of > n:
         raise bad_request("best_of needs all of the completions, and cannot be streamed")
     read: Sequence[Prompt] = prompts
-    if body.get("suffix", str, ""):
-        read = await body.aside(lambda: [fill_in(service, prompt, body.fields["suffix"]) for prompt in prompts])
+    if body.suffix:
+        read = await body.aside(lambda: [fill_in(service, prompt, body.suffix) for prompt in prompts])
     tracked = {"logprobs": 0, **options} if best_of > n else options
     heads = [await read_head(body, service, prompt, options) for prompt in prompts]
-    report = Report(body, stream)
+    report = Report(body, body.stream)
     streams = await service.complete(read, best_of, tracked, report.progress)
     echoed = [head for head in heads for _ in range(n)]
     part = _head(service)
-    if stream:
+    if body.stream:
         parts = _events(part, service, streams, echoed, len(prompts), report)
         return Streaming(parts, partial(service.end, streams))
     done = await unless_gone(request, service.gather(streams))
-    best = [each for i in range(len(prompts)) for each in _likeliest(done[i * best_of : (i + 1) * best_of], n)]
+    best = [
+        completion for i in range(len(prompts)) for completion in _likeliest(done[i * best_of : (i + 1) * best_of], n)
+    ]
 
-    def told() -> dict[str, Any]:
+    def answer() -> dict[str, Any]:
         choices = [
-            _choice(service, index, each, echo, "logprobs" in options)
-            for index, (each, echo) in enumerate(zip(best, echoed, strict=True))
+            _choice(service, index, completion, echo, "logprobs" in options)
+            for index, (completion, echo) in enumerate(zip(best, echoed, strict=True))
         ]
         return part(choices, usage=_total_usage(streams, len(prompts)), timings=timings(streams[0].timings))
 
-    return await make_answer(told, size_of(best) + sum(head.size for head in echoed))
+    return await make_answer(answer, size_of(best) + sum(head.size for head in echoed))
 
 
-def _options(body: Body, service: Service, salt: str) -> dict[str, Any]:
-    own = {name: value for name, value in body.fields.items() if name != "prompt_logprobs"}
-    options = generation_options(Body(own), service)
-    if body.first("n_predict", "max_completion_tokens", "max_tokens") is None:
+def _options(body: CompletionBody, service: Service, salt: str) -> dict[str, Any]:
+    options = generation_options(body, service)
+    if body.token_limit() is None:
         options["max_tokens"] = _MAX_TOKENS
-    if "logprobs" in body.fields:
-        options["logprobs"] = body.integer("logprobs", 0)
-    elif n_probs := body.integer("n_probs", 0, most=MAX_LOGPROBS):  # llama-server's
-        options["logprobs"] = n_probs
+    if body.logprobs is not None:
+        options["logprobs"] = body.logprobs
+    elif body.n_probs:
+        options["logprobs"] = body.n_probs
     return {**options, "cache_salt": salt}
 
 
-def _likeliest(found: Sequence[pumice.Completion], n: int) -> Sequence[pumice.Completion]:
-    """Those of the highest mean log-probability a token, the highest first; all of them as they are."""
-    if len(found) == n:
-        return found
+def _likeliest(completions: Sequence[pumice.Completion], n: int) -> Sequence[pumice.Completion]:
+    """Return the n completions of the highest mean log-probability per token, best first; all of them unsorted."""
+    if len(completions) == n:
+        return completions
 
     def likelihood(done: pumice.Completion) -> float:
-        logprobs = [each.logprob for each in done.logprobs or ()]
+        logprobs = [completion.logprob for completion in done.logprobs or ()]
         return sum(logprobs) / max(1, len(logprobs))
 
-    return sorted(found, key=likelihood, reverse=True)[:n]
+    return sorted(completions, key=likelihood, reverse=True)[:n]
 
 
 def _head(service: Service) -> Callable[..., dict[str, Any]]:
-    """What makes the parts of one answer."""
+    """Return a function that builds the parts of one answer."""
     common = {
         "id": f"cmpl-{secrets.token_urlsafe(18)}",
         "object": "text_completion",
@@ -101,11 +104,11 @@ def _head(service: Service) -> Callable[..., dict[str, Any]]:
 def _choice(service: Service, index: int, done: pumice.Completion, head: Head, with_logprobs: bool) -> dict[str, Any]:
     logprobs = None
     if with_logprobs:
-        found = zip(done.tokens, done.logprobs or (), strict=True)
-        logprobs = text_logprobs(service, [*head.logprobs, *found])
+        tokens = zip(done.tokens, done.logprobs or (), strict=True)
+        logprobs = text_logprobs(service, [*head.logprobs, *tokens])
     reason = finish_reason(done.finish_reason)
-    told = {"text": head.text + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
-    return {**told, "prompt_logprobs": head.told} if head.told else told
+    choice = {"text": head.text + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
+    return {**choice, "prompt_logprobs": head.by_position} if head.by_position else choice
 
 
 async def _events(
@@ -119,11 +122,11 @@ async def _events(
     def chunk(
         index: int, text: str, logprobs: Any = None, reason: str | None = None, others: Mapping[str, Any] | None = None
     ) -> bytes:
-        told = others or report.fields(streams[index].timings, ended=reason is not None)
-        return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}], **told))
+        fields = others or report.fields(streams[index].timings, ended=reason is not None)
+        return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}], **fields))
 
     plain = [report.frame(partial(chunk, index)) for index in range(len(streams))]
-    lengths = [0] * len(streams)  # of what was told with log-probabilities
+    lengths = [0] * len(streams)  # characters sent with log-probabilities
     for index, head in enumerate(heads):
         if head.logprobs:
             yield chunk(index, head.text, text_logprobs(service, head.logprobs))
@@ -135,9 +138,9 @@ async def _events(
             yield chunk(index, "", others=pieces.fields)
             continue
         text, ended = "".join([piece.text for piece in pieces]), pieces[-1].finish_reason
-        found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]
-        if found or ended:
-            logprobs = text_logprobs(service, found, lengths[index]) if found else None
+        tokens = [(piece.token, piece.logprobs) for piece in pieces if piece.logprobs and piece.token is not None]
+        if tokens or ended:
+            logprobs = text_logprobs(service, tokens, lengths[index]) if tokens else None
             lengths[index] += len(text)
             yield chunk(index, text, logprobs, finish_reason(ended) if ended else None)
         elif text:
@@ -149,11 +152,11 @@ async def _events(
 
 
 def _total_usage(streams: Sequence[pumice.AsyncStream], n_prompts: int) -> dict[str, Any]:
-    """Each prompt counts once, however many completions it has."""
+    """Return the usage of completions; each prompt counts once."""
     all_timings = [stream.timings for stream in streams]
     firsts = all_timings[:: len(streams) // n_prompts]
     return usage(
-        sum(each.prompt_tokens for each in firsts),
-        sum(each.prompt_cached for each in firsts),
-        sum(each.generated_tokens for each in all_timings),
+        sum(timing.prompt_tokens for timing in firsts),
+        sum(timing.prompt_cached for timing in firsts),
+        sum(timing.generated_tokens for timing in all_timings),
     )

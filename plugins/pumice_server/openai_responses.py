@@ -1,4 +1,4 @@
-"""OpenAI's responses: answers of a chat as items, kept for the next one that names them."""
+"""Endpoints for OpenAI's responses: answers as items, stored for requests that continue them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
+from pumice_server.answer_types import DeletedResponse, ResponseEvent, ResponseObject, TokenCount
 from pumice_server.answers import JSON, Streaming, Whole, Wire, event, json_response, make_answer, unless_gone
-from pumice_server.body import Body
+from pumice_server.bodies import ResponseBody
 from pumice_server.errors import Problem
 from pumice_server.figures import size_of, timings
 from pumice_server.models import service_of
@@ -39,61 +40,63 @@ _ECHOED = (
 )
 
 
-async def responses(request: Request) -> Response:
-    body = await Body.read(request)
-    service = await service_of(request, body.first("model"))
-    stream = body.get("stream", bool, False)
+async def responses(request: Request, body: ResponseBody) -> Annotated[Response, ResponseObject, ResponseEvent]:
+    """Answer input items, in the form of OpenAI's responses."""
+    service = await service_of(request, body.model)
     messages = await _messages(request, body)
     options = {**await body.aside(response_options, body, service), "cache_salt": cache_salt(request, body)}
-    report = Report(body, stream)
+    report = Report(body, body.stream)
     streams = await service.chat(with_instructions(body, messages), 1, options, report.progress)
-    answer = _Answer(service, body, request, messages)
-    if stream:
+    answer = _ResponseBuilder(service, body, request, messages)
+    if body.stream:
         return Streaming(answer.events(streams[0], report), partial(service.end, streams), answer.wire)
     done = (await unless_gone(request, service.gather(streams)))[0]
-    told = await answer.ended(done, output_items(done.message))
-    return await make_answer(lambda: told, size_of([done]))
+    answer_fields = await answer.ended(done, output_items(done.message))
+    return await make_answer(lambda: answer_fields, size_of([done]))
 
 
-async def input_tokens(request: Request) -> Response:
-    """How many tokens the prompt of a response has."""
-    body = await Body.read(request)
-    service = await service_of(request, body.first("model"))
+async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Response, TokenCount]:
+    """Count the tokens of a response's prompt."""
+    service = await service_of(request, body.model)
     messages = with_instructions(body, await _messages(request, body))
     prompt = await service.apply_template(messages, await body.aside(prompt_options, body))
     return json_response({"object": "response.input_tokens", "input_tokens": len(await service.tokenize(prompt))})
 
 
-async def get_response(request: Request) -> Response:
+async def get_response(request: Request) -> Annotated[Response, ResponseObject]:
+    """Return a stored response."""
     store: ResponseStore = request.app.state.responses
     return Whole(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
 
 
-async def delete_response(request: Request) -> Response:
+async def delete_response(request: Request) -> Annotated[Response, DeletedResponse]:
+    """Delete a stored response."""
     store: ResponseStore = request.app.state.responses
     id = request.path_params["id"]
     store.delete(id, request.state.client)
     return json_response({"id": id, "object": "response.deleted", "deleted": True})
 
 
-async def _messages(request: Request, body: Body) -> list[dict[str, Any]]:
-    previous = body.get("previous_response_id", str, "")
+async def _messages(request: Request, body: ResponseBody) -> list[dict[str, Any]]:
+    previous = body.previous_response_id
     store: ResponseStore = request.app.state.responses
     before = store.get(previous, request.state.client).messages if previous else b"[]"
-    return await aside(lambda: read_input(body, orjson.loads(before)), size=body.size + len(before))
+    return await aside(lambda: read_input(body.input, orjson.loads(before)), size=body.size + len(before))
 
 
-class _Answer:
-    """What is told of one response."""
+class _ResponseBuilder:
+    """Builds one response and its events."""
 
-    def __init__(self, service: Service, body: Body, request: Request, messages: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, service: Service, body: ResponseBody, request: Request, messages: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._messages = messages
         self._numbered = _Numbered()
         self.wire = Wire("text/event-stream", self._error, b":\n\n")
         self._owner = request.state.client
         self._store: ResponseStore = request.app.state.responses
         self._always_complete = service.compat
-        self._keep = body.get("store", bool, True)
+        self._keep = body.store
         self._head = {
             "id": item_id("resp"),
             "object": "response",
@@ -103,19 +106,19 @@ class _Answer:
             "error": None,
             "incomplete_details": None,
             "output": [],
-            "parallel_tool_calls": body.fields.get("parallel_tool_calls", True),
-            "tool_choice": body.fields.get("tool_choice", "auto"),
-            "tools": body.fields.get("tools", []),
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "tool_choice": body.tool_choice or "auto",
+            "tools": body.tools or [],
             "truncation": "disabled",
             "store": self._keep,
             "usage": None,
-            **{name: body.fields.get(name) for name in _ECHOED},
+            **{name: getattr(body, name) for name in _ECHOED},
         }
 
     async def ended(self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The whole response, which is kept if that is wanted."""
+        """Return the whole response, and store it if the request asks for that."""
         complete = self._always_complete or done.finish_reason in ("stop", "tool_calls")
-        told = {
+        response = {
             **self._head,
             "status": "completed" if complete else "incomplete",
             "completed_at": int(time.time()),
@@ -125,9 +128,9 @@ class _Answer:
         }
         if self._keep:
             whole = replace(done.message, tool_calls=[call for call in done.message.tool_calls if not call.partial])
-            kept = await aside(Kept.of, self._owner, [*self._messages, whole.to_dict()], told)
-            self._store.keep(told["id"], kept)
-        return told
+            kept = await aside(Kept.of, self._owner, [*self._messages, whole.to_dict()], response)
+            self._store.keep(response["id"], kept)
+        return response
 
     async def events(self, stream: pumice.AsyncChatStream, report: Report) -> AsyncIterator[bytes]:
         numbered = self._numbered
@@ -150,7 +153,7 @@ class _Answer:
 
 
 class _Numbered:
-    """Events of one stream, in their order."""
+    """Numbers the events of one stream."""
 
     def __init__(self) -> None:
         self._number = -1

@@ -1,4 +1,4 @@
-"""Web pages that may ask: the origins that the gate trusts, and what browsers are told of them (CORS)."""
+"""Origins of web pages that the gate trusts, and the CORS headers for browsers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pumice_server.answers import titled
 from pumice_server.settings import LOCAL
 
 _LOCAL = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
-_SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")  # what stands before the host of an origin
+_SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")  # precedes the host of an origin
 _METHODS = ("GET", "POST", "DELETE", "OPTIONS")
 
 
 def trusts(origins: Sequence[str], origin: str, host: str) -> bool:
-    """Return whether a page of ``origin`` may ask: it is named, or is one of the server's own (``host``)."""
+    """Return True if pages of ``origin`` are trusted: it is listed, or is the server's own (``host``)."""
     named = "*" in origins or origin in origins or (LOCAL in origins and _LOCAL.fullmatch(origin) is not None)
     return named or _SCHEME.sub("", origin).lower() == host.lower()
 
 
 def cors(origins: Sequence[str], compat: bool) -> list[Middleware]:
-    """Return the middleware that tells browsers; none where no page may ask. ``compat``: as llama-server tells it."""
+    """Return the CORS middleware, if any origin is trusted; with ``compat`` its headers are llama-server's."""
     if not origins:
         return []
     return [
@@ -35,15 +35,15 @@ def cors(origins: Sequence[str], compat: bool) -> list[Middleware]:
             allow_origin_regex=_LOCAL.pattern if LOCAL in origins else None,
             allow_methods=_METHODS if compat else ["*"],
             allow_headers=["*"],
-            allow_credentials=compat,  # there are none: a key is a header that a page has to know
+            allow_credentials=compat,  # keys are headers, not cookies, so this allows nothing more
         )
     ]
 
 
 class _PeerCORS(CORSMiddleware):
-    """Answers every preflight with 200, any header allowed; the origin is named where its pages may ask."""
+    """Answers every preflight with 200 and allows any header; trusted origins are named."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        told = super().preflight_response(request_headers).headers
-        kept = {name: value for name, value in told.items() if name.startswith(("access-control-", "vary"))}
+        headers = super().preflight_response(request_headers).headers
+        kept = {name: value for name, value in headers.items() if name.startswith(("access-control-", "vary"))}
         return titled(PlainTextResponse("", headers={**kept, "access-control-allow-headers": "*"}))

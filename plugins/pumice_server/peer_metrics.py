@@ -1,4 +1,4 @@
-"""llama-server's metrics, made of what is counted here and summed over the models."""
+"""llama-server's metrics, computed from Pumice's and summed over the models."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ class _Metric(NamedTuple):
 
 
 _TOTALS = (
-    _Metric("prompt_tokens_total", "pumice_prompt_read_tokens_total", "Tokens of prompts that were computed"),
-    _Metric("prompt_tokens_cached_total", "pumice_prompt_cached_tokens_total", "Tokens of prompts that the cache had"),
-    _Metric("prompt_seconds_total", "pumice_prompt_seconds_total", "Seconds of reading prompts"),
-    _Metric("tokens_predicted_total", "pumice_generated_tokens_total", "Tokens generated"),
-    _Metric("tokens_predicted_seconds_total", "pumice_generation_seconds_total", "Seconds of generating"),
+    _Metric("prompt_tokens_total", "pumice_prompt_read_tokens_total", "Prompt tokens computed"),
+    _Metric("prompt_tokens_cached_total", "pumice_prompt_cached_tokens_total", "Prompt tokens found in the KV cache"),
+    _Metric("prompt_seconds_total", "pumice_prompt_seconds_total", "Prompt processing time in seconds"),
+    _Metric("tokens_predicted_total", "pumice_generated_tokens_total", "Generated tokens"),
+    _Metric("tokens_predicted_seconds_total", "pumice_generation_seconds_total", "Generation time in seconds"),
+    _Metric("spec_decode_num_draft_tokens_total", "pumice_drafted_tokens_total", "Drafted tokens that were verified"),
+    _Metric(
+        "spec_decode_num_accepted_tokens_total", "pumice_accepted_tokens_total", "Drafted tokens that were accepted"
+    ),
 )
 _STEPS = "pumice_engine_steps"
 _GAUGES = (
-    _Metric("requests_processing", "pumice_engine_sequences_running", "Sequences with a place"),
-    _Metric("requests_deferred", "pumice_engine_sequences_waiting", "Sequences without a place"),
+    _Metric("requests_processing", "pumice_engine_sequences_running", "Running sequences"),
+    _Metric("requests_deferred", "pumice_engine_sequences_waiting", "Sequences waiting for a slot"),
 )
 _RATES = {"prompt_tokens_seconds": (0, 2, "Prompt"), "predicted_tokens_seconds": (3, 4, "Generated")}
 """Name, and of ``_TOTALS`` the numbers of tokens and of seconds."""
 
-_DRAFTS = ("num_draft_tokens", "num_accepted_tokens", "num_drafts")
 _READ = {metric.ours for metric in (*_TOTALS, *_GAUGES)} | {_STEPS}
 
 
 class PeerMetrics:
-    """Rates are those since the metrics were last asked for."""
+    """llama-server's metrics. Rates are those since the previous scrape."""
 
     def __init__(self) -> None:
         self._told = [0.0] * len(_TOTALS)
@@ -52,7 +55,7 @@ class PeerMetrics:
         self._longest = max(self._longest, timings.prompt_tokens + timings.generated_tokens)
 
     def text(self, samples: Iterable[Sample], steps_before: int) -> str:
-        """Return them in Prometheus' format; ``steps_before``: of engines that are no longer loaded."""
+        """Return the metrics in Prometheus' format; ``steps_before`` counts steps of engines that were unloaded."""
         values = dict.fromkeys(_READ, 0.0)
         for sample in samples:
             if sample.name in _READ:
@@ -60,9 +63,8 @@ class PeerMetrics:
         totals = [values[metric.ours] for metric in _TOTALS]
         steps = values[_STEPS] + steps_before
         lines = [_lines(metric.name, "counter", metric.help, values[metric.ours]) for metric in _TOTALS]
-        lines.append(_lines("n_decode_total", "counter", "Steps of the engines", steps))
-        lines.append(_lines("n_tokens_max", "counter", "Tokens of the longest sequence", self._longest))
-        lines += [_lines(f"spec_decode_{name}_total", "counter", "Nothing is drafted", 0) for name in _DRAFTS]
+        lines.append(_lines("n_decode_total", "counter", "Engine steps", steps))
+        lines.append(_lines("n_tokens_max", "counter", "Length of the longest sequence in tokens", self._longest))
         lines += [_lines(metric.name, "gauge", metric.help, values[metric.ours]) for metric in _GAUGES]
         for name, (tokens, seconds, what) in _RATES.items():
             spent = totals[seconds] - self._told[seconds]

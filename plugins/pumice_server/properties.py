@@ -1,4 +1,4 @@
-"""llama-server's properties of a model, which ``/props`` tells; paths of this machine are not among them."""
+"""llama-server's properties of a model, for ``/props``, without paths of this machine."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pumice
-from pumice_server.entry import Entry
 from pumice_server.figures import build_info
 from pumice_server.generation_settings import generation_settings
+from pumice_server.served_model import ServedModel
 from pumice_server.service import Service
 from pumice_server.settings import Settings
 
 logger = logging.getLogger("pumice")
 
 
-def properties(entry: Entry, service: Service, settings: Settings) -> dict[str, Any]:
-    """Return the properties of a model that is loaded; for a thread, since the first time its template renders chats.
+def properties(entry: ServedModel, service: Service, settings: Settings) -> dict[str, Any]:
+    """Return the properties of a loaded model. The first call is slow, since it renders chats by the template.
 
-    With ``compat`` the path is the file's name; otherwise it is the model's, which says no more than the client knows.
+    The path is the name of the file with ``compat``, else the name of the model.
     """
     model = service.model
     bos, eos = model.tokenizer.bos, model.tokenizer.eos
@@ -47,7 +47,7 @@ def properties(entry: Entry, service: Service, settings: Settings) -> dict[str, 
 
 
 def _capabilities(service: Service) -> Mapping[str, bool]:
-    """None for a template that cannot be compiled, or not within bounds: the model completes texts all the same."""
+    """Return what the chat template supports; nothing for a template that cannot be compiled within its limits."""
     try:
         return service.model.template_capabilities(service.assumed_template)
     except (pumice.ModelError, pumice.TooExpensiveError) as error:

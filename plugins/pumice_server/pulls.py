@@ -1,4 +1,4 @@
-"""Downloads that clients asked for: a few at once, one for each name, each until the last of its clients has left."""
+"""Downloads for clients: a few at once, one for each name, each until its last client has left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROGRESS_SECONDS = 0.1  # between two reports to a client
 
 
 class Progress(NamedTuple):
-    """What is fetched, and how much of it is here."""
+    """Progress of a download: file, bytes so far, bytes in total."""
 
     what: str
     done: int  # bytes
@@ -33,7 +33,7 @@ class Pulled(NamedTuple):
 
 
 class Pull:
-    """One download, in a thread of its own, which the end of the program does not wait for."""
+    """One download in a daemon thread."""
 
     def __init__(self, download: Download) -> None:
         self.n_clients = 0
@@ -44,7 +44,7 @@ class Pull:
         self._loop = asyncio.get_running_loop()
 
     def start(self, ended: Callable[[], None]) -> None:
-        """Begin; ``ended`` is called on the event loop when the thread has nothing more to do."""
+        """Start the thread; ``ended`` is called on the event loop when it ends."""
         threading.Thread(target=self._run, args=(ended,), name="pumice-pull", daemon=True).start()
 
     def abort(self) -> None:
@@ -52,13 +52,13 @@ class Pull:
         self._download.abort()
 
     async def follow(self) -> AsyncIterator[Progress]:
-        """Progress as it is when there is time to tell it; what is older is left out. Raises what fetching raises."""
-        told: Progress | None = None
+        """Yield the latest progress. Raises the errors of fetching."""
+        latest: Progress | None = None
         while not self.result.done():
             await asyncio.wait({self.result}, timeout=_PROGRESS_SECONDS)
-            if self._progress and self._progress != told:
-                told = self._progress
-                yield told
+            if self._progress and self._progress != latest:
+                latest = self._progress
+                yield latest
         self.result.result()
 
     def _run(self, ended: Callable[[], None]) -> None:
@@ -77,9 +77,9 @@ class Pull:
     def _end(self, outcome: Pulled | Exception, ended: Callable[[], None]) -> None:
         ended()
         if isinstance(outcome, Exception):
-            stopping = HTTPException(503, "the server is stopping; what came of the model is kept")
-            self.result.set_exception(stopping if self._aborted else _told(outcome))
-            self.result.exception()  # maybe nobody waits for it any more
+            stopping = HTTPException(503, "the server is stopping; the downloaded part of the model is kept")
+            self.result.set_exception(stopping if self._aborted else _client_error(outcome))
+            self.result.exception()  # maybe nothing awaits it any more
         else:
             self.result.set_result(outcome)
 
@@ -93,7 +93,7 @@ class Pulls:
         self._stopping = False
 
     def join(self, name: str) -> Pull:
-        """The download of a model, which begins if there is none. ``leave`` is to follow. Raises HTTPException."""
+        """Return the download of a model, started if there is none. Call ``leave`` afterwards. Raises HTTPException."""
         pull = self._by_name.get(name)
         if pull is None:
             if self._stopping:
@@ -111,14 +111,14 @@ class Pulls:
         return pull
 
     def leave(self, name: str, pull: Pull) -> None:
-        """One client less; without any the download ends. What came stays, and a later one goes on from there."""
+        """Remove a client. Without clients the download stops; a later one resumes it."""
         pull.n_clients -= 1
         if not pull.n_clients and self._by_name.get(name) is pull:
             del self._by_name[name]
             pull.abort()
 
     def stop(self) -> None:
-        """End all downloads; no others begin."""
+        """Stop all downloads and refuse new ones."""
         self._stopping = True
         for pull in self._threads:
             pull.abort()
@@ -129,8 +129,8 @@ class Pulls:
             del self._by_name[name]
 
 
-def _told(error: Exception) -> Exception:
-    """As clients are told: what a model's source answers is no failure of this server."""
+def _client_error(error: Exception) -> Exception:
+    """Return an error for clients; errors of a model's source are not errors of this server."""
     if isinstance(error, pumice.UnknownModelError):
         return HTTPException(404, str(error))
     return HTTPException(502, str(error)) if isinstance(error, pumice.HubError) else error

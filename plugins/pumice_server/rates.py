@@ -1,4 +1,4 @@
-"""How much each client may ask for in a minute: requests and tokens, in buckets that fill evenly."""
+"""Rate limits of each API key: requests and tokens per minute, in buckets that fill evenly."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from starlette.exceptions import HTTPException
 
-_SECONDS = 60.0  # in which a bucket fills
+_SECONDS = 60.0  # time in which a bucket fills
 
 
 class _Bucket:
-    """What is left of so many a minute. More may be taken than is there, once it is known: then it is below 0."""
+    """A bucket of requests or tokens. Tokens are counted afterwards, so that its level may fall below 0."""
 
     def __init__(self, per_minute: int, now: float) -> None:
         self.per_minute = per_minute
@@ -28,12 +28,12 @@ class _Bucket:
         self._left -= n
 
     def seconds_to(self, level: float) -> float:
-        """Until so much is left."""
+        """Return the seconds until the bucket has this level."""
         return max(0.0, (level - self._left) * _SECONDS / self.per_minute)
 
 
 class Rates:
-    """The buckets of every client. ``requests`` and ``tokens`` a minute; 0: any number."""
+    """The buckets of every API key, for requests and tokens per minute (0 = unlimited)."""
 
     def __init__(self, requests: int, tokens: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = {name: limit for name, limit in (("requests", requests), ("tokens", tokens)) if limit}
@@ -41,30 +41,30 @@ class Rates:
         self._clients: dict[str, dict[str, _Bucket]] = {}
 
     def begin(self, client: str) -> None:
-        """A request; raises HTTPException, 429, for one too many. Its tokens are known when it ends."""
+        """Count a request. Raises HTTPException (429) beyond a limit. Its tokens are counted at its end."""
         now = self._clock()
         buckets = self._of(client)
         for name, bucket in buckets.items():
             if bucket.left(now) < 1:
                 seconds = math.ceil(bucket.seconds_to(1))
-                told = f"more than {bucket.per_minute} {name} a minute: ask again in {seconds} seconds"
-                raise HTTPException(429, told, {"Retry-After": str(seconds), **self.headers(client)})
+                message = f"more than {bucket.per_minute} {name} per minute: try again in {seconds} seconds"
+                raise HTTPException(429, message, {"Retry-After": str(seconds), **self.headers(client)})
         if "requests" in buckets:
             buckets["requests"].take(1)
 
     def end(self, client: str, n_tokens: int) -> None:
-        """A request has ended that had so many tokens."""
+        """Count the tokens of a finished request."""
         if "tokens" in self._limits:
             self._of(client)["tokens"].take(n_tokens)
 
     def headers(self, client: str) -> dict[str, str]:
-        """As OpenAI tells what is left."""
-        now, told = self._clock(), {}
+        """Return OpenAI's headers of rate limits."""
+        now, headers = self._clock(), {}
         for name, bucket in self._of(client).items():
-            told[f"x-ratelimit-limit-{name}"] = str(bucket.per_minute)
-            told[f"x-ratelimit-remaining-{name}"] = str(max(0, int(bucket.left(now))))
-            told[f"x-ratelimit-reset-{name}"] = f"{bucket.seconds_to(bucket.per_minute):.3f}s"
-        return told
+            headers[f"x-ratelimit-limit-{name}"] = str(bucket.per_minute)
+            headers[f"x-ratelimit-remaining-{name}"] = str(max(0, int(bucket.left(now))))
+            headers[f"x-ratelimit-reset-{name}"] = f"{bucket.seconds_to(bucket.per_minute):.3f}s"
+        return headers
 
     def _of(self, client: str) -> dict[str, _Bucket]:
         if client not in self._clients:

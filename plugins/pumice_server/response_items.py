@@ -1,4 +1,4 @@
-"""The items of a response: reasoning, a message, calls of functions; whole, or as events while they come."""
+"""Items of a response: reasoning, a message, function calls; as a list or as a stream of events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pumice
 
 Event = tuple[str, dict[str, Any]]
-"""The type of an event, and its fields."""
+"""Type and fields of an event."""
 
 
 def item_id(prefix: str) -> str:
@@ -17,7 +17,7 @@ def item_id(prefix: str) -> str:
 
 
 def output_items(message: pumice.Message) -> list[dict[str, Any]]:
-    """The items of an answer that is there as a whole."""
+    """Return the items of a complete answer."""
     items = Items()
     for _ in items.take(pumice.ChatDelta(message.content, message.reasoning, message.tool_calls)):
         pass
@@ -27,7 +27,7 @@ def output_items(message: pumice.Message) -> list[dict[str, Any]]:
 
 
 class Items:
-    """Deltas become items, one after the other: each is begun, goes on and is done before the next."""
+    """Turns deltas into items: each item starts, continues and is done before the next one."""
 
     def __init__(self) -> None:
         self.done: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ class Items:
             yield from self._call(call)
 
     def close(self) -> Iterator[Event]:
-        """End the item that is open, if one is."""
+        """Finish the open item, if any."""
         if not self._kind:
             return
         kind, self._kind = self._kind, ""

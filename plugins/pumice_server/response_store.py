@@ -1,4 +1,4 @@
-"""Responses that are kept for those that follow them: in memory, the oldest forgotten first."""
+"""Responses stored in memory for requests that continue them; the oldest are dropped first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pumice_server.limits import MAX_KEPT
 
 @dataclass(frozen=True)
 class Kept:
-    """``messages``: the chat up to this response, which is its last; ``response`` as it was told. Both are JSON."""
+    """A stored response: the chat up to and including it, and the response as it was sent. Both are JSON."""
 
     owner: str
     messages: bytes
@@ -31,7 +31,7 @@ class Kept:
 
 
 class ResponseStore:
-    """Each client finds its own alone. Ids are random, and long enough to be guessed by nobody."""
+    """Stored responses. Each API key finds its own; ids are random and too long to guess."""
 
     def __init__(self, max_bytes: int = MAX_KEPT) -> None:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
@@ -45,15 +45,17 @@ class ResponseStore:
             self._forget(next(iter(self._kept)))
 
     def get(self, id: str, owner: str) -> Kept:
-        """Raises HTTPException where there is none of that id and owner."""
+        """Return a stored response. Raises HTTPException if this owner has none with the id."""
         kept = self._kept.get(id)
         if kept is None or kept.owner != owner:
-            raise HTTPException(404, f"there is no response {id!r:.100}: it is not kept, or no longer")
+            raise HTTPException(
+                404, f"there is no response {id!r:.100}: it was not stored, or was dropped for newer ones"
+            )
         self._kept.move_to_end(id)
         return kept
 
     def delete(self, id: str, owner: str) -> None:
-        """Raises as ``get``."""
+        """Delete a stored response. Raises as ``get``."""
         self.get(id, owner)
         self._forget(id)
 

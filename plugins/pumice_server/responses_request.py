@@ -1,4 +1,4 @@
-"""OpenAI's responses as the chat layer takes them: items of the input become messages."""
+"""Convert requests for OpenAI's responses to messages and options of ``Model.chat``."""
 
 from __future__ import annotations
 
@@ -6,57 +6,46 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pumice_server.body import Body
+from pumice_server.bodies import ResponseBody
 from pumice_server.errors import bad_request
-from pumice_server.limits import MAX_MESSAGES
 from pumice_server.openai_chat import template_options
 from pumice_server.options import generation_options
 from pumice_server.service import Service
 
 logger = logging.getLogger("pumice")
 
-_REFUSED = ("background", "conversation", "prompt")
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
-def read_input(body: Body, before: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """The messages of the input, after ``before``: those of the response that this one follows."""
-    given = body.first("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    if not isinstance(items, list) or not items or len(items) > MAX_MESSAGES:
-        raise bad_request(f"input must be text, or a list of 1 to {MAX_MESSAGES} items")
+def read_input(
+    given: str | Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """Return the messages of the input, after ``before``: the messages of the response that this one follows."""
+    items: Sequence[Mapping[str, Any]] = [{"role": "user", "content": given}] if isinstance(given, str) else given
     messages = [dict(message) for message in before]
     for i, item in enumerate(items):
-        if not isinstance(item, Mapping):
-            raise bad_request(f"input[{i}]: expected an object")
         _add(messages, item, f"input[{i}]")
     return [message for message in messages if not _is_only_reasoning(message)]
 
 
-def with_instructions(body: Body, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Instructions are of one response, and not of those that follow it."""
-    instructions = body.get("instructions", str, "")
-    return [{"role": "system", "content": instructions}, *messages] if instructions else messages
+def with_instructions(body: ResponseBody, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with the instructions first. Instructions are not stored for later responses."""
+    return [{"role": "system", "content": body.instructions}, *messages] if body.instructions else messages
 
 
-def prompt_options(body: Body) -> dict[str, Any]:
-    """What the prompt depends on beside the messages: tools, and whether the model reasons."""
-    options: dict[str, Any] = {"tools": list(_tools(body.get("tools", list, []))), **template_options(body)}
-    options |= {name: body.fields[name] for name in ("tool_choice", "parallel_tool_calls") if name in body.fields}
-    effort = body.get("reasoning", dict, {}).get("effort")
-    if effort is not None:
-        options["reasoning_effort"] = effort
+def prompt_options(body: ResponseBody) -> dict[str, Any]:
+    """Return the options that the prompt depends on besides messages: tools and reasoning."""
+    options: dict[str, Any] = {"tools": list(_tools(body.tools or [])), **template_options(body)}
+    choices = {"tool_choice": body.tool_choice, "parallel_tool_calls": body.parallel_tool_calls}
+    choices["reasoning_effort"] = body.reasoning.effort if body.reasoning else None
+    options |= {name: value for name, value in choices.items() if value is not None}
     return options
 
 
-def response_options(body: Body, service: Service) -> dict[str, Any]:
-    """What ``Model.chat`` takes beside messages."""
-    for name in _REFUSED:
-        if body.first(name):
-            raise bad_request(f"{name} is not supported")
-    fields = {**body.fields, "max_tokens": body.first("max_output_tokens")}
-    options = {**generation_options(Body(fields), service), **prompt_options(body)}
-    form = body.get("text", dict, {}).get("format")
+def response_options(body: ResponseBody, service: Service) -> dict[str, Any]:
+    """Return the options of ``Model.chat`` for a request."""
+    options = {**generation_options(body, service), **prompt_options(body)}
+    form = (body.text or {}).get("format")
     if isinstance(form, Mapping) and form.get("type") == "json_schema":
         form = {"type": "json_schema", "json_schema": form}
     if form is not None:
@@ -65,7 +54,7 @@ def response_options(body: Body, service: Service) -> dict[str, Any]:
 
 
 def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) -> None:
-    """Append an item, or add it to the message of the assistant that it belongs to."""
+    """Append an item, or add it to the assistant's message that it belongs to."""
     kind = item.get("type", "message")
     if kind == "message":
         role = item.get("role")
@@ -92,21 +81,21 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
         output = _text(item.get("output"), f"{where}.output")
         messages.append({"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output})
     else:
-        raise bad_request(f"{where}.type: {kind!r:.60} is not understood")
+        raise bad_request(f"{where}.type: {kind!r:.60} is not supported")
 
 
 def _is_only_reasoning(message: Mapping[str, Any]) -> bool:
-    """Whether nothing followed the reasoning of a turn."""
+    """Return True if nothing followed the reasoning of a turn."""
     return "reasoning" in message and not message["content"] and not message.get("tool_calls")
 
 
 def _open_turn(messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The message of the assistant that the last items made, if they did."""
+    """Return the assistant's message that the last items built, if any."""
     return messages[-1] if messages and messages[-1]["role"] == "assistant" else None
 
 
 def _text(value: Any, where: str) -> str:
-    """Text, or a list of parts of it."""
+    """Return text, or the text of parts."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -114,16 +103,16 @@ def _text(value: Any, where: str) -> str:
     texts = []
     for part in value:
         if not isinstance(part, Mapping) or part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
-            raise bad_request(f"{where}: only parts of text are understood")
+            raise bad_request(f"{where}: only text parts are supported")
         texts.append(part["text"])
     return "\n".join(texts)
 
 
-def _tools(given: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """The functions; tools that run at OpenAI, as agents list them beside their own, are left out."""
+def _tools(given: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the functions. Tools that run at OpenAI are left out; agents list both."""
     others: list[str] = []
     for i, tool in enumerate(given):
-        if not isinstance(tool, Mapping) or not isinstance(tool.get("type"), str):
+        if not isinstance(tool.get("type"), str):
             raise bad_request(f"tools[{i}]: expected an object with a type")
         if tool["type"] == "function":
             yield {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}

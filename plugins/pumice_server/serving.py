@@ -1,4 +1,4 @@
-"""The process: a socket, an event loop with uvicorn, and an end that lets requests finish."""
+"""The server process: sockets, uvicorn's event loop, and a shutdown that lets requests finish."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ import pumice
 from pumice.cli.confinement import Needs, confined_server
 from pumice.cli.options import is_here
 from pumice.cli.progress import show_progress
+from pumice.plugin import ModelSpec
+from pumice.process_list import RunningServer, listed_server
 from pumice_server import limits
 from pumice_server.application import make_application
-from pumice_server.entry import Entry, Load, Spec
 from pumice_server.keys import Keys
 from pumice_server.models import Models
 from pumice_server.protocol import Protocol
+from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
 
-_BACKLOG = 512  # connections that wait to be taken
-_LAST_SECONDS = 1.0  # of the time to drain, for streams to say that they end early
+_BACKLOG = 512  # connections waiting to be accepted
+_LAST_SECONDS = 1.0  # end of the drain time, in which streams send their error
 
 logger = logging.getLogger("pumice")
 
@@ -42,9 +44,9 @@ Progress = Callable[[int, int], None]
 
 @contextlib.contextmanager
 def listen(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Open a socket for each address, before anything slow begins; all have one port.
+    """Open a socket for each address, all with one port, before anything slow begins.
 
-    Raises ClickException where an address cannot be had.
+    Raises ClickException if an address is not available.
     """
     with contextlib.ExitStack() as stack:
         sockets: list[socket.socket] = []
@@ -60,19 +62,23 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         where = f"{host}:{port}"
-        reason = str(error.strerror).partition(" (while")[0]  # of trying the address, which stands before
+        reason = str(error.strerror).partition(" (while")[0]  # the address is in the message already
         other = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
         raise click.ClickException(f"cannot listen on {where}: {reason}; --{other} names another {other}") from None
 
 
 def serve(
-    specs: Sequence[Spec], settings: Settings, listening: Sequence[socket.socket], load: Load | None = None
+    specs: Sequence[ModelSpec], settings: Settings, listening: Sequence[socket.socket], load: Load | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM; then no request is taken, and those that run may end.
+    """Serve until SIGINT or SIGTERM; then refuse new requests and let running ones finish.
 
-    ``load``: loads a model; None: in a process of its own.
+    Args:
+        specs: Models to serve.
+        settings: Settings of the server.
+        listening: Open sockets.
+        load: Function that loads a model (default: in a process of its own).
 
-    Raises what loading raises, where the only model cannot be loaded.
+    Raises the errors of loading if the only model cannot be loaded.
     """
     models = Models(specs, load or load_process, settings)
     application = make_application(models, lambda application: lifespan(models, addresses(settings, listening), failed))
@@ -86,16 +92,18 @@ def serve(
 
     try:
         config.load()
-    except OSError as error:  # of ssl, which says neither the file nor what is wrong with it
+    except OSError as error:  # ssl names neither the file nor the problem
         raise click.ClickException(f"TLS: {settings.tls_key}, {settings.tls_certificate}: {error}") from None
     if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that leaves is an error of its connection alone
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that disconnects only ends its connection
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # uvicorn has its own, and raises the signal again at its end
+        signal.signal(number, lambda *_: None)  # uvicorn handles signals and raises them again at its end
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
-    told_system()
+    system_socket()
     fetches = settings.allow_pull or not all(is_here(spec.path) for spec in specs)
     with contextlib.ExitStack() as stack:
+        models_by_path = {spec.path: spec.names[0] for spec in specs}
+        stack.enter_context(listed_server(RunningServer(own_address(settings, listening), models_by_path)))
         if load is None:
             paths = [spec.path for spec in specs]
             stack.enter_context(
@@ -107,11 +115,11 @@ def serve(
 
 
 def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
-    """How HTTP is spoken."""
+    """Return the configuration of uvicorn."""
     logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
     return uvicorn.Config(
         application,
-        http=partial(Protocol, idle={}),  # type: ignore[arg-type]  # whatever makes one
+        http=partial(Protocol, idle={}),  # type: ignore[arg-type]  # any factory of protocols
         ws="none",
         lifespan="on",
         access_log=False,
@@ -127,14 +135,16 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
 
 
 def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """False for the traceback of a request that uvicorn itself cancelled, since the time to stop was over."""
+    """Return False for the traceback of a request that uvicorn cancelled at the end of the drain time."""
     return not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
 
 
 @contextlib.asynccontextmanager
 async def lifespan(models: Models, address: str, failed: Failing) -> AsyncIterator[None]:
-    """What runs beside the requests: the only model is loaded, engines are watched, and all end with the server."""
-    if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():  # others get no signals
+    """Load the only model, watch the engines, and end both with the server."""
+    if (
+        hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread()
+    ):  # other threads get no signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, models.settings)
     first = _begin(models, address, failed)
     tasks = [asyncio.create_task(models.watch()), asyncio.create_task(first)]
@@ -147,11 +157,11 @@ async def lifespan(models: Models, address: str, failed: Failing) -> AsyncIterat
 
 
 def _reload(settings: Settings) -> None:
-    """Read the keys again; the ones that were there stay, if that fails."""
+    """Read the API keys again, or keep the present ones if that fails."""
     assert isinstance(settings.keys, Keys)
     try:
         settings.keys.reload()
-        logger.warning("there are %d API keys now", len(settings.keys))
+        logger.warning("reloaded the API keys: %d", len(settings.keys))
     except click.ClickException as error:
         logger.error("%s", error.message)
 
@@ -164,16 +174,16 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
                 click.echo(_summary(entry, models.settings), err=True)
         except Exception as error:
             if not models.draining:
-                models.draining = True  # it is not tried again
+                models.draining = True  # no retry
                 failed(error)
             return
     else:
-        click.echo(f"serving {', '.join(each.name for each in models.entries)}", err=True)
+        click.echo(f"serving {', '.join(served.name for served in models.entries)}", err=True)
     click.echo(f"listening on {address}", err=True)
     notify("READY=1")
 
 
-def _summary(entry: Entry, settings: Settings) -> str:
+def _summary(entry: ServedModel, settings: Settings) -> str:
     assert entry.service is not None
     model = entry.service.model
     keys = {0: "no API key", 1: "1 API key"}.get(len(settings.keys), f"{len(settings.keys)} API keys")
@@ -182,17 +192,26 @@ def _summary(entry: Entry, settings: Settings) -> str:
     return f"serving {', '.join(entry.spec.names)} {where}, {keys}"
 
 
+def own_address(settings: Settings, listening: Sequence[socket.socket]) -> str:
+    """Return the URL by which a program on this machine reaches the server: the first address, or loopback."""
+    host, port = settings.addresses[0], listening[0].getsockname()[1]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"{'https' if settings.tls_key else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def addresses(settings: Settings, listening: Sequence[socket.socket]) -> str:
     """Return where the server is reached, as people read it."""
     scheme = "https" if settings.tls_key else "http"
     names = [f"[{host}]" if ":" in host else host for host in settings.addresses]
-    return ", ".join(f"{scheme}://{name}:{each.getsockname()[1]}" for name, each in zip(names, listening, strict=True))
+    return ", ".join(
+        f"{scheme}://{name}:{open_socket.getsockname()[1]}" for name, open_socket in zip(names, listening, strict=True)
+    )
 
 
 def load_process(
-    spec: Spec, progress: Callable[[int, int], None], deliver: Callable[..., object], command: str = "serve"
+    spec: ModelSpec, progress: Callable[[int, int], None], deliver: Callable[..., object], command: str = "serve"
 ) -> pumice.ProcessModel:
-    """Load a model; ``command`` is the subcommand that ``pumice ps`` shows for it."""
+    """Load a model in a process; ``command`` is the subcommand that ``pumice ps`` shows for it."""
     with show_progress(f"loading {spec.names[0]}", unit="step") as shown:
 
         def tell(done: int, total: int) -> None:
@@ -203,29 +222,29 @@ def load_process(
 
 
 def notify(state: str) -> None:
-    """Tell systemd, where it started this process and wants to know."""
-    if told := told_system():
+    """Send a state to systemd, if it started this process with a socket."""
+    if connection := system_socket():
         with contextlib.suppress(OSError):
-            told.send(state.encode())
+            connection.send(state.encode())
 
 
 @functools.cache
-def told_system() -> socket.socket | None:
-    """The socket of systemd. A process that is confined later opens it before."""
+def system_socket() -> socket.socket | None:
+    """Return systemd's socket, opened before the process is confined, or None."""
     where = os.environ.get("NOTIFY_SOCKET", "")
     if where[:1] not in ("/", "@"):
         return None
-    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        told.connect(where.replace("@", "\0", 1))
+        connection.connect(where.replace("@", "\0", 1))
     except OSError:
-        told.close()
+        connection.close()
         return None
-    return told
+    return connection
 
 
 class _Server(uvicorn.Server):
-    """Begins to stop by saying so: nothing new is taken, and what runs at the end of the time is told."""
+    """A uvicorn server that drains the models when it is told to stop."""
 
     def __init__(self, config: uvicorn.Config, models: Models) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""How the server is set up, and the rules that must hold before it listens."""
+"""Settings of the server, and the checks before it listens."""
 
 from __future__ import annotations
 
@@ -17,38 +17,46 @@ from pumice_server.keys import Keys
 from pumice_server.limits import MAX_BODY
 
 LOCAL = "localhost"
-"""Stands for the pages of this machine among origins, whatever their port."""
+"""Stands for all pages of this machine among origins."""
 
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the server is told by its command line.
+    """Settings of the server, from its command line.
 
     Attributes:
-        keys: one of them must come with each request; none: everybody may ask. A list of texts is as good.
-        hosts: names that a request's Host header may have, beside those of the loopback.
-        host: addresses to listen on, separated by commas.
-        origins: web pages that may ask; ``*``: all, ``localhost``: those of this machine.
-        max_body: bytes of a request's body; max_sequences: completions of one request.
-        tls_key, tls_certificate: PEM files, both or none.
-        compat: answer as llama-server does where that would be wrong for clients of others.
-        page, slots, metrics: whether ``/``, ``/slots`` and ``/metrics`` are served.
-        verbose: with ``compat``, chats tell how they were made (``__verbose``).
-        predict_route: the path of Vertex AI's predictions; None: there are none.
-        conversations: the file in which those of the page are kept; none: in browsers.
-        timeout: seconds for a request, and for its body to arrive; drain: seconds that requests have to end when
-            the server is stopped.
-        keep_alive: seconds that a model stays loaded when nobody uses it.
-        max_models: most that are loaded at once; max_memory: bytes that they may have together; 0: any number.
-        context_shift: a full context forgets its older half, and the answer goes on; else it ends there.
-        max_tokens: most of an answer; -1: any number.
-        stop: texts that end an answer, where a request has none; pooling: of embeddings, None: the model's own.
-        max_requests, max_tokens_per_minute: of each key in a minute; 0: any number.
-        chat: options of ``Model.chat`` where a request does not say.
-        slot_folder: where slots are saved; None: they are not.
-        allow_pull: clients may have models fetched.
+        host: Addresses to listen on, separated by commas.
+        port: Port of all addresses.
+        keys: API keys, one of which each request needs; without keys everybody is admitted.
+        hosts: Names accepted in the Host header, besides loopback names.
+        origins: Origins of trusted web pages; ``*``: all, ``localhost``: those of this machine.
+        max_body: Maximum bytes of a request's body.
+        max_sequences: Maximum completions of one request.
+        timeout: Seconds for a request, including its time in the queue.
+        drain: Seconds that running requests have to finish when the server stops.
+        keep_alive: Seconds that an idle model stays loaded.
+        max_models: Maximum number of loaded models (0 = unlimited).
+        context_shift: Drop the older half of a full context and continue, instead of ending the answer.
+        max_tokens: Maximum tokens of an answer (-1 = unlimited).
+        stop: Texts that end an answer, for requests without such texts.
+        pooling: Pooling of embeddings; None takes the model's.
+        max_requests: Maximum requests per minute per API key (0 = unlimited).
+        max_tokens_per_minute: Maximum tokens per minute per API key (0 = unlimited).
+        chat: Default options of ``Model.chat``.
+        slot_folder: Folder of saved slots; None disables saving.
+        allow_pull: Allow clients to fetch models.
+        max_memory: Maximum bytes of all loaded models (0 = unlimited).
+        tls_key: PEM file of the key; needs ``tls_certificate``.
+        tls_certificate: PEM file of the certificate.
+        conversations: Database of the page's conversations; None keeps them in browsers.
+        compat: Answer as llama-server does where clients of other servers would be misled.
+        page: Serve the page at ``/``.
+        slots: Serve ``/slots``.
+        metrics: Serve ``/metrics``.
+        verbose: With ``compat``, add ``__verbose`` to chats.
+        predict_route: Path of Vertex AI's predictions; None disables them.
     """
 
     host: str = "127.0.0.1"
@@ -88,7 +96,7 @@ class Settings:
 
     @property
     def read(self) -> list[str]:
-        """The file of keys, and its folder, in which another may take its place; but no home folder."""
+        """Paths to read: the key file, and its folder for a later replacement unless that is a home folder."""
         assert isinstance(self.keys, Keys)
         file = self.keys.file
         if file is None:
@@ -99,7 +107,7 @@ class Settings:
 
     @property
     def written(self) -> list[str]:
-        """Files and folders that requests change; SQLite has two files more beside its own."""
+        """Files and folders that requests change, with SQLite's two further files."""
         folder = [] if self.slot_folder is None else [self.slot_folder]
         database = self.conversations
         files = [] if database is None else [database.with_name(database.name + end) for end in ("", "-wal", "-shm")]
@@ -107,25 +115,27 @@ class Settings:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the server listens."""
-        return [each.strip() for each in self.host.split(",") if each.strip()]
+        """Addresses to listen on."""
+        return [address.strip() for address in self.host.split(",") if address.strip()]
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can ask."""
+        """True if only this machine can connect."""
         return all(map(_is_loopback, self.addresses))
 
     @property
     def pages(self) -> Sequence[str]:
-        """Origins of pages that may ask. With ``compat`` all where a page has to know a key, else this machine's."""
+        """Trusted origins. With ``compat`` the default is all of them with keys, else those of this machine."""
         if self.origins or not self.compat:
             return self.origins
         return ["*"] if self.keys else [LOCAL]
 
     def check(self, insecure: bool) -> None:
-        """Raises UsageError where anybody on the network could use the model, for wrong origins and files of TLS."""
+        """Raise UsageError for unprotected access from the network, malformed origins and missing TLS files."""
         if not self.addresses or self.host.endswith(".sock"):
-            raise click.UsageError("--host is an address, or several: a reverse proxy can add UNIX sockets")
+            raise click.UsageError(
+                "--host must be an address, or several separated by commas; a reverse proxy can add UNIX sockets"
+            )
         if (self.tls_key is None) != (self.tls_certificate is None):
             raise click.UsageError("TLS needs both --ssl-key-file and --ssl-cert-file")
         for file in (self.tls_key, self.tls_certificate):
@@ -141,7 +151,7 @@ class Settings:
                 raise click.UsageError(f"--slot-save-path: {self.slot_folder}: {error.strerror}") from None
         if not (self.is_loopback or self.keys or insecure):
             raise click.UsageError(
-                f"--host {self.host} lets others on the network in: give --api-key or --api-key-file, or --insecure"
+                f"--host {self.host} admits other machines: set --api-key or --api-key-file, or allow it by --insecure"
             )
 
 

@@ -1,7 +1,7 @@
-"""llama-server's slots: how many sequences are computed at once, and the tokens of those that a request put in one.
+"""Endpoints for llama-server's slots: the number of running sequences, and the tokens of requests with a slot.
 
-A slot holds no cache of its own here: all requests share it. What is saved are the tokens; to restore them is to read
-them again.
+A slot holds no cache of its own, since requests share the cache. Saving a slot saves its tokens, restoring reads them
+again.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pumice_server.answer_types import SlotResult, SlotState
 from pumice_server.answers import json_response
-from pumice_server.body import Body
+from pumice_server.bodies import SlotBody
 from pumice_server.errors import bad_request
 from pumice_server.facts import snapshot_of
 from pumice_server.models import service_of
@@ -29,14 +30,17 @@ from pumice_server.service import Service
 from pumice_server.work import waiting
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-_SAVED = re.compile(rb'{"model": ?("(?:[^"\\\\]|\\\\.)*"), ?"tokens": ?\[')  # how a file begins
-_BEGINNING = 1 << 14  # bytes that are read to find whose it is
+_SAVED = re.compile(rb'{"model": ?("(?:[^"\\\\]|\\\\.)*"), ?"tokens": ?\[')  # the beginning of a file
+_BEGINNING = 1 << 14  # bytes read to find the model of a file
 _MAX_FILE = 64 << 20  # bytes
-_NO_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # for the other end of a pipe
+_NO_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # do not block on pipes
 
 
-async def slots(request: Request) -> Response:
-    """As many as sequences are computed at once; they show no text."""
+async def slots(request: Request) -> Annotated[Response, list[SlotState]]:
+    """List the slots: as many as sequences run at once. No text is shown.
+
+    ``?model=``: Name of the model. ``?fail_on_no_slot=``: Answer 503 if no slot is free.
+    """
     service = await service_of(request, request.query_params.get("model"))
     snapshot = await snapshot_of(service)
     busy = snapshot.n_slots - snapshot.n_slots_free
@@ -46,13 +50,15 @@ async def slots(request: Request) -> Response:
     return json_response([{"id": i, **common, "is_processing": i < busy} for i in range(snapshot.n_slots)])
 
 
-async def act(request: Request) -> Response:
-    """``POST /slots/ID?action=save|restore|erase``."""
-    body = Body({}) if request.headers.get("content-length") == "0" else await Body.read(request)
+async def act(request: Request, body: SlotBody) -> Annotated[Response, SlotResult]:
+    """Save, restore or erase the tokens of a slot.
+
+    ``?action=``: `save`, `restore` or `erase`. ``?model=``: Name of the model.
+    """
     folder: Path | None = request.app.state.models.settings.slot_folder
     if folder is None:
-        raise HTTPException(501, "slots are not saved: start the server with --slot-save-path")
-    service = await service_of(request, request.query_params.get("model") or body.first("model"))
+        raise HTTPException(501, "saving slots is disabled: start the server with --slot-save-path")
+    service = await service_of(request, request.query_params.get("model") or body.model)
     slot = _slot(request.path_params["id"], service)
     act = _ACTIONS.get(request.query_params.get("action", ""))
     if act is None:
@@ -62,11 +68,11 @@ async def act(request: Request) -> Response:
 
 def _slot(given: str, service: Service) -> int:
     if not given.isascii() or not given.isdigit() or int(given[:9]) >= service.model.config.n_parallel:
-        raise bad_request(f"there is no slot {given!r:.20}")
+        raise bad_request(f"there is no slot {given!r:.20}; the server has {service.model.config.n_parallel}")
     return int(given)
 
 
-async def _save(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
+async def _save(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:
     name, path = _file(request, body)
     tokens = service.slots.get((request.state.client, slot), [])
     started = time.perf_counter()
@@ -76,14 +82,14 @@ async def _save(request: Request, service: Service, slot: int, body: Body) -> di
     return {"filename": name, "n_saved": len(tokens), "n_written": len(data), "timings": {"save_ms": spent}}
 
 
-async def _restore(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
+async def _restore(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:
     name, path = _file(request, body)
     started = time.perf_counter()
     data = await waiting(_read, path, name, service.name)
     try:
         tokens = [int(token) for token in orjson.loads(data)["tokens"]]
     except (ValueError, KeyError, TypeError):
-        raise bad_request(f"{name} is no slot that was saved here") from None
+        raise bad_request(f"{name} is not a slot saved by this server") from None
     if tokens:
         options = {"max_tokens": 0, "cache_salt": request.state.cache_salt}
         await service.gather(await service.complete([tokens], 1, options))
@@ -92,26 +98,26 @@ async def _restore(request: Request, service: Service, slot: int, body: Body) ->
     return {"filename": name, "n_restored": len(tokens), "n_read": len(data), "timings": {"restore_ms": spent}}
 
 
-async def _erase(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
+async def _erase(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:
     return {"n_erased": len(service.slots.pop((request.state.client, slot), []))}
 
 
 _ACTIONS: dict[str, Callable[..., Any]] = {"save": _save, "restore": _restore, "erase": _erase}
 
 
-def _file(request: Request, body: Body) -> tuple[str, Path]:
-    """The name that a client gives, and the file: each client's are in a folder of its own."""
-    name = body.get("filename", str, "")
+def _file(request: Request, body: SlotBody) -> tuple[str, Path]:
+    """Return the file's name and path. Each API key has a folder of its own."""
+    name = body.filename
     if not _NAME.fullmatch(name):
-        raise bad_request("filename must be 1 to 64 letters, digits, dots, - and _, and not begin with a dot")
+        raise bad_request("filename must be 1 to 64 letters, digits, dots, - and _, and must not begin with a dot")
     folder: Path = request.app.state.models.settings.slot_folder
     client = request.state.client[:32]
     return name, folder / client / name if client else folder / name
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole, or not at all: what was saved under that name before stays. Raises HTTPException."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # no name that a client may give
+    """Write a file atomically. Raises HTTPException; the previous file stays then."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # clients cannot use this name
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -123,16 +129,16 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _read(path: Path, name: str, model: str) -> bytes:
-    """The file; what follows its beginning only if that is a model's own. Raises HTTPException."""
+    """Read a file of this model. Raises HTTPException."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | _NO_WAITING), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise bad_request(f"{name} is no file")
+                raise bad_request(f"{name} is not a regular file")
             beginning = file.read(_BEGINNING)
-            found = _SAVED.match(beginning)
-            if not found:
-                raise bad_request(f"{name} is no slot that was saved here")
-            if found[1] != orjson.dumps(model):
+            saved = _SAVED.match(beginning)
+            if not saved:
+                raise bad_request(f"{name} is not a slot saved by this server")
+            if saved[1] != orjson.dumps(model):
                 raise bad_request(f"{name} was saved by another model")
             return beginning + file.read(_MAX_FILE - len(beginning))
     except OSError as error:

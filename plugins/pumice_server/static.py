@@ -1,4 +1,4 @@
-"""The web page: static files of the folder ``page`` under ``/page/``, and its ``index.html`` at ``/``."""
+"""The web page: files of the folder ``page`` under ``/page/``, and ``index.html`` at ``/``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "page"
 PREFIX = "/page"
 
 _HEADERS = {
-    "Cache-Control": "no-cache",  # asked again each time, and answered by 304
+    "Cache-Control": "no-cache",  # revalidated each time, with 304
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
@@ -25,11 +25,11 @@ _HEADERS = {
 
 
 async def index(request: Request) -> Response:
-    """The page to browsers, a few lines of text to others; with ``--compat`` the page to all."""
+    """Return the page to chat in to browsers, and a few lines of text to other clients."""
     page = FOLDER / "index.html"
     models: Models = request.app.state.models
-    wanted = models.settings.compat or "text/html" in request.headers.get("accept", "")
-    if wanted and page.is_file():
+    is_browser = models.settings.compat or "text/html" in request.headers.get("accept", "")
+    if is_browser and page.is_file():
         return FileResponse(page, headers=_HEADERS)
     base = str(request.base_url).rstrip("/")
     names = [name for entry in models.entries for name in entry.spec.names]
@@ -39,7 +39,7 @@ async def index(request: Request) -> Response:
 
 
 class PageFiles(StaticFiles):
-    """Files of the page; links that lead out of the folder are not followed."""
+    """Serves the files of the page. Links out of the folder are not followed."""
 
     def __init__(self) -> None:
         super().__init__(directory=FOLDER, check_dir=False)

@@ -1,4 +1,4 @@
-"""Streams of a model on their way to a client: several as one, and those whose time was over before they began."""
+"""Merge streams of a model, and detect those that timed out before their first token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Item(Protocol):
 
 
 class Done(Protocol):
-    """All of a stream."""
+    """A complete stream."""
 
     @property
     def finish_reason(self) -> str: ...
@@ -36,10 +36,10 @@ class Source(Protocol[S, D]):
     """A stream of a model."""
 
     async def ready(self) -> Sequence[S]:
-        """What there is by now, at least one item; none after the last."""
+        """Return the items so far, at least one; an empty sequence after the last."""
 
     async def completion(self) -> D:
-        """All of it, at its end."""
+        """Return the whole completion, at its end."""
 
     def close(self) -> None: ...
 
@@ -48,14 +48,14 @@ class Source(Protocol[S, D]):
 
 
 def is_late(done: Done) -> bool:
-    """Whether the time of a request was over before its first token."""
+    """Return True if a request timed out before its first token."""
     return done.finish_reason == "timeout" and not done.tokens
 
 
 async def merge(streams: Sequence[Source[S, Any]]) -> AsyncIterator[tuple[int, Sequence[S]]]:
-    """Items of several streams, as many as there are whenever somebody asks, with the number of their stream.
+    """Yield the number of a stream and its items so far, from several streams.
 
-    Raises HTTPException where the time of one was over before its first token, and nothing came of the others.
+    Raises HTTPException if a stream timed out before its first token and no other stream has any.
     """
     nothing = True
     async for index, items in _merged(streams):
@@ -86,27 +86,27 @@ async def _merged(streams: Sequence[Source[S, Any]]) -> AsyncIterator[tuple[int,
 
 
 async def interleave(items: AsyncIterator[T], others: asyncio.Queue[Any]) -> AsyncIterator[T | Any]:
-    """Items as they come, and what is put into a queue before the next of them."""
-    coming, told = asyncio.ensure_future(_next(items)), asyncio.ensure_future(others.get())
+    """Yield items, and in between those of a queue."""
+    coming, queued = asyncio.ensure_future(_next(items)), asyncio.ensure_future(others.get())
     try:
         while True:
-            await asyncio.wait((coming, told), return_when=asyncio.FIRST_COMPLETED)
-            if told.done():
-                yield told.result()
-                told = asyncio.ensure_future(others.get())
+            await asyncio.wait((coming, queued), return_when=asyncio.FIRST_COMPLETED)
+            if queued.done():
+                yield queued.result()
+                queued = asyncio.ensure_future(others.get())
                 continue
-            found = coming.result()
-            if not found:
+            item = coming.result()
+            if not item:
                 return
             coming = asyncio.ensure_future(_next(items))
-            yield found[0]
+            yield item[0]
     finally:
         coming.cancel()
-        told.cancel()
+        queued.cancel()
 
 
 async def _next(iterator: AsyncIterator[T]) -> list[T]:
-    """The next item; an empty list after the last."""
+    """Return the next item in a list, or an empty list after the last."""
     try:
         return [await anext(iterator)]
     except StopAsyncIteration:

@@ -1,4 +1,4 @@
-"""What is told of each model that is served, loaded or not, in the forms of Ollama and llama-server."""
+"""Descriptions of served models, loaded or not, in the forms of Ollama and llama-server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pumice
 from pumice.cli.options import summarize_models
-from pumice_server.entry import Entry
+from pumice_server.served_model import ServedModel
 from pumice_server.work import waiting
 
 #: llama.cpp's numbers of tokenizers, by `tokenizer.ggml.model`.
@@ -17,23 +17,23 @@ _REASONING = ("<think", "<|think", "[THINK]", "<seed:think>", "<mm:think>", "ena
 _UNITS = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))
 
 
-async def summary_of(entry: Entry) -> pumice.Summary | None:
-    """What the model's header says; None where the model is not on this machine yet."""
+async def summary_of(entry: ServedModel) -> pumice.Summary | None:
+    """Return the summary of a model's header; None if the model is not on this machine yet."""
     return (await summaries_of([entry]))[0][1]
 
 
-async def summaries_of(entries: Sequence[Entry]) -> list[tuple[Entry, pumice.Summary | None]]:
-    """Models with their summaries; headers that were not read yet are read together."""
+async def summaries_of(entries: Sequence[ServedModel]) -> list[tuple[ServedModel, pumice.Summary | None]]:
+    """Return models with their summaries. Unread headers are read together."""
     unread = [entry for entry in entries if not entry.service and entry.summary is None]
     if unread:
-        told = await waiting(summarize_models, [entry.spec.path for entry in unread])
-        for entry, summary in zip(unread, told, strict=True):
+        summaries = await waiting(summarize_models, [entry.spec.path for entry in unread])
+        for entry, summary in zip(unread, summaries, strict=True):
             entry.summary = summary
     return [(entry, entry.service.model.summary if entry.service else entry.summary) for entry in entries]
 
 
-def listed(entry: Entry, summary: pumice.Summary | None) -> dict[str, Any]:
-    """A model of Ollama's ``/api/tags``."""
+def listed(entry: ServedModel, summary: pumice.Summary | None) -> dict[str, Any]:
+    """Return an entry of Ollama's ``/api/tags``."""
     return {
         "name": entry.name,
         "model": entry.name,
@@ -57,25 +57,25 @@ def details(summary: pumice.Summary | None) -> dict[str, Any]:
 
 
 def capabilities(summary: pumice.Summary | None) -> Sequence[str]:
-    """By Ollama's names."""
+    """Return the capabilities of a model by Ollama's names."""
     if summary is None:
         return ["completion"]
     metadata = summary.metadata
     template = str(metadata.get("tokenizer.chat_template", ""))
     embeds = f"{summary.architecture}.pooling_type" in metadata
     fills_in = any(f"tokenizer.ggml.{name}_token_id" in metadata for name in ("fim_pre", "prefix"))
-    told = {
+    abilities = {
         "embedding": embeds,
         "completion": not embeds,
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
         "insert": fills_in,
         "thinking": any(mark in template for mark in _REASONING),
     }
-    return [name for name, can in told.items() if can]
+    return [name for name, can in abilities.items() if can]
 
 
 def meta(summary: pumice.Summary) -> Mapping[str, Any]:
-    """llama-server's ``meta`` of a model."""
+    """Return llama-server's ``meta`` of a model."""
     return {
         "architecture": summary.architecture,
         "vocab_type": _VOCAB_TYPES.get(str(summary.metadata.get("tokenizer.ggml.model", "")), 0),
@@ -89,7 +89,7 @@ def meta(summary: pumice.Summary) -> Mapping[str, Any]:
 
 
 def human(n: int) -> str:
-    """``8.0e9`` as ``8B``, ``1.24e9`` as ``1.2B``: as Ollama writes numbers of parameters."""
+    """Return a number of parameters in Ollama's form: 8.0e9 is ``8B``, 1.24e9 is ``1.2B``."""
     for unit, letter, digits in _UNITS:
         if n >= unit:
             return f"{n / unit:.{0 if n % unit == 0 else digits}f}{letter}"
@@ -97,5 +97,5 @@ def human(n: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """``seconds`` since 1970, as Ollama writes it."""
+    """Return seconds since 1970 in Ollama's form."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""OpenTelemetry, where its API is installed: a span for each request, with the conventions for generative models."""
+"""OpenTelemetry, if its API is installed: a span for each request, with the conventions for generative models."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ATTRIBUTES = {
     "first_token_ms": "pumice.first_token_ms",
     "queue_ms": "pumice.queue_ms",
 }
-"""What is known of a request at its end, by the names of the semantic conventions."""
+"""Facts of a finished request, by the names of the semantic conventions."""
 
 
 @contextlib.contextmanager
 def span(method: str, path: str, headers: Mapping[str, str]) -> Iterator[Any]:
-    """What is traced of a request, as part of the trace that its ``traceparent`` names; None without OpenTelemetry."""
+    """Trace a request within the trace of its ``traceparent`` header. Yields None without OpenTelemetry."""
     api = _api()
     if api is None:
         yield None
@@ -31,14 +31,14 @@ def span(method: str, path: str, headers: Mapping[str, str]) -> Iterator[Any]:
     tracer = trace.get_tracer("pumice")
     attributes = {"http.request.method": method, "url.path": path}
     kind = trace.SpanKind.SERVER
-    with tracer.start_as_current_span(f"{method} {path}", context, kind, attributes) as made:
-        yield made
+    with tracer.start_as_current_span(f"{method} {path}", context, kind, attributes) as current:
+        yield current
 
 
-def describe(made: Any, told: Mapping[str, Any]) -> None:
-    """Add what is known at the end of a request."""
-    if made is not None:
-        made.set_attributes({name: told[key] for key, name in _ATTRIBUTES.items() if told.get(key) is not None})
+def describe(span: Any, facts: Mapping[str, Any]) -> None:
+    """Add the facts of a finished request to its span."""
+    if span is not None:
+        span.set_attributes({name: facts[key] for key, name in _ATTRIBUTES.items() if facts.get(key) is not None})
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Endpoints of llama-server that are not served, each with the reason."""
+"""Endpoints of llama-server that Pumice does not serve, with the reasons."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-_AUDIO = "models hear nothing yet"
-_STREAMS = "streams are not kept: ask again, what was computed of the prompt is in the cache"
-_TOOLS = "tools are run by clients, not by the server"
-_PROXY = "nothing is fetched for pages"
+_AUDIO = "models do not accept audio yet"
+_STREAMS = "streams are not stored: repeat the request, its prompt is in the cache"
+_TOOLS = "clients run tools, not the server"
+_PROXY = "the server fetches nothing for pages"
 
 REASONS = {
     ("POST", "/v1/audio/transcriptions"): _AUDIO,
     ("POST", "/audio/transcriptions"): _AUDIO,
-    ("POST", "/v1/chat/completions/control"): "reasoning is ended by its budget: reasoning_budget_tokens",
+    ("POST", "/v1/chat/completions/control"): "only a budget ends reasoning: reasoning_budget_tokens",
     ("GET", "/v1/stream"): _STREAMS,
     ("DELETE", "/v1/stream"): _STREAMS,
     ("POST", "/v1/streams/lookup"): _STREAMS,
@@ -23,20 +23,20 @@ REASONS = {
     ("GET", "/cors-proxy"): _PROXY,
     ("POST", "/cors-proxy"): _PROXY,
 }
-"""Why, by method and path."""
+"""Reasons by method and path."""
 
 
 _SWITCHES = {"/slots": "--no-slots", "/metrics": "--compat without --metrics"}
 
 
 async def switched_off(request: Request) -> Response:
-    """An endpoint that the command line switches off."""
+    """Refuse an endpoint that the command line switches off."""
     path = request.url.path
     raise HTTPException(501, f"{path} is not served: the server was started with {_SWITCHES[path]}")
 
 
 async def hidden(request: Request) -> Response:
-    """The page, with ``--no-ui``."""
+    """Hide the page, with ``--no-ui``."""
     raise HTTPException(404)
 
 

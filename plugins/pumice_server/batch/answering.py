@@ -1,4 +1,4 @@
-"""Rows answered by what ``pumice serve`` serves, without a socket: a row's body is a request, its answer a result."""
+"""Answer the rows of a batch by the application of ``pumice serve``, without a socket."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, Self
 
 import httpx2
 
+from pumice.plugin import BatchRow, ModelSpec
 from pumice_server.application import make_application
 from pumice_server.batch.results import is_failed
-from pumice_server.batch.rows import Row
-from pumice_server.entry import Load, Spec
 from pumice_server.models import Models
+from pumice_server.served_model import Load
 from pumice_server.settings import Settings
 
-ROW_SECONDS = 86_400.0  # that a row may take, from when it is given to the engine
+ROW_SECONDS = 86_400.0  # maximum time of a row, from when the engine gets it
 
-_PASSING = (429, 503)  # statuses that another try may not have
-_PAUSES = (1.0, 5.0, 15.0)  # seconds before a row is tried again
+_PASSING = (429, 503)  # statuses that may not recur
+_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry
 
 
 class Answering:
-    """Answers rows by one model. Use as an asynchronous context manager: the model is loaded, and closed."""
+    """Answers rows by one model. As an asynchronous context manager it loads and closes the model."""
 
-    def __init__(self, spec: Spec, load: Load) -> None:
+    def __init__(self, spec: ModelSpec, load: Load) -> None:
         self._models = Models([spec], load, Settings(timeout=ROW_SECONDS))
 
     async def __aenter__(self) -> Self:
@@ -45,8 +45,8 @@ class Answering:
         await self._client.aclose()
         await self._models.close()
 
-    async def answer(self, row: Row) -> dict[str, Any]:
-        """The result of a row. Where the engine died, or has no room, it is tried again a few times."""
+    async def answer(self, row: BatchRow) -> dict[str, Any]:
+        """Return the result of a row. If the engine died or is full, retry a few times."""
         for pause in _PAUSES:
             result = await self._ask(row)
             if not is_passing(result):
@@ -54,9 +54,9 @@ class Answering:
             await asyncio.sleep(pause)
         return result
 
-    async def _ask(self, row: Row) -> dict[str, Any]:
+    async def _ask(self, row: BatchRow) -> dict[str, Any]:
         response = await self._client.post(row.url, json=row.body)
-        told = {
+        answer = {
             "status_code": response.status_code,
             "request_id": response.headers.get("X-Request-Id", ""),
             "body": response.json(),
@@ -64,11 +64,11 @@ class Answering:
         return {
             "id": f"batch_req_{secrets.token_hex(12)}",
             "custom_id": row.custom_id,
-            "response": told,
+            "response": answer,
             "error": None,
         }
 
 
 def is_passing(result: dict[str, Any]) -> bool:
-    """Whether a row failed by what may not be its fault."""
+    """Return True if a row failed for a reason that may not be its own."""
     return is_failed(result) and result["response"]["status_code"] in _PASSING

@@ -13,43 +13,40 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
-from pumice.cli.options import load_options, locate_model, no_sandbox_option
+from pumice.cli.options import load_options, locate_model, take_template, template_options
 from pumice.cli.progress import show_progress
+from pumice.cli.vocabulary import GroupedCommand, defined, option
+from pumice.options import ENGINE
 
 if TYPE_CHECKING:
-    from pumice_server.batch.rows import Row
-    from pumice_server.entry import Spec
+    from pumice.plugin import BatchRow, ModelSpec
 
 _FLIGHT_PER_SEQUENCE = 2  # rows in flight for each sequence that is computed, so that the engine never waits for one
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command("batch")
+@click.command("batch", cls=GroupedCommand)
 @click.argument("source", metavar="INPUT", type=_FILE)
 @click.argument("target", metavar="OUTPUT", type=_FILE)
-@click.option("-m", "--model", metavar="MODEL", help="The model that answers.  [default: the demo model]")
-@click.option("--errors", type=_FILE, metavar="FILE", help="Write results of rows that failed to FILE too.")
-@click.option("--chat-template", metavar="NAME", help="Name of a chat template, or a template.")
-@click.option(
-    "-np",
-    "--parallel",
-    "n_parallel",
+@option("-m", "--model", metavar="MODEL", group="Model", help="Model that answers.  [default: the demo model]")
+@option("--errors", type=_FILE, metavar="FILE", group="Output", help="Write the results of failed rows to FILE, too.")
+@template_options
+@defined(
+    ENGINE["n_parallel"],
     default=16,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Most sequences computed at once.",
+    metavar="N",
+    help="Maximum number of requests computed at once.  [default: 16]",
 )
 @load_options
-@no_sandbox_option
 @cluster_options
 def command(
     source: Path, target: Path, model: str | None, errors: Path | None, n_parallel: int, **options: Any
 ) -> None:
     """Answer a file of requests.
 
-    INPUT has a request a line in OpenAI's batch format: custom_id, method, url and body; it may be Parquet. OUTPUT gets
-    the result of each as it comes. The same command again goes on where one was ended, however that was.
+    INPUT has one request per line in OpenAI's batch format (custom_id, method, url and body), or is Parquet. Results
+    are appended to OUTPUT as they come. After an interruption, the same command continues.
     """
     try:
         from pumice_server.batch.results import Results
@@ -58,7 +55,7 @@ def command(
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
     cluster, replicas = take_cluster(options)
     options["n_parallel"] = n_parallel
-    template = options.pop("chat_template")
+    template = take_template(options)
     if template is not None:
         options["config"]["chat_template"] = template
     n_in_flight = _FLIGHT_PER_SEQUENCE * n_parallel
@@ -90,17 +87,19 @@ def command(
         click.echo(f"{len(ids)} rows, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
 
 
-def _spec(model: str | None, options: dict[str, Any]) -> Spec:
+def _spec(model: str | None, options: dict[str, Any]) -> ModelSpec:
     import pumice
+    from pumice.plugin import ModelSpec
     from pumice_server.choice import name_of
-    from pumice_server.entry import Spec
 
     path = model or str(pumice.demo_model_path())
     locate_model(path)
-    return Spec([name_of(path)], path, options)
+    return ModelSpec([name_of(path)], path, options)
 
 
-async def _answer(spec: Spec, rows: Iterable[Row], n_in_flight: int, take: Callable[[Mapping[str, Any]], None]) -> None:
+async def _answer(
+    spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, take: Callable[[Mapping[str, Any]], None]
+) -> None:
     from pumice_server.batch.answering import Answering
     from pumice_server.batch.work import answer_all
     from pumice_server.serving import load_process

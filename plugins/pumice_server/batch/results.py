@@ -1,4 +1,4 @@
-"""The results of a batch: a file to which each is written as it comes, and from which a batch goes on after a kill."""
+"""Results of a batch, written to a file as they come, from which an interrupted batch resumes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _GROUP_ROWS = 4096  # of Parquet: rows that are written at once
 
 
 class Results:
-    """The results that stand in a file, ``done``, and those that are added: one for each of ``ids``.
+    """The results in a file, one for each of ``ids``; ``done`` has the ids of finished rows.
 
-    Results are lines of JSON. A file of Parquet is made of them when all are there; until then they stand beside it.
-    ``errors``: a file that has the results of rows that failed, too. Use as a context manager, which locks the file.
+    Results are lines of JSON, beside a Parquet file until all rows are done. Failed rows are also written to the file
+    ``errors``. The context manager locks the file.
     """
 
     def __init__(self, path: Path, errors: Path | None, ids: Collection[str]) -> None:
@@ -38,7 +38,7 @@ class Results:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises ClickException where the file is in use, cannot be written, or has results of other rows."""
+        """Open and lock the file. Raises ClickException if it is in use, not writable, or of other rows."""
         with ExitStack() as stack:
             try:
                 self._lock(stack)
@@ -56,7 +56,7 @@ class Results:
         self._stack.close()
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Write a result; a second one of a row is left out. Raises ClickException where the disk is full."""
+        """Write a result, unless its row has one. Raises ClickException if the disk is full."""
         if result["custom_id"] in self.done:
             return
         line = orjson.dumps(result) + b"\n"
@@ -71,7 +71,7 @@ class Results:
             raise click.ClickException(f"cannot write {self.path}: {error.strerror}") from None
 
     def finish(self) -> None:
-        """All results are there: what was written is on the disk, as Parquet if that was asked for."""
+        """Flush the results to disk, and convert them to Parquet if the file is one."""
         os.fsync(self._file.fileno())
         if is_parquet(self.path):
             _to_parquet(self._lines, self.path)
@@ -88,7 +88,7 @@ class Results:
         stack.callback(_remove, lock)
 
     def _read(self) -> list[bytes]:
-        """Note what stands in the file; the lines of those that failed."""
+        """Read the finished rows of the file, and return the lines of failed ones."""
         failed = []
         for line, result in _read_results(self._lines, self._ids):
             self.done.add(result["custom_id"])
@@ -98,10 +98,10 @@ class Results:
         return failed
 
     def _open_errors(self, failed: list[bytes]) -> IO[bytes]:
-        """The file of failures, written again, since a kill may have come between the two files."""
+        """Open the file of failures, rewritten since the two files may differ after a kill."""
         assert self._errors is not None
         for _ in _read_results(self._errors, self._ids):
-            pass  # what is there is of this batch, else it stays as it is
+            pass  # raises for results of another batch
         temporary = self._errors.with_name(f"{self._errors.name}.new")
         temporary.write_bytes(b"".join(failed))
         temporary.replace(self._errors)
@@ -113,10 +113,10 @@ def is_failed(result: Mapping[str, Any]) -> bool:
 
 
 def _read_results(path: Path, ids: Collection[str]) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Whole lines, and the results in them. Raises ClickException for what is no result of these rows."""
+    """Yield complete lines and their results. Raises ClickException for anything else."""
     for number, line in enumerate(read_lines(path) if path.exists() else (), 1):
         if not line.endswith(b"\n") and (line.startswith(_BEGINNING) or _BEGINNING.startswith(line)):
-            return  # it was being written when its writer was killed
+            return  # incomplete line of a killed writer
         try:
             result = orjson.loads(line)
             custom_id, _ = result["custom_id"], is_failed(result)
@@ -131,11 +131,11 @@ def _read_results(path: Path, ids: Collection[str]) -> Iterator[tuple[bytes, dic
 
 
 def _no_result(path: Path, number: int) -> click.ClickException:
-    return click.ClickException(f"{path}:{number}: this is no result of a batch; name another file for the results")
+    return click.ClickException(f"{path}:{number}: not a result of a batch; choose another file for the results")
 
 
 def _open_lines(path: Path) -> IO[bytes]:
-    """A file to add lines to; what follows its last whole line is dropped."""
+    """Open a file to append lines, without an incomplete last line."""
     file = path.open("a+b")
     left = end = file.seek(0, os.SEEK_END)
     while left:
@@ -176,7 +176,7 @@ def _columns(line: bytes) -> dict[str, Any]:
 
 
 def _to_lines(path: Path, lines: Path) -> None:
-    """Raises ClickException for what is no file of results."""
+    """Convert a Parquet file of results to lines. Raises ClickException for any other file."""
     temporary = lines.with_name(f"{lines.name}.new")
     try:
         with temporary.open("wb") as file:

@@ -1,65 +1,57 @@
-"""The requests of a batch: lines of JSON in OpenAI's batch format, or rows of Parquet."""
+"""Requests of a batch: lines of JSON in OpenAI's batch format, or rows of Parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
+from pumice.plugin import BatchRow
+
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank")
-"""What a row may ask."""
+"""Endpoints that a row may use."""
 
-_BATCH_ROWS = 1024  # rows of Parquet that are read at once
-
-
-@dataclass(frozen=True)
-class Row:
-    """One request; ``custom_id`` is its name, which no other row of the file has."""
-
-    custom_id: str
-    url: str
-    body: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, fields: Any) -> Row:
-        """Raises ValueError, which says what is wrong with the row."""
-        if not isinstance(fields, dict):
-            raise ValueError("expected an object with custom_id, method, url and body")
-        custom_id, method, url, body = (fields.get(name) for name in ("custom_id", "method", "url", "body"))
-        if not isinstance(custom_id, str) or not custom_id:
-            raise ValueError("custom_id must be a text that names the row")
-        if method not in (None, "POST"):
-            raise ValueError(f"method must be POST, not {method!r:.60}")
-        if url not in URLS:
-            raise ValueError(f"url must be one of {', '.join(URLS)}, not {url!r:.60}")
-        if isinstance(body, str):  # a column of Parquet
-            body = _parse(body)
-        if not isinstance(body, dict):
-            raise ValueError("body must be an object: the request's fields")
-        if body.get("stream"):
-            raise ValueError("stream must be false: a row has one result")
-        return cls(custom_id, url, body)
+_BATCH_ROWS = 1024  # rows of Parquet read at once
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file, in its order. Raises ClickException, with the number of the row, for one that is wrong."""
+def read_row(fields: Any) -> BatchRow:
+    """Return the row of a JSON object. Raises ValueError that says what is wrong with it."""
+    if not isinstance(fields, dict):
+        raise ValueError("expected an object with custom_id, method, url and body")
+    custom_id, method, url, body = (fields.get(name) for name in ("custom_id", "method", "url", "body"))
+    if not isinstance(custom_id, str) or not custom_id:
+        raise ValueError("custom_id must be a text, and not empty")
+    if method not in (None, "POST"):
+        raise ValueError(f"method must be POST, not {method!r:.60}")
+    if url not in URLS:
+        raise ValueError(f"url must be one of {', '.join(URLS)}, not {url!r:.60}")
+    if isinstance(body, str):  # a column of Parquet
+        body = _parse(body)
+    if not isinstance(body, dict):
+        raise ValueError("body must be an object: the request's fields")
+    if body.get("stream"):
+        raise ValueError("stream must be false: a row has one result")
+    return BatchRow(custom_id, url, body)
+
+
+def read_rows(path: Path) -> Iterator[BatchRow]:
+    """Yield the rows of a file. Raises ClickException with the number of a malformed row."""
     for number, fields in enumerate(read_parquet(path) if is_parquet(path) else read_lines(path), 1):
         try:
             if isinstance(fields, bytes):
                 if not fields.strip():
                     continue
                 fields = _parse(fields)
-            yield Row.read(fields)
+            yield read_row(fields)
         except ValueError as error:
             raise click.ClickException(f"{path}:{number}: {error}") from None
 
 
 def read_ids(path: Path) -> dict[str, int]:
-    """The ``custom_id`` of each row, and the row's place. Raises ClickException where two rows have the same."""
+    """Return the position of each row by its ``custom_id``. Raises ClickException for a duplicate."""
     ids: dict[str, int] = {}
     for place, row in enumerate(read_rows(path)):
         if row.custom_id in ids:

@@ -1,4 +1,4 @@
-"""Many rows in flight: the engine computes them together, and their results come in the order in which they end."""
+"""Keep many rows in flight. Results come in the order in which they finish."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
+from pumice.plugin import BatchRow
 from pumice_server.batch.answering import is_passing
-from pumice_server.batch.rows import Row
 
-Answer = Callable[[Row], Awaitable[dict[str, Any]]]
+AnswerRow = Callable[[BatchRow], Awaitable[dict[str, Any]]]
 
 
-async def answer_all(rows: Iterable[Row], answer: Answer, n_in_flight: int) -> AsyncIterator[dict[str, Any]]:
-    """One result for each row.
+async def answer_all(rows: Iterable[BatchRow], answer: AnswerRow, n_in_flight: int) -> AsyncIterator[dict[str, Any]]:
+    """Yield one result for each row.
 
-    A row that failed since the engine died is answered at the end once more, alone: another row may have killed it.
+    A row that failed because the engine died runs once more at the end, alone, since another row may have killed it.
     """
     troubled = []
     async for row, result in _answered(rows, answer, n_in_flight):
@@ -27,9 +27,11 @@ async def answer_all(rows: Iterable[Row], answer: Answer, n_in_flight: int) -> A
         yield result
 
 
-async def _answered(rows: Iterable[Row], answer: Answer, n_in_flight: int) -> AsyncIterator[tuple[Row, dict[str, Any]]]:
+async def _answered(
+    rows: Iterable[BatchRow], answer: AnswerRow, n_in_flight: int
+) -> AsyncIterator[tuple[BatchRow, dict[str, Any]]]:
     coming = iter(rows)
-    running: dict[asyncio.Future[dict[str, Any]], Row] = {}
+    running: dict[asyncio.Future[dict[str, Any]], BatchRow] = {}
     try:
         while True:
             while len(running) < n_in_flight and (row := next(coming, None)) is not None:

@@ -97,9 +97,9 @@ def test_embeddings_have_them_too(adapted):
     ("lora", "message"),
     [
         ({"id": 0}, "lora must be a list"),
-        ([0], "lora must be a list"),
-        ([{"scale": 1}], "Field 'id'"),
-        ([{"id": 2, "scale": 1}], "Field 'id': Value must be between 0 <= value <= 1, but got 2"),
+        ([0], "lora[0] must be an object"),
+        ([{"scale": 1}], "lora[0].id must be an integer; it is missing"),
+        ([{"id": 2, "scale": 1}], "Field 'lora[0].id': Value must be between 0 <= value <= 1, but got 2"),
         ([{"id": "a"}], "id must be an integer"),
         ([{"id": 0, "scale": "much"}], "scale must be a number"),
         ([{"id": 0, "scale": 10**400}], "not valid JSON"),
@@ -109,6 +109,23 @@ def test_wrong_scales(adapted, lora, message):
     response = adapted.client.post("/v1/completions", json=GREEDY | {"lora": lora})
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "the body must be a list, not {}"),
+        ("a", "the body must be a list, not 'a'"),
+        ([{"id": 0}] * 1025, "the body: at most 1024 items, not 1025"),
+        ([1], "the body[0] must be an object, not 1"),
+        ([{}], "the body[0].id must be an integer; it is missing"),
+        ([{"id": 2}], "Field 'the body[0].id': Value must be between 0 <= value <= 1, but got 2"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_wrong_scales_of_the_server(adapted, body, message):
+    response = adapted.client.post("/lora-adapters", json=body)
+    assert (response.status_code, response.json()["error"]["message"]) == (400, message)
 
 
 def test_control_vectors_stay_as_they_are(tmp_path, adapted):

@@ -7,7 +7,7 @@ import anthropic
 import pytest
 
 from pumice_server.anthropic_request import prompt_options, read_messages
-from pumice_server.body import Body
+from pumice_server.bodies import AnthropicMessagesBody
 from server_thread import running
 from waiting import wait_until
 
@@ -87,7 +87,9 @@ def test_blocks_become_messages():
         },
         {"role": "user", "content": [result]},
     ]
-    assert read_messages(Body({"messages": messages, "system": [{"type": "text", "text": "s"}]})) == [
+    assert read_messages(
+        AnthropicMessagesBody.of({"messages": messages, "system": [{"type": "text", "text": "s"}]})
+    ) == [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "a\nb"},
         {
@@ -111,7 +113,7 @@ def test_documents_of_text_and_later_system_messages():
         {"role": "user", "content": [result]},
     ]
     poem = "Poem\nRoses are red.\nViolets\ntoo."
-    assert read_messages(Body({"messages": given})) == [
+    assert read_messages(AnthropicMessagesBody.of({"messages": given})) == [
         {"role": "user", "content": f"{poem}\nGo on."},
         {"role": "system", "content": "Be brief."},
         {"role": "tool", "tool_call_id": "1", "content": poem},
@@ -128,18 +130,24 @@ def test_a_schema_is_kept_to(client):
 
 
 def test_efforts_are_those_that_templates_know():
-    efforts = {
-        effort: prompt_options(Body({"output_config": {"effort": effort}}))["reasoning_effort"]
-        for effort in ("low", "medium", "high", "xhigh", "max")
+    def effort(name: str) -> str:
+        body = AnthropicMessagesBody.of({"messages": CHAT, "output_config": {"effort": name}})
+        return prompt_options(body)["reasoning_effort"]
+
+    assert {name: effort(name) for name in ("low", "medium", "high", "xhigh", "max")} == {
+        "low": "low",
+        "medium": "medium",
+        "high": "high",
+        "xhigh": "high",
+        "max": "high",
     }
-    assert efforts == {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
 
 def test_tools_that_run_at_anthropic_are_left_out(caplog):
     own = {"name": "add", "input_schema": {"type": "object"}}
     tools = [{"type": "web_search_20250305", "name": "web_search"}, own, {"type": "custom", **own}]
     with caplog.at_level("WARNING", "pumice"):
-        found = prompt_options(Body({"tools": tools}))["tools"]
+        found = prompt_options(AnthropicMessagesBody.of({"messages": CHAT, "tools": tools}))["tools"]
     assert [tool["function"]["name"] for tool in found] == ["add", "add"]
     assert "1, the first of the type web_search_20250305" in caplog.text
 
@@ -154,7 +162,7 @@ def test_a_stream_begins_with_the_usage_of_its_prompt(client, expected):
 
 def test_a_stamp_that_changes_does_not_spoil_the_cache():
     def system(text: str) -> str:
-        return read_messages(Body({"system": text, "messages": [{"role": "user", "content": "x"}]}))[0]["content"]
+        return read_messages(AnthropicMessagesBody.of({"system": text, "messages": CHAT}))[0]["content"]
 
     header = "x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch={};You are."
     assert system(header.format("a5145")) == system(header.format("ef01a")) == header.format("fffff")
@@ -166,13 +174,13 @@ def test_a_stamp_that_changes_does_not_spoil_the_cache():
     [
         ({"messages": []}, "messages must be a list of 1 to"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "must be user, assistant or system"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image' is not understood"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image' is not supported"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice"),
         ({"output_config": {"format": {"type": "text"}}}, "expected the type json_schema"),
         ({"output_config": {"format": {"type": "json_schema"}}}, "schema"),
         (
             {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]},
-            "documents of text are understood, not 'url'",
+            "only text documents are supported, not 'url'",
         ),
         ({"extra_body": {"temperature": "hot"}}, "temperature must be a number"),
     ],

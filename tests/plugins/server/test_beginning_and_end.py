@@ -5,13 +5,15 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import Future
 
 import httpx2
 import pytest
 
+from pumice.plugin import ModelSpec
+from pumice_server import models as models_module
 from pumice_server.application import make_application
 from pumice_server.body import _arriving
-from pumice_server.entry import Spec
 from pumice_server.gate import Gate
 from pumice_server.models import Models
 from pumice_server.serving import lifespan
@@ -33,7 +35,7 @@ def test_while_the_model_is_loaded(model, caplog):
         assert go.wait(PATIENCE)
         return model
 
-    models = Models([Spec(["slow"], "")], load, Settings(timeout=PATIENCE))
+    models = Models([ModelSpec(["slow"], "")], load, Settings(timeout=PATIENCE))
     with listening(make_application(models)) as (url, client):
         asking = threading.Thread(target=lambda: answers.append(complete(url)))
         asking.start()
@@ -64,7 +66,7 @@ def test_who_waits_for_a_model_at_the_end_is_told():
         assert go.wait(PATIENCE)
         return Late()
 
-    models = Models([Spec(["slow"], "")], load, Settings(timeout=PATIENCE))
+    models = Models([ModelSpec(["slow"], "")], load, Settings(timeout=PATIENCE))
     with listening(make_application(models)) as (url, _):
         asking = threading.Thread(target=lambda: answers.append(complete(url)))
         asking.start()
@@ -84,7 +86,7 @@ def test_a_server_that_stops_while_its_model_is_loaded_has_not_failed():
         assert go.wait(PATIENCE)
         raise RuntimeError("nobody wants it any more")
 
-    models = Models([Spec(["slow"], "")], load, Settings())
+    models = Models([ModelSpec(["slow"], "")], load, Settings())
     with listening(make_application(models, lambda _: lifespan(models, "", failures.append))):
         assert begun.wait(PATIENCE)
         models.drain(0.0)
@@ -183,3 +185,18 @@ def test_what_still_runs_at_the_end_is_told(model, path, body, expected):
         assert rest[-1] == expected
         wait_until(lambda: model.snapshot().n_running == 0)
         assert server.client.get("/readyz").status_code == 503
+
+
+def test_requests_of_an_engine_that_does_not_answer_end_early(model, monkeypatch):
+    """The engine is not asked for another 29 seconds to finish what it cannot finish."""
+    monkeypatch.setattr(models_module, "_SILENT_SECONDS", 0.1)
+    path, body, expected = LAST[0]
+    with running(model, context_shift=True) as server:
+        models = server.application.state.models
+        monkeypatch.setattr(model.client, "ask", Future)  # without a result
+        with server.client.stream("POST", path, json={**body, "max_tokens": 4000}) as response:
+            lines = (line for line in response.iter_lines() if line.startswith("data: "))
+            next(lines)
+            models.drain(10 * PATIENCE)
+            *_, last = lines
+        assert json.loads(last.removeprefix("data: ")) == expected

@@ -166,8 +166,8 @@ def test_reasoning_in_the_content(server):
     [
         ({"best_of": 2, "stream": True}, 400, "best_of needs all of the completions"),
         ({"best_of": 1, "n": 2}, 400, "Field 'best_of': Value must be between 2"),
-        ({"suffix": "x"}, 501, "was not made to fill in"),
-        ({"grammar_lazy": True}, 400, "grammar_lazy is not supported: tools"),
+        ({"suffix": "x"}, 501, "cannot fill in text"),
+        ({"grammar_lazy": True}, 400, "grammar_lazy is not supported: `tools`"),
         ({"adaptive_target": 0.5}, 400, "adaptive-p is not among the samplers"),
         ({"min_tokens": 5}, 400, "min_tokens is not supported"),
         ({"prompt_logprobs": 21}, 400, "Field 'prompt_logprobs': Value must be between 0"),
@@ -176,7 +176,7 @@ def test_reasoning_in_the_content(server):
         ({"choices": "yes"}, 400, "choices"),
         ({"structured_outputs": []}, 400, "structured_outputs must be an object"),
         ({"priority": "high"}, 400, "priority"),
-        ({"stop_token_ids": ["x"]}, 400, "stop_token_ids: item 0 must be an integer"),
+        ({"stop_token_ids": ["x"]}, 400, "stop_token_ids[0] must be an integer"),
     ],
     ids=str,
 )
@@ -184,6 +184,31 @@ def test_what_is_refused(server, fields, status, message):
     response = server.client.post("/v1/completions", json=GREEDY | fields)
     assert response.status_code == status
     assert message in response.json()["error"]["message"]
+
+
+ASKED = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+RESPOND = {"input": "Hello", "max_output_tokens": 1}
+GENERATES = {"/v1/chat/completions": ASKED, "/v1/messages": ASKED, "/v1/responses": RESPOND, "/completion": GREEDY}
+GENERATES |= {"/api/generate": {"prompt": "Hello", "stream": False}}
+RENDERS = {"/apply-template": ASKED, "/v1/messages/count_tokens": ASKED, "/v1/responses/input_tokens": RESPOND}
+RENDERS |= {"/v1/chat/completions/input_tokens": ASKED}
+UNSUPPORTED = {"min_tokens": 5, "grammar_lazy": True, "grammar_triggers": [1], "image_data": [1], "adaptive_target": 1}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_fields_are_refused_by_generation_alone(server, name):
+    field = {name: UNSUPPORTED[name]}
+    for path, body in GENERATES.items():
+        fields = {"options": field} if path.startswith("/api") else field
+        answer = server.client.post(path, json=body | fields)
+        assert (answer.status_code, f"{name} is not supported: " in answer.text) == (400, True), path
+    for path, body in RENDERS.items():
+        assert server.client.post(path, json=body | field).json() == server.client.post(path, json=body).json(), path
+
+
+def test_fields_that_would_change_a_counted_prompt_are_refused(server):
+    answer = server.client.post("/v1/responses/input_tokens", json=RESPOND | {"conversation": "x"})
+    assert (answer.status_code, "conversation is not supported: " in answer.text) == (400, True)
 
 
 def test_an_unknown_format_of_reasoning(server):

@@ -76,6 +76,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
     }
     options = ["--models-dir", folder / "models", "--api-key-file", files["keys"], "--slot-save-path", folder / "slots"]
     options += ["--conversations", folder / "kept/all.sqlite", "--chat-template", "chatml", "--port", "0"]
+    options += ["--set", "backend=numpy"]  # compiles no kernels, which a new cache folder would need
     command = [sys.executable, "-c", SERVER.format(**files), "serve", *map(str, options)]
     environment = {**os.environ, "HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder)
@@ -127,7 +128,7 @@ def test_other_keys_are_read_where_another_file_took_the_place(served):
     (served.folder / "etc/new").write_text("key\nother\n")
     os.replace(served.folder / "etc/new", served.folder / "etc/keys")
     served.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: any("there are 2 API keys now" in line for line in served.said))
+    wait_until(lambda: any("reloaded the API keys: 2" in line for line in served.said))
 
 
 def test_it_ends_by_a_signal_and_leaves_nobody(served):
@@ -138,3 +139,14 @@ def test_it_ends_by_a_signal_and_leaves_nobody(served):
     assert not [
         line for line in served.said if "Traceback" in line or ("error" in line.lower() and "outcomes" not in line)
     ]
+
+
+def test_a_memory_limit_holds_for_engines_of_a_confined_server(tmp_path):
+    """The spawner starts engines with the limit of the configuration, which an error of loading names."""
+    tiny_llama(tmp_path / "one.gguf")
+    options = ["--set", "memory_limit=0.1", "--set", "backend=numpy", "-c", f"{1 << 20}", "-ctk", "f32", "-ctv", "f32"]
+    command = [sys.executable, "-m", "pumice", "serve", tmp_path / "one.gguf", "--port", "0", "--set", "sandbox=on"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([*command, *options], capture_output=True, text=True, env=environment, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert re.search(r"not enough memory: .*\(memory_limit is 0.1 GiB\)", done.stderr), done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 import pumice
 from loop_monitor import LIMIT, Held, monitored
-from pumice_server.entry import Spec
+from pumice.plugin import ModelSpec
 from server_thread import Serving, serving
 from waiting import PATIENCE, wait_until
 
@@ -60,7 +60,7 @@ LARGE = {
 def process(tmp_path_factory) -> Iterator[Serving]:
     """A server whose model has a process of its own, as that of ``pumice serve``."""
     chats = tmp_path_factory.mktemp("chats") / "chats.db"
-    spec = Spec(["demo"], str(pumice.demo_model_path()), {"config": {"chat_template": "chatml"}})
+    spec = ModelSpec(["demo"], str(pumice.demo_model_path()), {"config": {"chat_template": "chatml"}})
     with serving(spec, conversations=chats) as server:
         for path in {path for path, _ in LARGE.values()}:  # what is imported or compiled once
             small = {"messages": [USER], "prompt": "Once", "input": "Once", "content": "Once", "tokens": [5]}
@@ -103,9 +103,13 @@ def test_what_holds_a_loop_is_seen(process, monkeypatch):
     """The monitor itself: a text that is tokenized on the loop is found."""
     from pumice_server import work
 
+    def held_by_tokenizing() -> bool:
+        """False where a busy server refused, or where its answer is here before the callback that sent it has ended."""
+        process.client.post("/tokenize", json={"content": LONG[: 1 << 19]})
+        return bool(held)
+
     monkeypatch.setattr(work, "SMALL", 1 << 30)
     with monitored() as held:
-        process.client.post("/tokenize", json={"content": LONG[: 1 << 19]})
-        wait_until(lambda: held)  # the answer may be here before the callback that sent it has ended
+        wait_until(held_by_tokenizing)
     assert max(each.seconds for each in held) > LIMIT
     assert "run_asgi" in held[0].what

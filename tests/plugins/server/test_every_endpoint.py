@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 
 from pumice_server.application import DELETE, GET, POST
@@ -86,6 +87,8 @@ RANK = {"query": "a", "documents": ["b", "c"]}
 ROWS: list[tuple[str, Any, int, Any]] = [
     *((f"GET {path}", None, 200, {"status": "ok"}) for path in ("/health", "/v1/health", "/livez", "/readyz")),
     ("GET /", None, 200, str),
+    ("GET /openapi.json", None, 200, {"openapi": "3.1.0", "paths": dict}),
+    ("GET /docs", None, 200, str),
     ("GET /metrics", None, 200, str),
     ("GET /props", None, 200, PROPS),
     ("POST /props", {}, 501, ERROR),
@@ -205,6 +208,19 @@ def test_a_stream(server, path, body, first, last):
     assert bool(done) == path.endswith("completions")
     check(json.loads(lines[0]), first, path)
     check(json.loads(lines[-1]), last, path)
+
+
+def test_the_schemas_accept_what_the_server_accepts(server):
+    document = server.client.get("/openapi.json").json()
+    checked = 0
+    for asked, body, status, _ in ROWS:
+        method, path = asked.partition("?")[0].split()
+        operation = document["paths"].get(path, {}).get(method.lower(), {})
+        if status == 200 and body is not None and "requestBody" in operation:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            jsonschema.validate(body, {**schema, "components": document["components"]})
+            checked += 1
+    assert checked > 20
 
 
 def test_every_path_has_an_example():

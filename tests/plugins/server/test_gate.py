@@ -115,7 +115,7 @@ def test_addresses_that_others_can_reach(host, loopback):
     if loopback:
         settings.check(insecure=False)
     else:
-        with pytest.raises(click.UsageError, match="give --api-key or --api-key-file, or --insecure"):
+        with pytest.raises(click.UsageError, match="set --api-key or --api-key-file, or allow it by --insecure"):
             settings.check(insecure=False)
         settings.check(insecure=True)
         Settings(host=host, keys=["k"]).check(insecure=False)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 import pumice
-from pumice.grammar import check, source
-from pumice_server.entry import Spec
+from pumice.grammar import check, forms
+from pumice.plugin import ModelSpec
 from server_thread import running, serving
 
 USER = [{"role": "user", "content": "Once"}]
@@ -30,7 +30,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": chain(10
 @pytest.fixture(scope="module")
 def server():
     options = {"config": {"chat_template": "chatml"}, "n_ctx": 512}
-    with serving(Spec(["demo"], str(pumice.demo_model_path()), options)) as server:
+    with serving(ModelSpec(["demo"], str(pumice.demo_model_path()), options)) as server:
         yield server
 
 
@@ -57,24 +57,24 @@ def test_the_request_fails_alone(path, body, message, server):
 
 
 def test_a_compiler_that_crashes_is_neither_the_server_nor_an_engine(server, monkeypatch):
-    monkeypatch.setattr(source, "check_lark", lambda text: None)
+    monkeypatch.setattr(forms, "check_lark", lambda text: None)
     answer = server.client.post(COMPLETE, json={"prompt": "Once", "grammar": LARK})
     assert answer.status_code == 400
-    assert "compiling the grammar crashes" in answer.json()["error"]["message"]
+    assert "compiling the grammar crashed" in answer.json()["error"]["message"]
     answer = server.client.post(COMPLETE, json={"prompt": "Once", "grammar": 'root ::= "yes"'})
     assert answer.json()["choices"][0]["text"] == "yes"
 
 
 def test_a_grammar_is_read_once_for_all_completions_and_not_by_the_event_loop(model, monkeypatch):
     loops = []
-    translate = source.gbnf_to_lark
+    translate = forms.gbnf_to_lark
 
     def note(text):
         loops.append(asyncio._get_running_loop())
         return translate(text)
 
-    monkeypatch.setattr(source, "gbnf_to_lark", note)
-    source._source_of_grammar.cache_clear()
+    monkeypatch.setattr(forms, "gbnf_to_lark", note)
+    forms._source_of_grammar.cache_clear()
     with running(model, max_sequences=16) as server:
         body = {"prompt": ["a", "b", "c", "d"], "n": 4, "grammar": 'root ::= "only once"', "max_tokens": 8}
         choices = server.client.post(COMPLETE, json=body).json()["choices"]

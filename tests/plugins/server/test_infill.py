@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from pumice_server.body import Body
+from pumice_server.bodies import InfillBody
 from pumice_server.infill import infill_tokens
 
 MARKS = {"fim_pre": 1001, "fim_suf": 1002, "fim_mid": 1003}
@@ -25,7 +26,7 @@ class Letters:
 
 def tokens(service: Letters, **body) -> str:
     spelt = {1: "<s>", 1001: "<pre>", 1002: "<suf>", 1003: "<mid>", 1004: "<rep>", 1005: "<sep>"}
-    found = infill_tokens(Body(body), service)
+    found = infill_tokens(InfillBody.of(body), service)
     return "".join(spelt.get(token) or chr(token) for token in found)
 
 
@@ -47,5 +48,5 @@ def test_a_model_that_was_not_made_for_it(server):
     "body", [{"input_extra": 5}, {"input_extra": [5]}, {"input_extra": [{"text": 5}]}, {"input_prefix": [True]}]
 )
 def test_wrong_parts(body):
-    with pytest.raises(Exception, match="input_"):
+    with pytest.raises(HTTPException, match="input_"):
         tokens(Letters(), **({"input_prefix": "a", "input_suffix": "b"} | body))

@@ -1,21 +1,20 @@
-"""Bounds of what a request may choose: every field has one, in one place, and the documentation tells it."""
+"""Bounds of what a request may choose: every field of every body has one, and what is beyond gets 400."""
 
-import ast
 import inspect
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from starlette.exceptions import HTTPException
 
-import pumice_server
-from pumice_server import limits, openai_chat, openai_responses, options
-from pumice_server.body import Body
-from pumice_server.limits import FIELDS, Items, Number, Object, Text, Whole
+from pumice.options import OUTPUT
+from pumice_server import bodies, schemas
+from pumice_server.application import POST, body_of
+from pumice_server.body import Body, converted
+from pumice_server.field_types import REASON
 
-ROOT = Path(__file__).parents[3]
-READERS = ("get", "first", "integer", "number")
 NUMBERS = [
     -1,
     0,
@@ -35,137 +34,214 @@ NUMBERS = [
     [1],
     -(2**63),
 ]
-NUMERIC = {name: kinds for name, kinds in FIELDS.items() if any(isinstance(kind, Number) for kind in kinds)}
+GOOD = {"messages": [{"role": "user", "content": "Once"}], "prompt": "Once", "input": "Once", "max_tokens": 1}
+GOOD |= {"content": "Once", "tokens": [1], "max_output_tokens": 1, "n_predict": 1, "query": "a", "documents": ["b"]}
+GOOD |= {"input_prefix": "a", "input_suffix": "b", "instances": [], "@requestFormat": "chatCompletions"}
+BODIES = [kind for kind in vars(bodies).values() if inspect.isclass(kind) and issubclass(kind, Body)]
+UNBOUNDED = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
+LONG_TEXTS = {"input", "content", "prompt", "suffix", "instructions", "system", "query", "texts", "documents"}
+LONG_TEXTS |= {"input_prefix", "input_suffix", "text"}
+"""Texts that only the size of the body and the context of the model bound."""
 
 
-@cache
-def read_fields() -> Sequence[tuple[str, str]]:
-    """The fields that the sources read of a ``Body``, each with where that is."""
-    return list(_read_fields())
+def fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return schemas.schema_of(kind)["properties"]
 
 
-def _read_fields() -> Iterator[tuple[str, str]]:
-    for path in Path(pumice_server.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            where = f"{path.name}:{getattr(node, 'lineno', 0)}"
-            for name in _read(node):
-                yield name, where
-    tables = (options.SAMPLING, options.FORMS, options.REFUSED, openai_chat._CHAT_FIELDS, openai_responses._ECHOED)
-    for name in (name for table in tables for name in table):
-        yield name, "a table"
+def without_bounds(name: str, schema: Any) -> Iterator[str]:
+    """What of a field has no bound; objects whose keys are known have one."""
+    for kind in schemas.alternatives(schema):
+        what = kind.get("type")
+        if REASON in kind or "enum" in kind or what == "boolean" or "type" not in kind:
+            continue
+        if what in ("integer", "number"):
+            if "minimum" not in kind or "maximum" not in kind:
+                yield f"{name}: {what}"
+        elif what == "object" and "properties" in kind:
+            for inner, inside in kind["properties"].items():
+                yield from without_bounds(f"{name}.{inner}", inside)
+        elif UNBOUNDED[what] not in kind and not (what == "string" and name.rpartition(".")[2] in LONG_TEXTS):
+            yield f"{name}: {what}"
 
 
-def _read(node: ast.AST) -> list[str]:
-    """Names in ``body.get("a")``, ``body.first("a", "b")``, ``body.fields["a"]`` and ``"a" in body.fields``."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS:
-        receiver = ast.unparse(node.func.value)
-        names = node.args if node.func.attr == "first" else node.args[:1]
-        return _texts(names) if receiver in ("body", "fields", "self") or receiver.endswith(".fields") else []
-    if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("body.fields"):
-        return _texts([node.slice])
-    if isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]).endswith("body.fields"):
-        return _texts([node.left])
-    return []
+def all_without_bounds() -> set[str]:
+    return {each for kind in BODIES for name, schema in fields(kind).items() for each in without_bounds(name, schema)}
 
 
-def _texts(nodes: list[ast.expr]) -> list[str]:
-    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+def test_every_field_has_a_bound():
+    assert all_without_bounds() == set()
+    assert len({name for kind in BODIES for name in fields(kind)}) > 130
 
 
-def without_bounds() -> list[str]:
-    known = {*limits.FIELDS, *limits.SCALE}
-    return [f"{name} ({where})" for name, where in read_fields() if name not in known]
+def test_a_new_field_without_a_bound_is_found():
+    class NewBody(bodies.ModelBody):
+        number: int | None = None
+        real: float | None = None
+        words: str = ""
+        items: list[int] | None = None
+        nested: dict[str, Any] | None = None
+        scale: bodies.Scale | None = None
+
+    found = {each for name, schema in fields(NewBody).items() for each in without_bounds(name, schema)}
+    assert found == {"number: integer", "real: number", "words: string", "items: array", "nested: object"}
 
 
-def test_every_field_that_is_read_has_a_bound(monkeypatch):
-    assert without_bounds() == []
-    assert len({name for name, _ in read_fields()}) > 100
-    for name in ("n", "t_max_predict_ms", "top_k", "input_extra", "instructions", "with_pieces"):
-        monkeypatch.setattr(limits, "FIELDS", {other: kinds for other, kinds in FIELDS.items() if other != name})
-        assert {text.split()[0] for text in without_bounds()} == {name}
+def test_every_field_has_a_description():
+    _, documented = schemas.documented_schemas(BODIES, "#/{name}")
+    properties = [(name, field, one) for name, kind in documented.items() for field, one in kind["properties"].items()]
+    assert [
+        (name, field) for name, field, schema in properties if not schema.get("description", "").endswith(".")
+    ] == []
+    assert len(properties) > 300
 
 
-def test_no_bound_is_of_a_field_that_nobody_reads():
-    sources = "".join(path.read_text() for path in Path(pumice_server.__file__).parent.rglob("*.py"))
-    sources = sources.replace(inspect.getsource(limits), "")
-    unread = [name for name in FIELDS if f'"{name}"' not in sources and "guided_" not in name]
-    assert unread == ["n_discard", "n_keep", "n_indent", "n_cache_reuse"]  # they mean nothing here
+def test_every_field_is_read():
+    """Names of fields in the sources beside their definitions; these four mean nothing here."""
+    folder = Path(bodies.__file__).parent
+    sources = "".join(path.read_text() for path in folder.rglob("*.py") if path.name != "bodies.py")
+    sources += "".join(inspect.getsource(function) for kind in BODIES for function in methods(kind))
+    named = {name for kind in BODIES for name in kind.__struct_fields__ if name not in schemas.refusals(kind)}
+    unread = {
+        name for name in named - {*bodies.SAMPLING, *OUTPUT} if f".{name}" not in sources and f'"{name}"' not in sources
+    }
+    unread = {name for name in unread if not name.startswith("guided_")}
+    assert unread == {"n_discard", "n_keep", "n_indent", "n_cache_reuse"}
 
 
-def test_a_field_without_a_bound_is_not_seen():
-    body = Body({"new_field": 10**9, "n": 2})
-    assert body.fields == {"n": 2}
-    for read in (body.first, lambda name: body.get(name, int, 1), lambda name: body.integer(name, 1)):
-        with pytest.raises(LookupError, match="'new_field' has no bound: give it one"):
-            read("new_field")
+def methods(kind: type) -> list[Any]:
+    return [value.fget if isinstance(value, property) else value for value in vars(kind).values() if is_code(value)]
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_field_is_within_its_bounds(name):
+def is_code(value: Any) -> bool:
+    return isinstance(value, property) or inspect.isfunction(value)
+
+
+def all_fields() -> list[tuple[type[Body], str]]:
+    """Every field, with the first body that has it of this schema."""
+    seen = {}
+    for kind in BODIES:
+        for name, schema in fields(kind).items():
+            seen.setdefault((name, repr(schema)), (kind, name))
+    return list(seen.values())
+
+
+def body_with(kind: type[Body], name: str, value: Any) -> Body:
+    required = schemas.schema_of(kind).get("required", ())
+    return kind.of({field: GOOD[field] for field in required} | {name: value})
+
+
+def supported_body_with(kind: type[Body], name: str, value: Any) -> None:
+    body = body_with(kind, name, value)
+    if isinstance(body, bodies.Generation):
+        body.refuse_unsupported()
+
+
+@pytest.mark.parametrize(("kind", "name"), all_fields(), ids=lambda each: getattr(each, "__name__", each))
+def test_a_field_is_within_its_bounds(kind, name):
     """What is beyond gets 400 with the field, the value and the bound, in a few words."""
-    for kind in FIELDS[name]:
-        for value, bound in _beyond(kind):
+    schema = fields(kind)[name]
+    if REASON in schema:
+        for value in ([1], [None], [[1, None]]):
+            assert schemas.explain(value, schema) is None  # the reason is told, whatever the value
+            with pytest.raises(HTTPException, match=f"{name} is not supported: "):
+                supported_body_with(kind, name, value)
+        return
+    for alternative in schemas.alternatives(schema):
+        for value, bound in beyond(alternative):
             with pytest.raises(HTTPException) as error:
-                Body({name: value})
+                body_with(kind, name, value)
             assert error.value.status_code == 400
             assert name in error.value.detail
             assert bound in error.value.detail
             assert len(error.value.detail) < 300
     for value in NUMBERS:
-        if limits.check(name, value, FIELDS[name]) is None:
-            assert Body({name: value}).fields[name] == value
+        if schemas.explain(value, schema, name) is None:
+            body = msgspec.to_builtins(body_with(kind, name, value))
+            assert body.get(name, value) == value or value == {}
         else:
             with pytest.raises(HTTPException, match=name):
-                Body({name: value})
+                body_with(kind, name, value)
 
 
-def _beyond(kind: limits.Kind) -> list[tuple[object, str]]:
-    """Values that a kind refuses, and the bound that is told."""
-    match kind:
-        case Number(least, most):
-            step = 1 if isinstance(kind, Whole) else abs(most)
-            told = [f"{bound:g}" if isinstance(bound, float) else f"{bound}" for bound in (least, most)]
-            return [(least - step, told[0]), (most + step, told[1])]
-        case Text(most) if most < limits.MAX_BODY:
+def beyond(schema: Any) -> list[tuple[object, str]]:
+    """Values that a schema refuses, and the bound that is told."""
+    match schema:
+        case {"minimum": least, "maximum": most} if most < 2**60:
+            step = 1 if schema["type"] == "integer" else abs(most)
+            return [(least - step, schemas.told(least)), (most + step, schemas.told(most))]
+        case {"maxLength": most}:
             return [("x" * (most + 1), f"{most}")]
-        case Items(most):
+        case {"type": "array", "maxItems": most}:
             return [([0] * (most + 1), f"{most}")] if most <= 1 << 16 else []
-        case Object(most):
+        case {"type": "object", "maxProperties": most}:
             return [(dict.fromkeys(map(str, range(most + 1))), f"{most}")]
     return []
 
 
 def test_bounds_inside_of_fields():
-    for body, told in (
-        ({"stop": ["x" * 257]}, "stop: item 0: at most 256 characters, not 257: 'xxx"),
-        ({"stop_token_ids": [1, 2**40]}, "item 1': Value must be between 0 <= value <= 2147483647"),
-        ({"thinking": {"budget_tokens": 2**63}}, "'budget_tokens': Value must be between -1"),
-        ({"reasoning": {"effort": ["high"]}}, "effort must be text, not ['high']"),
-        ({"structured_outputs": {"choice": ["a"] * 1025}}, "choice: at most 1024 items"),
+    for fields_of_body, message in (
+        ({"stop": ["x" * 257]}, "stop[0]: at most 256 characters, not 257: 'xxx"),
+        ({"stop_token_ids": [1, 2**40]}, "'stop_token_ids[1]': Value must be between 0 <= value <= 2147483647"),
+        ({"structured_outputs": {"choice": ["a"] * 1025}}, "structured_outputs.choice: at most 1024 items"),
+        ({"logit_bias": {"a": 1e31}}, "'logit_bias['a']': Value must be between -1e+30"),
+        ({"logit_bias": [[5, 1], [6]]}, "logit_bias[1] must be a list of 2 items, not [6]"),
         ({"dry_sequence_breakers": ["a"] * 65}, "at most 64 items"),
         ({"dry_sequence_breakers": ["a" * 41]}, "at most 40 characters"),
     ):
         with pytest.raises(HTTPException) as error:
-            Body(body)
-        assert told in error.value.detail
+            bodies.ChatBody.of(GOOD | fields_of_body)
+        assert message in error.value.detail
+    for fields_of_body, message in (
+        ({"thinking": {"budget_tokens": 2**63}}, "'thinking.budget_tokens': Value must be between -1"),
+        ({"output_config": {"effort": ["high"]}}, "output_config.effort must be text, not ['high']"),
+    ):
+        with pytest.raises(HTTPException) as error:
+            bodies.AnthropicMessagesBody.of(GOOD | fields_of_body)
+        assert message in error.value.detail
 
 
-def test_the_documentation_has_every_bound():
-    page = (ROOT / "docs" / "request_limits.md").read_text()
-    assert limits.table() in page, f"put this into docs/request_limits.md:\n{limits.table()}"
+def test_null_counts_as_absent_and_whole_floats_as_integers():
+    body = bodies.OllamaChatBody.of({"stream": None, "options": {"num_predict": 5.0, "seed": 7.0, "top_k": None}})
+    assert (body.stream, body.options.num_predict, body.options.seed, body.options.top_k) == (True, 5, 7, None)
+    assert type(body.options.num_predict) is int
+    assert converted([{"id": 1.0, "scale": 1}], bodies.Scales) == [bodies.Scale(id=1, scale=1.0)]
+    with pytest.raises(HTTPException, match=r"options\.num_predict must be an integer, not 5\.5"):
+        bodies.OllamaChatBody.of({"options": {"num_predict": 5.5}})
+
+
+def test_fields_inside_of_a_body_are_refused_too():
+    body = bodies.OllamaChatBody.of({"options": {"min_tokens": 5}})
+    with pytest.raises(HTTPException, match="min_tokens is not supported: "):
+        body.options.refuse_unsupported()
+
+
+def test_unknown_fields_are_ignored():
+    body = bodies.ChatBody.of(GOOD | {"new_field": 10**9})
+    assert not hasattr(body, "new_field")
+
+
+def test_every_endpoint_with_a_body_declares_it():
+    without = {paths[0] for endpoint, paths in POST.items() if body_of(endpoint) is None}
+    assert without == {"/api/create", "/props"}
 
 
 # --- over HTTP
 
-GOOD = {"messages": [{"role": "user", "content": "Once"}], "prompt": "Once", "input": "Once", "max_tokens": 1}
-GOOD |= {"content": "Once", "tokens": [1], "max_output_tokens": 1, "n_predict": 1, "query": "a", "documents": ["b"]}
+NUMERIC = {
+    name: schema
+    for kind in BODIES
+    for name, schema in fields(kind).items()
+    if any(each.get("type") in ("integer", "number") for each in schemas.alternatives(schema))
+}
 PATHS = ("/v1/chat/completions", "/v1/completions", "/completion", "/v1/responses", "/v1/messages", "/v1/embeddings")
 
 
 def accepted(name: str) -> list[object]:
     """Numbers that a field takes, its bounds among them."""
-    (kind,) = [kind for kind in FIELDS[name] if isinstance(kind, Number)]
-    values = [kind.least, kind.most, *(value for value in NUMBERS if limits.check(name, value, FIELDS[name]) is None)]
+    schema = NUMERIC[name]
+    (kind,) = [kind for kind in schemas.alternatives(schema) if kind.get("type") in ("integer", "number")]
+    fitting = [value for value in NUMBERS if schemas.explain(value, schema, name) is None]
+    values = [kind["minimum"], kind["maximum"], *fitting]
     return list({repr(value): value for value in values}.values())
 
 

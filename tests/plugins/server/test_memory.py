@@ -88,4 +88,4 @@ def test_memory_of_the_largest_bodies(process, name):
 def test_the_documentation_tells_the_multiples():
     page = (ROOT / "docs" / "request_limits.md").read_text()
     assert f"{TIMES} times its body" in page
-    assert f"{TIMES_TOKENS} bytes for each of its bytes; {BASE // MIB} MiB beside" in page
+    assert f"{TIMES_TOKENS} bytes per byte of text during tokenization, plus {BASE // MIB} MiB" in page

@@ -181,14 +181,14 @@ def test_metrics(server):
     [
         ("/completion", {}, "prompt must be"),
         ("/completion", {**GREEDY, "n_probs": 1000}, "between 0 <= value <= 100"),
-        ("/completion", {**GREEDY, "response_fields": [5]}, "response_fields: item 0 must be text"),
+        ("/completion", {**GREEDY, "response_fields": [5]}, "response_fields[0] must be text"),
         ("/completion", {**GREEDY, "samplers": ["dance"]}, "samplers: 'dance' is not one of dry, "),
         ("/completion", {**GREEDY, "samplers": "?"}, "samplers: '?' is not one of"),
         ("/completion", {**GREEDY, "n_discard": -1}, "Field 'n_discard'"),
         ("/completion", {**GREEDY, "sse_ping_interval": "often", "stream": True}, "sse_ping_interval must be"),
         ("/tokenize", {"content": 5}, "content must be text"),
-        ("/detokenize", {"tokens": [10**9]}, "no token id"),
-        ("/detokenize", {"tokens": [True]}, "no token id"),
+        ("/detokenize", {"tokens": [10**9]}, "is not a token id"),
+        ("/detokenize", {"tokens": [True]}, "tokens[0] must be an integer"),
         ("/apply-template", {}, "messages must be a list"),
     ],
 )

@@ -84,7 +84,7 @@ def test_models(client, server):
     [
         ({"messages": CHAT, "options": {"temperature": "hot"}}, "temperature must be a number"),
         ({"messages": CHAT, "options": 5}, "options must be an object"),
-        ({"messages": [5]}, "expected a list of objects"),
+        ({"messages": [5]}, "messages[0] must be an object"),
         ({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]}, "images"),
         ({"messages": CHAT, "format": 7}, "format must be"),
     ],

@@ -10,8 +10,8 @@ import pytest
 
 import hub_server
 from gguf_files import tiny_llama
+from pumice.plugin import ModelSpec
 from pumice_server import pulls
-from pumice_server.entry import Spec
 from pumice_server.models import Models
 from server_thread import running, serving
 from waiting import PATIENCE, wait_until
@@ -30,8 +30,8 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_a_model_is_pulled_and_served(hub, tmp_path):
-    spec = Spec(["first"], str(tmp_path / "tiny.gguf"), OPTIONS)
-    with serving(spec, Spec(["second"], "absent.gguf", OPTIONS), allow_pull=True) as server:
+    spec = ModelSpec(["first"], str(tmp_path / "tiny.gguf"), OPTIONS)
+    with serving(spec, ModelSpec(["second"], "absent.gguf", OPTIONS), allow_pull=True) as server:
         client = ollama.Client(host=server.url)
         lines = list(client.pull("hf.co/a/b", stream=True))
         assert lines[0].status == "pulling manifest"
@@ -74,7 +74,7 @@ def test_a_file_here_is_not_served_by_the_name_of_a_repository(hub, model, tmp_p
         answer = server.client.post("/api/pull", json={"model": "a/c", "stream": False})
         assert (answer.status_code, answer.json()["error"]) == (
             404,
-            "hf.co/a/c: no such repository, or a private one: for that set HF_TOKEN",
+            "hf.co/a/c: no such repository; if it is private, set HF_TOKEN",
         )
         models: Models = server.application.state.models
         assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
@@ -92,7 +92,7 @@ def test_private_hosts_are_not_asked(hub, model):
         for host in [f"localhost:{port}", own, "localhost", "[::1]", "127.0.0.2", "2130706434", "169.254.169.254"]:
             address = f"https://{host}/x.gguf"
             answer = server.client.post("/api/pull", json={"model": address, "stream": False})
-            told = f"{address}: cannot be fetched; the server's log says why"
+            told = f"{address}: the model cannot be fetched; see the server's log"
             assert (answer.status_code, answer.json()) == (502, {"error": told})
     assert hub.requests == []
 
@@ -101,7 +101,10 @@ def test_a_mirror_leads_nowhere_else(hub, model):
     hub.content_url = hub.url.replace("127.0.0.1", "localhost")
     with running(model, allow_pull=True) as server:
         answer = server.client.post("/api/pull", json={"model": "a/b", "stream": False})
-    assert (answer.status_code, answer.json()["error"]) == (502, "a/b: cannot be fetched; the server's log says why")
+    assert (answer.status_code, answer.json()["error"]) == (
+        502,
+        "a/b: the model cannot be fetched; see the server's log",
+    )
     assert hub.sent == []
 
 
@@ -155,7 +158,7 @@ def test_downloads_are_few_shared_and_end_with_their_clients(slow, model):
 
 def test_a_server_that_stops_does_not_wait_for_downloads(slow, tmp_path):
     slow.faults.slow = 2 * PATIENCE
-    spec = Spec(["first"], str(tmp_path / "tiny.gguf"), OPTIONS)
+    spec = ModelSpec(["first"], str(tmp_path / "tiny.gguf"), OPTIONS)
     started = time.monotonic()
     with serving(spec, allow_pull=True, drain=PATIENCE) as server, httpx2.Client(timeout=PATIENCE) as client:
         with client.stream("POST", f"{server.url}/api/pull", json={"model": "slow/m0"}) as answer:

@@ -1,4 +1,4 @@
-"""Requests and tokens a minute, for each client."""
+"""Requests and tokens per minute, for each client."""
 
 import openai
 import pytest
@@ -23,7 +23,7 @@ def test_requests_come_back_evenly():
     rates = Rates(60, 0, clock)
     for _ in range(60):
         rates.begin("a")
-    with pytest.raises(HTTPException, match="more than 60 requests a minute: ask again in 1 seconds") as caught:
+    with pytest.raises(HTTPException, match="more than 60 requests per minute: try again in 1 seconds") as caught:
         rates.begin("a")
     assert caught.value.headers["Retry-After"] == "1"
     rates.begin("b")
@@ -42,7 +42,7 @@ def test_tokens_are_owed():
     rates.begin("a")
     rates.end("a", 900)
     assert rates.headers("a")["x-ratelimit-remaining-tokens"] == "0"
-    with pytest.raises(HTTPException, match="more than 600 tokens a minute: ask again in 31 seconds"):
+    with pytest.raises(HTTPException, match="more than 600 tokens per minute: try again in 31 seconds"):
         rates.begin("a")
     clock.now = 31
     rates.begin("a")
@@ -63,7 +63,7 @@ def test_clients_are_told(model):
         assert raw.headers["x-ratelimit-limit-requests"] == "2"
         assert raw.headers["x-ratelimit-remaining-requests"] == "1"
         client.completions.create(model="demo", prompt="Once", max_tokens=8)
-        with pytest.raises(openai.RateLimitError, match="more than 2 requests a minute") as caught:
+        with pytest.raises(openai.RateLimitError, match="more than 2 requests per minute") as caught:
             client.completions.create(model="demo", prompt="Once", max_tokens=8)
         assert 1 <= int(caught.value.response.headers["Retry-After"]) <= 30
         other = server.client.post("/v1/completions", json=COMPLETE, headers={"X-Api-Key": "two"})
@@ -79,4 +79,4 @@ def test_tokens_are_counted_where_answers_end(model, path):
         server.client.post(path, json=body)
         response = server.client.post(path, json=body)
         assert response.status_code == 429
-        assert "more than 5 tokens a minute" in response.json()["error"]["message"]
+        assert "more than 5 tokens per minute" in response.json()["error"]["message"]

@@ -9,7 +9,7 @@ from pumice_server.keys import Keys
 from server_thread import Running, running
 
 KEYS = {"infer": "infer-key", "admin": "admin-key", "both": "both-key"}
-PUBLIC = {"/", "/health", "/v1/health", "/livez", "/readyz"}
+PUBLIC = {"/", "/docs", "/openapi.json", "/health", "/v1/health", "/livez", "/readyz"}
 ADMIN = {
     ("GET", "/metrics"),
     ("POST", "/models/load"),

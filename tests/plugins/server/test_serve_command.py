@@ -26,7 +26,7 @@ from pumice.commands import BUNDLED_COMMANDS
 from pumice.gguf import encode
 from pumice.gguf.copy import split
 from pumice.gguf.edit import edit
-from pumice_server.arguments import IGNORED, REFUSED, leave_out
+from pumice_server.arguments import IGNORED, REFUSED, TRANSLATED, leave_out
 from pumice_server.choice import choose_models
 from pumice_server.command import command
 from pumice_server.defaults import take_chat, take_sampling
@@ -84,13 +84,13 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--host", "0.0.0.0"], "lets others on the network in"),
+        (["--host", "0.0.0.0"], "admits other machines"),
         (["--mmproj", "x"], "models see no images yet"),
         (["a.gguf", "-m", "b.gguf", "-a", "one"], "-a names one model"),
         (["--models-dir", "/nowhere"], "/nowhere is not a folder"),
         (["--api-key", ""], "--api-key is empty"),
         (["-ctk", "f16", "-ctv", "q8_0"], "keys and values have one type"),
-        (["-ngl", "many"], "-ngl: expected a number"),
+        (["-ngl", "many"], "expected a number of layers, all or auto"),
         (["--ssl-key-file", "x"], "TLS needs both"),
         (
             ["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"],
@@ -99,7 +99,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--cors-origin", "example.org"], "expected https://NAME, localhost, or * for all, not 'example.org'"),
         (["--slot-save-path", "/proc/absent"], "--slot-save-path: /proc/absent: "),
         (["--no-such"], "No such option"),
-        (["a.gguf", "b.gguf", "--lora", "c.gguf"], "adapters are for one model"),
+        (["a.gguf", "b.gguf", "--lora", "c.gguf"], "adapters apply to a single model"),
         (["--lora", "a/x.gguf,b/x.gguf"], "two adapters are called x"),
         (["--lora-scaled", "x.gguf:much"], "expected FILE:SCALE, not 'x.gguf:much'"),
         (["--lora", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf"),
@@ -115,8 +115,11 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
             "cannot listen on 192.0.2.1:8080: Cannot assign requested address; --host",
         ),
         (["--host", "no.invalid", "--insecure"], "cannot listen on no.invalid:8080: Name or service not known; --host"),
-        (["--host", "/run/pumice.sock"], "--host is an address, or several: a reverse proxy can add UNIX sockets"),
-        (["--host", "127.0.0.1,0.0.0.0"], "lets others on the network in"),
+        (
+            ["--host", "/run/pumice.sock"],
+            "--host must be an address, or several separated by commas; a reverse proxy can add UNIX sockets",
+        ),
+        (["--host", "127.0.0.1,0.0.0.0"], "admits other machines"),
         (["absent.gguf", "--port", "0"], "absent.gguf"),
         (["--backend", "absent", "--port", "0"], "absent"),
     ],
@@ -209,7 +212,7 @@ def test_every_option_of_llama_server_is_taken_left_out_or_refused():
     theirs = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_options.json").read_text())
     options = [param for param in command.params if isinstance(param, click.Option)]
     ours = {name: int(not each.is_flag) for each in options for name in (*each.opts, *each.secondary_opts)}
-    taken = {**ours, **IGNORED, "-h": 0, "--help": 0}
+    taken = {**ours, **IGNORED, **TRANSLATED, "-h": 0, "--help": 0}
     assert len(theirs) > 400
     assert {name: taken.get(name) for name in theirs if name not in REFUSED} == {
         name: count for name, count in theirs.items() if name not in REFUSED
@@ -280,8 +283,9 @@ def test_the_image_is_built_from_all_that_the_wheel_is_made_of_and_has_its_extra
     assert locks == [".ci/locks/build.txt", ".ci/locks/image.txt"]
     assert FILES["image.txt"].extras == ("server", "vulkan")
     nothing, *lines = [line for line in (root / ".dockerignore").read_text().splitlines() if line[0] in "*!"]
-    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", "README.md", "LICENSE", ".ci/locks", *wheel["force-include"]}
+    hatch = project["tool"]["hatch"]
+    wheel = hatch["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", "README.md", "LICENSE", ".ci/locks", hatch["version"]["path"], *wheel["force-include"]}
     needed |= {package.split("/")[0] for package in wheel["packages"]}
     assert nothing == "*"
     assert {line[1:] for line in lines if line[0] == "!"} == needed
@@ -309,3 +313,28 @@ def test_requests_as_lines_of_json():
         "level": "info",
     }
     assert line["ms"] > line["first_token_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (["--spec-type", "ngram-simple,ngram-cache"], "ngram-simple,ngram-cache"),
+        (["--spec-type=none"], "off"),
+        (["--spec-type", "draft-mtp,ngram-map-k4v"], "mtp,ngram-map-k4v"),
+        (["--spec-default"], "ngram-mod"),
+        (["--spec-type", "draft-simple"], "draft"),
+    ],
+)
+def test_types_of_speculation_are_proposers(given, names):
+    assert leave_out([*given, "-c", "10"], ["-c"]) == (["--speculate", names, "-c", "10"], [])
+
+
+def test_types_of_speculation_that_are_not_supported_are_left_out(caplog):
+    assert leave_out(["--spec-type", "draft-eagle3,draft-mtp"], []) == (["--speculate", "mtp"], [])
+    [warning] = [record.message for record in caplog.records]
+    assert warning == "--spec-type: draft-eagle3 is left out: EAGLE-3 and similar models do not draft yet"
+
+
+def test_an_unknown_type_of_speculation_is_an_error():
+    with pytest.raises(click.UsageError, match="unknown type 'ngrm'"):
+        leave_out(["--spec-type", "ngrm"], [])

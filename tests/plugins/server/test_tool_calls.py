@@ -11,8 +11,9 @@ import openai
 import pytest
 
 import pumice
-from pumice.chat import OPTIONS, ChatRequest
+from pumice.chat import ChatRequest
 from pumice.engine import Timings
+from pumice.options import TEMPLATE
 from server_thread import Running, running
 
 FUNCTION = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
@@ -101,7 +102,7 @@ def asked_for(scripted: Running, path: str, **fields: Any) -> ChatRequest:
     body = {"input": "Add"} if path == "/v1/responses" else {"messages": CHAT}
     response = scripted.client.post(path, json={**body, "max_tokens": 9, "stream": False, **fields})
     assert response.status_code == 200, response.text
-    options = {name: value for name, value in scripted.model.asked.items() if name in OPTIONS}
+    options = {name: value for name, value in scripted.model.asked.items() if name in TEMPLATE}
     return ChatRequest.read(CHAT, **options)
 
 

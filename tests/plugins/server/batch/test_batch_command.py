@@ -167,7 +167,7 @@ def test_parquet_that_has_no_results_stays_as_it_is(tmp_path):
     for columns in ({"x": [1]}, {"response": ["{"], "error": [None]}, {"response": [[1]], "error": [None]}):
         parquet.write_table(pyarrow.table(columns), output)
         before = output.read_bytes()
-        assert "out.parquet:1: this is no result of a batch" in refused(source, output)
+        assert "out.parquet:1: not a result of a batch" in refused(source, output)
         assert output.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.parquet"]
 
@@ -192,10 +192,10 @@ def test_wrong_rows_are_told_before_anything_is_computed(rows, message, tmp_path
 def test_files_of_others_stay_as_they_are(tmp_path):
     source = write(tmp_path / "in.jsonl", [row("a", prompt="x", max_tokens=1)])
     for text, message in [
-        ("a letter", "out.jsonl:1: this is no result of a batch"),
-        ("a letter\n", "out.jsonl:1: this is no result of a batch"),
+        ("a letter", "out.jsonl:1: not a result of a batch"),
+        ("a letter\n", "out.jsonl:1: not a result of a batch"),
         ('{"custom_id": "z", "response": null}\n', "out.jsonl:1: this is the result of 'z', which is not in the input"),
-        (source.read_text(), "this is no result"),
+        (source.read_text(), "not a result of a batch"),
     ]:
         target = tmp_path / "out.jsonl"
         target.write_text(text)

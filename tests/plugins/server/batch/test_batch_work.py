@@ -9,18 +9,17 @@ import click
 import pytest
 
 from gguf_files import tiny_llama
+from pumice.plugin import BatchRow, ModelSpec
 from pumice_server.batch.answering import Answering
 from pumice_server.batch.results import Results
-from pumice_server.batch.rows import Row
 from pumice_server.batch.work import answer_all
-from pumice_server.entry import Spec
 from pumice_server.serving import load_process
 from waiting import PATIENCE
 
-ROWS = [Row(f"r{i}", "/v1/completions", {"prompt": "a", "max_tokens": 40, "ignore_eos": True}) for i in range(24)]
+ROWS = [BatchRow(f"r{i}", "/v1/completions", {"prompt": "a", "max_tokens": 40, "ignore_eos": True}) for i in range(24)]
 
 
-def result(row: Row, status: int = 200) -> dict:
+def result(row: BatchRow, status: int = 200) -> dict:
     return {"id": "x", "custom_id": row.custom_id, "response": {"status_code": status, "body": {}}, "error": None}
 
 
@@ -32,7 +31,7 @@ def test_so_many_are_in_flight_and_results_come_as_they_end():
     running = most = 0
     found: list[dict] = []
 
-    async def answer(row: Row) -> dict:
+    async def answer(row: BatchRow) -> dict:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -55,7 +54,7 @@ def test_so_many_are_in_flight_and_results_come_as_they_end():
 def test_a_row_that_kills_the_engine_takes_no_other_with_it():
     running: set[str] = set()
 
-    async def answer(row: Row) -> dict:
+    async def answer(row: BatchRow) -> dict:
         running.add(row.custom_id)
         await asyncio.sleep(0.001)
         status = 503 if "r7" in running else 200
@@ -71,7 +70,7 @@ def test_a_row_that_kills_the_engine_takes_no_other_with_it():
 def test_what_is_in_flight_ends_with_the_loop():
     ended = []
 
-    async def answer(row: Row) -> dict:
+    async def answer(row: BatchRow) -> dict:
         try:
             await asyncio.sleep(0 if row.custom_id == "r0" else 3600)
         finally:
@@ -90,7 +89,7 @@ def test_what_is_in_flight_ends_with_the_loop():
 def test_an_engine_that_is_killed_is_started_again_and_every_row_is_answered(tmp_path):
     path = tiny_llama(tmp_path / "tiny.gguf")
     options = {"backend": "numpy", "kv_type": "f32", "n_parallel": 4}
-    spec = Spec(["tiny"], str(path), options)
+    spec = ModelSpec(["tiny"], str(path), options)
 
     async def run() -> list[dict]:
         found = []

@@ -1,0 +1,263 @@
+"""What the messages, tools and items of request bodies contain, as ``/openapi.json`` describes them.
+
+Requests are not decoded into these classes: the chat template and the protocols' own readers check nested objects, and
+give more specific errors. A field of a body refers to a class with ``described``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Meta, Struct
+
+KIND = "x-kind"
+"""The key of a schema that names the class that describes its objects."""
+
+
+def described(kind: type[Struct]) -> Meta:
+    """Mark the objects of a field as described by a class."""
+    return Meta(extra={KIND: kind}, extra_json_schema={KIND: kind.__name__})
+
+
+# --- OpenAI
+
+
+class ContentPart(Struct, kw_only=True):
+    """A part of a message's content."""
+
+    type: str
+    """`text`."""
+    text: str | None = None
+    """Text of the part."""
+
+
+class FunctionCall(Struct, kw_only=True):
+    """The function of a tool call."""
+
+    name: str
+    """Name of the function."""
+    arguments: str | dict[str, Any] | None = None
+    """Arguments: an object as JSON text; requests may contain the object itself."""
+
+
+class ToolCall(Struct, kw_only=True):
+    """A call of a tool."""
+
+    id: str | None = None
+    """Id of the call, which the message with its result repeats as `tool_call_id`."""
+    type: str | None = None
+    """`function`."""
+    function: FunctionCall
+    """Name and arguments."""
+
+
+class ChatMessage(Struct, kw_only=True):
+    """A message of a chat. Chat templates may read further fields."""
+
+    role: str
+    """`system`, `developer`, `user`, `assistant`, `tool`, or another role of the chat template."""
+    content: str | list[ContentPart] | None = None
+    """Text, or parts with text."""
+    name: str | None = None
+    """Name of the author, or of the tool."""
+    reasoning_content: str | None = None
+    """Reasoning of an answer."""
+    tool_calls: list[ToolCall] | None = None
+    """Tool calls of an answer."""
+    tool_call_id: str | None = None
+    """Id of the call that a message with the role `tool` answers."""
+
+
+class FunctionDefinition(Struct, kw_only=True):
+    """A function that the model may call."""
+
+    name: str
+    """Name of the function."""
+    description: str | None = None
+    """Purpose of the function, for the model."""
+    parameters: dict[str, Any] | None = None
+    """JSON schema of the arguments."""
+    strict: bool | None = None
+    """Ignored: arguments always follow the schema."""
+
+
+class Tool(Struct, kw_only=True):
+    """A tool that the model may use."""
+
+    type: str | None = None
+    """`function`."""
+    function: FunctionDefinition
+    """The function."""
+
+
+class ResponseTool(Struct, kw_only=True):
+    """A tool of a response. Tools of other types than `function` are left out."""
+
+    type: str | None = None
+    """`function`, or the type of a tool that runs at OpenAI."""
+    name: str | None = None
+    """Name of the function."""
+    description: str | None = None
+    """Purpose of the function, for the model."""
+    parameters: dict[str, Any] | None = None
+    """JSON schema of the arguments."""
+    strict: bool | None = None
+    """Ignored: arguments always follow the schema."""
+
+
+class ResponseContent(Struct, kw_only=True):
+    """A part of an item's content."""
+
+    type: str
+    """`input_text`, `output_text`, `reasoning_text` or `summary_text`."""
+    text: str | None = None
+    """Text of the part."""
+
+
+class ResponseItem(Struct, kw_only=True):
+    """An item of a response's input."""
+
+    type: str | None = None
+    """`message` (default), `reasoning`, `function_call` or `function_call_output`."""
+    role: str | None = None
+    """Role of a message."""
+    content: str | list[ResponseContent] | None = None
+    """Content of a message, or text of reasoning."""
+    summary: list[ResponseContent] | None = None
+    """Summary of reasoning, used if there is no content."""
+    call_id: str | None = None
+    """Id of a call, which its output repeats."""
+    name: str | None = None
+    """Name of the called function."""
+    arguments: str | None = None
+    """Arguments of a call, as JSON text."""
+    output: str | list[ResponseContent] | None = None
+    """Result of a call."""
+
+
+class NamedSchema(Struct, kw_only=True):
+    """A JSON schema with its name."""
+
+    name: str | None = None
+    """Name of the schema."""
+    schema: dict[str, Any] | bool | None = None
+    """JSON schema of the answer."""
+    strict: bool | None = None
+    """Ignored: answers always follow the schema."""
+
+
+class ResponseFormat(Struct, kw_only=True):
+    """The form of an answer."""
+
+    type: str | None = None
+    """`text`, `json_object` or `json_schema`."""
+    json_schema: NamedSchema | None = None
+    """The schema, for `json_schema`."""
+    schema: dict[str, Any] | bool | None = None
+    """The schema itself, llama-server's short form."""
+
+
+# --- Anthropic
+
+
+class TextBlock(Struct, kw_only=True):
+    """A block of text."""
+
+    type: str
+    """`text`."""
+    text: str | None = None
+    """Text of the block."""
+
+
+class DocumentSource(Struct, kw_only=True):
+    """The text of a document."""
+
+    type: str
+    """`text` or `content`."""
+    data: str | None = None
+    """Text, for the type `text`."""
+    content: str | list[TextBlock] | None = None
+    """Text or blocks of text, for the type `content`."""
+
+
+class AnthropicBlock(Struct, kw_only=True):
+    """A block of a message's content."""
+
+    type: str
+    """`text`, `thinking`, `redacted_thinking` (ignored), `tool_use`, `tool_result` or `document`."""
+    text: str | None = None
+    """Text of a `text` block."""
+    thinking: str | None = None
+    """Reasoning of a `thinking` block."""
+    signature: str | None = None
+    """Ignored."""
+    id: str | None = None
+    """Id of a tool call."""
+    name: str | None = None
+    """Name of the called tool."""
+    input: dict[str, Any] | None = None
+    """Arguments of a tool call."""
+    tool_use_id: str | None = None
+    """Id of the call that a `tool_result` answers."""
+    content: str | list[TextBlock] | None = None
+    """Result of a tool."""
+    source: DocumentSource | None = None
+    """Text of a document."""
+    title: str | None = None
+    """Title of a document, which precedes its text."""
+
+
+class AnthropicMessage(Struct, kw_only=True):
+    """A message of a chat, in Anthropic's form."""
+
+    role: Literal["user", "assistant", "system"]
+    """Author of the message."""
+    content: str | list[AnthropicBlock]
+    """Text, or blocks."""
+
+
+class AnthropicTool(Struct, kw_only=True):
+    """A tool that the model may use, in Anthropic's form. Tools that run at Anthropic are left out."""
+
+    type: str | None = None
+    """`custom`, or the type of a tool that runs at Anthropic."""
+    name: str | None = None
+    """Name of the tool."""
+    description: str | None = None
+    """Purpose of the tool, for the model."""
+    input_schema: dict[str, Any] | None = None
+    """JSON schema of the arguments."""
+
+
+# --- Ollama
+
+
+class OllamaFunctionCall(Struct, kw_only=True):
+    """The function of a tool call, in Ollama's form."""
+
+    name: str
+    """Name of the function."""
+    arguments: dict[str, Any] | str | None = None
+    """Arguments, as an object."""
+
+
+class OllamaToolCall(Struct, kw_only=True):
+    """A call of a tool, in Ollama's form."""
+
+    function: OllamaFunctionCall
+    """Name and arguments."""
+
+
+class OllamaMessage(Struct, kw_only=True):
+    """A message of a chat, in Ollama's form."""
+
+    role: str
+    """`system`, `user`, `assistant`, `tool`, or another role of the chat template."""
+    content: str | list[ContentPart] | None = None
+    """Text of the message."""
+    thinking: str | None = None
+    """Reasoning of an answer."""
+    tool_calls: list[OllamaToolCall] | None = None
+    """Tool calls of an answer."""
+    tool_name: str | None = None
+    """Name of the tool whose result the message is."""

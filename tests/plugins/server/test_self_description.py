@@ -1,0 +1,54 @@
+"""``/openapi.json`` and ``/docs``: every endpoint, every field, and nothing that comes from elsewhere."""
+
+import re
+
+import jsonschema
+import pytest
+
+from pumice_server.application import DELETE, GET, POST
+from pumice_server.reference import HEADERS
+
+
+@pytest.fixture(scope="module")
+def document(server):
+    return server.client.get("/openapi.json").json()
+
+
+def test_every_endpoint_is_described(document):
+    expected = {
+        (method.lower(), path.replace(":path}", "}"))
+        for method, endpoints in (("GET", GET), ("POST", POST), ("DELETE", DELETE))
+        for paths in endpoints.values()
+        for path in paths
+    }
+    described = {
+        (method, path): each for path, methods in document["paths"].items() for method, each in methods.items()
+    }
+    assert set(described) == expected
+    without = [key for key, operation in described.items() if not operation["summary"].endswith(".")]
+    assert without == []
+
+
+def test_the_schemas_have_bounds(document):
+    chat = {"$ref": "#/components/schemas/ChatBody", "components": document["components"]}
+    for wrong in ({}, {"messages": []}, {"messages": [{}], "n": 17}, {"messages": [{}], "temperature": "hot"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, chat)
+
+
+def test_the_page_has_all_and_loads_nothing(server, document):
+    answer = server.client.get("/docs")
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert "script" not in answer.headers["Content-Security-Policy"]
+    page = answer.text
+    assert re.findall(r"<script|<link|<img|https?://|@import|url\(", page) == []
+    for path in document["paths"]:
+        assert f"<code>{path.partition('{')[0]}" in page
+    for name, schema in document["components"]["schemas"].items():
+        if schema.get("properties"):
+            assert f"<h3 id={name}>" in page
+    targets = set(re.findall(r"href='#(\w+)'", page))
+    assert targets
+    assert targets <= set(re.findall(r"<h3 id=(\w+)>", page))
+    for text in ("top_k", "integer, 1 to 16", "Refused: ", "Scope of the key: admin"):
+        assert text in page
