@@ -1,4 +1,4 @@
-"""Attention: over the paged cache, over the step alone, over what another graph stored."""
+"""Attention over the paged cache, over the step alone, or over keys stored by another graph."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from pumice.plugin import mask_width
 from pumice_mlx.kv_cache import KVCache
-from pumice_mlx.step import At, Run, StepArrays
+from pumice_mlx.step import Evaluation, Run, StepArrays
 
 Ints = NDArray[np.integer]
-HIDDEN = -1e30  # of a position that is not chosen
+HIDDEN = -1e30  # score of a masked position
 
 
 @dataclass(frozen=True)
 class Context:
-    """The keys that the queries of a run see: cells of ``blocks [n, b]``, at ``positions [n, c]``.
+    """The keys for the queries of a run: cells of ``blocks [n, b]``, at ``positions [n, c]``.
 
-    A cell whose position is below 0 holds nothing that its sequence sees. ``key`` tells it from others of the step.
+    A negative position marks a cell without a key for its sequence. ``key`` identifies the context within a step.
     """
 
     key: tuple[Hashable, ...]
@@ -35,7 +35,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Scores:
-    """How a score becomes a weight; see the operation ``attention``."""
+    """Conversion of scores to weights; see the operation ``attention``."""
 
     scale: float
     window: int
@@ -49,27 +49,27 @@ class Scores:
 
     @property
     def is_plain(self) -> bool:
-        """Whether MLX's attention computes it without a mask that says more than what is seen."""
+        """Return True if MLX's attention needs no mask beyond the visible positions."""
         return not (self.softcap or self.slopes or self.log_sum or self.bias is not None)
 
     def oldest(self, queries: Ints) -> Ints:
-        """The first position that each query can see."""
+        """Return the first position that each query attends to."""
         if self.chunk:
             return queries // self.chunk * self.chunk
         return np.maximum(0, queries - self.window + 1) if self.window else np.zeros_like(queries)
 
     def visible(self, queries: Ints, keys: Ints) -> NDArray[np.bool_]:
-        """Which keys ``[n, c]`` each query ``[n, t]`` sees, by their positions: ``[n, t, c]``."""
+        """Return the mask ``[n, t, c]`` of the keys ``[n, c]`` that each query ``[n, t]`` attends to, by positions."""
         distance = queries[:, :, None] - keys[:, None]
         if not self.causal:
             near = np.abs(distance) <= self.window // 2 if self.window else np.True_
             return near & (keys[:, None] >= 0)
-        seen = (distance >= 0) & (keys[:, None] >= 0)
+        visible = (distance >= 0) & (keys[:, None] >= 0)
         if self.window:
-            seen &= distance < self.window
+            visible &= distance < self.window
         if self.chunk:
-            seen &= queries[:, :, None] // self.chunk == keys[:, None] // self.chunk
-        return seen
+            visible &= queries[:, :, None] // self.chunk == keys[:, None] // self.chunk
+        return visible
 
 
 def attention(
@@ -79,7 +79,7 @@ def attention(
     sinks: mx.array | None,
     bias: mx.array | None,
     mask: mx.array | None,
-    at: At,
+    evaluation: Evaluation,
     scale: float,
     window: int,
     softcap: float,
@@ -91,29 +91,32 @@ def attention(
     cache: object,
 ) -> mx.array:
     how = Scores(scale, window, chunk, causal, softcap, slopes, bias, sinks, log_sum)
-    state: KVCache | None = at.state
+    state: KVCache | None = evaluation.state
     if state is not None and k is not None:
-        kv_store(k, v, at, "", 0)
+        kv_store(k, v, evaluation, "", 0)
     results = []
-    for run in _runs(at, state):
+    for run in _runs(evaluation, state):
         context = _context(run, state, how)
         if state is None:
             assert k is not None
-            keys, values = (None if x is None else at.rows_of(x, run).swapaxes(1, 2) for x in (k, v))
+            keys, values = (None if x is None else evaluation.rows_of(x, run).swapaxes(1, 2) for x in (k, v))
             assert keys is not None
-            keys, values = keys.astype(at.type), (keys[..., :v_dim] if values is None else values).astype(at.type)
+            keys, values = (
+                keys.astype(evaluation.type),
+                (keys[..., :v_dim] if values is None else values).astype(evaluation.type),
+            )
         else:
-            keys, values = state.read(context.blocks_on(at.step), v_dim, at.type)
-        queries = at.rows_of(q, run).swapaxes(1, 2).astype(at.type)
-        added = None if mask is None else _of_context(at.rows_of(mask, run), context, at)
-        y = _attend(queries, keys, values, run, context, how, added, at)
+            keys, values = state.read(context.blocks_on(evaluation.step), v_dim, evaluation.type)
+        queries = evaluation.rows_of(q, run).swapaxes(1, 2).astype(evaluation.type)
+        added = None if mask is None else _of_context(evaluation.rows_of(mask, run), context, evaluation)
+        y = _attend(queries, keys, values, run, context, how, added, evaluation)
         results.append((run, y.swapaxes(1, 2).astype(mx.float32)))
-    return at.joined(results)
+    return evaluation.joined(results)
 
 
-def kv_store(k: mx.array, v: mx.array | None, at: At, name: str, window: int) -> mx.array:
-    state: KVCache = at.state
-    batch = at.step.batch
+def kv_store(k: mx.array, v: mx.array | None, evaluation: Evaluation, name: str, window: int) -> mx.array:
+    state: KVCache = evaluation.state
+    batch = evaluation.step.batch
 
     def cells() -> Ints:
         table = batch.block_tables[state.window]
@@ -121,7 +124,7 @@ def kv_store(k: mx.array, v: mx.array | None, at: At, name: str, window: int) ->
         blocks = table[seqs, batch.positions // state.block_size]
         return (blocks * state.block_size + batch.positions % state.block_size).astype(np.int32)
 
-    state.write(at.step.array(("cells", state.window, state.block_size), cells), k, v)
+    state.write(evaluation.step.array(("cells", state.window, state.block_size), cells), k, v)
     return mx.zeros((len(k), 0))
 
 
@@ -129,42 +132,42 @@ def choose_positions(
     q: mx.array,
     k: mx.array,
     weights: mx.array,
-    at: At,
+    evaluation: Evaluation,
     n_chosen: int,
     n_ctx: int,
     pool: int,
     n_local: int,
 ) -> mx.array:
-    kv_store(k, None, at, "", 0)
+    kv_store(k, None, evaluation, "", 0)
     how = Scores(1.0, 0, 0, True, 0.0, (), None, None, False)
     results = []
-    for run in at.step.runs():
-        context = _context(run, at.state, how)
-        keys = at.state.read(context.blocks_on(at.step), 0, mx.float32)[0][:, 0]  # [n, c, d]
-        scores = mx.maximum(at.rows_of(q, run) @ keys[:, None].swapaxes(-1, -2), 0)  # [n, t, h, c]
-        scores = (at.rows_of(weights, run)[:, :, None] @ scores)[:, :, 0]  # [n, t, c]
-        hidden = _hidden(scores, at.positions_of(run)[..., None], n_chosen, pool, n_local)
+    for run in evaluation.step.runs():
+        context = _context(run, evaluation.state, how)
+        keys = evaluation.state.read(context.blocks_on(evaluation.step), 0, mx.float32)[0][:, 0]  # [n, c, d]
+        scores = mx.maximum(evaluation.rows_of(q, run) @ keys[:, None].swapaxes(-1, -2), 0)  # [n, t, h, c]
+        scores = (evaluation.rows_of(weights, run)[:, :, None] @ scores)[:, :, 0]  # [n, t, c]
+        hidden = _hidden(scores, evaluation.positions_of(run)[..., None], n_chosen, pool, n_local)
         width = mask_width(n_ctx)
         hidden = mx.pad(hidden[..., :width], [(0, 0), (0, 0), (0, max(0, width - hidden.shape[-1]))])
         results.append((run, mx.where(hidden, mx.array(HIDDEN), mx.array(0.0))))
-    return at.joined(results)
+    return evaluation.joined(results)
 
 
 def _hidden(scores: mx.array, query: mx.array, n_chosen: int, pool: int, n_local: int) -> mx.array:
-    """Which of the positions ``[n, t, c]`` are not chosen, from their scores and that of the token ``[n, t, 1]``."""
+    """Return the mask of positions ``[n, t, c]`` to hide, from their scores and that of the token ``[n, t, 1]``."""
     n_pools = -(-scores.shape[-1] // pool)
-    at = mx.arange(n_pools * pool)
+    numbers = mx.arange(n_pools * pool)
     low = mx.array(-mx.inf)
     scores = mx.pad(scores, [(0, 0), (0, 0), (0, n_pools * pool - scores.shape[-1])])
-    pooled = mx.where(at <= query, scores, low).reshape(*scores.shape[:2], n_pools, pool)
-    last = query // pool  # the pool of the token
-    of_pool = at[::pool] // pool
+    pooled = mx.where(numbers <= query, scores, low).reshape(*scores.shape[:2], n_pools, pool)
+    last = query // pool  # the token's pool
+    of_pool = numbers[::pool] // pool
     if n_local:
         value = mx.max(pooled, axis=-1)
         value = mx.where((of_pool <= last) & (of_pool > last - n_local), mx.array(mx.inf), value)
         n_scored = last + 1
     else:
-        value = pooled[..., -1]  # of one that has no end yet, that is -inf
+        value = pooled[..., -1]  # -inf for an incomplete pool
         n_scored = (query + 1) // pool
     n_kept = min(n_chosen, n_pools)
     threshold = mx.sort(value, axis=-1)[..., n_pools - n_kept : n_pools - n_kept + 1]
@@ -172,16 +175,16 @@ def _hidden(scores: mx.array, query: mx.array, n_chosen: int, pool: int, n_local
     return mx.repeat(hidden, pool, axis=-1)
 
 
-def _runs(at: At, state: KVCache | None) -> list[Run]:
-    """The runs of a step; each sequence alone where it sees as many positions as another graph stored for it."""
-    runs = list(at.step.runs())
+def _runs(evaluation: Evaluation, state: KVCache | None) -> list[Run]:
+    """Return the runs of a step; sequences are separate where they attend to keys stored by another graph."""
+    runs = list(evaluation.step.runs())
     if state is None or not state.is_memory:
         return runs
     return [part for run in runs for part in run.split()]
 
 
 def _context(run: Run, state: KVCache | None, how: Scores) -> Context:
-    """The cells that queries of a run see: from the block of the oldest position to that of the last."""
+    """Return the cells for the queries of a run, from the block of the oldest position to that of the last."""
     batch = run.batch
     if state is None:
         return Context(("step", run.key), np.zeros((len(run.seqs), 0), np.int32), run.positions)
@@ -197,17 +200,19 @@ def _context(run: Run, state: KVCache | None, how: Scores) -> Context:
     last = run.positions[:, -1] // size
     numbers = first[:, None] + np.arange(int((last - first).max()) + 1)
     table = batch.block_tables[state.window]
-    known = numbers <= last[:, None]
-    blocks = table[run.seqs[:, None], np.where(known, numbers, last[:, None])]
+    exists = numbers <= last[:, None]
+    blocks = table[run.seqs[:, None], np.where(exists, numbers, last[:, None])]
     positions = (numbers[:, :, None] * size + np.arange(size)).reshape(len(run.seqs), -1)
     held = positions <= run.positions[:, -1:]
     key = ("cache", run.key, state.window, size, how.window, how.chunk)
     return Context(key, np.maximum(blocks, 0).astype(np.int32), np.where(held, positions, -1))
 
 
-def _of_context(mask: mx.array, context: Context, at: At) -> mx.array:
-    """The columns ``[n, t, c]`` of a mask over positions that are those of the context."""
-    columns = at.step.array((*context.key, "columns"), lambda: np.maximum(context.positions, 0).astype(np.int32))
+def _of_context(mask: mx.array, context: Context, evaluation: Evaluation) -> mx.array:
+    """Return the columns ``[n, t, c]`` of a mask that belong to the context."""
+    columns = evaluation.step.array(
+        (*context.key, "columns"), lambda: np.maximum(context.positions, 0).astype(np.int32)
+    )
     columns = mx.broadcast_to(columns[:, None], (*mask.shape[:2], columns.shape[-1]))
     return mx.take_along_axis(mask, columns, axis=-1)
 
@@ -220,18 +225,18 @@ def _attend(
     context: Context,
     how: Scores,
     added: mx.array | None,
-    at: At,
+    evaluation: Evaluation,
 ) -> mx.array:
-    """``q [n, h, t, d]``, ``keys [n, g, c, d]`` and ``values [n, g, c, e]``: ``[n, h, t, e]``."""
+    """Attend with ``q [n, h, t, d]`` to ``keys [n, g, c, d]`` and ``values [n, g, c, e]``; return ``[n, h, t, e]``."""
     if added is None and how.is_plain and _sees_all_before(run, context, how):
         n_seen = int(run.positions[0, -1]) + 1 - int(context.positions[0, 0])
         keys, values = keys[:, :, :n_seen], values[:, :, :n_seen]
         return _fused(q, keys, values, "causal" if run.length > 1 else None, how)
     key = (*context.key, how.causal, how.window, how.chunk)
-    visible = at.step.array((*key, "visible"), lambda: how.visible(run.positions, context.positions)[:, None])
+    visible = evaluation.step.array((*key, "visible"), lambda: how.visible(run.positions, context.positions)[:, None])
     terms = [] if added is None else [added[:, None]]
     if how.slopes or how.bias is not None:
-        distance = at.step.array((*key, "distance"), lambda: _distance(run, context))
+        distance = evaluation.step.array((*key, "distance"), lambda: _distance(run, context))
         terms += _of_distance(distance, how)
     if not how.softcap and not how.log_sum:
         mask = mx.where(visible, sum(terms[1:], terms[0]), mx.array(-mx.inf)).astype(q.dtype) if terms else visible
@@ -245,7 +250,7 @@ def _fused(q: mx.array, keys: mx.array, values: mx.array, mask: mx.array | str |
 
 
 def _sees_all_before(run: Run, context: Context, how: Scores) -> bool:
-    """Whether it is one sequence whose tokens see every position of the context up to their own."""
+    """Return True for one sequence whose tokens attend to every position up to their own."""
     reach = how.window or how.chunk
     n_positions = run.positions[0, -1] + 1
     return len(run.seqs) == 1 and how.causal and (not reach or n_positions <= reach)
@@ -256,7 +261,7 @@ def _distance(run: Run, context: Context) -> Ints:
 
 
 def _of_distance(distance: mx.array, how: Scores) -> list[mx.array]:
-    """What is added to scores by the distance ``[n, 1, t, c]`` of keys from queries: ``[n, h, t, c]`` each."""
+    """Return the biases by distance ``[n, 1, t, c]`` of keys from queries: ``[n, h, t, c]`` each."""
     terms = []
     if how.slopes:
         slopes = mx.array(how.slopes)[:, None, None]
@@ -270,7 +275,7 @@ def _of_distance(distance: mx.array, how: Scores) -> list[mx.array]:
 def _attend_by_parts(
     q: mx.array, keys: mx.array, values: mx.array, visible: mx.array, how: Scores, terms: list[mx.array]
 ) -> mx.array:
-    """As ``scaled_dot_product_attention``, with soft caps, and the logarithms of sums where they are wanted."""
+    """Like ``scaled_dot_product_attention``, with soft caps, and optionally the logarithms of the sums."""
     n, n_head, n_tokens, _ = q.shape
     n_groups = keys.shape[1]
     grouped = q.reshape(n, n_groups, n_head // n_groups, n_tokens, -1)

@@ -1,4 +1,4 @@
-"""The backend: which device MLX has here, what of a model runs there, and what is shared by its programs."""
+"""The MLX backend: device detection, placement, and the objects shared by a model's programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pumice.plugin import (
 if TYPE_CHECKING:
     from pumice_mlx.program import Shared
 
-RESERVE = 512 * 2**20  # bytes of a GPU that are left for activations and others
+RESERVE = 512 * 2**20  # bytes of GPU memory reserved for activations and other uses
 _ABOUT_DEVICES = ("/proc/devices", "/proc/driver", "/proc/modules", "/sys/bus", "/sys/devices", "/sys/module")
 ACTIVATIONS = ("auto", "float32", "float16")
 
@@ -37,11 +37,11 @@ ACTIVATIONS = ("auto", "float32", "float16")
 class MlxOptions:
     """Configuration section ``mlx``."""
 
-    activations: str = "auto"  # in products: "float32", "float16", or "auto": float16 on a GPU
+    activations: str = "auto"  # type of activations in products: "float32", "float16", or "auto" (float16 on a GPU)
 
 
 class MlxBackend(Backend):
-    """Runs on the device that MLX has: Apple's GPU, one of NVIDIA, or the processor."""
+    """The backend for the device that MLX finds: Apple's GPU, an NVIDIA GPU, or the CPU."""
 
     offload = True
     Options = MlxOptions
@@ -60,7 +60,7 @@ class MlxBackend(Backend):
         try:
             import mlx.core  # noqa: F401 - the package alone brings no device on Linux
         except ImportError as error:
-            return f"MLX does not load ({error}); on Linux install 'mlx[cuda13]' or 'mlx[cpu]'"
+            return f"MLX cannot be loaded ({error}); on Linux install 'mlx[cuda13]' or 'mlx[cpu]'"
         return None
 
     @classmethod
@@ -69,7 +69,7 @@ class MlxBackend(Backend):
 
     @classmethod
     def access(cls) -> Access:
-        """Return what CUDA opens: NVIDIA's devices, and headers for the kernels that MLX compiles."""
+        """Return the paths that CUDA opens: NVIDIA's devices, and headers for kernels that MLX compiles."""
         toolkits = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
         return Access(read=(*_ABOUT_DEVICES, "/usr/local/cuda", *toolkits), devices=tuple(glob.glob("/dev/nvidia*")))
 
@@ -80,7 +80,7 @@ class MlxBackend(Backend):
         name, is_gpu, n_bytes, details = describe()
         details = {"mlx": importlib.metadata.version("mlx"), **details}
         if not cls.automatic():
-            details["note"] = "used with `--backend mlx`; `auto` takes it on Apple's machines alone"
+            details["note"] = "selected with `--backend mlx`; `auto` selects it only on Apple's machines"
         return [DeviceInfo(name, "gpu" if is_gpu else "cpu", n_bytes, details)]
 
     def supports(self, node: Node, limits: Limits) -> bool:

@@ -1,4 +1,4 @@
-"""The device that MLX computes on, its memory, and MLX's errors as Pumice's."""
+"""MLX's device and its memory; translation of MLX's errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CACHE_BYTES = 2**30
 
 
 def is_gpu() -> bool:
-    """Whether MLX has a GPU here."""
+    """Return True if MLX has a GPU."""
     return mx.default_device() == mx.Device(mx.DeviceType.gpu)
 
 
 def describe() -> tuple[str, bool, int, dict[str, str]]:
-    """The device's name, whether it is a GPU, its memory in bytes, and what else MLX says of it."""
+    """Return the device's name, True for a GPU, its memory in bytes, and MLX's other details."""
     info = mx.device_info()
     name = str(info.get("device_name", "unknown"))
     n_bytes = _working_set(info) if is_gpu() else host_memory_bytes()
@@ -27,14 +27,14 @@ def describe() -> tuple[str, bool, int, dict[str, str]]:
 
 
 def free_memory() -> int | None:
-    """Bytes that are left for arrays; None on the processor, whose memory other backends share."""
+    """Return the free bytes for arrays; None on the CPU, whose memory other backends share."""
     if not is_gpu():
         return None
     return max(_working_set(mx.device_info()) - mx.get_active_memory(), 0)
 
 
 def _working_set(info: dict[str, str | int]) -> int:
-    """Bytes that arrays may take: what Metal recommends at most, or the memory of another device."""
+    """Return the maximum bytes for arrays: Metal's recommendation, or the memory of another device."""
     for name in ("max_recommended_working_set_size", "free_memory", "total_memory", "memory_size"):
         if info.get(name):
             return int(info[name])
@@ -42,25 +42,25 @@ def _working_set(info: dict[str, str | int]) -> int:
 
 
 def prepare() -> None:
-    """Bound what MLX keeps of memory that is free again, and have a Mac keep weights where its GPU reads them."""
+    """Limit MLX's cache of freed memory, and wire weights on a Mac."""
     mx.set_cache_limit(CACHE_BYTES)
     if mx.metal.is_available() and is_gpu():
         mx.set_wired_limit(_working_set(mx.device_info()))
 
 
 def release() -> None:
-    """Give back memory of arrays that nobody has any more."""
+    """Release the cached memory of freed arrays."""
     gc.collect()
     mx.clear_cache()
 
 
 @contextmanager
 def errors(doing: str) -> Iterator[None]:
-    """Turn what MLX raises into a BackendError: it says that memory ran out in several ways, as a RuntimeError."""
+    """Turn MLX's exceptions into BackendError; MLX reports exhausted memory by several kinds of RuntimeError."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, MemoryError) or any(word in text.lower() for word in ("alloc", "memory")):
-            text += "; give --n-gpu-layers, a smaller --n-ctx, or a smaller model"
+            text += "; set --n-gpu-layers, or use a smaller --ctx-size or model"
         raise BackendError(f"mlx: {doing}: {text}") from error

@@ -1,4 +1,4 @@
-"""Operations without memory; ``pumice.graph.ops`` has the formulas' sources."""
+"""Stateless operations; ``pumice.graph.ops`` has the sources of the formulas."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import mlx.core as mx
 import numpy as np
 
 from pumice.plugin import ELEMENTWISE, Formula, Input
-from pumice_mlx.step import At
+from pumice_mlx.step import Evaluation
 from pumice_mlx.weights import Matrix
 
 # --- rows and matrices
 
-MANY_PAIRS = 64  # of tokens and experts, from which on they are put in the order of the experts
+MANY_PAIRS = 64  # pairs of tokens and experts from which on they are sorted by expert
 
 
 def embedding(weight: Matrix, ids: mx.array) -> mx.array:
@@ -54,7 +54,7 @@ def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
 
 
 def layer_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float) -> mx.array:
-    plain = all(each is None or each.ndim == 1 for each in (weight, bias))
+    plain = all(parameter is None or parameter.ndim == 1 for parameter in (weight, bias))
     if plain:
         return mx.fast.layer_norm(x, weight, bias, eps)
     y = mx.fast.layer_norm(x, None, None, eps)
@@ -65,32 +65,32 @@ def layer_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps:
 def rope(
     x: mx.array,
     positions: mx.array,
-    at: At,
+    evaluation: Evaluation,
     freqs: tuple[float, ...],
     neox: bool,
     magnitude: float,
     axes: tuple[int, ...],
 ) -> mx.array:
-    """Each value is multiplied by a cosine, and its partner by a sine: those of the rest of a head are 1 and 0."""
+    """Multiply each value by a cosine, and its partner by a sine; in the rest of a head they are 1 and 0."""
     n_rot, width = 2 * len(freqs), x.shape[-1]
-    source, key = at.node.inputs["positions"], (freqs, neox, magnitude, axes, width)
+    source, key = evaluation.node.inputs["positions"], (freqs, neox, magnitude, axes, width)
     if not isinstance(source, Input):  # computed on the device
         cos, sin = _turns(positions, mx, *key)
     else:
-        host = at.step.inputs[source.name]
-        cos = at.step.array((source.name, *key, "cos"), lambda: _turns(host, np, *key)[0])
-        sin = at.step.array((source.name, *key, "sin"), lambda: _turns(host, np, *key)[1])
+        host = evaluation.step.inputs[source.name]
+        cos = evaluation.step.array((source.name, *key, "cos"), lambda: _turns(host, np, *key)[0])
+        sin = evaluation.step.array((source.name, *key, "sin"), lambda: _turns(host, np, *key)[1])
     half = n_rot // 2
     order = np.arange(width)
     order[:n_rot] = np.roll(order[:n_rot], half) if neox else order[:n_rot] ^ 1
-    partner = x[..., at.step.array(("partner", neox, n_rot, width), lambda: order)]
+    partner = x[..., evaluation.step.array(("partner", neox, n_rot, width), lambda: order)]
     return x * cos + partner * sin
 
 
 def _turns(
     positions: Any, of: Any, freqs: tuple[float, ...], neox: bool, magnitude: float, axes: tuple[int, ...], width: int
 ) -> tuple[Any, Any]:
-    """Cosines and signed sines ``[t, 1, width]`` by NumPy, whose float64 has room for large angles, or MLX."""
+    """Return cosines and signed sines ``[t, 1, width]`` by NumPy (float64, for large angles) or by MLX."""
     columns = positions[:, of.array(axes)] if axes else positions[:, None]
     angles = columns * of.array(freqs)
     cos, sin = of.cos(angles) * magnitude, of.sin(angles) * magnitude
@@ -126,7 +126,7 @@ FUNCTIONS: dict[str, Callable[..., mx.array]] = {
 
 
 def elementwise(formula: Formula) -> Callable[..., mx.array]:
-    """What computes a formula, given its operands and attributes by name."""
+    """Return a function that computes a formula from its operands and attributes by name."""
 
     def compute(**values: Any) -> mx.array:
         names: Mapping[str, mx.array] = {
@@ -211,7 +211,11 @@ OPS: dict[str, Callable[..., mx.array]] = {
         concat,
     )
 }
-OPS.update((name, elementwise(each.formula)) for name, each in ELEMENTWISE.items() if each.formula and not each.expand)
+OPS.update(
+    (name, elementwise(operation.formula))
+    for name, operation in ELEMENTWISE.items()
+    if operation.formula and not operation.expand
+)
 
-#: Operands that are matrices, or tables; all other weights are arrays of float32.
+#: Operands that are matrices or tables; all other weights are float32 arrays.
 MATRICES = {("embedding", "weight"), ("linear", "weight"), ("batched_linear", "weight"), ("mul_mat_id", "weight")}

@@ -1,4 +1,4 @@
-"""Picking the next token on the device, as ``Pick`` says, so that several steps follow each other without the host."""
+"""Token selection on the device by ``Pick``, so that several steps run without the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_STEPS = 16
 
 
 class Picker:
-    """What is asked of some steps, as arrays ``[n_seqs, 1]``; their results are collected."""
+    """The parameters of several steps' selections as arrays ``[n_seqs, 1]``, and the collected results."""
 
     def __init__(self, ask: Ask) -> None:
         self._n_best = ask.n_best
@@ -26,7 +26,7 @@ class Picker:
         self._results: list[tuple[mx.array, mx.array, mx.array]] = []
 
     def pick(self, logits: mx.array) -> mx.array:
-        """Pick the tokens ``[n_seqs]`` of the next step, of logits ``[n_seqs, n_vocab]``."""
+        """Pick the tokens ``[n_seqs]`` of the next step from logits ``[n_seqs, n_vocab]``."""
         ids, best = _best(logits, self._n_best)
         if self._n_best == 1:
             picked = ids[:, 0]
@@ -37,13 +37,13 @@ class Picker:
         return picked
 
     def results(self) -> Ahead:
-        """Wait for the steps."""
+        """Wait for the steps and return their results."""
         mx.eval(self._results)
-        ids, best, picked = (np.stack([np.array(each) for each in of]) for of in zip(*self._results, strict=True))
+        ids, best, picked = (np.stack([np.array(array) for array in of]) for of in zip(*self._results, strict=True))
         return Ahead(ids, best, picked)
 
     def _index(self, best: mx.array, number: mx.array) -> mx.array:
-        """Which of the highest logits ``[n_seqs, n_best]``, in descending order, is picked: int32 ``[n_seqs, 1]``."""
+        """Index of the picked logit among the sorted highest ``[n_seqs, n_best]``, as int32 ``[n_seqs, 1]``."""
         low, places = mx.array(-mx.inf), mx.arange(best.shape[-1])
         best = mx.where(places < self._top_k, best, low)
         p = mx.softmax(best, axis=-1)
@@ -60,7 +60,7 @@ def _column(values: list[Any], type: mx.Dtype) -> mx.array:
 
 
 def _best(logits: mx.array, n: int) -> tuple[mx.array, mx.array]:
-    """The ``n`` highest logits of each row, in descending order, with their ids; one that is NaN comes first."""
+    """Return the ``n`` highest logits of each row in descending order, with their ids; NaN comes first."""
     ranked = mx.where(mx.isnan(logits), mx.array(mx.inf), logits)
     ids = mx.argmax(ranked, axis=-1, keepdims=True) if n == 1 else mx.argsort(-ranked, axis=-1)[:, :n]
     return ids.astype(mx.int32), mx.take_along_axis(logits, ids, axis=-1)

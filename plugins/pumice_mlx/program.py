@@ -1,4 +1,4 @@
-"""Programs: a segment's nodes become MLX's lazy operations, which are computed at the end of a step."""
+"""Programs: a segment's nodes become lazy MLX operations, evaluated at the end of a step."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.ops import MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
-from pumice_mlx.step import At, StepArrays
+from pumice_mlx.step import Evaluation, StepArrays
 from pumice_mlx.weights import Weights, can_multiply
 
 Array = NDArray[Any]
 
-#: Operations that need more of a step than their operands.
+#: Operations that depend on the step beyond their operands.
 STEP_OPS = {"rope": rope, **ATTENTION_OPS, **RECURRENT_OPS}
 
 
 def claims(node: Node, limits: Limits) -> bool:
-    """Whether programs here can compute a node."""
+    """Return True if programs can compute a node."""
     if node.op not in OPS and node.op not in STEP_OPS and node.op != "reshape":
         return False
     if isinstance(node.state, KVState) and not limits.can_hold(node.state):
@@ -58,7 +58,7 @@ def claims(node: Node, limits: Limits) -> bool:
 
 @dataclass
 class Shared:
-    """What the programs of a model share: weights, and the states of its sequences."""
+    """Objects shared by a model's programs: weights, and the states of its sequences."""
 
     weights: Weights
     states: dict[State, KVCache | Recurrent]
@@ -76,7 +76,7 @@ class Shared:
 
 
 class Picked(Pending):
-    """Steps whose tokens are known."""
+    """Steps whose tokens are already picked."""
 
     def __init__(self, ahead: Ahead) -> None:
         self._ahead = ahead
@@ -86,7 +86,7 @@ class Picked(Pending):
 
 
 class MlxProgram(Program):
-    """Computes node after node; arrays belong to MLX, which gives their memory to others when they are used up."""
+    """A loop over the nodes; MLX owns the arrays and reuses their memory."""
 
     def __init__(self, shared: Shared, segment: Segment, limits: Limits) -> None:
         self._shared = shared
@@ -105,7 +105,7 @@ class MlxProgram(Program):
                 mx.eval(shared.states[state].arrays)
         self._state_bytes = sum(shared.states[state].nbytes for state in new)
         self._states = [shared.states[state] for state in segment.states]
-        # Steps can follow each other where nothing but tokens and positions changes from one to the next.
+        # Steps can be chained if only tokens and positions change between them.
         picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
         best = Capabilities(max_steps=MAX_STEPS, max_best=MAX_BEST) if picks else Capabilities()
         self.capabilities = replace(best, copies_slots=True)
@@ -120,7 +120,7 @@ class MlxProgram(Program):
         return Picked(self._pick(step, step.ask)) if step.ask else super().submit(step)
 
     def _pick(self, step: Step, ask: Ask) -> Ahead:
-        """Each step is handed to the device when it is built, so that the next one is built while that computes."""
+        """Run the steps; the host submits each step when it is built, and builds the next while the device computes."""
         picker = Picker(ask)
         tokens = mx.array(step.batch.tokens)
         with self._computing():
@@ -138,7 +138,7 @@ class MlxProgram(Program):
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Name what fails, and leave no state half computed."""
+        """Name the operation that fails, and leave no state partially computed."""
         try:
             with errors("computing a step"):
                 yield
@@ -147,7 +147,7 @@ class MlxProgram(Program):
             raise
 
     def _settle(self) -> None:
-        """After a step that failed, compute what its operations left of each state, or forget it."""
+        """After a failed step, evaluate the updated states, or reset those that fail."""
         for state in self._states:
             try:
                 mx.eval(state.arrays)
@@ -158,7 +158,7 @@ class MlxProgram(Program):
     def _forward(
         self, inputs: Mapping[str, Array], batch: Batch, computed: Mapping[str, mx.array] | None = None
     ) -> dict[str, mx.array]:
-        """The outputs, not computed yet, of inputs on the host and of those that are ``computed`` on the device."""
+        """Return the lazy outputs for inputs on the host and for ``computed`` ones on the device."""
         step, sizes, computed = StepArrays(batch, inputs), batch.sizes, computed or {}
         values = {
             tensor: computed[tensor.name] if tensor.name in computed else mx.array(np.array(inputs[tensor.name]))
@@ -178,14 +178,14 @@ class MlxProgram(Program):
         if node.op in OPS:
             return OPS[node.op](**operands, **node.attrs)
         state = self._shared.states[node.state] if node.state else None
-        return STEP_OPS[node.op](**operands, at=At(node, state, step, self._shared.type), **node.attrs)
+        return STEP_OPS[node.op](**operands, evaluation=Evaluation(node, state, step, self._shared.type), **node.attrs)
 
     def _weight(self, node: Node, name: str, weight: Weight) -> Any:
         weights = self._shared.weights
         return weights.matrix(weight) if (node.op, name) in MATRICES else weights.array(weight)
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
-        sources, targets = (mx.array(each) for each in zip(*pairs, strict=True))
+        sources, targets = (mx.array(slots) for slots in zip(*pairs, strict=True))
         for state in self._states:
             if isinstance(state, Recurrent):
                 state.array[targets] = state.array[sources]
@@ -200,7 +200,7 @@ class MlxProgram(Program):
 
 
 def _is_known(tensor: Tensor) -> bool:
-    """Whether an input of each of several steps is known: a token, a position, or the same for all of them."""
+    """Return True if an input is known for each of several steps: a token, a position, or constant for all."""
     if tensor.name in ("tokens", "positions", "output_ids"):
         return True
     return isinstance(tensor, Input) and tensor.of_sequences

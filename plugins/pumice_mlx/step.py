@@ -1,4 +1,4 @@
-"""A step on the device: its batch, and the arrays that operations derive of it, each made once for all layers."""
+"""A step on the device: its batch, and the arrays that operations derive from it, each built once for all layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 class StepArrays:
-    """One step. ``inputs`` are the segment's, on the host."""
+    """The arrays of one step. ``inputs`` are the segment's, on the host."""
 
     def __init__(self, batch: Batch, inputs: Mapping[str, Array]) -> None:
         self.batch = batch
@@ -24,13 +24,13 @@ class StepArrays:
         self._arrays: dict[Hashable, mx.array] = {}
 
     def array(self, key: Hashable, make: Callable[[], Array]) -> mx.array:
-        """What ``make`` gives, on the device; kept under ``key`` for the rest of the step."""
+        """Return the result of ``make`` on the device, cached under ``key`` for the rest of the step."""
         if key not in self._arrays:
             self._arrays[key] = mx.array(np.ascontiguousarray(make()))
         return self._arrays[key]
 
     def runs(self) -> Iterator[Run]:
-        """The sequences of the step, those with a single token together, so that they are computed at once."""
+        """Yield the sequences of the step; those with a single token form one run, computed together."""
         starts = self.batch.seq_starts
         lengths = np.diff(starts)
         singles = np.flatnonzero(lengths == 1)
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def key(self) -> Hashable:
-        """What tells a run of a step from the others: its first sequence."""
+        """Key of the run within its step: its first sequence."""
         return int(self.seqs[0])
 
     @property
@@ -65,20 +65,20 @@ class Run:
         return self.batch.positions[self.rows]
 
     def split(self) -> list[Run]:
-        """Each sequence alone."""
+        """Return a run for each sequence."""
         return [
             Run(self.batch, self.seqs[i : i + 1], self.starts[i : i + 1], self.length) for i in range(len(self.seqs))
         ]
 
     @property
     def is_all(self) -> bool:
-        """Whether it is the whole step, in the order of the batch."""
+        """True if the run is the whole step, in batch order."""
         return len(self.seqs) == len(self.batch.slots)
 
 
 @dataclass(frozen=True)
-class At:
-    """Where an operation is computed: its node, the memory it keeps, the step, and the type of its products."""
+class Evaluation:
+    """The evaluation of a node: the node, its state, the step, and the type of its products."""
 
     node: Node
     state: Any
@@ -86,17 +86,17 @@ class At:
     type: mx.Dtype
 
     def rows_of(self, x: mx.array, run: Run) -> mx.array:
-        """The tokens ``[n, length, ...]`` of a run, of all tokens ``[t, ...]``."""
+        """Return the tokens ``[n, length, ...]`` of a run from all tokens ``[t, ...]``."""
         if not run.is_all:
             x = x[self.step.array(("rows", run.key), lambda: run.rows.reshape(-1))]
         return x.reshape(len(run.seqs), run.length, *x.shape[1:])
 
     def positions_of(self, run: Run) -> mx.array:
-        """int32 ``[n, length]``."""
+        """Return the positions as int32 ``[n, length]``."""
         return self.step.array(("positions", run.key), lambda: run.positions.astype(np.int32))
 
     def joined(self, parts: list[tuple[Run, mx.array]]) -> mx.array:
-        """Results ``[n, length, ...]`` of all runs in the order of the batch: ``[t, ...]``."""
+        """Join results ``[n, length, ...]`` of all runs in batch order: ``[t, ...]``."""
         flat = [y.reshape(-1, *y.shape[2:]) for _, y in parts]
         if len(parts) == 1:
             return flat[0]

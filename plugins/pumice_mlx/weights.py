@@ -1,12 +1,12 @@
-"""Weights on the device: matrices of numbers, and quantized ones as MLX multiplies them.
+"""Weights on the device: dense matrices, and quantized ones in MLX's formats.
 
 MLX's affine format has a scale and a bias for 32 columns, and codes of 2, 3, 4, 5, 6 or 8 bits in 32-bit words: a
-number is ``scale * code + bias``. Every format of GGUF whose numbers follow from codes is one of these, or two:
+number is ``scale * code + bias``. Every GGUF format with such codes maps to one of these, or to two:
 
-- Where 16 columns have a scale of their own, the codes are multiplied twice, each time by the activations of every
-  other 16 columns, with the scales of those.
-- Where codes stand for the values of a table, or are none of a few bits, numbers are multiples of the scale, of 8 bits.
-  MXFP4 has kernels of its own.
+- If 16 columns have their own scale, the codes are multiplied twice, each time by the activations of alternate groups
+  of 16 columns, with their scales.
+- If codes index a table of values, or do not have few bits, numbers become 8-bit multiples of the scale. MXFP4 has
+  kernels of its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 from pumice.plugin import Coding, GGMLType, Weight, block_size, fixed, type_size
 from pumice_mlx.unpack import Blocks, coding_of, unpack
 
-GROUP = 32  # columns of one scale, the least that MLX has
-CHUNK = 1 << 22  # numbers repacked at a time
+GROUP = 32  # columns per scale, MLX's minimum
+CHUNK = 1 << 22  # numbers to repack at a time
 FLOATS = {GGMLType.F32: mx.float32, GGMLType.F16: mx.float16, GGMLType.BF16: mx.bfloat16}
 LARGEST_HALF = 65504.0
 
@@ -32,34 +32,34 @@ Mode = Literal["affine", "mxfp4"]
 
 
 class Matrix(ABC):
-    """A weight matrix ``[m, k]``, or several, ``[n, m, k]``. ``nbytes``: what it takes on the device."""
+    """A weight matrix ``[m, k]``, or a stack ``[n, m, k]``. ``nbytes``: its bytes on the device."""
 
     nbytes: int
 
     @abstractmethod
     def product(self, x: mx.array) -> mx.array:
-        """``x [..., k]`` times the matrix: float32 ``[..., m]``; of several ``x [n, t, k]``: ``[n, t, m]``."""
+        """Map ``x [..., k]`` to float32 ``[..., m]``; for a stack ``x [n, t, k]`` to ``[n, t, m]``."""
 
     @abstractmethod
     def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
-        """Rows ``x [..., 1, k]``, each times the matrix that ``ids [...]`` names: float32 ``[..., 1, m]``.
+        """Multiply rows ``x [..., 1, k]`` by the matrix given by ``ids [...]``: float32 ``[..., 1, m]``.
 
         ``in_order``: the ids are sorted.
         """
 
     @abstractmethod
     def rows(self, ids: mx.array) -> mx.array:
-        """Rows of a matrix, or of a vector of values, as float32."""
+        """Return rows of a matrix, or values of a vector, as float32."""
 
 
 class Dense(Matrix):
-    """Numbers as they are stored. Products have their type where activations may be rounded, else float32."""
+    """Numbers in their stored type. Products use that type if activations may be rounded, else float32."""
 
     def __init__(self, numbers: mx.array, activations: mx.Dtype) -> None:
         self._numbers = numbers
         self._type = numbers.dtype if activations == mx.float16 else mx.float32
         self.nbytes = numbers.nbytes
-        mx.eval(numbers)  # what is not computed yet belongs to this thread
+        mx.eval(numbers)  # lazy arrays are bound to this thread
 
     def product(self, x: mx.array) -> mx.array:
         y = rounded(x, self._type) @ self._numbers.astype(self._type).swapaxes(-1, -2)
@@ -76,14 +76,14 @@ class Dense(Matrix):
 
 @dataclass(frozen=True)
 class Scales:
-    """What codes are multiplied by, and what is added, for each 32 columns ``[..., m, k / 32]``; MXFP4 adds nothing."""
+    """Scales and biases of the codes of each 32 columns ``[..., m, k / 32]``; MXFP4 has no biases."""
 
     scales: mx.array
     biases: mx.array | None
 
 
 class Quantized(Matrix):
-    """Codes ``[..., m, words]``, with one or two sets of scales: two where every other 16 columns have their own."""
+    """Codes ``[..., m, words]`` with one set of scales, or two for alternate groups of 16 columns."""
 
     def __init__(self, codes: mx.array, bits: int, mode: Mode, parts: list[Scales], activations: mx.Dtype) -> None:
         self.codes, self.bits, self._mode, self.parts = codes, bits, mode, parts
@@ -94,15 +94,15 @@ class Quantized(Matrix):
 
     def product(self, x: mx.array) -> mx.array:
         ys = [
-            mx.quantized_matmul(each, self.codes, part.scales, part.biases, transpose=True, **self._format)
-            for each, part in self._split(rounded(x, self._type))
+            mx.quantized_matmul(activations, self.codes, part.scales, part.biases, transpose=True, **self._format)
+            for activations, part in self._split(rounded(x, self._type))
         ]
         return _sum(ys)
 
     def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
         ys = [
             mx.gather_qmm(
-                each,
+                activations,
                 self.codes,
                 part.scales,
                 part.biases,
@@ -111,12 +111,12 @@ class Quantized(Matrix):
                 sorted_indices=in_order,
                 **self._format,
             )
-            for each, part in self._split(rounded(x, self._type))
+            for activations, part in self._split(rounded(x, self._type))
         ]
         return _sum(ys)
 
     def rows(self, ids: mx.array) -> mx.array:
-        found = [
+        parts = [
             mx.dequantize(
                 self.codes[ids],
                 part.scales[ids],
@@ -126,10 +126,10 @@ class Quantized(Matrix):
             ).astype(mx.float32)
             for part in self.parts
         ]
-        return found[0] if len(found) == 1 else _sum([each for each, _ in self._split(*found)])
+        return parts[0] if len(parts) == 1 else _sum([columns for columns, _ in self._split(*parts)])
 
     def _split(self, *xs: mx.array) -> Iterator[tuple[mx.array, Scales]]:
-        """The columns that each set of scales is for, the others 0: of one array, or of one for each set."""
+        """Yield the columns of each set of scales, the others 0, of one array or of one array per set."""
         if len(self.parts) == 1:
             yield xs[0], self.parts[0]
             return
@@ -144,7 +144,7 @@ class Quantized(Matrix):
 
 
 def rounded(x: mx.array, type: mx.Dtype) -> mx.array:
-    """Activations in the type of a product; what float16 cannot hold becomes its largest number."""
+    """Round activations to the type of a product; values beyond float16 saturate."""
     return (mx.clip(x, -LARGEST_HALF, LARGEST_HALF) if type == mx.float16 else x).astype(type)
 
 
@@ -154,12 +154,12 @@ def _sum(ys: list[mx.array]) -> mx.array:
 
 
 def can_multiply(weight: Weight) -> bool:
-    """Whether a weight can be a ``Matrix``."""
+    """Return True if a weight can be a ``Matrix``."""
     return block_size(weight.type) == 1 or fixed(weight.shape)[-1] % GROUP == 0
 
 
 def matrix_bytes(weight: Weight, activations: mx.Dtype) -> int:
-    """Bytes that a weight takes on the device."""
+    """Return the bytes of a weight on the device."""
     n = math.prod(fixed(weight.shape))
     if block_size(weight.type) == 1:
         return n * (type_size(weight.type) if weight.type in FLOATS else 4)
@@ -170,7 +170,7 @@ def matrix_bytes(weight: Weight, activations: mx.Dtype) -> int:
 
 
 def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
-    """Copy a weight to the device. activations: what they are rounded to in products, float32 or float16."""
+    """Copy a weight to the device. ``activations``: type of activations in products, float32 or float16."""
     if block_size(weight.type) == 1:
         return Dense(load_numbers(weight), activations)
     shape, coding = fixed(weight.shape), coding_of(weight.type)
@@ -183,14 +183,16 @@ def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
         chunk = _repack(blocks, weight.type, coding, bits, mode, activations)
         mx.eval(chunk)
         chunks.append(chunk)
-    arrays = [mx.concatenate(list(each)).reshape(*shape[:-1], -1) for each in zip(*chunks, strict=True)]
+    arrays = [
+        mx.concatenate(list(arrays_of_part)).reshape(*shape[:-1], -1) for arrays_of_part in zip(*chunks, strict=True)
+    ]
     codes, *scales = arrays
     parts = [Scales(scales[0], None)] if mode == "mxfp4" else [Scales(*pair) for pair in _pairs(scales)]
     return Quantized(codes, bits, mode, parts, activations)
 
 
 def load_numbers(weight: Weight) -> mx.array:
-    """Copy a weight to the device as plain numbers, float32 unless it is stored as other floats."""
+    """Copy a weight to the device as plain numbers, float32 unless it is stored in another float type."""
     if weight.type not in FLOATS:
         return mx.array(np.ascontiguousarray(weight.dequantize(), np.float32))
     stored = mx.array(np.ascontiguousarray(weight.data).reshape(-1))
@@ -198,7 +200,7 @@ def load_numbers(weight: Weight) -> mx.array:
 
 
 def _format(coding: Coding) -> tuple[int, Mode]:
-    """Bits of a code, and MLX's name of the format."""
+    """Return the bits of a code, and MLX's name of the format."""
     if coding.scales == "e8m0":
         return 4, "mxfp4"
     return (8 if coding.values else coding.bits), "affine"
@@ -207,32 +209,33 @@ def _format(coding: Coding) -> tuple[int, Mode]:
 def _repack(
     blocks: mx.array, type: GGMLType, coding: Coding, bits: int, mode: Mode, activations: mx.Dtype
 ) -> list[mx.array]:
-    """Rows of blocks ``[m, blocks, bytes]`` as MLX has them: codes, then scales and biases, once or twice."""
+    """Repack rows of blocks ``[m, blocks, bytes]`` for MLX: codes, then scales and biases, once or twice."""
     m = len(blocks)
-    found = unpack(blocks.reshape(-1, blocks.shape[-1]), type)
+    unpacked = unpack(blocks.reshape(-1, blocks.shape[-1]), type)
     if mode == "mxfp4":
-        return [packed(found.codes.reshape(m, -1), bits), blocks[:, :, 0]]
-    codes, offset = found.codes, coding.offset + (128 if coding.bits == 8 else 0)
+        return [packed(unpacked.codes.reshape(m, -1), bits), blocks[:, :, 0]]
+    codes, offset = unpacked.codes, coding.offset + (128 if coding.bits == 8 else 0)
     if coding.values:
         codes, offset = mx.array([value + 128 for value in coding.values], mx.uint8)[codes], 128
     parts = []
-    for scales, biases in _halves(found, offset, GROUP // coding.scale_columns):
-        parts += [each.reshape(m, -1).astype(activations) for each in (scales, biases)]
+    for scales, biases in _halves(unpacked, offset, GROUP // coding.scale_columns):
+        parts += [values.reshape(m, -1).astype(activations) for values in (scales, biases)]
     return [packed(codes.reshape(m, -1), bits), *parts]
 
 
-def _halves(found: Blocks, offset: int, n_parts: int) -> Iterator[tuple[mx.array, mx.array]]:
-    """Scales and biases; those of every second group apart where groups are of 16 columns."""
-    biases = -offset * found.scales + (0 if found.minimums is None else found.minimums)
+def _halves(unpacked: Blocks, offset: int, n_parts: int) -> Iterator[tuple[mx.array, mx.array]]:
+    """Yield scales and biases, separately for alternate groups if groups have 16 columns."""
+    biases = -offset * unpacked.scales + (0 if unpacked.minimums is None else unpacked.minimums)
     for i in range(n_parts):
-        yield found.scales[:, i::n_parts], biases[:, i::n_parts]
+        yield unpacked.scales[:, i::n_parts], biases[:, i::n_parts]
 
 
 def packed(codes: mx.array, bits: int) -> mx.array:
-    """Codes ``[m, k]`` one behind the other, lowest bits first, in 32-bit words."""
+    """Pack codes ``[m, k]`` without gaps, lowest bits first, into 32-bit words."""
     eight = codes.reshape(len(codes), -1, 8).astype(mx.uint64)
     shifts = mx.array([bits * i for i in range(8)], mx.uint64)
-    words = mx.sum(eight << shifts, axis=-1, keepdims=True).astype(mx.uint64)  # disjoint bits
+    # The bits are disjoint, so the sum is their union.
+    words = mx.sum(eight << shifts, axis=-1, keepdims=True).astype(mx.uint64)
     return mx.contiguous(words.view(mx.uint8)[..., :bits]).reshape(len(codes), -1).view(mx.uint32)
 
 
@@ -241,7 +244,7 @@ def _pairs(arrays: list[mx.array]) -> Iterator[tuple[mx.array, mx.array]]:
 
 
 class Weights:
-    """The weights of one model, each range of rows of a source once."""
+    """The weights of one model; each range of rows of a source is loaded once."""
 
     def __init__(self, activations: mx.Dtype) -> None:
         self.activations = activations
@@ -251,10 +254,10 @@ class Weights:
     @property
     def nbytes(self) -> int:
         held: list[Matrix | mx.array] = [*self._matrices.values(), *self._arrays.values()]
-        return sum(each.nbytes for each in held)
+        return sum(array.nbytes for array in held)
 
     def matrix(self, weight: Weight) -> Matrix:
-        """A weight that is multiplied, or whose rows are looked up."""
+        """Return a weight for products or lookups of rows."""
         key = _key(weight)
         if key not in self._matrices:
             self._matrices[key] = load_matrix(weight, self.activations)
@@ -262,7 +265,7 @@ class Weights:
         return self._matrices[key]
 
     def array(self, weight: Weight) -> mx.array:
-        """A weight of few numbers as float32."""
+        """Return a small weight as float32."""
         key = _key(weight)
         if key not in self._arrays:
             self._arrays[key] = mx.array(np.ascontiguousarray(weight.dequantize(), np.float32))

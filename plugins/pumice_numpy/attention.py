@@ -1,4 +1,4 @@
-"""Attention: over the paged cache, over the step alone, over what another graph stored."""
+"""Attention over the paged cache, over the step alone, or over keys stored by another graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Positions = NDArray[np.integer]
 
 
 class KVCache:
-    """The keys and values of one layer: rows of encoded bytes ``[n_blocks, block_size, row_bytes]``."""
+    """The keys and values of one layer as rows of encoded bytes ``[n_blocks, block_size, row_bytes]``."""
 
     def __init__(self, state: KVState, limits: Limits) -> None:
         self.type = KV_TYPES[limits.kv_type]
@@ -35,7 +35,7 @@ class KVCache:
             self._v[cells] = quantize(v.reshape(len(v), -1), self.type)
 
     def read(self, table: NDArray[np.int32], positions: Positions, v_dim: int) -> tuple[F32Array, F32Array]:
-        """Keys and values ``[len(positions), heads, d]`` of a sequence."""
+        """Return the keys and values ``[len(positions), heads, d]`` of a sequence."""
         cells = self._cells(table, positions)
         keys = self._decode(self._k, cells)
         return keys, self._decode(self._v, cells) if self._v.size else keys[..., :v_dim]
@@ -53,7 +53,7 @@ class KVCache:
 
 @dataclass(frozen=True)
 class Scores:
-    """How a score becomes a weight; see the operation ``attention``."""
+    """Conversion of scores to weights; see the operation ``attention``."""
 
     scale: float
     window: int
@@ -66,19 +66,19 @@ class Scores:
     log_sum: bool
 
     def visible(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
-        """Which keys each query sees, from their positions: ``[queries, keys]``."""
+        """Return the mask ``[queries, keys]`` of the keys that each query attends to, by positions."""
         distance = queries[:, None] - keys
         if not self.causal:
             return np.abs(distance) <= self.window // 2 if self.window else np.ones(distance.shape, bool)
-        seen = distance >= 0
+        visible = distance >= 0
         if self.window:
-            seen &= distance < self.window
+            visible &= distance < self.window
         if self.chunk:
-            seen &= queries[:, None] // self.chunk == keys // self.chunk
-        return seen
+            visible &= queries[:, None] // self.chunk == keys // self.chunk
+        return visible
 
     def oldest(self, first_query: int) -> int:
-        """The first position that queries from ``first_query`` on can see."""
+        """Return the first position that queries from ``first_query`` on attend to."""
         if self.chunk:
             return first_query // self.chunk * self.chunk
         return max(0, first_query - self.window + 1) if self.window else 0
@@ -172,8 +172,17 @@ def _attend(
     how: Scores,
     added: F32Array | None,
 ) -> F32Array:
-    """``q [t, h, d]`` at positions ``queries [t]``, ``keys [c, g, d]`` and ``values [c, g, e]`` at ``context [c]``:
-    ``[t, h, e]``, or with the logarithm of the sum ``[t, h, e + 1]``."""
+    """Attend with queries at positions ``queries [t]`` to keys and values at positions ``context [c]``.
+
+    Args:
+        q: ``[t, h, d]``.
+        keys: ``[c, g, d]``.
+        values: ``[c, g, e]``.
+        added: added to the scores.
+
+    Returns:
+        ``[t, h, e]``, or ``[t, h, e + 1]`` with the logarithm of the sum.
+    """
     n_tokens, n_head, _ = q.shape
     n_head_kv = keys.shape[1]
     grouped = q.reshape(n_tokens, n_head_kv, n_head // n_head_kv, -1).transpose(1, 2, 0, 3)  # [g, h/g, t, d]

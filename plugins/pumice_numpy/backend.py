@@ -1,4 +1,4 @@
-"""The backend and its programs: a loop over the nodes of a segment."""
+"""The NumPy backend and its programs: a loop over the nodes of a segment."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ STATEFUL_OPS: dict[str, Any] = {
 class NumpyOptions:
     """Configuration section ``numpy``."""
 
-    cache_mib: int = 4096  # memory for weights kept as float32; the rest is decoded again at every use
-    batch_invariant: bool = False  # tokens are computed one by one: the same bits, whatever is beside them
+    cache_mib: int = 4096  # cache of weights decoded to float32; the others are decoded at every use
+    batch_invariant: bool = False  # compute tokens one by one, for bit-identical results in any batch
 
 
 class NumpyBackend(Backend):
-    """Runs every operation on the CPU."""
+    """The reference backend, which runs every operation on the CPU."""
 
     Options = NumpyOptions
 
@@ -65,7 +65,7 @@ class NumpyBackend(Backend):
         super().__init__(options)
         self.weights = WeightCache(self.options.cache_mib * 2**20)
         self.states: dict[State, Any] = {}
-        self.sources: set[TensorSource] = set()  # of the weights of all programs
+        self.sources: set[TensorSource] = set()  # sources of the weights of all programs
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
@@ -91,12 +91,10 @@ class NumpyBackend(Backend):
 
 
 class NumpyProgram(Program):
-    """Computes node after node; every result is written to its planned place in one arena.
+    """A loop over the nodes; each result is written to its planned offset in one arena.
 
-    ``added``: the bytes of weights and states that no program before it has. ``one_by_one``: a token at a time.
+    ``added``: bytes of weights and states that this program uses first. ``one_by_one``: compute one token at a time.
     """
-
-    capabilities = Capabilities(copies_slots=True)
 
     def __init__(
         self,
@@ -109,6 +107,7 @@ class NumpyProgram(Program):
     ) -> None:
         self._added = added
         self._one_by_one = one_by_one
+        self.capabilities = Capabilities(copies_slots=True, invariant=one_by_one)
         self._weights = weights
         self._segment = segment
         self._plan = plan
@@ -131,7 +130,7 @@ class NumpyProgram(Program):
             np.copyto(values[tensor], inputs[tensor.name])
         for node in self._segment.nodes:
             values[node.output] = self._place(node.output, batch)
-            if node.op != "reshape":  # a reshape is the same place seen with another shape
+            if node.op != "reshape":  # a reshape is another view of the same memory
                 np.copyto(values[node.output], self._compute(node, values, batch))
         return {tensor.name: values[tensor] for tensor in self._segment.outputs}
 

@@ -1,4 +1,4 @@
-"""Operations without memory. Each takes and returns float32 arrays; ``pumice.graph.ops`` has the formulas' sources."""
+"""Stateless operations on float32 arrays; ``pumice.graph.ops`` has the sources of the formulas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumice.plugin import ELEMENTWISE, Formula
 F32Array = NDArray[np.float32]
 I32Array = NDArray[np.int32]
 
-TILE = 4096  # rows of a weight multiplied at once, so that decoding an encoded weight stays small
+TILE = 4096  # rows of a weight per product, which bounds the memory of decoded rows
 
 # --- rows and matrices
 
@@ -102,13 +102,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def elementwise(formula: Formula) -> Callable[..., F32Array]:
-    """What computes a formula, given its operands and attributes by name."""
+    """Return a function that computes a formula from its operands and attributes by name."""
 
     def compute(**values: Any) -> F32Array:
-        with np.errstate(all="ignore"):  # infinite, or not a number, as formulas have it
+        with np.errstate(all="ignore"):  # infinities and NaN follow from the formula
             names: dict[str, Any] = {name: np.asarray(value, np.float32) for name, value in values.items()}
-            found: F32Array = formula.fold(names, lambda value: np.asarray(value, np.float32), FUNCTIONS)
-            return found
+            result: F32Array = formula.fold(names, lambda value: np.asarray(value, np.float32), FUNCTIONS)
+            return result
 
     return compute
 
@@ -183,5 +183,9 @@ OPS: dict[str, Any] = {
         concat,
     )
 }
-OPS.update((name, elementwise(each.formula)) for name, each in ELEMENTWISE.items() if each.formula and not each.expand)
-OPS["reshape"] = np.reshape  # claimed here; programs reshape in place
+OPS.update(
+    (name, elementwise(operation.formula))
+    for name, operation in ELEMENTWISE.items()
+    if operation.formula and not operation.expand
+)
+OPS["reshape"] = np.reshape  # listed so it is supported; programs reshape in place

@@ -1,4 +1,4 @@
-"""A step cut into steps of one token: matrix products of other shapes add up in another order."""
+"""Division of a step into steps of one token, since matrix products of other shapes add up in another order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def can_cut(segment: Segment) -> bool:
-    """Whether each token is computed from those before it in its sequence, which left all that is needed in states."""
+    """Return True if each token depends only on itself and on states left by earlier tokens of its sequence."""
     return all(_goes_forward(node) for node in segment.nodes)
 
 
@@ -25,22 +25,22 @@ def _goes_forward(node: Node) -> bool:
 
 
 def single_tokens(batch: Batch, tensors: list[Tensor], inputs: Arrays) -> Iterator[tuple[Batch, Arrays]]:
-    """A batch, and the inputs, for each token of a batch."""
+    """Yield a batch and the inputs for each token of a batch."""
     outputs = {int(row): i for i, row in enumerate(batch.output_ids)}
     for seq, (start, end) in enumerate(zip(batch.seq_starts[:-1], batch.seq_starts[1:], strict=True)):
         for row in range(start, end):
-            wanted = [outputs[row]] if row in outputs else []
+            output_rows = [outputs[row]] if row in outputs else []
             single = Batch(
                 tokens=batch.tokens[row : row + 1],
                 positions=batch.positions[row : row + 1],
-                output_ids=np.zeros(len(wanted), np.int32),
+                output_ids=np.zeros(len(output_rows), np.int32),
                 seq_starts=np.array([0, 1], np.int32),
                 slots=batch.slots[seq : seq + 1],
                 block_tables={window: table[seq : seq + 1] for window, table in batch.block_tables.items()},
                 more_sizes=batch.more_sizes,
             )
-            chosen = {N_TOKENS: [row], N_SEQS: [seq], N_OUTPUTS: wanted}
-            its = {each.name: _rows(inputs[each.name], chosen.get(str(each.shape[0]))) for each in tensors}
+            chosen = {N_TOKENS: [row], N_SEQS: [seq], N_OUTPUTS: output_rows}
+            its = {tensor.name: _rows(inputs[tensor.name], chosen.get(str(tensor.shape[0]))) for tensor in tensors}
             yield single, its | ({"output_ids": single.output_ids} if "output_ids" in its else {})
 
 
@@ -49,6 +49,6 @@ def _rows(array: NDArray[Any], rows: list[int] | None) -> NDArray[Any]:
 
 
 def joined(tensor: Tensor, parts: Sequence[Arrays], batch: Batch) -> NDArray[Any]:
-    """An output of all tokens in the order of the batch; rows of logits in the order in which they are wanted."""
+    """Join an output of all tokens in batch order; rows of logits in the order of ``output_ids``."""
     rows = np.concatenate([part[tensor.name] for part in parts])
     return rows[np.argsort(np.argsort(batch.output_ids))] if tensor.shape[0] == N_OUTPUTS else rows

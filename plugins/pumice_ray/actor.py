@@ -1,4 +1,4 @@
-"""An engine in an actor, on whatever machine Ray finds room: the far end of a ``RayLink``."""
+"""An engine in a Ray actor on any machine with room: the remote end of a ``RayLink``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import pumice
 from pumice.engine.messages import Close
 from pumice.process.codec import Load, Loaded, NotLoaded, decode_command, encode_events, encode_report
-from pumice.process.host import EngineHost
-from pumice.running import Running, told
+from pumice.process.engine_host import EngineHost
+from pumice.process_list import RunningModel, listed
 from pumice_ray.mailbox import Mailbox
 
-NAME = "pumice-engine-"  # of actors, with what makes it unique
-WORKER = "worker"  # the command that `pumice ps` shows for the engines of batches
+NAME = "pumice-engine-"  # prefix of actor names, followed by a unique part
+WORKER = "worker"  # command shown by `pumice ps` for engines of batches
 
 
 class EngineActor:
-    """The class of the actor. Its engine is a thread; another obeys, so that no event waits for it.
+    """The actor class. Its engine runs in one thread; another executes commands, so events are never delayed.
 
     Messages are those of ``pumice.process.codec``, as bytes.
     """
@@ -33,22 +33,22 @@ class EngineActor:
         self._loaded = asyncio.Event()
 
     async def load(self, name: str, options: Mapping[str, Any]) -> bytes:
-        """Load a model by its name or path on this machine: ``Loaded``, or ``NotLoaded``."""
+        """Load a model by its name or path on this machine; return ``Loaded`` or ``NotLoaded``."""
         self._mailbox = Mailbox()
         try:
             model = await asyncio.to_thread(pumice.load, name, **own_devices(options))
         except Exception as error:
             return encode_report(NotLoaded(error))
         self._stack.callback(model.close)
-        self._running = Running("ray", name, model.backends, model.memory, model.n_ctx, own_address())
-        self._stack.enter_context(told(self._running))
+        self._running = RunningModel("ray", name, model.backends, model.memory, model.n_ctx, own_address())
+        self._stack.enter_context(listed(self._running))
         self._host = EngineHost(model, self._mailbox.put)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
         self._loaded.set()
         return encode_report(Loaded(model.facts))
 
     async def describe(self) -> dict[str, Any]:
-        """The fields of ``Running``, for ``pumice ps --ray``; waits until the model is loaded."""
+        """Return the fields of ``RunningModel`` for ``pumice ps --ray``. Waits until the model is loaded."""
         await self._loaded.wait()
         return asdict(self._running)
 
@@ -56,12 +56,12 @@ class EngineActor:
         self._commands.put(command)
 
     async def receive(self) -> list[bytes] | None:
-        """The next events; None when the engine was closed."""
+        """Return the next events; None once the engine is closed."""
         events = await self._mailbox.take()
         return None if events is None else list(encode_events(events))
 
     async def close(self) -> None:
-        """Cancel everything, and give back what the engine ran on."""
+        """Cancel all requests and release the engine's resources."""
         self._commands.put(None)
         await asyncio.to_thread(self._stack.close)
         self._mailbox.close()
@@ -74,16 +74,16 @@ class EngineActor:
 
 
 def own_address() -> str:
-    """Of this machine, in the cluster."""
+    """Return this machine's address in the cluster."""
     import ray
 
     return str(ray.util.get_node_ip_address())
 
 
 def own_devices(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ``pumice.load``, with the devices that Ray keeps for this actor where they name none.
+    """Return options of ``pumice.load`` with the GPUs that Ray assigned to this actor, unless they name devices.
 
-    Ray names GPUs as ``CUDA_VISIBLE_DEVICES`` does: by numbers, or by UUIDs.
+    Ray names GPUs like ``CUDA_VISIBLE_DEVICES``: by numbers or UUIDs.
     """
     import ray
 

@@ -1,4 +1,4 @@
-"""What commands do with ``--ray``."""
+"""The Ray cluster behind the option ``--ray``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pumice.plugin import Cluster, PumiceError, Replicas
-from pumice.running import Running, processes
+import pumice
+from pumice.plugin import BatchRow, Cluster, ModelSpec, PumiceError, Replicas
+from pumice.process_list import RunningModel, processes
 
-_REACH_SECONDS = 10.0  # for a cluster to take a connection
-_ASK_SECONDS = 10.0  # for actors to say what they have loaded
+_REACH_SECONDS = 10.0  # timeout of a connection to the cluster
+_ASK_SECONDS = 10.0  # timeout of actors' replies
 
-NAMESPACE = "pumice"  # of actors with names
+NAMESPACE = "pumice"  # namespace of named actors
 
 
-class RayCluster(Cluster):
-    """A cluster of Ray; ``address`` as ``ray.init`` takes it."""
+class RayCluster(Cluster[pumice.LinkedModel]):
+    """A Ray cluster; ``address`` is in the format of ``ray.init``."""
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
@@ -37,78 +38,80 @@ class RayCluster(Cluster):
             if not already:
                 ray.shutdown()
 
-    def answer(self, spec: Any, rows: Iterable[Any], n_in_flight: int, replicas: Replicas) -> Iterator[dict[str, Any]]:
+    def answer(
+        self, spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, replicas: Replicas
+    ) -> Iterator[dict[str, Any]]:
         from pumice_ray.data import answer_rows
 
         return answer_rows(spec, rows, n_in_flight, replicas)
 
-    def load(self, spec: Any, replicas: Replicas, deliver: Callable[..., object]) -> Any:
+    def load(self, spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.LinkedModel:
         from pumice_ray.deployment import load_replicas
 
         return load_replicas(spec, replicas, deliver)
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningModel]:
         import ray
 
         from pumice_ray.actor import NAME
         from pumice_ray.stage_actor import NAME as STAGE
 
         actors = []
-        for each in ray.util.list_named_actors(all_namespaces=True):
-            if each["name"].startswith((NAME, STAGE)):
-                with contextlib.suppress(ValueError):  # it ended meanwhile
-                    actors.append(ray.get_actor(**each))
-        told = described([actor.describe.remote() for actor in actors]) + _served()
-        found = [Running(**fields) for fields in told] + _workers()
-        return sorted(found, key=lambda running: running.since)
+        for identifier in ray.util.list_named_actors(all_namespaces=True):
+            if identifier["name"].startswith((NAME, STAGE)):
+                with contextlib.suppress(ValueError):  # the actor has ended meanwhile
+                    actors.append(ray.get_actor(**identifier))
+        fields_of_actors = described([actor.describe.remote() for actor in actors]) + _served()
+        entries = [RunningModel(**fields) for fields in fields_of_actors] + _workers()
+        return sorted(entries, key=lambda entry: entry.since)
 
 
 def described(asked: list[Any]) -> list[Any]:
-    """What actors and machines say of themselves; those that say nothing are left out."""
+    """Return the replies of actors and machines; those that fail to reply are left out."""
     import ray
 
-    found: list[Any] = []
+    replies: list[Any] = []
     answers, _ = ray.wait(asked, num_returns=len(asked), timeout=_ASK_SECONDS) if asked else ([], [])
     for answer in answers:
-        with contextlib.suppress(ray.exceptions.RayError):  # it ended meanwhile
-            found.append(ray.get(answer))
-    return found
+        with contextlib.suppress(ray.exceptions.RayError):  # the actor has ended meanwhile
+            replies.append(ray.get(answer))
+    return replies
 
 
 def _served() -> list[dict[str, Any]]:
-    """The replicas of models that Serve runs."""
+    """Return the fields of the replicas that Ray Serve runs."""
     from ray import serve
 
     from pumice_ray.deployment import MODEL
 
-    found: list[dict[str, Any]] = []
+    fields: list[dict[str, Any]] = []
     for name, application in serve.status().applications.items():
         if MODEL in application.deployments:
             handle = serve.get_deployment_handle(MODEL, name)
-            with contextlib.suppress(Exception):  # it is being started or ended
-                found += handle.broadcast("describe").results(timeout_s=_ASK_SECONDS)
-    return found
+            with contextlib.suppress(Exception):  # the application is starting or ending
+                fields += handle.broadcast("describe").results(timeout_s=_ASK_SECONDS)
+    return fields
 
 
-def _workers() -> list[Running]:
-    """The engines of batches. Ray Data gives its actors no names: each machine says what its processes have loaded."""
+def _workers() -> list[RunningModel]:
+    """Return the engines of batches. Ray Data does not name its actors, so each machine lists its processes."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
     ask = ray.remote(_workers_here)
     machines = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    asked = [ask.options(num_cpus=0, scheduling_strategy=On(each, soft=False)).remote() for each in machines]
-    running = [Running(**fields) for told in described(asked) for fields in told]
-    found = {(each.address, each.pid): each for each in running}
-    return list(found.values())
+    asked = [ask.options(num_cpus=0, scheduling_strategy=On(machine, soft=False)).remote() for machine in machines]
+    running = [RunningModel(**fields) for fields_of_machine in described(asked) for fields in fields_of_machine]
+    by_process = {(process.address, process.pid): process for process in running}
+    return list(by_process.values())
 
 
 def _workers_here() -> list[dict[str, Any]]:
-    """The fields of those of this machine."""
+    """Return the fields of the workers on this machine."""
     from pumice_ray.actor import WORKER, own_address
 
-    here = own_address()
-    return [{**dataclasses.asdict(each), "address": here} for each in processes() if each.command == WORKER]
+    address = own_address()
+    return [{**dataclasses.asdict(process), "address": address} for process in processes() if process.command == WORKER]
 
 
 def _ray() -> Any:
@@ -120,7 +123,7 @@ def _ray() -> Any:
 
 
 def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
-    """To the cluster at an address; without one to that of this machine, or to a new one where there is none."""
+    """Connect to the cluster at an address; without one, to this machine's cluster, or start a new one."""
     named = address or os.environ.get("RAY_ADDRESS", "")
     if named:
         _reach(named)
@@ -130,11 +133,11 @@ def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
         else:
             ray.init(address="local", include_dashboard=False, **options)
     except ConnectionError as error:
-        raise PumiceError(f"there is no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
+        raise PumiceError(f"no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
 
 
 def _noted() -> str:
-    """Where Ray would look; it waits for minutes where that cluster has ended without taking its note away."""
+    """Return the address that Ray would use; Ray itself waits for minutes if that cluster ended uncleanly."""
     try:
         return (Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster").read_text().strip()
     except OSError:
@@ -150,9 +153,9 @@ def _is_up(address: str) -> bool:
 
 
 def _reach(address: str) -> None:
-    """Ray itself waits for minutes where nobody answers. Raises PumiceError."""
+    """Check that the address accepts connections, as Ray waits for minutes. Raises PumiceError."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host, int(port)), _REACH_SECONDS).close()
     except (OSError, ValueError) as error:
-        raise PumiceError(f"there is no Ray cluster at {address}: {error}") from None
+        raise PumiceError(f"no Ray cluster at {address}: {error}") from None

@@ -1,4 +1,4 @@
-"""Prompts of a Ray dataset, answered by workers of which each has an engine, and many prompts in hand."""
+"""Answers to the prompts of a Ray dataset, by workers with an engine and many concurrent prompts each."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ import orjson
 import ray.data
 
 import pumice
-from pumice.plugin import Replicas
+from pumice.plugin import BatchRow, ModelSpec, Replicas
 from pumice.process.codec import portable
 from pumice_ray.actor import WORKER, own_devices
 from pumice_ray.errors import explain
 from pumice_ray.room import find_room
 from pumice_ray.stages import bundles
 from pumice_server.batch.answering import Answering
-from pumice_server.batch.rows import Row
 from pumice_server.batch.work import answer_all
-from pumice_server.entry import Spec
 from pumice_server.serving import load_process
 
-_FAILED = "failed"  # the only key of what stands for the results of a worker that cannot answer
-_CALLS = 3  # of a worker at once: while the last rows of one are computed, those of the next are
-_WINDOW_ROWS = 200_000  # that are given to Ray at once, from this process's memory
-_BATCH_ROWS = 256  # of a dataset of others: rows of a call
+_FAILED = "failed"  # only key of the result that reports a failed worker
+_CALLS = 3  # concurrent calls per worker, so that the end of one overlaps the start of the next
+_WINDOW_ROWS = 200_000  # rows passed to Ray at once from this process's memory
+_BATCH_ROWS = 256  # rows per call for a user's dataset
 
 
 class Worker:
-    """Answers rows as one machine does, by an engine in a process of its own, in an event loop of its own."""
+    """Answers rows with an engine in a process of its own, driven by an event loop in this process."""
 
-    def __init__(self, spec: Spec, n_in_flight: int) -> None:
-        """What loading raises is raised by ``answer``: Ray would start a worker again and again that cannot begin."""
+    def __init__(self, spec: ModelSpec, n_in_flight: int) -> None:
+        """Load the model; ``answer`` raises any error, since Ray would restart a failing worker indefinitely."""
         self._n_in_flight = n_in_flight
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="pumice-worker", daemon=True).start()
@@ -48,8 +46,8 @@ class Worker:
         except Exception as error:
             self._error = portable(error)
 
-    def answer(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """A result for each row, as they end. Raises what loading raised."""
+    def answer(self, rows: Sequence[BatchRow]) -> list[dict[str, Any]]:
+        """Return a result for each row in order of completion. Raises the errors of loading."""
         if self._error:
             raise self._error
 
@@ -63,20 +61,20 @@ class Worker:
 
 
 class RowWorker(Worker):
-    """Rows of a batch, in a column of JSON."""
+    """Answers rows of a batch, stored as JSON in a column."""
 
     def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         try:
-            results = self.answer([Row(**orjson.loads(text)) for text in batch["row"]])
-        except pumice.PumiceError as error:  # raised over there, by who reads it
+            results = self.answer([BatchRow(**orjson.loads(text)) for text in batch["row"]])
+        except pumice.PumiceError as error:  # raised again by the reader of the results
             results = [{_FAILED: str(error)}]
         return {"result": [orjson.dumps(result).decode() for result in results]}
 
 
 class PromptWorker(Worker):
-    """Prompts in a column of any table, answers in further columns."""
+    """Answers prompts in a column of any table, and adds the answers as columns."""
 
-    def __init__(self, spec: Spec, n_in_flight: int, column: str, into: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, spec: ModelSpec, n_in_flight: int, column: str, into: str, fields: Mapping[str, Any]) -> None:
         super().__init__(spec, n_in_flight)
         self._column, self._into, self._fields = column, into, fields
 
@@ -84,19 +82,19 @@ class PromptWorker(Worker):
         import pyarrow
 
         prompts = table.column(self._column).to_pylist()
-        found = {
+        responses_by_place = {
             result["custom_id"]: result["response"]
             for result in self.answer([*map(self._row, range(len(prompts)), prompts)])
         }
-        responses = [found[str(place)] for place in range(len(prompts))]
+        responses = [responses_by_place[str(place)] for place in range(len(prompts))]
         text, string = pyarrow.array([*map(_text, responses)], pyarrow.string()), pyarrow.string()
         table = table.append_column(self._into, text)
         return table.append_column(f"{self._into}_error", pyarrow.array([*map(_error, responses)], string))
 
-    def _row(self, place: int, prompt: Any) -> Row:
+    def _row(self, place: int, prompt: Any) -> BatchRow:
         chat = not isinstance(prompt, str)
         name, url = ("messages", "/v1/chat/completions") if chat else ("prompt", "/v1/completions")
-        return Row(str(place), url, {**self._fields, name: prompt})
+        return BatchRow(str(place), url, {**self._fields, name: prompt})
 
 
 def map_prompts(
@@ -112,19 +110,23 @@ def map_prompts(
     options: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Any:
-    """A dataset of Ray, with the model's answers in the column ``into``, and why there is none in ``<into>_error``.
+    """Return a Ray dataset with the model's answers in the column ``into`` and errors in ``<into>_error``.
 
     Args:
-        dataset: a ``ray.data.Dataset`` with prompts in ``column``: texts to continue, or messages of chats.
-        model: a name, or a path that is there on every machine.
-        replicas: workers, or the least and most of them; each has ``num_cpus``, ``num_gpus`` and an engine.
-        n_parallel: most sequences that one computes at once.
+        dataset: a ``ray.data.Dataset`` whose ``column`` has prompts: texts to continue, or messages of chats.
+        model: a name, or a path that exists on every machine.
+        column: name of the column with prompts.
+        into: name of the column for answers.
+        replicas: number of workers, or its minimum and maximum; each has ``num_cpus``, ``num_gpus`` and an engine.
+        num_cpus: CPUs per worker.
+        num_gpus: GPUs per worker; may be a fraction.
+        n_parallel: maximum concurrent sequences per worker.
         options: further arguments of ``pumice.load``.
-        fields: of each request, as OpenAI's: max_tokens, temperature, ...
+        fields: fields of each request, as in OpenAI's API: max_tokens, temperature, ...
     """
     least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
     path = model or str(pumice.demo_model_path())
-    spec = Spec([path], path, {**(options or {}), "n_parallel": n_parallel})
+    spec = ModelSpec([path], path, {**(options or {}), "n_parallel": n_parallel})
     named = {"spec": spec, "n_in_flight": 2 * n_parallel, "column": column, "into": into, "fields": fields}
     return dataset.map_batches(
         PromptWorker,
@@ -135,10 +137,12 @@ def map_prompts(
     )
 
 
-def answer_rows(spec: Spec, rows: Iterable[Row], n_in_flight: int, replicas: Replicas) -> Iterator[dict[str, Any]]:
-    """One result of each row, as they come. Raises what loading the model raised, or EngineDiedError.
+def answer_rows(
+    spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, replicas: Replicas
+) -> Iterator[dict[str, Any]]:
+    """Yield one result per row in order of completion. Raises the errors of loading, or EngineDiedError.
 
-    Workers of Ray Data have their layers on one machine; models with stages are replicas of Serve, asked from here.
+    Workers of Ray Data have all layers on one machine; models with stages run as replicas of Serve, driven from here.
     """
     if replicas.staged:
         yield from _answer_from_here(spec, rows, n_in_flight, replicas)
@@ -164,7 +168,9 @@ def answer_rows(spec: Spec, rows: Iterable[Row], n_in_flight: int, replicas: Rep
             raise explain(error) from None
 
 
-def _answer_from_here(spec: Spec, rows: Iterable[Row], n_in_flight: int, room: Replicas) -> Iterator[dict[str, Any]]:
+def _answer_from_here(
+    spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, room: Replicas
+) -> Iterator[dict[str, Any]]:
     from pumice_ray.deployment import load_replicas
 
     answering = Answering(spec, lambda spec, _, deliver: load_replicas(spec, room, deliver))
@@ -193,7 +199,7 @@ def _room(replicas: Replicas) -> dict[str, Any]:
     return {"compute": pool, "num_cpus": replicas.n_cpus, "num_gpus": replicas.n_gpus}
 
 
-def _text_of(row: Row) -> str:
+def _text_of(row: BatchRow) -> str:
     return orjson.dumps(dataclasses.asdict(row)).decode()
 
 
@@ -201,8 +207,8 @@ def _text(response: Mapping[str, Any]) -> str | None:
     if response["status_code"] >= 400:
         return None
     (choice,) = response["body"]["choices"]
-    found: str | None = choice["text"] if "text" in choice else choice["message"]["content"]
-    return found
+    text: str | None = choice["text"] if "text" in choice else choice["message"]["content"]
+    return text
 
 
 def _error(response: Mapping[str, Any]) -> str | None:

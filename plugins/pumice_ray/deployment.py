@@ -1,4 +1,4 @@
-"""Models as deployments of Ray Serve, and the HTTP application in front of them."""
+"""Models as deployments of Ray Serve, and the HTTP ingress in front of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 import pumice
 from pumice.cli.cluster import parse_replicas, parse_stages
 from pumice.config import load_config
-from pumice.plugin import Replicas
+from pumice.plugin import ModelSpec, Replicas
 from pumice_ray.replica import EngineReplica
 from pumice_ray.room import find_room
 from pumice_ray.router import PrefixRouter
@@ -29,25 +29,24 @@ from pumice_ray.serve_link import ServeLink
 from pumice_ray.stages import bundles, staged
 from pumice_server.application import make_application
 from pumice_server.choice import name_of
-from pumice_server.entry import Spec
 from pumice_server.keys import Keys
 from pumice_server.models import Models
 from pumice_server.settings import Settings
 
-MODEL = "model"  # name of the deployment of a model
-PREFIX = "pumice-"  # of the names of applications of Serve
+MODEL = "model"  # name of a model's deployment
+PREFIX = "pumice-"  # prefix of the names of Serve applications
 
-_QUEUE = 4  # requests in a replica's hand, for each sequence that it computes; others wait at the ingress
-_LISTENERS = 100  # places beside those, for who listens to the others: one of each ingress
-_HEALTH_SECONDS = 10.0  # between two questions for a replica's health
-_DRAIN_SECONDS = 600.0  # that a replica has to end its requests, where there are to be fewer or others
-_INGRESS_REQUESTS = 1000  # at once, of one ingress
+_QUEUE = 4  # requests held by a replica per sequence that it computes; others wait at the ingress
+_LISTENERS = 100  # additional calls for event streams, one per ingress
+_HEALTH_SECONDS = 10.0  # interval of health checks
+_DRAIN_SECONDS = 600.0  # time to finish requests when a replica is removed or replaced
+_INGRESS_REQUESTS = 1000  # concurrent requests per ingress
 _QUIET = {"log_level": "ERROR"}
-_REQUESTS = {"log_level": "INFO", "enable_access_log": False}  # a line of each request, with its id
+_REQUESTS = {"log_level": "INFO", "enable_access_log": False}  # one line per request, with its id
 
 
-def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
-    """The application of Serve that is a model's replicas: as many as their queues need, each with its own devices."""
+def replicas_of(spec: ModelSpec, replicas: Replicas, by_prefix: bool = True) -> Any:
+    """Return the Serve application with a model's replicas: autoscaled by queue length, each with its own devices."""
     config = load_config({**spec.options.get("config", {}), **_settings(spec)})
     router = RequestRouterConfig(
         request_router_class=PrefixRouter,
@@ -60,7 +59,7 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
     scaling = {
         "min_replicas": replicas.least,
         "max_replicas": replicas.most,
-        "target_ongoing_requests": config.n_parallel + 1,  # the last is who listens to the others
+        "target_ongoing_requests": config.n_parallel + 1,  # plus the event stream
     }
     options, replicas = staged(spec.path, spec.options, replicas)
     find_room(bundles(replicas) * replicas.least, replicas.wait_seconds)
@@ -83,8 +82,8 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
     return made.bind(spec.path, options, spec.names[0])
 
 
-def load_replicas(spec: Spec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.LinkedModel:
-    """A model on replicas of its own, which end with it. Raises what loading raises."""
+def load_replicas(spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.LinkedModel:
+    """Load a model on replicas of its own, which end with it. Raises the errors of loading."""
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     name = f"{PREFIX}{uuid.uuid4().hex[:12]}"
 
@@ -93,34 +92,38 @@ def load_replicas(spec: Spec, replicas: Replicas, deliver: Callable[..., object]
         try:
             handle = serve.run(replicas_of(spec, replicas), name=name, route_prefix=None, logging_config=_QUIET)
         except RuntimeError as error:
-            told = str(error)
+            message = str(error)
             with contextlib.suppress(Exception):
-                told = str(serve.status().applications[name].deployments[MODEL].message)
+                message = str(serve.status().applications[name].deployments[MODEL].message)
             serve.delete(name, _blocking=False)
-            raise _explain(told) from None
+            raise _explain(message) from None
         return ServeLink(handle, receive, partial(serve.delete, name))
 
     return pumice.load_linked(spec.path, connect, deliver=deliver, **spec.options)
 
 
 def app(arguments: Mapping[str, str]) -> Any:
-    """For ``serve run pumice_ray:app model=... replicas=1:4``: the ingress, and a model's replicas behind it.
+    """Build ``serve run pumice_ray:app model=... replicas=1:4``: the ingress, and a model's replicas behind it.
 
-    Further arguments: name, replica_cpus, replica_gpus, replica_wait, stages, ingresses, ingress_cpus, api_key, and
-    those of ``pumice.load``, as YAML. Raises PumiceError where the cluster has no room after ``replica_wait`` seconds.
+    Args:
+        arguments: model, replicas, name, replica_cpus, replica_gpus, replica_wait, stages, ingresses, ingress_cpus,
+            api_key, and those of ``pumice.load``, as YAML.
+
+    Raises:
+        PumiceError: if the cluster has no room after ``replica_wait`` seconds.
     """
-    given = dict(arguments)
-    path = given.pop("model", None) or str(pumice.demo_model_path())
+    remaining = dict(arguments)
+    path = remaining.pop("model", None) or str(pumice.demo_model_path())
     room = parse_replicas(
-        given.pop("replicas", "1"), _number(given, "replica_cpus", 1), _number(given, "replica_gpus", 0)
+        remaining.pop("replicas", "1"), _number(remaining, "replica_cpus", 1), _number(remaining, "replica_gpus", 0)
     )
-    wait = _number(given, "replica_wait", math.inf)
-    room = replace(room, **parse_stages(given.pop("stages", "1")), wait_seconds=wait)
-    names = [given.pop("name", None) or name_of(path)]
-    keys = Keys([given.pop("api_key")] if "api_key" in given else [])
-    n_ingresses, ingress_cpus = int(_number(given, "ingresses", 1)), _number(given, "ingress_cpus", 1)
-    options = {name: yaml.safe_load(value) for name, value in given.items()}
-    spec = Spec(names, path, options)
+    wait = _number(remaining, "replica_wait", math.inf)
+    room = replace(room, **parse_stages(remaining.pop("stages", "1")), wait_seconds=wait)
+    names = [remaining.pop("name", None) or name_of(path)]
+    keys = Keys([remaining.pop("api_key")] if "api_key" in remaining else [])
+    n_ingresses, ingress_cpus = int(_number(remaining, "ingresses", 1)), _number(remaining, "ingress_cpus", 1)
+    options = {name: yaml.safe_load(value) for name, value in remaining.items()}
+    spec = ModelSpec(names, path, options)
     settings = Settings(host="0.0.0.0", keys=keys)
 
     def make() -> Starlette:
@@ -138,19 +141,19 @@ def app(arguments: Mapping[str, str]) -> Any:
 
 
 def _number(arguments: dict[str, str], name: str, default: float) -> float:
-    """An argument, taken out. Raises PumiceError for what is no number."""
-    given = arguments.pop(name, default)
+    """Remove a number from the arguments and return it. Raises PumiceError for other values."""
+    value = arguments.pop(name, default)
     try:
-        return float(given)
+        return float(value)
     except ValueError:
-        raise pumice.PumiceError(f"{name}: expected a number, not {given!r}") from None
+        raise pumice.PumiceError(f"{name}: expected a number, not {value!r}") from None
 
 
-def _make_ingress(spec: Spec, settings: Settings) -> Starlette:
-    """The application of ``pumice serve``, in a replica of the ingress."""
+def _make_ingress(spec: ModelSpec, settings: Settings) -> Starlette:
+    """Return the application of ``pumice serve``, for a replica of the ingress."""
     handle = serve.get_deployment_handle(MODEL, serve.get_replica_context().app_name)
 
-    def load(spec: Spec, _: object, deliver: Callable[..., object]) -> pumice.LinkedModel:
+    def load(spec: ModelSpec, _: object, deliver: Callable[..., object]) -> pumice.LinkedModel:
         def connect(receive: Callable[..., None], died: Callable[[Exception], None]) -> ServeLink:
             return ServeLink(handle, receive, lambda: None)
 
@@ -171,13 +174,13 @@ def _make_ingress(spec: Spec, settings: Settings) -> Starlette:
     return make_application(models, lifespan)
 
 
-def _settings(spec: Spec) -> dict[str, Any]:
+def _settings(spec: ModelSpec) -> dict[str, Any]:
     return {
         name: value for name, value in spec.options.items() if name not in ("config", "plugins") and value is not None
     }
 
 
-def _explain(told: str) -> pumice.PumiceError:
-    """Of a traceback in a message the last error of Pumice's."""
-    found = re.findall(r"pumice\.errors\.\w+: (.+)", told)
-    return pumice.EngineError(found[-1].strip() if found else " ".join(told.split())[-300:])
+def _explain(message: str) -> pumice.PumiceError:
+    """Return the last Pumice error of the traceback in a message."""
+    errors = re.findall(r"pumice\.errors\.\w+: (.+)", message)
+    return pumice.EngineError(errors[-1].strip() if errors else " ".join(message.split())[-300:])

@@ -1,4 +1,4 @@
-"""What Ray raises, as errors of Pumice."""
+"""Translation of Ray's exceptions to Pumice's errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pumice
 
 
 def explain(error: Exception) -> Exception:
-    """What Ray raised, as an error of Pumice: what an actor raised itself, or that it died."""
+    """Return Ray's exception as an error of Pumice: the actor's own error, or that the actor died."""
     cause = getattr(error, "cause", None)
     if isinstance(error, pumice.PumiceError) or isinstance(cause, pumice.PumiceError):
         return cause or error
     if isinstance(error, ray.exceptions.RayTaskError) and not isinstance(cause, ray.exceptions.RayError):
         return pumice.EngineError(f"{type(cause).__name__}: {cause}")
-    return pumice.EngineDiedError(f"the engine's actor is gone: {str(error).strip().splitlines()[0]}")
+    return pumice.EngineDiedError(f"the engine's actor died: {str(error).strip().splitlines()[0]}")

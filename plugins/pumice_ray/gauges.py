@@ -1,23 +1,23 @@
-"""What a replica has in hand, in Ray's own exporter of metrics."""
+"""The load of a replica as metrics of Ray's exporter."""
 
 from __future__ import annotations
 
 from ray.util.metrics import Gauge
 
 from pumice.engine.messages import Snapshot
-from pumice_server.metrics import IN_HAND, in_hand
+from pumice_server.metrics import ENGINE_GAUGES, engine_gauges
 
 
 class Gauges:
-    """Those of one replica, whose name is a label, by the names of ``/metrics`` of the server after ``ray_``."""
+    """Gauges of one replica, labelled with its name; named as in the server's ``/metrics``, after ``ray_``."""
 
     def __init__(self, model: str, replica: str) -> None:
         self._gauges = {
-            name: Gauge(f"pumice_engine_{name}", text, ("model", "replica")) for name, text in IN_HAND.items()
+            name: Gauge(f"pumice_engine_{name}", text, ("model", "replica")) for name, text in ENGINE_GAUGES.items()
         }
         for gauge in self._gauges.values():
             gauge.set_default_tags({"model": model, "replica": replica})
 
     def set(self, snapshot: Snapshot) -> None:
-        for name, value in in_hand(snapshot).items():
+        for name, value in engine_gauges(snapshot).items():
             self._gauges[name].set(value)

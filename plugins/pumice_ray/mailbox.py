@@ -1,4 +1,4 @@
-"""Events on their way out of an actor: those of several steps are joined in a message, since a message costs."""
+"""Outgoing events of an actor: those of several steps share a message, since each message has a cost."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import msgspec
 
 from pumice.engine.messages import Event, Output
 
-JOIN_SECONDS = 0.02  # between two messages at least; the first event after a pause leaves at once
+JOIN_SECONDS = 0.02  # minimum interval of messages; the first event after a pause is sent at once
 
 
 def numbered(event: Event, id: int) -> Event:
-    """An event as that of another id."""
+    """Return the event with another id."""
     return msgspec.structs.replace(event, id=id)
 
 
 def joined(events: Iterable[Event]) -> list[Event]:
-    """The tokens of each completion in one output, as far as nothing else was said of it between them."""
-    found: list[Event | list[Output]] = []
-    outputs: dict[int, list[Output]] = {}  # the last in a row, by completion
+    """Merge consecutive outputs of each completion into one."""
+    pending: list[Event | list[Output]] = []
+    outputs: dict[int, list[Output]] = {}  # latest consecutive outputs by completion
     for event in events:
         if not isinstance(event, Output):
             outputs.pop(event.id, None)
-            found.append(event)
+            pending.append(event)
         elif event.id in outputs:
             outputs[event.id].append(event)
         else:
             outputs[event.id] = [event]
-            found.append(outputs[event.id])
-    return [_one(each) if isinstance(each, list) else each for each in found]
+            pending.append(outputs[event.id])
+    return [_one(item) if isinstance(item, list) else item for item in pending]
 
 
 def _one(outputs: list[Output]) -> Output:
@@ -42,14 +42,14 @@ def _one(outputs: list[Output]) -> Output:
         return outputs[0]
     return Output(
         outputs[0].id,
-        [token for each in outputs for token in each.tokens],
-        [text for each in outputs for text in each.texts],
-        None if outputs[0].logprobs is None else [one for each in outputs for one in each.logprobs or ()],
+        [token for output in outputs for token in output.tokens],
+        [text for output in outputs for text in output.texts],
+        None if outputs[0].logprobs is None else [one for output in outputs for one in output.logprobs or ()],
     )
 
 
 class Mailbox:
-    """``put`` may be called by any thread, ``take`` by one coroutine of the loop in which it was made."""
+    """A queue of events: ``put`` may be called by any thread, ``take`` by one coroutine of the creating loop."""
 
     def __init__(self, seconds: float = JOIN_SECONDS) -> None:
         self._seconds = seconds
@@ -62,7 +62,7 @@ class Mailbox:
         self.closed = False
 
     def put(self, events: list[Event], at_once: bool = False) -> None:
-        """``at_once``: the next message does not wait for others."""
+        """Add events. ``at_once``: send the next message without waiting for more."""
         with self._lock:
             wake = not self._events
             self._events += events
@@ -72,12 +72,12 @@ class Mailbox:
             self._loop.call_soon_threadsafe(self._pressing.set)
 
     def close(self) -> None:
-        """Nothing more comes; ``take`` gives what is there, then None."""
+        """End the queue; ``take`` returns the remaining events, then None."""
         self.closed = True
         self._loop.call_soon_threadsafe(self._filled.set)
 
     async def take(self) -> list[Event] | None:
-        """All that came since the last message, ``joined``, at least one event; None after the last."""
+        """Return all events since the last message, ``joined``, at least one; None after the last."""
         await self._filled.wait()
         wait = self._last + self._seconds - time.monotonic()
         if wait > 0 and not self.closed:

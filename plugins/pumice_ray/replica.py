@@ -1,5 +1,7 @@
-"""A replica of a model: an engine in an actor of Ray Serve. A request is a call, which lasts as long as it does; the
-events of all requests of a process are one stream."""
+"""A replica of a model: an engine in an actor of Ray Serve.
+
+A request is a call that lasts until its completions end. The events of all requests of a client share one stream.
+"""
 
 from __future__ import annotations
 
@@ -33,33 +35,33 @@ from pumice.engine.messages import (
     Score,
 )
 from pumice.process.codec import Loaded, decode_command, encode_events, encode_report
-from pumice.process.host import EngineHost
-from pumice.running import Running
+from pumice.process.engine_host import EngineHost
+from pumice.process_list import RunningModel
 from pumice_ray.actor import own_address, own_devices
 from pumice_ray.gauges import Gauges
 from pumice_ray.mailbox import Mailbox
 from pumice_ray.outbox import Outbox
 
-_LAST_SECONDS = 1.0  # for a replica that cannot go on to say why
-_BEAT_SECONDS = 60.0  # in which an engine ends a step; one that does not is replaced
+_LAST_SECONDS = 1.0  # time for a failing replica to report the cause
+_BEAT_SECONDS = 60.0  # maximum duration of a step; a hanging replica is replaced
 
-logger = logging.getLogger("ray.serve")  # whose lines are in the log of the replica
+logger = logging.getLogger("ray.serve")  # its lines go to the replica's log
 
 
 class EngineReplica:
-    """The class of the deployment. Serve starts it, asks for its health, replaces it and adds others."""
+    """The deployment class. Serve starts, health-checks, replaces and scales it."""
 
     def __init__(self, path: str, options: Mapping[str, Any], name: str) -> None:
-        """Raises what ``pumice.load`` raises."""
+        """Load the model. Raises the errors of ``pumice.load``."""
         self._model = pumice.load(path, **own_devices(options))
-        self._running = Running(
+        self._running = RunningModel(
             "serve", name, self._model.backends, self._model.memory, self._model.n_ctx, own_address()
         )
         self._name = own_name()
-        self._ids = itertools.count(secrets.randbits(62))  # others choose theirs so too
-        self._outboxes: dict[str, Outbox] = {}  # by the name of who asks
+        self._ids = itertools.count(secrets.randbits(62))  # random, so ids of different processes do not collide
+        self._outboxes: dict[str, Outbox] = {}  # by name of the client
         self._boxes: dict[int, Mailbox | Outbox] = {}  # by id
-        self._names: dict[int, str] = {}  # of requests, by id
+        self._names: dict[int, str] = {}  # names of requests by id
         self._gauges = Gauges(name, self._name)
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._host = EngineHost(self._model, self._deliver)
@@ -69,17 +71,17 @@ class EngineReplica:
         return encode_report(Loaded(self._model.facts))
 
     async def describe(self) -> dict[str, Any]:
-        """The fields of ``Running``, for ``pumice ps --ray``."""
+        """Return the fields of ``RunningModel`` for ``pumice ps --ray``."""
         return asdict(self._running)
 
     async def generate(self, command: bytes, asker: str) -> AsyncIterator[str]:
-        """This replica's name, at once; the end when all events of these completions were sent to who listens.
+        """Yield this replica's name, then wait until all events of the completions are sent to the client's stream.
 
-        If nobody waits for it any more, they end. ``command`` is an ``Add`` with ids of no other process.
+        If the caller cancels, the completions end. ``command`` is an ``Add`` whose ids no other process uses.
         """
         add = decode_command(command)
         if not isinstance(add, Add):
-            raise pumice.RequestError(f"a replica generates for Add, not for {type(add).__name__}")
+            raise pumice.RequestError(f"generate expects an Add message, not {type(add).__name__}")
         ids = add.ids
         with self._outbox(asker) as outbox:
             outbox.expect(ids)
@@ -96,9 +98,9 @@ class EngineReplica:
                     del self._boxes[id], self._names[id]
 
     async def listen(self, replica: str, asker: str) -> AsyncIterator[bytes]:
-        """The events of all that ``asker`` asks for, until it has asked for nothing for a while.
+        """Yield the events of all requests of the client ``asker``, until it has had none for a while.
 
-        Raises EngineDiedError where another replica is meant: who routes no longer knows that one.
+        Raises EngineDiedError if this is not the replica named: the router no longer knows that one.
         """
         if replica != self._name:
             raise pumice.EngineDiedError("the replica is being replaced")
@@ -108,17 +110,17 @@ class EngineReplica:
                     yield data
 
     async def answer(self, command: bytes) -> bytes:
-        """The one event that answers an ``Encode`` or a ``Score``, with an id of this replica."""
+        """Return the event that answers an ``Encode`` or a ``Score``, whose id this replica assigns."""
         asked = decode_command(command)
         if not isinstance(asked, (Encode, Score)):
-            raise pumice.RequestError(f"a replica answers Encode and Score, not {type(asked).__name__}")
+            raise pumice.RequestError(f"answer expects an Encode or Score message, not {type(asked).__name__}")
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))
 
     async def snapshot(self) -> bytes:
         return await self._ask(Ask)
 
     async def check_health(self) -> None:
-        """Serve asks this now and then; raises where the engine hangs, or has ended."""
+        """Health check of Serve; raises if the engine hangs or has ended."""
         event = await asyncio.wait_for(self._event(Ask), _BEAT_SECONDS)
         if isinstance(event, Failed):
             raise event.error
@@ -132,7 +134,7 @@ class EngineReplica:
 
     @contextmanager
     def _outbox(self, asker: str) -> Iterator[Outbox]:
-        """That of one who asks, which is there as long as it is used."""
+        """Return the client's outbox, which exists as long as it is used."""
         outbox = self._outboxes.setdefault(asker, Outbox())
         outbox.n_users += 1
         try:
@@ -143,7 +145,7 @@ class EngineReplica:
                 del self._outboxes[asker]
 
     async def _ask(self, command: Callable[[int], Command]) -> bytes:
-        """The answer to a command, which is made of an id."""
+        """Return the answer to a command, which is built from an id."""
         (data,) = encode_events([await self._event(command)])
         return data
 
@@ -164,19 +166,19 @@ class EngineReplica:
             self._host.obey(command)
 
     def _deliver(self, events: list[Event]) -> None:
-        """Give the events of a step to those who asked."""
+        """Deliver the events of a step to the clients."""
         sorted: dict[Mailbox | Outbox, list[Event]] = {}
         for event in events:
             if isinstance(event, Failed) and isinstance(event.error, pumice.EngineDiedError):
-                threading.Timer(_LAST_SECONDS, os._exit, [1]).start()  # a stage is gone: Serve starts all of it again
+                threading.Timer(_LAST_SECONDS, os._exit, [1]).start()  # a stage died: Serve restarts the whole replica
             if isinstance(event, Finished):
                 logger.info("request %s: %s, %s", self._names.get(event.id, ""), event.reason, event.timings)
             if box := self._boxes.get(event.id):
                 sorted.setdefault(box, []).append(event)
-        for box, found in sorted.items():
-            box.put(found)
+        for box, events_of_box in sorted.items():
+            box.put(events_of_box)
 
 
 def own_name() -> str:
-    """Of this replica, as who routes knows it."""
+    """Return this replica's name as the router knows it."""
     return str(serve.get_replica_context().replica_id.unique_id)

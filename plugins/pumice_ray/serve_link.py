@@ -1,6 +1,6 @@
-"""The way to the replicas of a model: each request is a call that Serve routes, cancels, and sees the death of.
+"""The connection to a model's replicas: Serve routes each request as a call, and reports its cancellation and failure.
 
-What a replica has to say of all of them comes in one stream, which lasts as long as there are requests.
+The events of a replica arrive in one stream, which lasts as long as requests are open.
 """
 
 from __future__ import annotations
@@ -40,54 +40,55 @@ from pumice.process.codec import decode_events, decode_facts, encode_command
 from pumice_ray.errors import explain
 from pumice_ray.mailbox import numbered
 
-_TRIES = 3  # of a request whose replica died before anything of its answer was sent
-_FULL_SECONDS = 0.1  # until a full queue is tried again
-_END_SECONDS = 5.0  # for what is in hand to end with the link
+_TRIES = 3  # attempts for a request whose replica dies before the first event
+_FULL_SECONDS = 0.1  # delay before a full queue is tried again
+_END_SECONDS = 5.0  # time for open requests to end with the link
 
 
 @dataclass
 class _Call:
-    """A request that was sent to a replica, whose name is known once it has it."""
+    """A request sent to a replica, whose name is known once the replica accepts it."""
 
-    ids: dict[int, int]  # of completions that have not ended: at the replica, and the ones that were asked for
+    ids: dict[int, int]  # open completions: id at the replica -> id of the client
     over: asyncio.Future[None]
     replica: str = ""
-    answered: bool = False  # whether anything of the answer was heard
+    answered: bool = False  # whether any event has arrived
 
 
 def first_id() -> int:
-    """Of ids that no other process has."""
+    """Return the start of a range of ids that no other process uses."""
     return secrets.randbits(62)
 
 
 class ServeLink:
-    """All replicas of a deployment as one engine; ``handle`` is Serve's way to them, ``ended`` is called at its end.
+    """All replicas of a deployment as one engine. ``handle`` is Serve's handle; ``ended`` is called at the end.
 
-    A replica that dies fails what it had in hand, unless nothing was sent yet; Serve replaces it, and the link stays.
+    If a replica dies, its requests fail unless no event was sent yet; Serve replaces it, and the link stays open.
     """
 
     def __init__(self, handle: Any, receive: Callable[[list[Event]], None], ended: Callable[[], None]) -> None:
         self.loaded: Future[Facts] = Future()
-        self.error: Exception | None = None  # the replicas never end by themselves all
+        self.error: Exception | None = None  # never set: Serve restarts replicas
         self._handle = handle
         streaming = handle.options(stream=True)
-        self._generating, self._speaking = streaming.generate, streaming.listen  # each costs, and is made once
+        # Created once, since creation is expensive.
+        self._generating, self._speaking = (streaming.generate, streaming.listen)
         self._receive = receive
         self._ended = ended
         self._closing = False
-        self._name = uuid.uuid4().hex  # by which replicas know who asks
+        self._name = uuid.uuid4().hex  # identifies this client to replicas
         self._ids = itertools.count(first_id())
-        self._requests: dict[int, asyncio.Task[None]] = {}  # by the id of each completion
-        self._calls: dict[int, _Call] = {}  # by the id that the replica knows
-        self._listening: dict[str, asyncio.Task[None]] = {}  # to each replica
-        self._tasks: set[asyncio.Task[None]] = set()  # all of them: the loop alone does not keep them
+        self._requests: dict[int, asyncio.Task[None]] = {}  # by id of the completion
+        self._calls: dict[int, _Call] = {}  # by id at the replica
+        self._listening: dict[str, asyncio.Task[None]] = {}  # by replica
+        self._tasks: set[asyncio.Task[None]] = set()  # keeps references, which the loop does not
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pumice-serve-link", daemon=True)
         self._thread.start()
         self._start(self._load())
 
     def send(self, command: Command) -> None:
-        """Never waits. Raises ModelClosedError."""
+        """Send a command without waiting. Raises ModelClosedError."""
         if self._closing:
             raise pumice.ModelClosedError("the model is closed")
         if isinstance(command, Add):
@@ -100,12 +101,12 @@ class ServeLink:
             self._start(self._answer(command.id, self._snapshot(command.id)))
 
     def close(self) -> None:
-        """End what is in hand as cancelled, and the replicas."""
+        """Cancel open requests and shut down the replicas."""
         self._closing = True
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_END_SECONDS)
-        with contextlib.suppress(Exception):  # Ray may have ended before
-            self._handle.shutdown()  # else it goes on to tell Serve of queues, of a cluster that has ended too
+        with contextlib.suppress(Exception):  # Ray may have been shut down already
+            self._handle.shutdown()  # else it keeps reporting queue lengths, even after the cluster ended
             self._ended()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_SECONDS)
@@ -139,7 +140,7 @@ class ServeLink:
         self._requests |= dict.fromkeys(add.ids, self._spawn(self._generate(add)))
 
     def _cancel(self, id: int) -> None:
-        """End a completion; the call ends with the last of them."""
+        """Cancel a completion; the call ends with its last one."""
         task = self._requests.pop(id, None)
         if task:
             self._receive([Finished(id, "", "cancelled", Timings())])
@@ -160,7 +161,7 @@ class ServeLink:
         self._receive([Failed(id, failure) for id in failed])
 
     async def _call(self, call: _Call, add: Add) -> None:
-        """Have a replica answer. Raises where it refuses or dies."""
+        """Send a call to a replica and wait. Raises an error if the replica refuses it or dies."""
         ids = list(call.ids)
         self._calls |= dict.fromkeys(ids, call)
         stream = self._generating.remote(encode_command(Add(ids, add.request)), self._name)
@@ -179,14 +180,14 @@ class ServeLink:
                 self._calls.pop(id, None)
 
     def _give_up(self, call: _Call) -> None:
-        """The time of a request is over; where a replica has it, that one says so."""
+        """Time a request out; a replica that has accepted it reports the timeout itself."""
         if not call.replica and not call.over.done():
             late = [id for id in call.ids.values() if self._requests.pop(id, None)]
             self._receive([Finished(id, "", "timeout", Timings()) for id in late])
             call.over.cancel()
 
     async def _read(self, call: _Call, stream: Any) -> None:
-        """What comes of a call itself: the replica's name, and its death."""
+        """Read a call's own results: the replica's name, or its death."""
         try:
             async for call.replica in stream:
                 if call.replica not in self._listening:
@@ -196,7 +197,7 @@ class ServeLink:
                 call.over.set_exception(error)
 
     async def _listen(self, replica: str) -> None:
-        """To what a replica has to say, as long as it has requests in hand."""
+        """Read the events of a replica as long as it has open requests."""
         try:
             while self._open(replica):
                 stream = self._speaking.remote(replica, self._name)
@@ -219,21 +220,21 @@ class ServeLink:
         return [call for call in calls.values() if not call.over.done()]
 
     def _hear(self, events: Iterable[Event]) -> None:
-        """Pass events on, with the ids that were asked for; those of completions that ended here are left out."""
+        """Pass events on with the client's ids, except those of completions that were cancelled here."""
         heard: list[Event] = []
         for event in events:
             call = self._calls.get(event.id)
-            if call is None or event.id not in call.ids:  # it was given up
+            if call is None or event.id not in call.ids:  # the completion was cancelled
                 continue
             id = call.ids[event.id]
             call.answered = call.answered or isinstance(event, Output)
-            known = id in self._requests
+            is_open = id in self._requests
             if isinstance(event, (Finished, Failed)):
                 self._requests.pop(id, None)
                 del call.ids[event.id]
                 if not call.ids and not call.over.done():
                     call.over.set_result(None)
-            if known:
+            if is_open:
                 heard.append(numbered(event, id))
         self._receive(heard)
 
@@ -258,14 +259,16 @@ class ServeLink:
 
 
 def added(snapshots: list[Snapshot]) -> Snapshot:
-    """What all replicas have in hand together."""
-    windows = {window for each in snapshots for window in each.n_blocks}
+    """Return the sum of all replicas' snapshots."""
+    windows = {window for snapshot in snapshots for window in snapshot.n_blocks}
     return Snapshot(
-        n_waiting=sum(each.n_waiting for each in snapshots),
-        n_running=sum(each.n_running for each in snapshots),
-        n_slots=sum(each.n_slots for each in snapshots),
-        n_slots_free=sum(each.n_slots_free for each in snapshots),
-        n_blocks={window: sum(each.n_blocks.get(window, 0) for each in snapshots) for window in windows},
-        n_blocks_free={window: sum(each.n_blocks_free.get(window, 0) for each in snapshots) for window in windows},
-        n_steps=sum(each.n_steps for each in snapshots),
+        n_waiting=sum(snapshot.n_waiting for snapshot in snapshots),
+        n_running=sum(snapshot.n_running for snapshot in snapshots),
+        n_slots=sum(snapshot.n_slots for snapshot in snapshots),
+        n_slots_free=sum(snapshot.n_slots_free for snapshot in snapshots),
+        n_blocks={window: sum(snapshot.n_blocks.get(window, 0) for snapshot in snapshots) for window in windows},
+        n_blocks_free={
+            window: sum(snapshot.n_blocks_free.get(window, 0) for snapshot in snapshots) for window in windows
+        },
+        n_steps=sum(snapshot.n_steps for snapshot in snapshots),
     )

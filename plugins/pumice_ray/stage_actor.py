@@ -1,4 +1,4 @@
-"""A stage of a model in an actor: it loads its layers, and computes its part of each step."""
+"""A pipeline stage in an actor: loads its layers and computes its part of each step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar, cast
 
 from pumice.plugin import Batch, Limits
 from pumice.process.codec import portable
-from pumice.running import Running
-from pumice.stage import Compiled, Routes, Stage
+from pumice.process.stage import Compiled, Routes, Stage
+from pumice.process_list import RunningModel
 from pumice_ray.actor import own_address, own_devices
 
-NAME = "pumice-stage-"  # of actors, with what makes it unique
+NAME = "pumice-stage-"  # prefix of actor names, followed by a unique part
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -30,7 +30,7 @@ def _portable(method: Method) -> Method:
 
 
 class StageActor:
-    """The class of the actor; see ``Stage``."""
+    """The actor class; see ``Stage``."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -38,7 +38,7 @@ class StageActor:
 
     @_portable
     def open(self, model: str, arguments: Mapping[str, Any], limits: Limits, memory: int, count: int) -> int | None:
-        """Bytes that its layers may take; None: no matter how many."""
+        """Open the model and return the bytes that its layers may take; None: unlimited."""
         self._name, self._n_ctx, self._count = model, limits.n_ctx, count
         self._stage = Stage(model, own_devices(arguments), limits)
         return memory or self._stage.free_memory
@@ -58,7 +58,7 @@ class StageActor:
 
     @_portable
     def run(self, name: str, hop: int, batch: Batch, *arrays: Any) -> Any:
-        """What a part gives: an array, or several."""
+        """Run a part and return its result: an array, or several."""
         results = self._stage.run(name, hop, batch, arrays)
         return results if len(results) > 1 else results[0]
 
@@ -66,10 +66,10 @@ class StageActor:
         self._stage.copy_slots(name, pairs)
 
     def describe(self) -> dict[str, Any]:
-        """The fields of ``Running``, for ``pumice ps --ray``."""
+        """Return the fields of ``RunningModel`` for ``pumice ps --ray``."""
         memory: dict[str, int] = {}
-        for each in self._compiled.values():
-            for purpose, n_bytes in each.memory.items():
+        for program in self._compiled.values():
+            for purpose, n_bytes in program.memory.items():
                 memory[purpose] = memory.get(purpose, 0) + n_bytes
         model = f"{self._name} (stage {self._number + 1} of {self._count})"
-        return asdict(Running("stage", model, self._stage.backends, memory, self._n_ctx, own_address()))
+        return asdict(RunningModel("stage", model, self._stage.backends, memory, self._n_ctx, own_address()))

@@ -1,7 +1,7 @@
 """A backend whose devices are stages: actors on machines of the cluster, each with some of a model's layers.
 
-The engine is placed, scheduled and sampled as any other; of a step it sends each stage the batch. What one stage gives
-another goes from actor to actor. Actors obey in order, so that steps follow each other through the stages.
+The engine is placed, scheduled and sampled like any other, and sends each stage the batch of a step. Intermediate
+results go directly from actor to actor. Actors execute calls in order, so steps follow each other through the stages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pumice.plugin import (
     Step,
     concrete,
 )
-from pumice.stage import Compiled, Hop, fingerprint, stages_needed
+from pumice.process.stage import Compiled, Hop, fingerprint, stages_needed
 from pumice_ray.stage_actor import NAME, StageActor
 
 if TYPE_CHECKING:
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-_DEATH_SECONDS = 5.0  # for a stage to say that it is there
+_DEATH_SECONDS = 5.0  # timeout of a stage's liveness check
 
 
 @dataclass
 class StagesOptions:
-    """Configuration section ``stages``; ``arguments`` are those of ``pumice.load``, on the stages' machines."""
+    """Configuration section ``stages``; ``arguments`` are those of ``pumice.load`` on the stages' machines."""
 
     model: str = ""
     count: Annotated[int, Ge(1)] = 2
     num_cpus: float = 1.0
     num_gpus: float = 0.0
-    memory: Annotated[int, Ge(0)] = 0  # bytes for the weights and states of each; 0: what its GPUs have free
+    memory: Annotated[int, Ge(0)] = 0  # bytes for the weights and states of each stage; 0: the free memory of its GPUs
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class StagesBackend(Backend):
-    """Compiles a graph as a pipeline over actors, which share the layers by the memory that they have."""
+    """Compiles a graph to a pipeline of actors that share the layers in proportion to their memory."""
 
     Options = StagesOptions
 
@@ -69,65 +69,67 @@ class StagesBackend(Backend):
     @classmethod
     def unavailable(cls) -> str | None:
         ray = sys.modules.get("ray")
-        return None if ray is not None and ray.is_initialized() else "needs a Ray cluster: see --stages"
+        return None if ray is not None and ray.is_initialized() else "requires a Ray cluster; see --stages"
 
     def supports(self, node: Node, limits: Limits) -> bool:
-        return True  # a stage has backends of its own in line
+        return True  # each stage selects its own backends
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if not self.stages:
             self._begin(limits)
         name = fingerprint(segment.nodes)
         if name not in self._routes:
-            raise BackendError("the stages have another graph than this machine: give all the same file and Pumice")
+            raise BackendError(
+                "the stages built another graph than this machine; use the same model file and Pumice version"
+            )
         compiled = self.asked("compile", name, limits)
         return StagesProgram(self, segment, name, self._routes[name], compiled)
 
     def _begin(self, limits: Limits) -> None:
-        """Start the actors, wherever there is room, and share the layers between them."""
-        given, group = self.options, _group()
-        for number in range(given.count):
-            self.stages.append(_start(number, given, group))
-        memory = self.asked("open", given.model, given.arguments, limits, given.memory, given.count)
+        """Start the actors on machines with room, and divide the layers among them."""
+        options, group = self.options, _group()
+        for number in range(options.count):
+            self.stages.append(_start(number, options, group))
+        memory = self.asked("open", options.model, options.arguments, limits, options.memory, options.count)
         stage_of = self.asked("share", memory, only=0)
         first, *others = self.asked("take", stage_of)
         if any(routes != first for routes in others):
-            raise BackendError("the stages have different graphs: give all the same file and the same Pumice")
+            raise BackendError("the stages built different graphs; use the same model file and Pumice version")
         self._routes = first
 
     def asked(self, method: str, *arguments: Any, only: int | None = None) -> Any:
-        """What all stages, or one, answer. Raises what they raise, and EngineDiedError."""
+        """Return the replies of all stages, or of one. Raises their errors, and EngineDiedError."""
         import ray
 
         stages = self.stages if only is None else [self.stages[only]]
         try:
-            found = ray.get([getattr(stage, method).remote(*arguments) for stage in stages])
+            replies = ray.get([getattr(stage, method).remote(*arguments) for stage in stages])
         except Exception as error:
             raise self.explain(error) from None
-        return found if only is None else found[0]
+        return replies if only is None else replies[0]
 
     def explain(self, error: Exception) -> Exception:
-        """Why a step failed: what a stage raised, or that one is gone."""
+        """Return the cause of a failed step: the error of a stage, or its death."""
         from pumice_ray.errors import explain
 
         explained = explain(error)
         if not isinstance(explained, pumice.EngineDiedError):
             return explained
         gone = [number + 1 for number, stage in enumerate(self.stages) if not _answers(stage)]
-        which = f"stage {' and '.join(map(str, gone))} of {len(self.stages)} is gone" if gone else "a stage was lost"
-        return pumice.EngineDiedError(f"{which}, and its part of the cache: load the model again")
+        which = f"stage {' and '.join(map(str, gone))} of {len(self.stages)} died" if gone else "a stage died"
+        return pumice.EngineDiedError(f"{which}, and its part of the cache is lost; load the model again")
 
     def close(self) -> None:
         import ray
 
         for stage in self.stages:
-            with contextlib.suppress(Exception):  # gone already, or Ray is shut down
+            with contextlib.suppress(Exception):  # the stage died, or Ray is shut down
                 ray.kill(stage)
         self.stages = []
 
 
 class _Results(Pending):
-    """What the last stages give, promised."""
+    """Pending results of the last stages."""
 
     def __init__(self, results: Callable[[], Mapping[str, Array]]) -> None:
         self._results = results
@@ -137,7 +139,7 @@ class _Results(Pending):
 
 
 class StagesProgram(Program):
-    """A graph's hops from stage to stage. As many steps as there are stages may be on their way."""
+    """The hops of a graph from stage to stage. Up to one step per stage may be in flight."""
 
     def __init__(
         self, backend: StagesBackend, segment: Segment, name: str, route: Sequence[Hop], compiled: Sequence[Compiled]
@@ -151,14 +153,14 @@ class StagesProgram(Program):
         self._let_go: deque[Any] = deque()
         self._lost = False
         self._gone: Exception | None = None
-        copies = all(each.copies_slots for each in compiled if each.recurrent)
-        self.capabilities = Capabilities(copies, n_in_flight=len(backend.stages))
+        copies = all(part.copies_slots for part in compiled if part.recurrent)
+        self.capabilities = Capabilities(copies_slots=copies, n_in_flight=len(backend.stages))
 
     def run(self, step: Step) -> Mapping[str, Array]:
         return self.submit(step).outputs()
 
     def submit(self, step: Step) -> Pending:
-        """A step whose logits nobody wants is let go: there may be as many as there are stages."""
+        """Submit a step. Steps without requested logits are not awaited, up to one per stage."""
         if self._gone:
             raise self._gone
         self._lost = False
@@ -186,23 +188,23 @@ class StagesProgram(Program):
     @property
     def memory(self) -> dict[str, int]:
         total: dict[str, int] = {}
-        for each in self._compiled:
-            for purpose, n_bytes in each.memory.items():
+        for part in self._compiled:
+            for purpose, n_bytes in part.memory.items():
                 total[purpose] = total.get(purpose, 0) + n_bytes
         return total
 
     def _send(self, inputs: Mapping[str, Array], batch: Batch) -> dict[str, Any]:
-        """Ask every stage for its part; what the parts before give are promises."""
+        """Call every stage for its part; inputs from earlier parts are promises."""
         values: dict[str, Any] = dict(inputs)
         batch = replace(batch, inputs={})
         for number, hop in enumerate(self._route):
             ask = self._backend.stages[hop.stage].run.options(num_returns=len(hop.outputs))
-            given = ask.remote(self._name, number, batch, *(values[name] for name in hop.inputs))
-            values |= zip(hop.outputs, given if len(hop.outputs) > 1 else [given], strict=True)
+            promises = ask.remote(self._name, number, batch, *(values[name] for name in hop.inputs))
+            values |= zip(hop.outputs, promises if len(hop.outputs) > 1 else [promises], strict=True)
         return values
 
     def _await(self, most: int) -> None:
-        """Wait until no more steps than that are on their way that were let go."""
+        """Wait until at most ``most`` submitted steps are in flight."""
         while len(self._let_go) > most:
             try:
                 self._get([self._let_go.popleft()])
@@ -215,17 +217,17 @@ class StagesProgram(Program):
         import ray
 
         try:
-            found: list[Array] = ray.get(list(refs))
+            arrays: list[Array] = ray.get(list(refs))
         except Exception as error:
             explained = self._backend.explain(error)
             if isinstance(explained, pumice.EngineDiedError):
                 self._gone = explained
             raise explained from None
-        return found
+        return arrays
 
 
 def staged(path: str, options: Mapping[str, Any], room: Replicas) -> tuple[dict[str, Any], Replicas]:
-    """Arguments of ``pumice.load`` for an engine whose layers may be on other machines; how many is known then."""
+    """Return arguments of ``pumice.load`` for an engine with stages; determines the number of machines."""
     if not room.staged:
         return dict(options), room
     count = room.n_stages
@@ -244,23 +246,23 @@ def staged(path: str, options: Mapping[str, Any], room: Replicas) -> tuple[dict[
 
 
 def bundles(room: Replicas) -> list[dict[str, float]]:
-    """What Ray keeps for an engine, or for each of its stages: it is then in the first, and takes nothing more."""
-    each = {"CPU": room.n_cpus, "GPU": room.n_gpus, "memory": float(room.stage_bytes if not room.n_gpus else 0)}
-    return [{name: n for name, n in each.items() if n}] * room.n_stages
+    """Return the resources to reserve for an engine, or each of its stages; the engine shares the first stage's."""
+    bundle = {"CPU": room.n_cpus, "GPU": room.n_gpus, "memory": float(room.stage_bytes if not room.n_gpus else 0)}
+    return [{name: n for name, n in bundle.items() if n}] * room.n_stages
 
 
-def _start(number: int, given: StagesOptions, group: Any) -> Any:
+def _start(number: int, options: StagesOptions, group: Any) -> Any:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     where: Any = "SPREAD"
-    memory = given.memory if not given.num_gpus else 0
-    if group is not None:  # the engine is in the first bundle, and with it the last stage, whose logits it wants
-        where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=given.count - 1 - number)
+    memory = options.memory if not options.num_gpus else 0
+    if group is not None:  # the engine shares the first bundle with the last stage, which returns the logits
+        where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=options.count - 1 - number)
     make = ray.remote(StageActor).options(
         name=f"{NAME}{time.time_ns()}-{number}",
-        num_cpus=given.num_cpus,
-        num_gpus=given.num_gpus,
+        num_cpus=options.num_cpus,
+        num_gpus=options.num_gpus,
         memory=memory or None,
         max_restarts=0,
         scheduling_strategy=where,
@@ -269,7 +271,7 @@ def _start(number: int, given: StagesOptions, group: Any) -> Any:
 
 
 def _group() -> Any:
-    """The placement group of the actor that this process is, if it is one."""
+    """Return the placement group of this actor, if the process is an actor in one."""
     import ray
 
     return ray.util.get_current_placement_group()

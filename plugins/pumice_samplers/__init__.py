@@ -26,7 +26,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "mirostat": Mirostat,
     "dist": Dist,
 }
-"""By name, in the order of the default chain."""
+"""Bundled samplers by name, in the order of the default chain."""
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Making chosen tokens more or less likely."""
+"""Biases on the logits of single tokens."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -13,8 +13,8 @@ class LogitBias(PlannedSampler):
     """Add to the logits of single tokens.
 
     Attributes:
-        logit_bias: token id -> what to add; -inf: the token is never chosen.
-        ignore_eos: never choose a token that ends the generation.
+        logit_bias: token id -> value to add to its logit; -inf excludes the token.
+        ignore_eos: exclude tokens that end the generation.
     """
 
     logit_bias: dict[int, float] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class LogitBias(PlannedSampler):
                 raise RequestError(f"logit_bias[{token}] must be a finite number or -inf, not {value}")
         if self.ignore_eos:
             if context.tokenizer is None:
-                raise RequestError("ignore_eos needs a tokenizer, and this model has none; use logit_bias instead")
+                raise RequestError("ignore_eos requires a tokenizer, which this model lacks; use logit_bias instead")
             bias |= dict.fromkeys(context.tokenizer.eog, -math.inf)
         self._tokens = np.array(list(bias), np.int64)
         self._values = np.array(list(bias.values()), np.float32)
@@ -46,7 +46,7 @@ class LogitBias(PlannedSampler):
         return replace(pick, biases=tuple(biases.items()))
 
     def apply(self, candidates: Candidates) -> None:
-        at = candidates.positions(self._tokens)
-        here = at >= 0
-        candidates.logits[at[here]] += self._values[here]
+        indices = candidates.positions(self._tokens)
+        is_candidate = indices >= 0
+        candidates.logits[indices[is_candidate]] += self._values[is_candidate]
         candidates.sorted = False

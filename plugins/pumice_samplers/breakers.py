@@ -10,37 +10,37 @@ from typing import Any
 _MOST_TOKENS = 20
 
 Cuts = frozenset[tuple[int, int]]
-"""A breaker's number, and how many of its characters a token's end has; each such pair of a token."""
+"""Pairs of a breaker's number and the length of its prefix that a token ends with."""
 
 
 @dataclass
-class Node:
-    """Of a trie: the tokens that may come next to complete a breaker, and whether it is complete here."""
+class TrieNode:
+    """A node of a trie: the next tokens that may complete a breaker, and whether a breaker is complete here."""
 
-    next: dict[int, Node] = field(default_factory=dict)
+    next: dict[int, TrieNode] = field(default_factory=dict)
     complete: bool = False
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Have these tokens complete a breaker from here."""
+        """Add a token sequence that completes a breaker from here."""
         node = self
         for token in tokens:
-            node = node.next.setdefault(token, Node())
+            node = node.next.setdefault(token, TrieNode())
         node.complete = True
 
 
 class Breakers:
-    """Where a repetition may not continue: what completes a breaker after a token, found when that first comes."""
+    """Sequence breakers as token sequences; continuations of a token are computed at its first occurrence."""
 
     def __init__(self, strings: Sequence[str], tokenizer: Any) -> None:
-        """Without a tokenizer there are none."""
+        """Without a tokenizer there are no breakers."""
         self._tokenizer = tokenizer
         self._texts = [text for text in dict.fromkeys(strings) if text] if tokenizer is not None else []
-        self._nodes: dict[int, Node | None] = {}
-        self._by_cuts: dict[Cuts, Node | None] = {}
+        self._nodes: dict[int, TrieNode | None] = {}
+        self._by_cuts: dict[Cuts, TrieNode | None] = {}
         self._tails = cache(self._tail)
 
-    def after(self, token: int) -> Node | None:
-        """What completes a breaker that begins in a token; None if none does."""
+    def after(self, token: int) -> TrieNode | None:
+        """Return the completions of breakers that begin inside a token; None without any."""
         if not self._texts:
             return None
         if token not in self._nodes:
@@ -51,7 +51,7 @@ class Breakers:
         return self._nodes[token]
 
     def is_one(self, token: int) -> bool:
-        """Whether a token contains a breaker by itself."""
+        """Return True if a token contains a whole breaker."""
         node = self.after(token)
         return node is not None and node.complete
 
@@ -68,10 +68,10 @@ class Breakers:
                 cuts |= {(i, n) for n in range(1, most + 1) if word.endswith(text[:n])}
         return frozenset(cuts)
 
-    def _trie(self, cuts: Cuts) -> Node | None:
+    def _trie(self, cuts: Cuts) -> TrieNode | None:
         if not cuts:
             return None
-        root = Node()
+        root = TrieNode()
         for i, n in cuts:
             root.add(self._tails(self._texts[i][n:]))
         return root
@@ -81,13 +81,13 @@ class Breakers:
 
 
 class Breaks:
-    """The last breaker of a sequence, kept as its tokens come: each costs as much, however long the sequence is."""
+    """Tracks the last breaker of a sequence incrementally, at constant cost per token."""
 
     def __init__(self, breakers: Breakers) -> None:
         self._breakers = breakers
-        self._open: list[tuple[int, Node]] = []  # breakers that may still be completed, by where they began
+        self._open: list[tuple[int, TrieNode]] = []  # incomplete breakers, with the positions of their first tokens
         self._n = 0
-        self._begin, self._end = -1, -1  # of the last one: its first and its last token
+        self._begin, self._end = -1, -1  # first and last token of the last breaker
 
     def append(self, token: int) -> None:
         coming = [(begin, node.next[token]) for begin, node in self._open if token in node.next]
@@ -101,6 +101,6 @@ class Breaks:
         self._n += 1
 
     def distance(self, n: int) -> int:
-        """How many of the last ``n`` tokens follow the last breaker that begins among them; all if none does."""
+        """Count those of the last ``n`` tokens behind the last breaker that begins among them; ``n`` without one."""
         n = min(n, self._n)
         return self._n - 1 - self._end if self._begin >= self._n - n and self._begin >= 0 else n

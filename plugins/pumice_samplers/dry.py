@@ -17,7 +17,7 @@ from pumice_samplers.breakers import Breakers, Breaks
 from pumice_samplers.history import History
 
 _LOG_FLOAT32_MAX = 88.7228391
-_FEW = 64  # tokens, for which lengths follow from those before
+_FEW = 64  # tokens for which lengths are updated incrementally
 
 
 @dataclass
@@ -26,15 +26,15 @@ class Dry(PlannedSampler):
 
         dry_multiplier * dry_base ** (n - dry_allowed_length)        if n >= dry_allowed_length
 
-    for the greatest such n. A match does not reach back past a sequence breaker, and a token that contains
-    a breaker is not penalised.
+    for the greatest such n. A match does not extend across a sequence breaker, and tokens that contain a breaker are
+    not penalized.
 
     Attributes:
-        dry_multiplier: 0: off.
-        dry_base: growth with each token of the match.
-        dry_allowed_length: matches shorter than this go unpunished.
-        dry_penalty_last_n: tokens to look back, prompt included; 0: no penalty.
-        dry_sequence_breakers: up to 64 strings of 40 characters; without a tokenizer they are ignored.
+        dry_multiplier: strength of the penalty; 0: off.
+        dry_base: growth factor per token of the match.
+        dry_allowed_length: shorter matches are not penalized.
+        dry_penalty_last_n: number of latest tokens to search, prompt included; 0: no penalty.
+        dry_sequence_breakers: up to 64 strings of up to 40 characters; ignored without a tokenizer.
     """
 
     dry_multiplier: Annotated[float, Ge(0)] = 0.0
@@ -64,26 +64,26 @@ class Dry(PlannedSampler):
         return replace(pick, restricted=True) if pick.only_adjusts else pick.guessed()
 
     def biases(self) -> Sequence[tuple[int, float]]:
-        """The tokens that would extend a repetition, and what is added to their logits."""
+        """Return the tokens that would extend a repetition, and the values to add to their logits."""
         tokens, penalties = self._penalties()
         return list(zip(tokens.tolist(), (-penalties).tolist(), strict=True))
 
     def apply(self, candidates: Candidates) -> None:
         tokens, penalties = self._penalties()
-        at = candidates.positions(tokens)
-        here = at >= 0
-        candidates.logits[at[here]] -= penalties[here]
+        indices = candidates.positions(tokens)
+        is_candidate = indices >= 0
+        candidates.logits[indices[is_candidate]] -= penalties[is_candidate]
         candidates.sorted = False
 
     def _penalties(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Tokens that would extend a repetition, and what each loses."""
+        """Return the tokens that would extend a repetition, and their penalties."""
         tokens = self._history.last(self.dry_penalty_last_n)
         reach = self._breaks.distance(len(tokens))
         if len(tokens) <= self.dry_allowed_length or reach < self.dry_allowed_length:
             return np.empty(0, np.int32), np.empty(0, np.float32)
         matches = np.minimum(self._repeats.lengths(tokens), min(reach, self._longest, len(tokens)))
         repeated = matches >= self.dry_allowed_length
-        longest = np.full(int(tokens.max()) + 1, -1, np.int32)  # of each token, in linear time
+        longest = np.full(int(tokens.max()) + 1, -1, np.int32)  # longest match per token, in linear time
         np.maximum.at(longest, tokens[1:][repeated], matches[repeated])
         followers = np.flatnonzero(longest >= 0).astype(np.int32)
         lengths = longest[followers]
@@ -93,24 +93,24 @@ class Dry(PlannedSampler):
 
     @property
     def _longest(self) -> int:
-        """The longest match worth telling apart: the penalty stays within float32."""
+        """Return the match length beyond which the penalty would exceed float32."""
         growth = math.log(self.dry_base)
         return self.dry_allowed_length + int(_LOG_FLOAT32_MAX / growth) if growth > 1e-6 else self.dry_penalty_last_n
 
 
 class Repeats:
-    """How long the end of a sequence repeats what was before: lengths follow from those of the token before."""
+    """Lengths of repetitions of a sequence's end, updated from those of the previous token."""
 
     def __init__(self) -> None:
-        self._lengths = np.empty(0, np.int32)  # for each token of the window but the last
-        self._n_new = 0  # tokens since these lengths
+        self._lengths = np.empty(0, np.int32)  # for each token of the window except the last
+        self._n_new = 0  # number of tokens appended since
 
     def append(self) -> None:
-        """The sequence has one token more."""
+        """Note that the sequence has one more token."""
         self._n_new += 1
 
     def lengths(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32 [n - 1]: how many tokens that end at each of a sequence's last n equal those at its end."""
+        """Return int32 [n - 1]: how many tokens ending at each of the last n equal those at the sequence's end."""
         n = len(tokens)
         if self._n_new > _FEW or self._n_new >= n or not len(self._lengths):
             self._lengths = match_lengths(tokens)
@@ -124,19 +124,20 @@ class Repeats:
 
 
 def match_lengths(tokens: NDArray[np.int32]) -> NDArray[np.int32]:
-    """int32 [n - 1]: how many tokens ending at each equal those ending at the last one.
+    """Return int32 [n - 1]: how many tokens ending at each position equal those ending at the last one.
 
-    The Z-algorithm (Gusfield, "Algorithms on Strings, Trees, and Sequences", 1997) from the end on, in linear time.
+    The Z-algorithm (Gusfield, "Algorithms on Strings, Trees, and Sequences", 1997), applied from the end, in linear
+    time.
     """
     text = tokens[::-1].tolist()
     n = len(text)
-    found = [0] * n
-    begin = end = 0  # of the match that reaches farthest
+    lengths = [0] * n
+    begin = end = 0  # bounds of the match that extends farthest
     for i in range(1, n):
-        length = min(found[i - begin], end - i) if i < end else 0
+        length = min(lengths[i - begin], end - i) if i < end else 0
         while i + length < n and text[length] == text[i + length]:
             length += 1
         if i + length > end:
             begin, end = i, i + length
-        found[i] = length
-    return np.array(found[:0:-1], np.int32)
+        lengths[i] = length
+    return np.array(lengths[:0:-1], np.int32)

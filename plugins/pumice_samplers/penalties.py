@@ -1,4 +1,4 @@
-"""Penalties on tokens that occurred lately."""
+"""Penalties on recent tokens."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -19,13 +19,13 @@ class Penalties(PlannedSampler):
         logit / repeat_penalty if logit > 0 else logit * repeat_penalty
         - count * frequency_penalty - presence_penalty
 
-    The paper only divides, which would make a token with a negative logit likelier.
+    The paper only divides, which would make a token with a negative logit more probable.
 
     Attributes:
-        repeat_penalty: above 1 against repetition, below 1 for it; 1: off.
-        repeat_last_n: tokens to look back; 0: no penalty.
-        frequency_penalty: subtracted for each occurrence; 0: off.
-        presence_penalty: subtracted once; 0: off.
+        repeat_penalty: above 1 discourages repetition, below 1 encourages it; 1: off.
+        repeat_last_n: number of latest tokens to consider; 0: no penalty.
+        frequency_penalty: value subtracted per occurrence; 0: off.
+        presence_penalty: value subtracted once; 0: off.
     """
 
     repeat_penalty: Annotated[float, Gt(0)] = 1.0
@@ -53,9 +53,9 @@ class Penalties(PlannedSampler):
     @np.errstate(over="ignore", divide="ignore")  # a request may ask for any number: the chain refuses infinite logits
     def apply(self, candidates: Candidates) -> None:
         tokens, counts = np.unique(self._history.last(self.repeat_last_n), return_counts=True)
-        at = candidates.positions(tokens)
-        at, counts = at[at >= 0], counts[at >= 0].astype(np.float32)
-        logits = candidates.logits[at]
+        indices = candidates.positions(tokens)
+        indices, counts = indices[indices >= 0], counts[indices >= 0].astype(np.float32)
+        logits = candidates.logits[indices]
         logits = np.where(logits > 0, logits / self.repeat_penalty, logits * self.repeat_penalty)
-        candidates.logits[at] = logits - counts * self.frequency_penalty - self.presence_penalty
+        candidates.logits[indices] = logits - counts * self.frequency_penalty - self.presence_penalty
         candidates.sorted = False

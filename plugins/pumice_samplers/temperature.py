@@ -1,4 +1,4 @@
-"""Temperature, fixed or following the entropy."""
+"""Temperature, constant or depending on the entropy."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from annotated_types import Ge
 from pumice.plugin import Candidates, Pick, Plan, PlannedSampler
 
 TOO_COLD = 1e-30
-"""Below it, logits divided by the temperature leave the range of float32: only the best can be chosen."""
+"""Lower bound of temperatures: below it, scaled logits overflow float32, and only the best can be chosen."""
 
 
 @dataclass
 class Temperature(PlannedSampler):
-    """Divide the logits by ``temperature``; 0: only the highest logit stays.
+    """Divide the logits by ``temperature``; 0 keeps only the highest logit.
 
     If ``dynatemp_range`` is above 0, the temperature follows the normalized entropy H of the n candidates,
     H = -sum(p log p) / log n, as in https://github.com/ggml-org/llama.cpp/issues/3483:

@@ -68,7 +68,7 @@ def test_unknown_activations() -> None:
 
 @pytest.mark.parametrize("text", ["[metal::malloc] Attempting to allocate 9 bytes", "std::bad_alloc: out of memory"])
 def test_no_memory_is_an_error_that_says_what_to_do(text: str) -> None:
-    with pytest.raises(BackendError, match=r"mlx: loading: .*smaller --n-ctx"), errors("loading"):
+    with pytest.raises(BackendError, match=r"mlx: loading: .*smaller --ctx-size"), errors("loading"):
         raise RuntimeError(text)
 
 
@@ -164,6 +164,6 @@ def test_a_step_that_fails_leaves_the_others(tiny_file: Any, monkeypatch: pytest
 
         with monkeypatch.context() as patch:
             patch.setitem(OPS, "get_rows", fail)
-            with pytest.raises(BackendError, match=r"mlx: computing a step: .*allocate 7 bytes; give"):
+            with pytest.raises(BackendError, match=r"mlx: computing a step: .*allocate 7 bytes; set"):
                 model.logits(IDS)
         np.testing.assert_allclose(model.logits(IDS), expected, rtol=1e-5, atol=1e-5)

@@ -12,8 +12,8 @@ import pumice
 from graphs import builder, picked
 from guessing_programs import Cells
 from pumice.backend import Program
-from pumice.pick import Ask, Pick
-from pumice.step import Batch, Limits, Step
+from pumice.backend.pick import Ask, Pick
+from pumice.backend.step import Batch, Limits, Step
 from pumice.testing import compile_graph
 from pumice_mlx.backend import MlxBackend
 

@@ -7,10 +7,10 @@ import pytest
 from scipy import special
 
 from graphs import Case, Graphed, batch, builder, limits
+from pumice.backend.step import Memory, Step
 from pumice.gguf import KV_TYPES, GGMLType, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice.plugin.nn import Rope
-from pumice.step import Memory, Step
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 

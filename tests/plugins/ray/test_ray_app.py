@@ -53,7 +53,7 @@ def test_the_application_of_serve(cluster, text):
 
 
 def test_room_that_the_cluster_never_has(cluster):
-    with pytest.raises(pumice.PumiceError, match=r"asked for 1 x 64 CPU.*given up after 1 seconds"):
+    with pytest.raises(pumice.PumiceError, match=r"requested 1 x 64 CPU.*gave up after 1 seconds"):
         pumice_ray.app({"replica_cpus": "64", "replica_wait": "1"})
     with pytest.raises(pumice.PumiceError, match="replica_wait: expected a number, not 'soon'"):
         pumice_ray.app({"replica_wait": "soon"})

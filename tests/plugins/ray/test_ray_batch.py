@@ -11,7 +11,7 @@ import pytest
 import pumice
 import pumice_ray
 from gguf_files import tiny_llama
-from pumice.running import Running
+from pumice.process_list import RunningModel
 from pumice_ray.cluster import RayCluster
 from waiting import wait_until
 
@@ -83,7 +83,7 @@ def test_a_machine_that_is_taken_away_loses_no_row_and_doubles_none(cluster, nod
     check(output, 300)
 
 
-def workers() -> list[Running]:
+def workers() -> list[RunningModel]:
     return [each for each in RayCluster().running() if each.command == "worker"]
 
 
@@ -92,7 +92,7 @@ def test_workers_are_listed_while_they_work(cluster, model, tmp_path):
     process = begin(cluster, model, source, output)
     try:
         wait_for(process, output, 1)
-        found: list[Running] = []
+        found: list[RunningModel] = []
         wait_until(lambda: found.extend(workers()) or found or process.poll() is not None, SECONDS)
     finally:
         process.kill()
@@ -154,8 +154,8 @@ def test_prompts_of_a_dataset_have_the_models_answers(cluster, model):
 def test_what_cannot_be_had_is_one_line(cluster, model, tmp_path):
     source = write(tmp_path / "in.jsonl", 1)
     for arguments, message in [
-        (["--ray=127.0.0.1:1"], "there is no Ray cluster at 127.0.0.1:1"),
-        (["--ray=model.gguf"], "'model.gguf' is no address"),
+        (["--ray=127.0.0.1:1"], "no Ray cluster at 127.0.0.1:1"),
+        (["--ray=model.gguf"], "'model.gguf' is not an address"),
         ([f"--ray={cluster.address}", "--replicas", "3:2"], "--replicas: expected a number, or MIN:MAX"),
         ([f"--ray={cluster.address}", "--backend", "nosuch"], "nosuch"),
     ]:

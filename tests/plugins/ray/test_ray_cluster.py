@@ -51,6 +51,6 @@ def test_a_cluster_that_is_named_has_to_be_there(
     address = f"127.0.0.1:{free_port()}"
     if by_environment:
         monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(pumice.PumiceError, match=f"there is no Ray cluster at {address}"):
+    with pytest.raises(pumice.PumiceError, match=f"no Ray cluster at {address}"):
         cluster._connect(ray, "" if by_environment else address, {})
     assert ray.asked == []

@@ -12,9 +12,8 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import Replicas
+from pumice.plugin import ModelSpec, Replicas
 from pumice.process.codec import decode_events
-from pumice_server.entry import Spec
 from waiting import PATIENCE, at_best, wait_until
 
 pytestmark = pytest.mark.ray
@@ -23,19 +22,19 @@ BUSY = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
+def spec(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
     path = tiny_llama(tmp_path_factory.mktemp("ray") / "tiny.gguf")
-    return Spec(["tiny"], str(path), {"backend": "numpy", "n_parallel": 2, "kv_type": "f32"})
+    return ModelSpec(["tiny"], str(path), {"backend": "numpy", "n_parallel": 2, "kv_type": "f32"})
 
 
 @contextmanager
-def deployed(spec: Spec, replicas: Replicas, name: str) -> Iterator[tuple[pumice.LinkedModel, Callable[..., Any]]]:
+def deployed(spec: ModelSpec, replicas: Replicas, name: str) -> Iterator[tuple[pumice.LinkedModel, Callable[..., Any]]]:
     """A model over a deployment, and what deploys another version of it."""
     from ray import serve
 
     from pumice_ray.deployment import ServeLink, replicas_of
 
-    def deploy(spec: Spec) -> Any:
+    def deploy(spec: ModelSpec) -> Any:
         return serve.run(replicas_of(spec, replicas), name=name, route_prefix=None)
 
     serve.start(http_options={"location": "NoServer"})
@@ -78,12 +77,12 @@ def pids(model: pumice.LinkedModel) -> set[int]:
     return {each["pid"] for each in model.link._handle.broadcast("describe").results(timeout_s=PATIENCE)}
 
 
-def test_a_rolling_update_loses_no_request(cluster: Any, spec: Spec) -> None:
+def test_a_rolling_update_loses_no_request(cluster: Any, spec: ModelSpec) -> None:
     with deployed(spec, Replicas(2, 2, n_cpus=0.25), "rolling") as (model, deploy):
         before = pids(model)
         asking = Asking(model, 3)
         try:
-            deploy(Spec(["tiny"], spec.path, {**spec.options, "n_parallel": 3}))
+            deploy(ModelSpec(["tiny"], spec.path, {**spec.options, "n_parallel": 3}))
             n = len(asking.texts)
             wait_until(lambda: len(asking.texts) > n + 3)
         finally:
@@ -93,7 +92,7 @@ def test_a_rolling_update_loses_no_request(cluster: Any, spec: Spec) -> None:
         assert not before & pids(model)
 
 
-def test_there_are_as_many_replicas_as_queues_need(cluster: Any, spec: Spec) -> None:
+def test_there_are_as_many_replicas_as_queues_need(cluster: Any, spec: ModelSpec) -> None:
     from ray import serve
 
     scaling = {"upscale_delay_s": 0.5, "downscale_delay_s": 1.0, "metrics_interval_s": 0.2, "look_back_period_s": 1.0}
@@ -116,7 +115,7 @@ def test_there_are_as_many_replicas_as_queues_need(cluster: Any, spec: Spec) -> 
             assert model.generate("a", **BUSY).text == asking.texts[0]
 
 
-def test_a_slow_machine_gets_fewer_requests(cluster: Any, spec: Spec) -> None:
+def test_a_slow_machine_gets_fewer_requests(cluster: Any, spec: ModelSpec) -> None:
     with deployed(spec, Replicas(2, 2, n_cpus=0.25), "slow") as (model, _):
         slow = min(pids(model))
         done = threading.Event()

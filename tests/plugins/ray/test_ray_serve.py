@@ -32,14 +32,14 @@ STORY = "Once upon a time there was a fox who lived in a small house near the ri
 
 @contextmanager
 def serving(replicas: Replicas) -> Iterator[tuple[httpx2.Client, pumice.LinkedModel]]:
+    from pumice.plugin import ModelSpec
     from pumice_ray.deployment import load_replicas
     from pumice_server.application import make_application
-    from pumice_server.entry import Spec
     from pumice_server.models import Models
     from pumice_server.serving import lifespan
     from pumice_server.settings import Settings
 
-    spec = Spec(["demo"], str(pumice.demo_model_path()), OPTIONS)
+    spec = ModelSpec(["demo"], str(pumice.demo_model_path()), OPTIONS)
     load = partial(load_replicas, spec, replicas)
     models = Models([spec], lambda _, __, deliver: load(deliver), Settings(context_shift=True))
     with listening(make_application(models, lambda _: lifespan(models, "", print))) as (_, client):
@@ -176,10 +176,10 @@ def test_rays_exporter_has_what_the_engines_have_in_hand(server):
 
 
 def test_a_model_that_cannot_be_loaded_is_told(cluster):
+    from pumice.plugin import ModelSpec
     from pumice_ray.deployment import load_replicas
-    from pumice_server.entry import Spec
 
-    spec = Spec(["demo"], str(pumice.demo_model_path()), {"backend": "nosuch"})
+    spec = ModelSpec(["demo"], str(pumice.demo_model_path()), {"backend": "nosuch"})
     with pytest.raises(pumice.PumiceError) as told:
         load_replicas(spec, Replicas(n_cpus=0.25), lambda function, *arguments: function(*arguments))
     assert "\n" not in str(told.value)

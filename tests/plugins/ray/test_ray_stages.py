@@ -72,7 +72,7 @@ def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path)
         pid = ray.get(stages()[1].describe.remote())["pid"]
         threading.Timer(0.2, os.kill, [pid, signal.SIGKILL]).start()
         for stream in streams:
-            with pytest.raises(pumice.EngineDiedError, match="stage 2 of 2 is gone"):
+            with pytest.raises(pumice.EngineDiedError, match="stage 2 of 2 died"):
                 stream.completion()
         with pytest.raises(pumice.EngineDiedError, match="load the model again"):
             model.generate("a")
@@ -84,10 +84,10 @@ def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path)
 def test_a_replica_whose_stage_dies_says_so_and_is_started_again(cluster, path):
     import ray
 
+    from pumice.plugin import ModelSpec
     from pumice_ray.deployment import load_replicas
-    from pumice_server.entry import Spec
 
-    spec = Spec(["tiny"], path, {"backend": "numpy"})
+    spec = ModelSpec(["tiny"], path, {"backend": "numpy"})
     model = load_replicas(spec, Replicas(n_cpus=0.25, n_stages=2), lambda function, *arguments: function(*arguments))
     with model:
         expected = model.generate("a", **QUIET).text
@@ -97,7 +97,7 @@ def test_a_replica_whose_stage_dies_says_so_and_is_started_again(cluster, path):
         stream = model.stream("a", **ENDLESS)
         next(stream)
         os.kill(described[0]["pid"], signal.SIGKILL)
-        with pytest.raises(pumice.EngineDiedError, match="stage 1 of 2 is gone"):
+        with pytest.raises(pumice.EngineDiedError, match="stage 1 of 2 died"):
             stream.completion()
 
         def answers() -> bool:

@@ -31,13 +31,13 @@ def test_each_machine_gives_what_it_has_once(bundles: Any, machines: Any, fit: b
         ({"CPU": 1.0}, ""),
         (
             {"CPU": 8.0, "GPU": 1.0},
-            "no room in the cluster: asked for 1 x 8 CPU, 1 GPU, its machines have 4 CPU, 0 GPU; "
+            "no room in the cluster: requested 1 x 8 CPU, 1 GPU, its machines have 4 CPU, 0 GPU; "
             "2 CPU, 0 GPU; waiting for it",
         ),
-        ({"CPU": 4.0}, "no room in the cluster for now: asked for 1 x 4 CPU, free are 1 CPU; waiting for it"),
+        ({"CPU": 4.0}, "no free resources in the cluster: requested 1 x 4 CPU, free: 1 CPU; waiting for it"),
         (
             {"memory": 40 * GIB},
-            "no room in the cluster: asked for 1 x 40.0 GiB, its machines have 16.0 GiB; 0.0 GiB; waiting for it",
+            "no room in the cluster: requested 1 x 40.0 GiB, its machines have 16.0 GiB; 0.0 GiB; waiting for it",
         ),
     ],
 )

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pumice.backend.pick import Pick
 from pumice.errors import BackendError
-from pumice.pick import Pick
 from pumice.sampler import Chain, SamplerContext
 from pumice_samplers import SAMPLERS
 

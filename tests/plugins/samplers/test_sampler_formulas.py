@@ -170,7 +170,7 @@ def test_ignore_eos() -> None:
 
     logits = np.array([9, 1, 8, 2], np.float32)
     assert build(4, tokenizer=Tokenizer(), ignore_eos=True, temperature=0.0).sample(logits) == 3
-    with pytest.raises(RequestError, match="ignore_eos needs a tokenizer"):
+    with pytest.raises(RequestError, match="ignore_eos requires a tokenizer"):
         build(4, ignore_eos=True)
 
 
