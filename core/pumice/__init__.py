@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice.api import load, load_linked, load_process, load_tokenizer
-    from pumice.chat import ChatCompletion, ChatDelta, Message, ToolCall, Usage
-    from pumice.chat_stream import AsyncChatStream, ChatStream
+    from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Usage
     from pumice.demo import demo_model_path
     from pumice.errors import (
         BackendError,
@@ -34,11 +33,14 @@ if TYPE_CHECKING:
         UnavailableError,
         UnknownModelError,
     )
+    from pumice.images import Image
     from pumice.model import Model
-    from pumice.pieces import Completion, Piece
+    from pumice.model_files.summary import Summary
+    from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
     from pumice.process import LinkedModel, ProcessModel
-    from pumice.stream import AsyncStream, Stream
-    from pumice.summary import Summary
+    from pumice.streaming.chat import AsyncChatStream, ChatStream
+    from pumice.streaming.pieces import Completion, Piece
+    from pumice.streaming.stream import AsyncStream, Stream
 
     __version__: str
 
@@ -48,14 +50,18 @@ __all__ = [
     "BackendError",
     "ChatCompletion",
     "ChatDelta",
+    "ChatOptions",
     "ChatStream",
     "Completion",
     "ConfigError",
     "ConvertError",
     "EngineDiedError",
     "EngineError",
+    "EngineOptions",
     "GGUFError",
+    "GenerateOptions",
     "HubError",
+    "Image",
     "LinkedModel",
     "Message",
     "Model",
@@ -70,11 +76,13 @@ __all__ = [
     "QuantizeError",
     "QueueFullError",
     "RequestError",
+    "SamplingParams",
     "SandboxError",
     "Stream",
     "Summary",
     "TokenizerError",
     "TooExpensiveError",
+    "Tool",
     "ToolCall",
     "UnavailableError",
     "UnknownModelError",
@@ -88,14 +96,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "chat": ["ChatCompletion", "ChatDelta", "Message", "ToolCall", "Usage"],
-    "chat_stream": ["AsyncChatStream", "ChatStream"],
+    "chat": ["ChatCompletion", "ChatDelta", "Message", "Tool", "ToolCall", "Usage"],
+    "streaming.chat": ["AsyncChatStream", "ChatStream"],
     "demo": ["demo_model_path"],
+    "images": ["Image"],
     "model": ["Model"],
-    "pieces": ["Completion", "Piece"],
+    "options": ["ChatOptions", "EngineOptions", "GenerateOptions", "SamplingParams"],
+    "streaming.pieces": ["Completion", "Piece"],
     "process": ["LinkedModel", "ProcessModel"],
-    "stream": ["AsyncStream", "Stream"],
-    "summary": ["Summary"],
+    "streaming.stream": ["AsyncStream", "Stream"],
+    "model_files.summary": ["Summary"],
     "api": ["load", "load_linked", "load_process", "load_tokenizer"],
 }
 

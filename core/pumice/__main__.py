@@ -11,7 +11,7 @@ def main() -> None:
 
     if is_pythons:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    main()
+    main(confines=True)
 
 
 if __name__ == "__main__":

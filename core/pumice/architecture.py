@@ -13,11 +13,13 @@ from pumice.errors import ModelError
 if TYPE_CHECKING:
     from pumice.graph import GraphBuilder, Tensor, TensorSource
 
-MAIN = "main"  # the graph that every model has
-ENCODER = "encoder"  # that which reads the prompt where the main graph is a decoder that attends to its memory
-DRAFT = "draft"  # that of layers which guess a token more: takes ``hidden [n_tokens, n_embd]`` beside tokens
-FEATURES = "features"  # that of a draft for another model: makes ``hidden`` of what went into layers of that one
-HEAD = "head"  # that of what follows pooling: takes ``pooled [n_seqs, n_embd]``, gives ``embedding`` or ``scores``
+MAIN = "main"  # every model's graph
+ENCODER = "encoder"  # reads the prompt, whose memory the main graph, a decoder, attends to
+DRAFT = "draft"  # layers that draft a token, from tokens and ``hidden [n_tokens, n_embd]``
+STREAM = "stream"  # output of ``MAIN``: hidden states of all tokens, from which its layers that draft continue
+FEATURES = "features"  # of a draft model: computes ``hidden`` from inputs of the target model's layers
+MEDIA = "media"  # the main graph with embeddings of media among its tokens; derived from it
+HEAD = "head"  # follows pooling: computes ``embedding`` or ``scores`` from ``pooled [n_seqs, n_embd]``
 
 _REQUIRED: Any = object()
 
@@ -25,8 +27,8 @@ _REQUIRED: Any = object()
 class HParams:
     """A model's hyperparameters: the metadata keys that begin with its architecture's name.
 
-    Every reader takes the key without that prefix and a default; without a default a missing key is a
-    ModelError, as is a value of another type.
+    Every reader takes the key without that prefix and a default; without a default a missing key raises
+    ModelError, as does a value of another type.
     """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -58,7 +60,7 @@ class HParams:
         return value
 
     def per_layer(self, key: str, n_layer: int, default: Any = _REQUIRED) -> list[Any]:
-        """A value for each layer: GGUF writes either an array or one value for all."""
+        """Return a value per layer, from an array or a single value."""
         value = self._get(key, default)
         if isinstance(value, (bool, int, float)):
             return [value] * n_layer
@@ -66,42 +68,42 @@ class HParams:
             raise self.wrong(key, f"is {value!r}, expected a value for each layer")
         values = value.tolist() if hasattr(value, "tolist") else list(value)
         if len(values) < n_layer:
-            raise self.wrong(key, f"is {len(values)} values, expected at least {n_layer} values, one a layer")
+            raise self.wrong(key, f"has {len(values)} values, expected at least {n_layer} values, one per layer")
         return values[:n_layer]
 
     def integers(self, key: str, default: Sequence[int] = _REQUIRED) -> list[int]:
-        """An array of integers."""
+        """Return an array of integers."""
         value = self._get(key, default)
         values = value.tolist() if hasattr(value, "tolist") else value
-        if not isinstance(values, (list, tuple)) or any(type(each) is not int for each in values):
+        if not isinstance(values, (list, tuple)) or any(type(item) is not int for item in values):
             raise self.wrong(key, f"is {value!r}, expected a list of integers")
         return list(values)
 
     def positive(self, key: str) -> int:
-        """An integer of at least 1."""
+        """Return an integer of at least 1."""
         value = self.get_int(key)
         if value < 1:
-            raise self.wrong(key, f"is {value}, it must be at least 1")
+            raise self.wrong(key, f"is {value}, but must be at least 1")
         return value
 
     def number(self, key: str, default: float = _REQUIRED, low: float = 0.0) -> float:
-        """A finite number of at least ``low``."""
+        """Return a finite number of at least ``low``."""
         value = self.get_float(key, default)
         if not math.isfinite(value) or value < low:
-            raise self.wrong(key, f"is {value}, it must be a number of at least {low:g}")
+            raise self.wrong(key, f"is {value}, but must be a number of at least {low:g}")
         return value
 
     def count(self, key: str, layer: int, default: int = _REQUIRED, low: int = 1) -> int:
-        """The integer of one layer, of at least ``low``: GGUF writes one value for all layers or an array."""
+        """Return the integer of a layer, of at least ``low``, from an array or a single value."""
         value = self.per_layer(key, layer + 1, default)[layer]
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(key, f"is {value!r} for layer {layer}, expected an integer")
         if value < low:
-            raise self.wrong(key, f"is {value} for layer {layer}, it must be at least {low}")
+            raise self.wrong(key, f"is {value} for layer {layer}, but must be at least {low}")
         return value
 
     def wrong(self, key: str, problem: str) -> ModelError:
-        """The error that says what is wrong with the value of ``key``."""
+        """Return the error for an invalid value of ``key``."""
         return ModelError(f"metadata key {self.architecture}.{key} {problem}")
 
     def _get(self, key: str, default: Any) -> Any:
@@ -113,9 +115,11 @@ class HParams:
 
 @dataclass(frozen=True)
 class Masks:
-    """How a model generates that fills masked positions (diffusion): by its mask ``token``.
+    """The settings of a model that generates by filling masked positions (diffusion).
 
-    ``shifted``: the logits of a position are those of the token after it.
+    Attributes:
+        token: id of the mask token.
+        shifted: the logits of a position are those of the next token.
     """
 
     token: int
@@ -123,31 +127,31 @@ class Masks:
 
 
 class Architecture(ABC):
-    """A model family. ``__init__`` reads hyperparameters, ``build`` composes operations; both run once a load."""
+    """A model family. ``__init__`` reads hyperparameters, ``build`` composes operations; both run once per load."""
 
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams
         self.n_layer = hparams.positive("block_count")
         self.n_embd = hparams.positive("embedding_length")
         self.n_ctx_train = hparams.positive("context_length")
-        self.decoder_start: int | None = None  # the token that a decoder begins with, where an encoder reads the prompt
-        self.masks: Masks | None = None  # of a model that generates by diffusion
+        self.decoder_start: int | None = None  # first token of a decoder whose prompt an encoder reads
+        self.masks: Masks | None = None  # settings of models that generate by diffusion
 
     @abstractmethod
     def build(self, g: GraphBuilder) -> Tensor | None:
-        """Trace the model: from ``g.tokens`` and ``g.positions`` to logits ``[n_outputs, n_vocab]``, the result.
+        """Trace the model from ``g.tokens`` and ``g.positions``, and return logits ``[n_outputs, n_vocab]``.
 
-        A graph with other outputs names them with ``g.output``, and gives None if it has no logits.
+        Other outputs are added with ``g.output``; return None if there are no logits.
         """
 
     def tensors(self, tensors: Mapping[str, TensorSource]) -> Mapping[str, TensorSource]:
-        """The tensors of the file that the graphs may read: what a family has no use for is as if it were absent."""
+        """Return the tensors of the file that the graphs may read; the others are treated as absent."""
         return tensors
 
     def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
-        """What traces each graph of the model, by name and in order; they share weights and caches.
+        """Return the functions that trace the model's graphs, by name and in order; they share weights and caches.
 
-        Most models have one: ``main``, which ``build`` traces. One that others read a memory of comes before them. Of
-        one that gives no outputs there is none.
+        Most models have only ``main``, traced by ``build``. A graph whose memory others read comes before them. Graphs
+        without outputs are omitted.
         """
         return {MAIN: self.build}

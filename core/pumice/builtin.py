@@ -1,4 +1,4 @@
-"""What the core itself brings, registered through the hooks that every plugin has."""
+"""Registrations of the core, through the same hooks as plugins: commands, proposers, tokenizers, chat formats."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ from pumice.chat.families import FORMATS
 from pumice.chat.formats import ChatFormat
 from pumice.commands import COMMANDS
 from pumice.hookspecs import hookimpl
+from pumice.proposers import PROPOSERS
 from pumice.tokenizers import PRE_TOKENIZERS, TOKENIZERS, PreTokenizer
 
 
@@ -13,6 +14,12 @@ from pumice.tokenizers import PRE_TOKENIZERS, TOKENIZERS, PreTokenizer
 def pumice_register_commands(register: Callable[[str, str], None]) -> None:
     for name, command in COMMANDS.items():
         register(name, command)
+
+
+@hookimpl
+def pumice_register_proposers(register: Callable[[str, str], None]) -> None:
+    for name, proposer in PROPOSERS.items():
+        register(name, proposer)
 
 
 @hookimpl

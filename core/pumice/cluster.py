@@ -4,21 +4,51 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from pumice.running import Running
+from pumice.process_list import RunningModel
+
+LoadedModel_co = TypeVar("LoadedModel_co", covariant=True)
+"""The type of a loaded model, ``pumice.LinkedModel``: this contract stands below it and cannot name it."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model to serve, and how it is loaded.
+
+    Attributes:
+        names: Names of the model in requests; answers carry the first.
+        path: Path or name of the model, as ``pumice.load`` takes it.
+        options: Further arguments of ``pumice.load``.
+        size: Bytes that the model takes, as far as they are known before it is loaded.
+        tags: Words that lists of models show with it.
+    """
+
+    names: Sequence[str]
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    size: int = 0
+    tags: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One request of a batch: its name, which is unique in the batch, the endpoint's path, and the request's fields."""
+
+    custom_id: str
+    url: str
+    body: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """Copies of a model in a cluster: ``least`` to ``most`` of them, as the work needs, each with CPUs and GPUs.
+    """Replicas of a model in a cluster: ``least`` to ``most`` of them by load, each with CPUs and GPUs.
 
-    Each has its layers on ``n_stages`` machines, if that is more than one, or on as many as it takes where each gives
-    it ``stage_bytes``; CPUs and GPUs are then those of each stage. There may be no room for them for ``wait_seconds``.
+    The layers of a replica are split over ``n_stages`` machines, or over as many as it takes if each stage gets at most
+    ``stage_bytes``; CPUs and GPUs then count for each stage. Starting waits up to ``wait_seconds`` for room.
     """
 
     least: int = 1
@@ -31,15 +61,15 @@ class Replicas:
 
     @property
     def staged(self) -> bool:
-        """Whether layers may be on several machines."""
+        """True if the layers of a replica may be on several machines."""
         return self.n_stages > 1 or self.stage_bytes > 0
 
 
-class Cluster(ABC):
-    """Registered under the name of the option of commands that selects it: ``ray`` for ``--ray [ADDRESS]``.
+class Cluster(ABC, Generic[LoadedModel_co]):
+    """A cluster, registered under the name of the option that selects it: ``ray`` for ``--ray [ADDRESS]``.
 
-    ``address``: of a cluster; empty: the one that this machine is of, else a cluster of this machine alone.
-    Methods raise PumiceError where it cannot be had.
+    ``address`` is the cluster's; empty means the cluster that this machine belongs to, else one of this machine alone.
+    Methods raise PumiceError if the cluster cannot be reached.
     """
 
     def __init__(self, address: str = "") -> None:
@@ -47,25 +77,28 @@ class Cluster(ABC):
 
     @abstractmethod
     def connected(self) -> AbstractContextManager[None]:
-        """Everything else happens within."""
+        """Return the connection to the cluster, within which the other methods are called."""
 
     @abstractmethod
-    def answer(self, spec: Any, rows: Iterable[Any], n_in_flight: int, replicas: Replicas) -> Iterator[dict[str, Any]]:
-        """One result of each row of a batch, as they come.
+    def answer(
+        self, spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, replicas: Replicas
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the result of each row of a batch, as a JSON object, in the order in which they end.
 
         Args:
-            spec: the model, a ``Spec`` of the server; its path is a file on every machine, or a name of the hub.
-            rows: ``Row`` of a batch.
-            n_in_flight: rows that a replica has in hand at once.
+            spec: The model; its path is a file on every machine, or a name of the hub.
+            rows: Rows of the batch.
+            n_in_flight: Rows that a replica computes at once.
+            replicas: How many replicas, and the room of each.
         """
 
     @abstractmethod
-    def load(self, spec: Any, replicas: Replicas, deliver: Callable[..., object]) -> Any:
-        """A ``pumice.LinkedModel`` whose engine is its replicas; closing it ends them.
+    def load(self, spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> LoadedModel_co:
+        """Return a model whose engine is its replicas; closing it ends them.
 
-        ``deliver`` as in ``pumice.load_process``.
+        ``deliver`` is as in ``pumice.load_process``.
         """
 
     @abstractmethod
-    def running(self) -> list[Running]:
-        """The replicas of models in the cluster."""
+    def running(self) -> list[RunningModel]:
+        """Return the replicas of models in the cluster, oldest first."""

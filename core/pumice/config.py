@@ -1,10 +1,10 @@
-"""The configuration, merged from layers that all have the same keys: each layer overrides those before it.
+"""The configuration, merged from layers with the same keys; each layer overrides those before it.
 
     registry.yaml in the package < $XDG_CONFIG_HOME/pumice/config.yaml < ./pumice.yaml < $PUMICE_CONFIG
     < options of the model in the catalogue < arguments
 
-Maps are merged key by key; every other value, lists included, replaces the one below. The keys are
-described in docs/configuration.md.
+Maps are merged key by key; every other value, lists included, replaces the one below. ``pumice.options.EngineOptions``
+describes the keys.
 """
 
 import os
@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from pumice.errors import ConfigError
 from pumice.gguf import KV_TYPES
-from pumice.suggest import did_you_mean
+from pumice.wording import did_you_mean
 
 ARGUMENTS = "arguments"
 _PROJECT_FILE = "pumice.yaml"  # in the current directory
@@ -47,9 +47,11 @@ class Layer(NamedTuple):
 
 
 class Plugins(BaseModel):
-    """Which plugins are loaded.
+    """Selection of plugins.
 
-    ``prefer`` says to which plugin a name belongs when several register it: ``{"backends": {"cpu": "faster"}}``.
+    Attributes:
+        disabled: Names of plugins that are not loaded.
+        prefer: Plugin whose registration counts if several register a name: ``{"backends": {"cpu": "faster"}}``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,10 +61,12 @@ class Plugins(BaseModel):
 
 
 class AdapterOptions(BaseModel):
-    """A LoRA adapter or a control vector; its file alone stands for all of it.
+    """A LoRA adapter or a control vector; a string is its file.
 
-    ``scale``: how strong it is where a request does not say. ``layers``: the first and the last one that a control
-    vector changes; empty: all that it has directions for.
+    Attributes:
+        file: Path of the file.
+        scale: Scale of the adapter for requests that give none.
+        layers: First and last layer that a control vector changes; empty: all for which it has directions.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,9 +89,9 @@ class AdapterOptions(BaseModel):
 
 
 class Config(BaseModel):
-    """The merged settings. A key that is not a field is the section of the backend of that name.
+    """The merged settings, by the keys of ``pumice.options.EngineOptions``. Any other key is the section of a backend.
 
-    Sections and ``sampling`` are checked when the plugins are known: see ``pumice.registry.get_registry``.
+    ``pumice.registry.get_registry`` checks sections and ``sampling``, which depend on plugins.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -101,12 +105,19 @@ class Config(BaseModel):
     max_queue: int = Field(ge=-1)
     max_delay: float = Field(ge=0)
     lookahead: int = Field(ge=-1)
+    speculate: str
+    n_draft: int = Field(ge=-1)
     n_gpu_layers: int = Field(ge=-1)
     kv_type: KVType
     samplers: list[str]
     sampling: dict[str, Any]
     chat_template: str
     draft: str
+    draft_max: int = Field(ge=1, le=31)
+    draft_min: int = Field(ge=0, le=31)
+    draft_p_min: float = Field(ge=0, le=1, allow_inf_nan=False)
+    draft_n_ctx: int = Field(ge=0)
+    draft_n_gpu_layers: int = Field(ge=-1)
     memory_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
     sandbox: Literal["auto", "on", "off"]
     sandbox_read: list[str]
@@ -120,30 +131,35 @@ class Config(BaseModel):
     @field_validator("sandbox", mode="before")
     @classmethod
     def _on_is_true(cls, value: Any) -> Any:
-        """YAML reads the words on and off as true and false."""
+        """Accept true and false, which YAML reads for the words on and off."""
         return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+    @field_validator("speculate", mode="before")
+    @classmethod
+    def _off_is_false(cls, value: Any) -> Any:
+        return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
 
     @property
     def layers(self) -> Sequence[Layer]:
-        """What it was merged from, lowest first."""
+        """Sources of the settings, lowest first."""
         return self._layers
 
     @property
     def adapter_scales(self) -> dict[str, float]:
-        """How strong each adapter is where a request does not say."""
+        """Scale of each adapter by name, for requests that give none."""
         return {name: options.scale for name, options in self.adapters.items()}
 
     @property
     def sections(self) -> dict[str, dict[str, Any]]:
-        """Backend name -> options, for every backend that the configuration has a section for."""
+        """Options of backends that have a section, by the name of the backend."""
         return dict(self.__pydantic_extra__)
 
     def backend_options(self, name: str) -> dict[str, Any]:
-        """The options in the section named after a backend; empty without one."""
+        """Return the options in the section of a backend; empty without a section."""
         return dict(self.sections.get(name, {}))
 
     def source(self, *key: str) -> str:
-        """Where the value of a key comes from: a file's path, or ``arguments``."""
+        """Return the source of the value of a key: the path of a file, or ``arguments``."""
         for layer in reversed(self._layers):
             value: Any = layer.data
             for part in key:
@@ -154,29 +170,29 @@ class Config(BaseModel):
 
     @property
     def files(self) -> list[str]:
-        """The paths of the files that were read, lowest layer first."""
+        """Paths of the files that were read, lowest layer first."""
         return [str(layer.source) for layer in self._layers if layer.source != ARGUMENTS]
 
     def is_default(self, *key: str) -> bool:
-        """Whether the value of a key is the package's own."""
+        """Return True if the value of a key is the package's default."""
         return self.source(*key) == self._layers[0].source
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML forbids a key that is there twice; PyYAML lets the last one win, which hides mistakes."""
+    """Loader that refuses duplicate keys, as YAML demands; in PyYAML the last one wins, which hides mistakes."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """Return the value of a text in YAML. Raises yaml.YAMLError, and nothing else, for one that is not valid."""
+    """Return the value of a YAML text. Raises yaml.YAMLError, and nothing else, for an invalid one."""
     try:
         return yaml.load(text, _Loader)
     except RecursionError:
@@ -186,11 +202,14 @@ def parse_yaml(text: str | bytes) -> Any:
 
 
 def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None = None) -> Config:
-    """Read and merge every layer. ``overrides`` are the arguments: same keys; None means not given.
+    """Read and merge every layer.
 
-    ``model`` is a layer just below them: the options that a model has in the catalogue.
+    Args:
+        overrides: Settings of the highest layer; None stands for a setting that is not given.
+        model: Options of a model in the catalogue, the layer below ``overrides``.
 
-    Raises ConfigError for a file that cannot be read, an unknown key, or a value of the wrong type.
+    Raises:
+        ConfigError: A file cannot be read, a key is unknown, or a value is of a wrong type.
     """
     layers = [_read(path) for path in config_files()]
     layers += [model] if model else []
@@ -203,31 +222,42 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
 
 
 def merge_layers(layers: Sequence[Layer]) -> Config:
-    """The configuration that layers make, lowest first. Raises ConfigError for an unknown key or a wrong value."""
+    """Return the configuration of layers, lowest first. Raises ConfigError for an unknown key or a wrong value."""
     merged: dict[str, Any] = {}
     for layer in layers:
         validate(Config, layer.data, layer.source, partial=True)
         merged = _merge(merged, layer.data)
     config: Config = validate(Config, merged, layers[0].source)
     config._layers = tuple(layers)
+    if config.draft_min > config.draft_max:
+        raise ConfigError(
+            f"{config.source('draft_min')}: draft_min is {config.draft_min}, more than draft_max, "
+            f"{config.draft_max}: no proposal would be long enough; lower the one or raise the other"
+        )
     return config
 
 
 def _check_sandbox_stays(layer: Layer) -> None:
-    """A file that came with a model or a project may ask for a sandbox, and take none away."""
+    """Raise ConfigError if a file that came with a model or a project weakens the sandbox; it may require one."""
     for key in ("sandbox", "sandbox_read", "sandbox_write"):
         if layer.data.get(key, "on") not in ("on", True):
             raise ConfigError(
                 f"{layer.source}: {key}: a project's file cannot weaken the sandbox; put it into "
-                f"{_user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or use --set"
+                f"{user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or use --set"
             )
 
 
 def validate(schema: type[BaseModel], data: Mapping[str, Any] | str, source: str, *, partial: bool = False) -> Any:
-    """``data`` as an instance of ``schema``; if ``partial``, only check the keys that are there.
+    """Return ``data`` as an instance of ``schema``.
 
-    As JSON text, ``data`` may have a list for a tuple and a string for an enumeration, as files have.
-    Raises ConfigError with the source, the key and what was expected there.
+    Args:
+        schema: Model with the keys.
+        data: Values by key. JSON text may have a list for a tuple and a string for an enumeration, as files have.
+        source: Name of the layer for errors.
+        partial: Only check the keys that ``data`` has, and return None.
+
+    Raises:
+        ConfigError: A value is wrong; the message names the source, the key and what was expected.
     """
     try:
         if isinstance(data, str):
@@ -241,12 +271,12 @@ def validate(schema: type[BaseModel], data: Mapping[str, Any] | str, source: str
 
 
 def config_files() -> list[Path]:
-    """The configuration files that exist, lowest layer first."""
-    given = os.environ.get("PUMICE_CONFIG")
-    if given and not Path(given).is_file():
-        raise ConfigError(f"$PUMICE_CONFIG names {given!r}, which is not a file; correct or unset it")
-    optional = [_user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
-    return [_package_file(), *filter(_exists, optional), *([Path(given)] if given else [])]
+    """Return the configuration files that exist, lowest layer first."""
+    named = os.environ.get("PUMICE_CONFIG")
+    if named and not Path(named).is_file():
+        raise ConfigError(f"$PUMICE_CONFIG names {named!r}, which is not a file; correct or unset it")
+    optional = [user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
+    return [_package_file(), *filter(_exists, optional), *([Path(named)] if named else [])]
 
 
 def _exists(path: Path) -> bool:
@@ -257,20 +287,20 @@ def _exists(path: Path) -> bool:
 
 
 def _package_file() -> Path:
-    """registry.yaml: inside the package when installed, at the root of a checkout."""
+    """Return the path of registry.yaml: in the installed package, or at the root of a checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "registry.yaml"
     return installed if installed.exists() else package.parents[1] / "registry.yaml"
 
 
-def _user_directory() -> Path:
-    """The XDG base directory for configuration; the specification says to ignore a relative one."""
+def user_directory() -> Path:
+    """Return the XDG base directory for configuration; a relative one is ignored, as the specification demands."""
     directory = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     return directory if directory.is_absolute() else Path.home() / ".config"
 
 
 def _read(path: Path) -> Layer:
-    """A configuration file as a layer; an empty one has no keys."""
+    """Return a configuration file as a layer; an empty file has no keys."""
     try:
         data = parse_yaml(path.read_bytes())
     except OSError as error:
@@ -286,7 +316,7 @@ def _read(path: Path) -> Layer:
 
 
 def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A key without a value is as good as absent, so ``sampling:`` over commented lines is no error."""
+    """Leave out keys without a value, so that ``sampling:`` above commented lines is no error."""
     return {str(key): value for key, value in data.items() if value is not None}
 
 
@@ -299,26 +329,26 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _shown(value: Any) -> str:
-    """A wrong value in a message: short, also where aliases of YAML make a list of lists of lists."""
+    """Return a wrong value for a message, shortened; YAML's aliases can nest lists deeply."""
     short = reprlib.Repr()
     short.maxlevel, short.maxstring, short.maxother = 2, 100, 100
     return short.repr(value)
 
 
 def _describe(schema: type[BaseModel], problem: Any) -> str:
-    """One line for one of pydantic's errors: the key, and the nearest known one or what was expected."""
+    """Return one line for an error of pydantic: the key, and the nearest known key or what was expected."""
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path)
-    inside: Any = schema
+    section: Any = schema
     for part in path[:-1]:
-        fields = getattr(inside, "model_fields", {})
-        inside = fields[part].annotation if part in fields else next(reversed(get_args(inside)), None)
-    known: dict[str, Any] = dict(getattr(inside, "model_fields", {}))
+        fields = getattr(section, "model_fields", {})
+        section = fields[part].annotation if part in fields else next(reversed(get_args(section)), None)
+    keys: dict[str, Any] = dict(getattr(section, "model_fields", {}))
     if len(path) == 1 and key not in schema.model_fields and problem["type"] != "extra_forbidden":
         hint = f" (a backend's section should be a map, not {_shown(problem['input'])})"
-        return f"unknown key {key!r}{did_you_mean(key, known) or hint}"
+        return f"unknown key {key!r}{did_you_mean(key, keys) or hint}"
     if problem["type"] == "extra_forbidden":
-        hint = did_you_mean(path[-1], known) or f" (known: {', '.join(known)})"
+        hint = did_you_mean(path[-1], keys) or f" (known: {', '.join(keys)})"
         return f"unknown key {key!r}{hint}"
     expected: str = problem["msg"]
     for pydantic_says, yaml_says in _WORDS.items():

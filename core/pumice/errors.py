@@ -1,8 +1,16 @@
-"""Every error a user can cause. Each message is one line: what is wrong, where, and what to do."""
+"""All errors that users can cause. Each message is one line: the problem, its place, and what to do."""
+
+from collections import abc
 
 
 class PumiceError(Exception):
-    """Base class of all errors that Pumice raises on purpose."""
+    """Base class of all errors that Pumice raises on purpose.
+
+    Attributes:
+        messages: With ``run_tools`` the answers and results before the error, as in ``ChatCompletion.messages``.
+    """
+
+    messages: abc.Sequence[object] = ()
 
 
 class GGUFError(PumiceError):
@@ -17,11 +25,11 @@ class ModelError(PumiceError):
 
 
 class TokenizerError(PumiceError):
-    """A tokenizer that the file does not describe fully, or of an unknown kind."""
+    """A tokenizer that the file describes incompletely, or of an unknown kind."""
 
 
 class ConfigError(PumiceError):
-    """A wrong key or value in a configuration file or an argument."""
+    """An invalid key or value in a configuration file or an argument."""
 
 
 class PluginError(PumiceError):
@@ -35,7 +43,8 @@ class BackendError(PumiceError):
 class RequestError(PumiceError):
     """A request that cannot be served: a prompt that is empty or too long, or a wrong parameter.
 
-    ``prompt_index`` is the number of the prompt among several, counted from 0.
+    Attributes:
+        prompt_index: index of the prompt among several, from 0; None if the request has one prompt.
     """
 
     prompt_index: int | None = None
@@ -84,28 +93,30 @@ class NoChatTemplateError(RequestError):
     """A chat with a model whose file has no chat template, and no template was named."""
 
     def describe(self) -> str:
-        return self._told('chat_template="chatml"')
+        return self._message('chat_template="chatml"')
 
     @property
     def in_commands(self) -> str:
-        """The message where who reads it gives options to a command."""
-        return self._told("--chat-template chatml")
+        """The message with the command-line option instead of the argument."""
+        return self._message("--chat-template chatml")
 
-    def _told(self, option: str) -> str:
-        known = "docs/chat.md lists them"
-        return f"the model's file has no chat template: name the one that it was trained with, {option} say ({known})"
+    def _message(self, option: str) -> str:
+        return (
+            "the model's file has no chat template: name the template that it was trained with, for example "
+            f"{option} (see docs/chat.md)"
+        )
 
 
 class ModelClosedError(RequestError):
-    """A model that was closed, or that belongs to the process this one was forked from."""
+    """A closed model, or a model of the parent process in a forked child."""
 
 
 class EngineError(PumiceError):
-    """An engine in another process could not compute, for a reason that has no error of its own."""
+    """A failure of an engine in another process that no other error class describes."""
 
 
 class EngineDiedError(EngineError):
-    """The process of an engine crashed or was killed, for example for its memory. Its running requests are lost."""
+    """The process of an engine crashed or was killed, for example by the memory limit. Its requests are lost."""
 
 
 class UnavailableError(EngineError):
@@ -113,26 +124,26 @@ class UnavailableError(EngineError):
 
 
 class SandboxError(PumiceError):
-    """Processes cannot be confined as the configuration demands."""
+    """A sandbox that the configuration requires, and that this system cannot provide."""
 
 
 class QuantizeError(PumiceError):
-    """A model that cannot be quantized as asked: the type, the importance matrix, a tensor's shape or numbers."""
+    """A model that cannot be quantized, because of the type, the importance matrix, a tensor's shape or values."""
 
 
 class ConvertError(PumiceError):
-    """A folder that cannot become a GGUF model: a file missing or wrong, a model class or a tensor not known."""
+    """A folder that cannot be converted to GGUF: a missing or invalid file, an unknown model class or tensor."""
 
 
 class HubError(PumiceError):
-    """A model that cannot be found or fetched: an unknown name, no access, no network, a damaged download."""
+    """A model that cannot be found or downloaded: unknown name, no access, no network, damaged download."""
 
 
 class UnknownModelError(HubError):
-    """A name of a model that means none, or several: a path where none may be, no such repository or file in it."""
+    """A name that matches no model or several: a forbidden path, or an unknown repository or file."""
 
 
 def class_named(name: str) -> type[PumiceError] | None:
-    """The class of errors of this name, by which another process tells of one; None: there is none."""
+    """Return the error class of a name, as another process reports it; None if there is none."""
     kind = globals().get(name)
     return kind if isinstance(kind, type) and issubclass(kind, PumiceError) else None

@@ -1,7 +1,7 @@
 """The hooks a Pumice plugin may implement (pluggy, project name ``pumice``, entry-point group ``pumice``).
 
-Each hook receives ``register``, a callable that takes a name and what has that name, or the text
-``"package.module:Name"``, which is imported when the name is first used: then registering costs nothing.
+Each hook receives ``register``, a callable that takes a name and an object. The object may be the text
+``"package.module:Name"``, which is imported when the name is first used, so that registering costs nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pumice.chat import ChatFormat
     from pumice.cluster import Cluster
     from pumice.convert.conversion import Conversion
+    from pumice.media_encoder import MediaEncoder
+    from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
@@ -29,7 +31,7 @@ hookimpl = pluggy.HookimplMarker("pumice")
 
 @hookspec
 def pumice_register_backends(register: Callable[[str, type[Backend] | str], None]) -> None:
-    """Call ``register(name, BackendClass)``; the name is what ``backend: name`` selects."""
+    """Call ``register(name, BackendClass)``; ``backend: name`` selects it."""
 
 
 @hookspec
@@ -39,7 +41,12 @@ def pumice_register_architectures(register: Callable[[str, type[Architecture] | 
 
 @hookspec
 def pumice_register_samplers(register: Callable[[str, type[Sampler] | str], None]) -> None:
-    """Call ``register(name, SamplerClass)``; the name is what the ``samplers`` list of a configuration holds."""
+    """Call ``register(name, SamplerClass)``; the ``samplers`` list of a configuration holds the name."""
+
+
+@hookspec
+def pumice_register_proposers(register: Callable[[str, type[Proposer] | str], None]) -> None:
+    """Call ``register(name, ProposerClass)``; ``speculate: name`` selects it."""
 
 
 @hookspec
@@ -54,12 +61,12 @@ def pumice_register_pre_tokenizers(register: Callable[[str, PreTokenizer | str],
 
 @hookspec
 def pumice_register_chat_formats(register: Callable[[str, ChatFormat | str], None]) -> None:
-    """Call ``register(name, ChatFormat(marks=(...), calls=(...)))``; models are known by marks of their template."""
+    """Call ``register(name, ChatFormat(marks=(...), calls=(...)))``; marks of a model's template select it."""
 
 
 @hookspec
 def pumice_register_quantizers(register: Callable[[str, Quantizer | str], None]) -> None:
-    """Call ``register(type, quantizer)``, an instance; the type is a tensor type's name, such as ``Q4_K``."""
+    """Call ``register(type, quantizer)`` with an instance; the type is a tensor type's name, such as ``Q4_K``."""
 
 
 @hookspec
@@ -68,10 +75,15 @@ def pumice_register_conversions(register: Callable[[str, type[Conversion] | str]
 
 
 @hookspec
-def pumice_register_clusters(register: Callable[[str, type[Cluster] | str], None]) -> None:
-    """Call ``register(name, ClusterClass)``; the name is that of the option of commands that selects it: ``--ray``."""
+def pumice_register_media_encoders(register: Callable[[str, type[MediaEncoder] | str], None]) -> None:
+    """Call ``register(type, MediaEncoderClass)``; the type is the projector file's ``clip.projector_type``."""
+
+
+@hookspec
+def pumice_register_clusters(register: Callable[[str, type[Cluster[object]] | str], None]) -> None:
+    """Call ``register(name, ClusterClass)``; the command-line option of that name selects it: ``--ray``."""
 
 
 @hookspec
 def pumice_register_commands(register: Callable[[str, click.Command | str], None]) -> None:
-    """Call ``register(name, command)``, a command of the package click: ``pumice name`` runs it."""
+    """Call ``register(name, command)`` with a command of the package click; ``pumice name`` runs it."""

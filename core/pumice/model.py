@@ -5,30 +5,38 @@ from __future__ import annotations
 import logging
 import time
 import weakref
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
-from pumice.architecture import HEAD, MAIN, Architecture, HParams
+from pumice.architecture import HEAD, MAIN, STREAM, Architecture, HParams
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
+from pumice.engine.draft_model import DraftLimits, DraftModel
+from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.messages import Event, Facts
-from pumice.engine.prepare import adapter_scales, check_ids, token_ids
+from pumice.engine.next_tokens import NextTokens
+from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
 from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, Policy
-from pumice.engine.sizing import Sizes, make_limits
-from pumice.engine.tracing import trace
-from pumice.errors import ModelError, RequestError
+from pumice.engine.sizing import Sizes, make_limits, states_of_all
+from pumice.engine.speculation import Speculation
+from pumice.engine.tracing import trace, trace_alone
+from pumice.errors import ConfigError, ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
-from pumice.graph import Graph
+from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
-from pumice.opening import open_adapter, open_draft, open_model
+from pumice.model_files.opening import open_adapter, open_draft, open_model
+from pumice.proposers import Proposer
 from pumice.registry import Registry, get_registry
+from pumice.tokenizers import from_metadata, has_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,12 +46,15 @@ log = logging.getLogger("pumice")
 
 
 class Model(Frontend):
-    """A loaded model whose engine is a thread of this process. ``pumice.load`` makes one.
+    """A loaded model whose engine is a thread of this process. ``pumice.load`` creates one.
 
     A model is a context manager; any number of threads and coroutines may use it at once.
 
-    ``engine`` is the thread, and ``runner`` computes for it. ``policy`` schedules sequences (None: a ``FairPolicy``).
-    ``observer`` receives values inside each step.
+    Attributes:
+        engine: The engine's thread.
+        runner: Runs the steps of the engine.
+        architecture: The model family.
+        load_seconds: Seconds that loading took.
     """
 
     def __init__(
@@ -63,13 +74,27 @@ class Model(Frontend):
             self.runner.compile()
             masks = self.architecture.masks
             policy = policy or _policy(config, registry, self.runner)
-            engine = Engine(self.runner, policy, config.lookahead, masks)
+            drafter = open_draft_model(stack, file, config, registry, self.runner)
+            layer = make_next_tokens(config, self.runner)
+            speculation = make_speculation(config, registry, self.runner, drafter, layer)
+            engine = Engine(self.runner, policy, config.lookahead, masks, speculation)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
+            stack.callback(self._load_projector.close)
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
-            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named, start, masks)
-            # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
+            prepared = Preparer(
+                self.n_ctx,
+                self.n_vocab,
+                self._load_tokenizer.or_none,
+                *named,
+                start,
+                masks,
+                speculation.names,
+                _verifies(self.runner),
+                self.runner.media_width,
+            )
+            # The engine's thread holds no reference to the model, so that a model without references is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
             release = stack.pop_all().close
@@ -79,6 +104,7 @@ class Model(Frontend):
 
     @property
     def closed(self) -> bool:
+        """True after ``close``."""
         return not self._finalizer.alive
 
     def logits(
@@ -124,20 +150,119 @@ class Model(Frontend):
         if not begun or not all(ends):
             raise RequestError("continuation_logits: the beginning and each ending need a token")
         if self.runner.encodes:
-            raise RequestError("continuation_logits: this model's decoder begins with nothing of a text")
+            raise RequestError("continuation_logits: an encoder-decoder cannot continue a beginning; use logits")
         scales = adapter_scales(self.config.adapter_scales, adapters)
         return self.engine.call(lambda engine: lone.continuations(engine, begun, ends, scales))
 
     def close(self) -> None:
+        """Free the memory and close the file. Open streams end with the reason ``cancelled``."""
         self._finalizer()
 
     def _checked(self, what: str, ids: Sequence[int]) -> list[int]:
-        """Tokens of a model that gives logits."""
+        """Return checked token ids. Raises RequestError for a model without logits."""
         if "logits" not in self.runner.results(MAIN):
             raise RequestError("this model gives no logits: it is an encoder; use embed")
         tokens = token_ids(ids, f"{what} must be a list of token ids")
         check_ids(tokens, self.n_vocab)
         return tokens
+
+
+def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
+    """Return the drafting layer of the model; None without one, or if it is not wanted."""
+    if STREAM not in runner.results(MAIN):
+        return None
+    return NextTokens(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
+
+
+def make_speculation(
+    config: Config,
+    registry: Registry,
+    runner: Runner,
+    drafter: DraftModel | None,
+    layer: NextTokens | None,
+) -> Speculation:
+    """Return the speculation of a configuration: ``draft`` needs a draft model, ``mtp`` a layer of the model.
+
+    Raises ConfigError for an unknown proposer.
+    """
+    exact = runner.capabilities.invariant
+    proposers: ChainMap[str, Callable[[], Proposer]] = ChainMap({}, cast(Any, registry.proposers))
+    auto = ["ngram"] if exact else []
+    choice = config.speculate
+    if drafter:
+        proposers.maps[0]["draft"] = drafter.proposer
+        auto += ["draft"] if exact else []
+        choice = ("auto" if exact else "draft") if config.is_default("speculate") else choice
+    if layer:
+        proposers.maps[0]["mtp"] = layer.proposer
+        auto += ["mtp"] if exact else []
+    if config.draft and not _verifies(runner):  # a warning has said that it is not used
+        choice = ",".join(name for name in choice.split(",") if name != "draft") or "off"
+    for name in choice.split(",") if choice not in ("auto", "off") else ():
+        if name == "draft" and not drafter:
+            raise ConfigError(NEEDS_DRAFT)
+        if name == "mtp" and not layer:
+            raise ConfigError("speculate: this model has no layer that drafts (MTP), or its backend verifies no drafts")
+        if name not in proposers:
+            registry.proposers.find(name)
+    return Speculation(proposers, auto, choice, config.n_draft, exact, layer)
+
+
+def open_draft_model(
+    stack: ExitStack, file: GGUFFile, config: Config, registry: Registry, target: Runner
+) -> DraftModel | None:
+    """Return the configured draft model, compiled; None without one, or if it consists of layers of the target.
+
+    ``stack`` closes it. Raises ModelError for a model that cannot draft for this one.
+    """
+    if not config.draft:
+        return None
+    draft = stack.enter_context(open_draft(config.draft, file, registry))
+    architecture = make_architecture(draft, registry)
+    n_ctx = config.draft_n_ctx or target.limits.n_ctx
+    graphs = trace_alone((draft, architecture), n_ctx)
+    if graphs is None:
+        return None
+    if not _verifies(target):
+        log.warning("draft: %s is not used: on %s, steps verify no drafts yet", draft.path, target.backends_used[0])
+        return None
+    sizes = Sizes(n_ctx, config.n_batch, config.n_parallel, config.kv_type)
+    limits = make_limits(graphs, sizes)
+    recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
+    limits = replace(limits, n_checkpoints=limits.n_seqs if recurrent else 0)
+    runner = Runner(graphs, target.backends, limits, config.draft_n_gpu_layers)
+    stack.callback(runner.close)
+    if not runner.generates or runner.encodes:
+        raise ModelError(f"{draft.path}: not a draft model: it does not generate text from left to right")
+    runner.compile()
+    if runner.recurrent and not runner.keeps_states:
+        raise ModelError(f"{draft.path}: its recurrent states cannot be copied here; choose another draft model")
+    longest = min(n_ctx, architecture.n_ctx_train)
+    bounds = DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, longest)
+    return DraftModel(runner, _draft_vocabulary(file, draft, registry, target.n_vocab, runner.n_vocab), bounds)
+
+
+def _verifies(runner: Runner) -> bool:
+    """Return True if the steps of a compiled model verify drafts."""
+    return not runner.capabilities.max_steps and runner.capabilities.n_in_flight == 1
+
+
+def _draft_vocabulary(
+    file: GGUFFile, draft: GGUFFile, registry: Registry, n_target: int, n_draft: int
+) -> DraftVocabulary:
+    """Return the translation between the tokens of a model and of its draft model."""
+    if have_same_tokens(file.metadata, draft.metadata):
+        return SameVocabulary(n_draft, n_target)
+    for model_file in (file, draft):
+        if not has_tokenizer(model_file.metadata):
+            raise ModelError(f"{model_file.path}: no tokenizer, which drafts by a model with other tokens need")
+    ours, theirs = (
+        from_metadata(model_file.metadata, registry.tokenizers, registry.pre_tokenizers) for model_file in (file, draft)
+    )
+    try:
+        return other_vocabulary(ours, theirs, n_target, n_draft)
+    except ModelError as error:
+        raise ModelError(f"{draft.path}: {error}") from None
 
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> Policy:
@@ -176,35 +301,51 @@ def prepare(
     progress: Callable[[int, int], None] | None = None,
     observer: Observer | None = None,
 ) -> tuple[Architecture, Runner]:
-    """Everything up to compiling. ``stack`` closes what is opened."""
+    """Return the architecture and the runner of a file, not compiled yet; ``stack`` closes files and backends."""
     architecture = make_architecture(file, registry)
     sizes = chosen_sizes(config, architecture)
-    graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
-    if observer:
-        graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
+    drafts = config.speculate != "off" and not observer and not backends[0][1].offload
+    graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
+    if observer:
+        graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     runner = Runner(graphs, backends, make_limits(graphs, sizes), config.n_gpu_layers, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
 
 
 def chosen_sizes(config: Config, architecture: Architecture) -> Sizes:
+    """Return the sizes of context, batch and cache for a model."""
     return Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
 
 
 def trace_configured(
-    stack: ExitStack, file: GGUFFile, architecture: Architecture, n_ctx: int, config: Config, registry: Registry
+    stack: ExitStack,
+    file: GGUFFile,
+    architecture: Architecture,
+    n_ctx: int,
+    config: Config,
+    registry: Registry,
+    keeps_stream: bool = False,
 ) -> dict[str, Graph]:
-    """The model's graphs, with the adapters and the draft of the configuration, whose file ``stack`` closes."""
+    """Return the model's graphs with the configured adapters, and those of a draft that reads its values.
+
+    ``stack`` closes the draft's file. ``keeps_stream``: see ``trace``.
+    """
     adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
-    draft = stack.enter_context(open_draft(config.draft, file, registry)) if config.draft else None
-    return trace(file, architecture, n_ctx, adapters, (draft, make_architecture(draft, registry)) if draft else None)
+    draft = None
+    if config.draft:
+        opened = stack.enter_context(open_draft(config.draft, file, registry))
+        draft = opened, make_architecture(opened, registry)
+        if trace_alone(draft, n_ctx) is not None:
+            draft = None  # a model of its own, with a runner of its own
+    return trace(file, architecture, n_ctx, adapters, draft, media=True, keeps_stream=keeps_stream)
 
 
 def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
-    """A file's architecture, whose errors say where they are from."""
+    """Return a file's architecture, whose errors name the file and the plugin."""
     try:
         make = registry.architectures.find(file.architecture)
         where = registry.architectures.describe(file.architecture)
@@ -224,19 +365,19 @@ def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architectur
         if is_control_vector(file):
             return read_control_vector(file, architecture.n_embd, options.scale, options.layers)
         if options.layers:
-            raise ModelError(f"{file.path}: is no control vector, only those have layers")
+            raise ModelError(f"{file.path}: 'layers' applies only to control vectors; this is a LoRA adapter")
         return read_adapter(file, model.architecture, options.scale)
 
 
 def _context_length(config: Config, architecture: Architecture) -> int:
-    """What was asked for; the default is no longer than what the model was trained for."""
+    """Return the configured context in tokens; the default is lowered to what the model was trained for."""
     trained = architecture.n_ctx_train
     if config.n_ctx and config.is_default("n_ctx"):
         return min(config.n_ctx, trained)
     if config.n_ctx > trained * config.n_parallel:
         log.warning(
-            "n_ctx is %d, for %d sequences at once (n_parallel); the model was trained for %d positions of each: "
-            "text beyond these is guessed",
+            "n_ctx is %d for %d sequences at once (n_parallel), but the model was trained for %d positions of a "
+            "sequence; text beyond these may be poor",
             *(config.n_ctx, config.n_parallel, trained),
         )
     return config.n_ctx or trained

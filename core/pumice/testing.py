@@ -1,6 +1,6 @@
-"""A test kit for plugins: one operation of a backend, an architecture, a sampler, each against what defines it.
+"""A test kit for plugins: one operation of a backend, an architecture, a sampler, a proposer.
 
-Each check raises AssertionError with what is wrong. They need nothing but what is installed with Pumice::
+Each check raises AssertionError with the problem, and needs no packages other than Pumice's::
 
     from pumice.testing import check_operation, check_architecture, check_sampler
 
@@ -11,7 +11,7 @@ Each check raises AssertionError with what is wrong. They need nothing but what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from pumice.api import load
 from pumice.backend import Backend, Program
+from pumice.backend.step import Batch, Limits, Step
 from pumice.config import load_config
 from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
+from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext, Selector
-from pumice.step import Batch, Limits, Step
 
 Array = NDArray[Any]
 Build = Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]
@@ -44,15 +45,15 @@ def check_operation(
     """Compare one step of a small graph on ``backend`` with the NumPy backend.
 
     Args:
-        backend: what is checked; it has to claim every node of the graph.
-        build: takes a builder and the activations as tensors, gives the result, float32 or int32.
-        activations: float32 or int32 ``[n_tokens, ...]``; the tokens are one sequence from its first position on.
-        weights: arrays that ``g.weight(name)`` finds, as float32.
-        kv_type: of caches.
-        tolerance: largest difference, relative to the largest number of the result.
+        backend: backend to check, which must support every node of the graph.
+        build: returns the result, float32 or int32, for a builder and the activations as tensors.
+        activations: float32 or int32 ``[n_tokens, ...]``, for one sequence from its first position on.
+        weights: float32 arrays, available by ``g.weight(name)``.
+        kv_type: type of caches.
+        tolerance: maximum difference, relative to the largest value of the result.
     """
     numpy = get_registry(load_config({})).backends["numpy"]()
-    expected, actual = (_run(each, build, activations, weights or {}, kv_type) for each in (numpy, backend))
+    expected, actual = (_run(item, build, activations, weights or {}, kv_type) for item in (numpy, backend))
     assert actual.shape == expected.shape, f"shape {actual.shape}, not {expected.shape}"
     assert actual.dtype == expected.dtype, f"dtype {actual.dtype}, not {expected.dtype}"
     assert np.isfinite(actual).all() or not np.isfinite(expected).all(), "numbers that are not finite"
@@ -64,30 +65,30 @@ def check_operation(
 def check_architecture(
     path: str | Path, plugins: Sequence[Any] = (), *, backend: str = "numpy", tolerance: float = 1e-4
 ) -> None:
-    """Whether a model's logits are the same however its tokens come: in one batch, in parts, one by one.
+    """Check that a model's logits do not depend on how its tokens are batched: at once, in parts, or one by one.
 
-    That finds an architecture that forgets ``g.output_ids``, positions, or a state. ``path``: a small GGUF file.
+    This detects architectures that ignore ``g.output_ids``, positions or states. ``path``: a small GGUF file.
     """
     with load(path, backend=backend, kv_type="f32", n_ctx=64, n_batch=8, plugins=plugins) as model:
         ids = [(7 * i + 3) % model.n_vocab for i in range(20)]
-        whole = model.logits(ids)
-        assert whole.shape == (len(ids), model.n_vocab), f"logits of shape {whole.shape}"
-        assert np.isfinite(whole).all(), "logits that are not finite"
+        expected = model.logits(ids)
+        assert expected.shape == (len(ids), model.n_vocab), f"logits of shape {expected.shape}"
+        assert np.isfinite(expected).all(), "logits that are not finite"
         greedy = model.generate(ids[:12], max_tokens=4, temperature=0, ignore_eos=False)
-    scale = float(np.abs(whole).max())
+    scale = float(np.abs(expected).max())
     with load(path, backend=backend, kv_type="f32", n_ctx=64, n_batch=1, plugins=plugins) as model:
-        difference = float(np.abs(model.logits(ids) - whole).max()) / scale
+        difference = float(np.abs(model.logits(ids) - expected).max()) / scale
         assert difference <= tolerance, f"token by token the logits differ by {difference:.2e} of the largest"
         again = model.generate(ids[:12], max_tokens=4, temperature=0, ignore_eos=False)
     assert greedy.tokens == again.tokens, f"token by token it generates {again.tokens}, not {greedy.tokens}"
-    first = int(whole[11].argmax())
+    first = int(expected[11].argmax())
     assert not greedy.tokens or greedy.tokens[0] == first, f"it generates {greedy.tokens[0]}, its logits say {first}"
 
 
 def check_sampler(sampler: Sampler, n_vocab: int = 64, *, n_tokens: int = 50, seed: int = 0) -> None:
-    """Whether a sampler keeps its contract over many random steps: it leaves candidates, each of them a token.
+    """Check a sampler's contract over many random steps: it leaves candidates, all of them tokens.
 
-    One that selects has to select one that is left.
+    A sampler that selects must select one of the remaining candidates.
     """
     random = np.random.default_rng(seed)
     sampler.start(SamplerContext(n_vocab=n_vocab, seed=seed))
@@ -103,8 +104,35 @@ def check_sampler(sampler: Sampler, n_vocab: int = 64, *, n_tokens: int = 50, se
         sampler.accept(int(random.integers(n_vocab)))
 
 
+def check_proposer(make: Callable[[], Proposer], n_vocab: int = 64, *, n_tokens: int = 200, seed: int = 0) -> None:
+    """Check the contract of proposers over random repetitive texts: few tokens, all of them valid.
+
+    ``make`` returns a proposer. Two sequences with the same salt and one with another take turns.
+    """
+    random = np.random.default_rng(seed)
+    shared: dict[Hashable, Any] = {}
+    proposers = [make() for _ in range(3)]
+    texts = [random.integers(n_vocab, size=7).tolist() * 3 for _ in proposers]
+    for proposer, text, salt in zip(proposers, texts, (b"a", b"a", b"b"), strict=True):
+        proposer.start(ProposerContext(n_vocab, salt, shared))
+        proposer.accept(text)
+    for _ in range(n_tokens):
+        limits = random.integers(1, 9, size=len(proposers)).tolist()
+        proposals = type(proposers[0]).propose_all(proposers, limits)
+        assert len(proposals) == len(proposers), f"{len(proposals)} proposals for {len(proposers)} sequences"
+        for proposer, text, proposal, n in zip(proposers, texts, proposals, limits, strict=True):
+            assert isinstance(proposal, Proposal), f"it proposes {proposal!r}, which is no Proposal"
+            assert len(proposal.tokens) <= n, f"it proposes {len(proposal.tokens)} tokens, more than {n}"
+            assert all(0 <= token < n_vocab for token in proposal.tokens), "it proposes what is no token"
+            proposer.judge(proposal, 0)
+            text.append(text[-7] if random.random() < 0.9 else int(random.integers(n_vocab)))
+            proposer.accept(text[-1:])
+    for proposer in proposers:
+        proposer.close()
+
+
 def trace(g: GraphBuilder, build: Build, activations: Mapping[str, Array]) -> Tensor:
-    """What ``build`` makes in layer 0 of inputs like the activations, float32 or int32 ``[n_tokens, ...]``."""
+    """Return the result of ``build`` in layer 0 for inputs like the activations ``[n_tokens, ...]``."""
     inputs = {
         name: Input(name, (N_TOKENS, *array.shape[1:]), "i32" if array.dtype == np.int32 else "f32", builder=g)
         for name, array in activations.items()
@@ -114,7 +142,7 @@ def trace(g: GraphBuilder, build: Build, activations: Mapping[str, Array]) -> Te
 
 
 def compile_graph(backend: Backend, graph: Graph, limits: Limits) -> Program:
-    """The program of a graph. Raises AssertionError where the backend does not run it as a whole."""
+    """Return the program of a graph. Raises AssertionError if the backend does not support all of it."""
     target = Target("backend", lambda node: backend.supports(node, limits))
     segments = place(graph, lambda layer: [target])
     assert len(segments) == 1, "the backend does not run the whole graph"

@@ -7,7 +7,6 @@ import yaml
 import pumice
 from pumice.config import load_config
 from pumice.errors import ConfigError
-from pumice.gguf import KV_TYPES
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -41,6 +40,15 @@ def test_each_layer_overrides_those_below(home, monkeypatch):
     assert load_config().source("n_batch") == sources[0]
     assert not load_config().is_default("n_batch")
     assert load_config().is_default("n_ctx")
+
+
+def test_drafts_that_no_proposal_could_be_long_enough_for_are_refused(home):
+    write(home / "pumice.yaml", "draft_min: 9")
+    with pytest.raises(ConfigError, match=r"^pumice\.yaml: draft_min is 9, more than draft_max, 8"):
+        load_config()
+    assert load_config({"draft_max": 9}).draft_min == 9
+    with pytest.raises(ConfigError, match="draft_max"):
+        load_config({"draft_max": 32})
 
 
 def test_maps_are_merged_and_lists_replaced(home):
@@ -161,9 +169,3 @@ def test_a_directory_in_place_of_a_file_is_reported(home):
 def test_the_sampling_in_effect():
     with pumice.load(backend="numpy", config={"samplers": ["top_k", "dist"], "sampling": {"top_k": 3}}) as model:
         assert model.sampling == {"top_k": 3, "seed": -1, "rng": "pcg64"}
-
-
-def test_every_cache_type_is_documented():
-    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
-    row = next(line for line in page.splitlines() if line.startswith("| `kv_type` |"))
-    assert [name for name in KV_TYPES if f"`{name}`" not in row] == []

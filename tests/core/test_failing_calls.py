@@ -14,7 +14,7 @@ from pumice.cli.chat.conversation import Conversation
 from pumice.gguf import GGUFFile, encode
 from pumice.gguf.edit import edit
 from pumice.hub import fetch, locate
-from pumice.opening import open_model
+from pumice.model_files.opening import open_model
 from pumice.quantize import quantize
 from pumice_cpu import cache
 
@@ -64,9 +64,7 @@ def test_a_model_is_written_in_parts(model, folder):
         quantize(file, folder / "q.gguf", "COPY", threads=1, parts=lambda infos: [1, len(infos) - 1])
 
     with GGUFFile.open(model) as file:
-        assert (
-            check_every_call(folder, prepare, split, kept=lambda name: "-of-00002.gguf" in name).count("replace") == 2
-        )
+        assert check_every_call(folder, prepare, split, kept=lambda name: "-of-00002.gguf" in name).count("link") == 2
 
 
 @pytest.mark.parametrize(
@@ -120,7 +118,7 @@ def test_a_model_is_fetched(hub, tmp_path, source):
 
 def test_a_kernel_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "folders", lambda: [tmp_path / "kernels"])
-    entry = cache.Entry(["x"], b"code")
+    entry = cache.CompiledKernel(["x"], b"code")
 
     def keep():
         cache.save("name", entry)
@@ -134,4 +132,4 @@ def test_a_conversation_is_saved(folder):
     path = folder / "chat.json"
     conversation = Conversation.__new__(Conversation)
     conversation.messages = [{"role": "user", "content": "Hello"}]
-    check_every_call(folder, lambda: path.write_text("older") and None, lambda: conversation.save(path))
+    check_every_call(folder, lambda: path.write_text('{"messages": []}') and None, lambda: conversation.save(path))

@@ -5,6 +5,7 @@ an engine is to others, and the server, whose application it serves.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,60 +13,35 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-LAYERS = [
-    ["errors", "file_names", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "printable"],
-    ["running", "sandbox"],
-    ["spawning"],
-    ["isolation"],
-    ["gguf"],
-    ["tokenizers"],
-    ["graph"],
-    ["step", "pick"],
-    ["sampler", "backend", "architecture", "arena", "quantizer", "cluster"],
-    ["grammar", "convert", "adapters"],
-    ["chat"],
-    ["hookspecs"],
-    ["builtin"],
-    ["plugin"],
-    ["config"],
-    ["registry", "hub"],
-    ["engine"],
-    ["pieces"],
-    ["stream", "embedding"],
-    ["imatrix"],
-    ["opening"],
-    ["chat_stream"],
-    ["quantize", "perplexity", "control_vector"],
-    ["kl_divergence", "choices", "summary"],
-    ["frontend"],
-    ["model"],
-    ["measure", "process", "stage"],
-    ["api"],
-    ["testing"],
-    ["__init__"],
-    ["cli"],
-    ["__main__"],
-]
 COMMANDS = {
     "pumice",
     "pumice.cli.cluster",
     "pumice.cli.confinement",
+    "pumice.cli.files",
     "pumice.cli.messages",
     "pumice.cli.options",
     "pumice.cli.progress",
+    "pumice.cli.vocabulary",
+    "pumice.options",
+    "pumice.process_list",
 }
 ENGINES = {
     "pumice.config",
     "pumice.engine.messages",
     "pumice.process.codec",
-    "pumice.process.host",
-    "pumice.running",
-    "pumice.stage",
+    "pumice.process.engine_host",
+    "pumice.process.stage",
 }
 ALSO = {"pumice_server": COMMANDS, "pumice_ray": COMMANDS | ENGINES}
 BELOW = {"pumice_ray": "pumice_server"}
 """The plugin that another builds on."""
-LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
+PARTS = re.findall(
+    r"^    (\w+)(?:\.py|/)",
+    (ROOT / "docs" / "architecture.md").read_text().partition("\nplugins/")[0],
+    flags=re.MULTILINE,
+)
+"""The modules and packages of the core, in the order of the map: each imports only those before it."""
+LEVEL = {part: level for level, part in enumerate([*PARTS, "__main__"])}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:

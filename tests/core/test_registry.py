@@ -40,7 +40,7 @@ def test_a_plugin_is_found_by_its_entry_point(site):
         ("def broken(:", "SyntaxError"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         (BACKEND + "    raise RuntimeError('two\\nlines')", "RuntimeError: two lines"),
-        (BACKEND.replace('"mine"', "''").replace("'mine'", "''"), "a string that is not empty"),
+        (BACKEND.replace('"mine"', "''").replace("'mine'", "''"), "a non-empty string"),
         (BACKEND.replace("'mine', MyBackend", "'mine', 3"), "expected a subclass of Backend, not 3"),
         (BACKEND.replace("'mine', MyBackend", "'mine', dict"), "expected a subclass of Backend"),
         (BACKEND + "    register('mine', MyBackend)", "'mine' is registered twice"),
@@ -158,8 +158,8 @@ def pumice_register_samplers(register):
             BACKEND.replace("(NumpyBackend)", "(Backend)").replace("hookimpl", "hookimpl, Backend", 1),
             "lacks compile",
         ),
-        (BACKEND.replace("'mine'", "'auto'"), "backend 'auto' (plugin wrong): this name means something else"),
-        (BACKEND.replace("'mine'", "'n_ctx'"), "backend 'n_ctx' (plugin wrong): this name means something else"),
+        (BACKEND.replace("'mine'", "'auto'"), "backend 'auto' (plugin wrong): this name has another meaning"),
+        (BACKEND.replace("'mine'", "'n_ctx'"), "backend 'n_ctx' (plugin wrong): this name has another meaning"),
         (SAMPLER.format(field="mine: int"), "sampler 'mine' (plugin wrong): its parameter 'mine' needs a default"),
         (SAMPLER.format(field="stop: str = ''"), "its parameter 'stop' is an argument of generate"),
         (
@@ -307,5 +307,5 @@ def test_loading_the_bundled_plugins_imports_no_compiler_no_driver_and_no_family
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(run.stdout))
     assert not loaded & {"numba", "llvmlite", "kp", "tokenizers", "scipy", "gguf"}
-    tables = {"pumice_architectures.conversions"}
+    tables = {"pumice_architectures.conversions", "pumice_architectures.vision"}
     assert not {name for name in loaded - tables if name.startswith("pumice_architectures.")}

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from gguf_files import tiny_llama
-from pumice.plugin import Sampler, hookimpl
-from pumice.testing import check_architecture, check_operation, check_sampler
+from pumice.plugin import Proposal, Proposer, Sampler, hookimpl
+from pumice.proposers.ngram import Ngram
+from pumice.testing import check_architecture, check_operation, check_proposer, check_sampler
 from pumice_architectures.llama import Llama
 from pumice_cpu import CpuBackend
 from pumice_numpy import NumpyBackend
@@ -76,3 +77,16 @@ def test_a_sampler_that_leaves_nothing_is_found():
 
     with pytest.raises(AssertionError, match="leaves no candidates"):
         check_sampler(Nothing())
+
+
+def test_a_right_proposer_passes():
+    check_proposer(Ngram)
+
+
+def test_a_proposer_of_too_many_tokens_is_found():
+    class Eager(Proposer):
+        def propose(self, n):
+            return Proposal([1] * (n + 1))
+
+    with pytest.raises(AssertionError, match="more than"):
+        check_proposer(Eager)

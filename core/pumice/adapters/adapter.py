@@ -1,4 +1,4 @@
-"""An adapter's file: what it changes in a model."""
+"""Read the file of an adapter."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pumice.gguf import GGMLType, GGUFFile, ModelTensor
 
 EMBEDDINGS = "token_embd.weight"
 DOWN, UP = ".lora_a", ".lora_b"
-IGNORED = "_norm.weight"  # norms that were trained too: llama.cpp leaves them out
-CONTROL_VECTOR, DIRECTION = "controlvector", "direction."  # general.architecture, and what a layer's number follows
+IGNORED = "_norm.weight"  # trained norms, which llama.cpp ignores, too
+CONTROL_VECTOR, DIRECTION = "controlvector", "direction."  # general.architecture, and the prefix of a layer's number
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What is added to one weight ``[..., m, k]``: ``up [..., m, r]`` times ``down [..., r, k]``.
+    """The change of one weight ``[..., m, k]``: ``up [..., m, r]`` times ``down [..., r, k]``.
 
-    Of the token embeddings ``[n, k]``, whose rows are looked up, ``down`` is ``[n, r]`` and ``up`` is ``[k, r]``.
+    For token embeddings ``[n, k]``, whose rows are looked up, ``down`` is ``[n, r]`` and ``up`` is ``[k, r]``.
     """
 
     down: NDArray[np.float32]
     up: NDArray[np.float32]
 
     def fits(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Whether it can change the weight ``name`` of this shape."""
+        """Return True if the pair fits the weight ``name`` of this shape."""
         rank = self.up.shape[-1]
         if name == EMBEDDINGS:
             expected = (shape[0], rank), (shape[-1], rank)
@@ -41,11 +41,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Adapter:
-    """LoRA pairs by the name of the weight, ``up`` already multiplied by ``alpha / rank``; or a control vector.
+    """LoRA pairs by name of the weight, with ``up`` multiplied by ``alpha / rank``, or a control vector.
 
     Attributes:
-        directions: of a control vector: what is added to the residual stream after a layer, ``[n_embd]``, by layer.
-        scale: how strong it is where a request does not say.
+        directions: for a control vector, the addend ``[n_embd]`` of the residual stream after each layer.
+        scale: default scale of requests.
     """
 
     path: Path
@@ -55,16 +55,16 @@ class Adapter:
 
 
 def read_adapter(file: GGUFFile, architecture: str, scale: float = 1.0) -> Adapter:
-    """The LoRA adapter in a file that is open. Raises ModelError for one that is no adapter of such a model."""
+    """Return the LoRA adapter in an open file. Raises ModelError if it is not an adapter for the architecture."""
     path, metadata = file.path, dict(file.metadata)
     _check(path, metadata, architecture)
     alpha = metadata.get("adapter.lora.alpha", 0.0)
     if not isinstance(alpha, int | float):
-        raise ModelError(f"{path}: metadata key 'adapter.lora.alpha' is {alpha!r:.60}, not a number")
+        raise ModelError(f"{path}: metadata key 'adapter.lora.alpha' is {alpha!r:.60}, expected a number")
     stored = [name for name in file.tensors if not name.endswith(IGNORED)]
     names = sorted({name.removesuffix(DOWN).removesuffix(UP) for name in stored})
     if not names:
-        raise ModelError(f"{path}: is an adapter without tensors")
+        raise ModelError(f"{path}: the adapter has no tensors")
     return Adapter(path, {name: _pair(path, name, file.tensors, float(alpha)) for name in names}, scale=scale)
 
 
@@ -73,32 +73,34 @@ def is_control_vector(file: GGUFFile) -> bool:
 
 
 def read_control_vector(file: GGUFFile, n_embd: int, scale: float = 1.0, layers: Sequence[int] = ()) -> Adapter:
-    """The control vector in a file that is open (Zou et al. 2023, arXiv:2310.01405).
+    """Return the control vector in an open file (Zou et al. 2023, arXiv:2310.01405).
 
-    layers: the first and the last one that it changes; none: all that the file has directions for.
-    Raises ModelError for a file that is none, is of a model of another width, or has nothing for these layers.
+    ``layers`` are the first and last layer to change; empty for all. Raises ModelError if the file is not a control
+    vector, has another width, or has no directions for these layers.
     """
     if not is_control_vector(file):
-        raise ModelError(f"{file.path}: is no control vector: general.architecture is {file.architecture!r}")
+        raise ModelError(f"{file.path}: not a control vector: general.architecture is {file.architecture!r}")
     directions = {_layer(file.path, name): tensor for name, tensor in file.tensors.items()}
     if not directions:
-        raise ModelError(f"{file.path}: is a control vector without directions")
+        raise ModelError(f"{file.path}: the control vector has no directions")
     for layer, tensor in directions.items():
         if tensor.type is not GGMLType.F32 or tensor.shape != (n_embd,):
-            found = f"{tensor.type.name} {list(tensor.shape)}"
-            raise ModelError(f"{file.path}: {DIRECTION}{layer} is {found}, the model needs F32 [{n_embd}]")
+            actual = f"{tensor.type.name} {list(tensor.shape)}"
+            raise ModelError(f"{file.path}: {DIRECTION}{layer} is {actual}, but the model needs F32 [{n_embd}]")
     first, last = layers or (min(directions), max(directions))
-    kept = {layer: tensor.dequantize() for layer, tensor in directions.items() if first <= layer <= last}
-    if not kept:
-        known = f"{min(directions)} to {max(directions)}"
-        raise ModelError(f"{file.path}: has directions for layers {known}, none from {first} to {last}")
-    return Adapter(file.path, directions=kept, scale=scale)
+    chosen = {layer: tensor.dequantize() for layer, tensor in directions.items() if first <= layer <= last}
+    if not chosen:
+        available = f"{min(directions)} to {max(directions)}"
+        raise ModelError(f"{file.path}: directions exist for layers {available}, but not for {first} to {last}")
+    return Adapter(file.path, directions=chosen, scale=scale)
 
 
 def _layer(path: Path, name: str) -> int:
     number = name.removeprefix(DIRECTION)
     if not name.startswith(DIRECTION) or not (number.isdecimal() and number == str(int(number)) != "0"):
-        raise ModelError(f"{path}: tensor {name!r} is no direction of a layer, {DIRECTION}1, {DIRECTION}2, ...")
+        raise ModelError(
+            f"{path}: unexpected tensor {name!r} in a control vector; expected {DIRECTION}1, {DIRECTION}2, ..."
+        )
     return int(number)
 
 
@@ -106,23 +108,21 @@ def _check(path: Path, metadata: Mapping[str, Any], architecture: str) -> None:
     kind = metadata.get("general.type"), metadata.get("adapter.type")
     if kind != ("adapter", "lora"):
         if metadata.get("general.architecture") == CONTROL_VECTOR:
-            raise ModelError(f"{path}: is a control vector, which is no part of any weight")
-        said = f"general.type and adapter.type are {kind[0]!r} and {kind[1]!r}"
-        raise ModelError(f"{path}: is neither a LoRA adapter nor a control vector: {said}")
+            raise ModelError(f"{path}: a control vector cannot be merged into weights")
+        types = f"general.type and adapter.type are {kind[0]!r} and {kind[1]!r}"
+        raise ModelError(f"{path}: neither a LoRA adapter nor a control vector: {types}")
     if "adapter.alora.invocation_tokens" in metadata:
-        raise ModelError(
-            f"{path}: is an activated LoRA adapter, which works from certain tokens on: these are not applied"
-        )
+        raise ModelError(f"{path}: activated LoRA adapters, which apply from certain tokens on, are not supported")
     if metadata.get("general.architecture") != architecture:
         raise ModelError(
-            f"{path}: is an adapter of {metadata.get('general.architecture')!r}, the model is {architecture!r}"
+            f"{path}: the adapter is for {metadata.get('general.architecture')!r}, but the model is {architecture!r}"
         )
 
 
 def _pair(path: Path, name: str, tensors: Mapping[str, ModelTensor], alpha: float) -> Pair:
     down, up = tensors.get(name + DOWN), tensors.get(name + UP)
     if down is None or up is None:
-        raise ModelError(f"{path}: tensor {name!r}: {DOWN} and {UP} come in pairs, and one is missing")
+        raise ModelError(f"{path}: tensor {name!r}: one of the pair {DOWN} and {UP} is missing")
     rank = up.shape[-1]
     scale = np.float32(alpha / rank if alpha else 1.0)
     return Pair(down.dequantize(), up.dequantize() * scale)

@@ -1,4 +1,4 @@
-"""`AdaptedBuilder`: a builder whose products and layers add what adapters change."""
+"""`AdaptedBuilder`: a builder that adds the changes of adapters to products and layers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pumice.graph.operation import P
 from pumice.graph.shape import format_shape, row_size
 
 SCALES = "adapter_scales"
-"""The input that says how strong each adapter is for each token: float32 ``[n_tokens, n_adapters]``."""
+"""Input with the scale of each adapter for each token: float32 ``[n_tokens, n_adapters]``."""
 
 
 class AdaptedBuilder(GraphBuilder):
-    """Traces a model with adapters. Without scales in a step's batch they are as strong as they were trained."""
+    """Traces a model with adapters. A batch without scales uses the adapters' defaults."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class AdaptedBuilder(GraphBuilder):
         weight = operands.get("weight")
         if delta is None or not isinstance(weight, Weight):
             return result
-        name = weight.name.partition("[")[0]  # of which it may be some rows
+        name = weight.name.partition("[")[0]  # a part of the rows has a suffix in brackets
         for index, adapter in enumerate(self._adapters):
             pair = adapter.pairs.get(name)
             if pair is not None and (name != EMBEDDINGS or operation.name == "embedding"):
@@ -59,38 +59,40 @@ class AdaptedBuilder(GraphBuilder):
         return super().layer_output(x)
 
     def check_all_adapted(self) -> None:
-        """Raise ModelError for a pair that no product of the traced graphs takes, or a direction that no layer does."""
+        """Raise ModelError if a pair or a direction of an adapter was not used by the traced graphs."""
         for index, adapter in enumerate(self._adapters):
             missing = [name for name in adapter.pairs if (index, name) not in self.adapted]
             if missing:
                 raise ModelError(
-                    f"{adapter.path}: changes {missing[0]!r}, which is no matrix of this model that can be adapted"
+                    f"{adapter.path}: changes {missing[0]!r}, which this model does not have or cannot adapt"
                 )
             beyond = [layer for layer in adapter.directions if (index, layer) not in self.adapted]
             if beyond:
-                raise ModelError(f"{adapter.path}: changes layer {beyond[0]}, which is none of this model that it can")
+                raise ModelError(
+                    f"{adapter.path}: changes layer {beyond[0]}, which this model does not have or cannot adapt"
+                )
 
     def factor(self, index: int, name: str, array: Any) -> Weight:
-        """A matrix of an adapter as a weight."""
+        """Return a matrix of an adapter as a weight."""
         name = f"adapter {index}: {name}"
         return self._weights.get(name) or self.constant(name, array)
 
     def strength(self, x: Tensor, index: int) -> Tensor:
-        """``x [t, ..., r]``, rows of tokens or of outputs, by the strength of an adapter."""
-        own = self.slice(self._scales(x), index, index + 1)
-        return x * own.reshape(x.shape[0], *(1 for _ in x.shape[1:]))
+        """Multiply ``x [t, ..., r]``, rows of tokens or of outputs, by the scale of an adapter."""
+        scale = self.slice(self._scales(x), index, index + 1)
+        return x * scale.reshape(x.shape[0], *(1 for _ in x.shape[1:]))
 
     def _scales(self, x: Tensor) -> Tensor:
-        """The scales ``[t, n_adapters]`` beside the rows of ``x``, of tokens or of outputs."""
-        own = [adapter.scale for adapter in self._adapters]
-        fill = partial(_same_for_all, own)
-        scales: Tensor = self.input(SCALES, (N_TOKENS, len(own)), fill=fill, of_sequences=True)
+        """Return the scales ``[t, n_adapters]`` for the rows of ``x``, of tokens or of outputs."""
+        defaults = [adapter.scale for adapter in self._adapters]
+        fill = partial(_same_for_all, defaults)
+        scales: Tensor = self.input(SCALES, (N_TOKENS, len(defaults)), fill=fill, of_sequences=True)
         return self.get_rows(scales, self.output_ids) if x.shape[0] == N_OUTPUTS else scales
 
     def _steered(self, x: Tensor, layer: int, directions: Mapping[int, NDArray[np.float32]]) -> Tensor:
-        """What control vectors add to a layer's ``x``: the scales times a matrix of ``directions``, by adapter.
+        """Return what control vectors add to a layer's ``x``: scales times a matrix of ``directions``, by adapter.
 
-        Where several streams of the width of a direction run side by side, the same is added to each.
+        If there are several residual streams, the same is added to each of them.
         """
         matrix = np.zeros((row_size(x.shape), len(self._adapters)), np.float32)
         for index, direction in directions.items():

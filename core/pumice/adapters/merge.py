@@ -1,4 +1,4 @@
-"""Merging: adapters become part of a model's weights."""
+"""Merge adapters into a model's weights."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ class MergedTensor:
 
 
 def merge(model: GGUFFile, adapters: Sequence[tuple[Adapter, float]]) -> GGUFFile:
-    """The model with adapters, each as strong as its number says, in its weights.
+    """Return the model with adapters merged into its weights, each with its scale.
 
-    Tensors that no adapter changes are as they were. Raises ModelError for an adapter that does not fit.
+    Other tensors are unchanged. Raises ModelError for an adapter that does not fit.
     """
     for adapter, _ in adapters:
         for name, pair in adapter.pairs.items():
-            found = model.tensors.get(name)
-            if found is None:
+            weight = model.tensors.get(name)
+            if weight is None:
                 raise ModelError(f"{adapter.path}: changes {name!r}, which {model.path} does not have")
-            if not pair.fits(name, without_ones(found.shape)):
+            if not pair.fits(name, without_ones(weight.shape)):
                 raise ModelError(
-                    f"{adapter.path}: {name!r} does not fit the weight {list(found.shape)} of {model.path}"
+                    f"{adapter.path}: {name!r} does not fit the weight {list(weight.shape)} of {model.path}"
                 )
     tensors: dict[str, ModelTensor] = {}
     for name, tensor in model.tensors.items():

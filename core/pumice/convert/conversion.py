@@ -1,4 +1,4 @@
-"""`Conversion`: how a family's checkpoints become GGUF. A plugin brings it beside the family's architecture."""
+"""`Conversion`: the conversion of a model family's checkpoints to GGUF, which a plugin provides."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 logger = logging.getLogger("pumice")
 
-# Of images and sound, which a language model does without.
+# Tensors of vision and audio parts, which a language model does not use.
 OTHER_SENSES = re.compile(
     r"^(mlp|vit\.|vpm\.|siglip2\.|conformer\.|merger\.|resampler\.|sound_encoder\.|sound_projection\.|speech_embeddings\.)"
     r"|visual\.|vision[._]|audio[._]|talker\.|token2wav\.|code2wav\.|projector\.|pre_mm_projector_norm|image_newline"
     r"|view_seperator|patch_embed|patch_merger\.|patch_merge_mlp\.|model\.connector\."
 )
-COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")  # no weights, though stored
-MOST_LAYERS = 1024  # the field's largest models have an eighth as many
-MOST_HEAD_DIM = 1 << 16  # values; the field's largest heads have a hundredth as many
+COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")  # stored, but not weights
+MOST_LAYERS = 1024  # the largest published models have an eighth as many
+MOST_HEAD_DIM = 1 << 16  # values; the largest heads of published models have a hundredth as many
 EXPERT = re.compile(r"^(.*experts)\.(\d+)\.(.+)$")
 
-# Always in float32: what is small, or what products do not take in fewer bits.
+# Tensors that stay in float32: small ones, and those that matrix products do not read in fewer bits.
 FLOAT32 = frozenset({
     "ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "token_types", "ssm_conv1d", "ssm_conv1d_q", "ssm_conv1d_k",
     "ssm_conv1d_v", "shortconv.conv", "time_mix_first", "time_mix_w1", "time_mix_w2", "time_mix_decay_w1",
@@ -39,67 +39,67 @@ FLOAT32 = frozenset({
 
 
 class Conversion:
-    """One model class of Hugging Face's. Registered under its name, ``LlamaForCausalLM``.
+    """The conversion of one Hugging Face model class, registered under its name, such as ``LlamaForCausalLM``.
 
-    A subclass sets ``architecture`` and the tables in which its family differs, and overrides what no table can say.
+    A subclass sets ``architecture`` and the tables in which its family differs, and overrides methods for the rest.
     """
 
     architecture: str
     vocabularies: ClassVar[Sequence[str]] = ["bpe"]
-    """Kinds of tokenizers, tried in turn."""
+    """Kinds of tokenizers, tried in order."""
     pre_tokenizers: ClassVar[Sequence[str]] = []
-    """Names of pre-tokenizers that go before others which cut text into the same words."""
+    """Pre-tokenizers that are preferred among those that split text into the same words."""
     special_tokens: ClassVar[Mapping[str, str]] = {}
-    """Of special tokens that the folder does not name: GGUF's name (``eot``) -> the token's text."""
+    """Special tokens that the folder does not name: name in GGUF (``eot``) -> the token's text."""
     control_tokens: tuple[str, ...] = ()
-    """Texts of tokens that steer, though the tokenizer does not say so."""
+    """Texts of control tokens that the tokenizer does not mark as such."""
     n_vocab_multiple = 1
-    """What the number of tokens is rounded up to."""
+    """The number of tokens is rounded up to a multiple of this."""
 
     integers: ClassVar[Mapping[str, Names]] = {}
-    """Hyperparameters beyond those of most families: GGUF's key -> its names in ``config.json``."""
+    """Further integer hyperparameters: GGUF's key -> its names in ``config.json``."""
     numbers: ClassVar[Mapping[str, Names]] = {}
     flags: ClassVar[Mapping[str, Names]] = {}
     constants: ClassVar[Mapping[str, Any]] = {}
-    """Hyperparameters that no configuration says."""
+    """Hyperparameters that are not in ``config.json``."""
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """Hyperparameters that ``config.json`` may leave out."""
+    """Values of hyperparameters that ``config.json`` may omit."""
     without: tuple[str, ...] = ()
-    """Beginnings of keys that the family does not have, although its configuration has a value."""
+    """Prefixes of keys that are omitted although ``config.json`` has values for them."""
 
     named_as = ""
-    """The architecture whose tensors have the same names, where the package ``gguf`` does not know this one."""
+    """Architecture with the same tensor names, if the package ``gguf`` does not know this one."""
     more_names: ClassVar[Mapping[str, str]] = {}
-    """Names of tensors that the package does not know, without suffix; ``{}`` is the layer."""
+    """Tensor names that the package ``gguf`` does not know, without suffix; ``{}`` stands for the layer."""
     n_draft_name = ""
-    """In ``config.json``, how many layers for drafting stand behind the others."""
+    """Name in ``config.json`` of the number of draft layers, which follow the others."""
     drops_tied_output = False
-    """Whether an output that is tied to the embeddings is left out, though it is stored."""
+    """True if a stored output matrix is omitted when it is tied to the embeddings."""
     renames: ClassVar[Mapping[str, str]] = {}
-    """What becomes of parts of tensors' names, regular expressions."""
+    """Replacements in tensor names: regular expression -> replacement."""
     dropped: tuple[str, ...] = ()
-    """Beginnings of names of tensors that are not converted."""
+    """Prefixes of the names of tensors that are not converted."""
     float32: Collection[str] = FLOAT32
-    """Tensors that stay in float32: names in GGUF without layer and suffix."""
+    """Tensors that stay in float32, by their GGUF names without layer and suffix."""
     keeps_types = False
-    """Whether matrices stay in the checkpoint's float32 and bfloat16, whatever type the file is of."""
+    """True if matrices keep the checkpoint's float32 or bfloat16, whatever the file's type."""
     is_draft = False
-    """Whether the model drafts for another one, whose tokenizer it has and whose folder must be given."""
+    """True for a draft model, which has the tokenizer of its target model and needs that model's folder."""
     target: Conversion | None = None
-    """Of a draft: the conversion of the model that it drafts for."""
+    """For a draft model: the conversion of its target model."""
     known_pre_tokenizers: Mapping[str, PreTokenizer] = PRE_TOKENIZERS
-    """By name, one of which a tokenizer of byte-level BPE must have: those that come with Pumice, and plugins' ones."""
+    """Pre-tokenizers by name, built-in and from plugins, one of which a byte-level BPE tokenizer must match."""
     n_rows = 0
-    """Of the token embeddings; 0 before the tensors are converted, and without any."""
+    """Rows of the token embeddings; 0 before the tensors are converted, or without any."""
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
-        """Whether a folder without ``config.json`` is of this class."""
+        """Return True if a folder without ``config.json`` belongs to this class."""
         return False
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:
-        """The conversion of a folder; another class's where several go by one name."""
+        """Return the conversion of a folder; override it if several families share one class name."""
         return cls(folder)
 
     def __init__(self, folder: Folder) -> None:
@@ -109,79 +109,79 @@ class Conversion:
 
     @property
     def target_conversion(self) -> Conversion:
-        """``target``, which ConvertError asks for where it is not given."""
+        """The conversion of the target model. Raises ConvertError if it is not given."""
         if self.target is None:
             raise ConvertError(
-                f"{self.folder.path}: drafts for another model: give that model's folder (pumice convert --target)"
+                f"{self.folder.path}: this is a draft model; give the folder of its target model with --target"
             )
         return self.target
 
     @property
     def n_draft(self) -> int:
-        """Layers for drafting, which the file has behind the others."""
-        said = self.n_draft_name and self.config.first(self.n_draft_name) is not None
-        return self.config.need(self.n_draft_name, least=0, most=MOST_LAYERS) if said else 0
+        """Number of draft layers, which follow the other layers in the file."""
+        is_set = self.n_draft_name and self.config.first(self.n_draft_name) is not None
+        return self.config.need(self.n_draft_name, least=0, most=MOST_LAYERS) if is_set else 0
 
     @property
     def head_dim(self) -> int:
-        """Values of a head."""
+        """Values per attention head."""
         c = self.config
         n = c.need("head_dim") if c.first("head_dim") else c.need("hidden_size") // c.need("num_attention_heads")
         if n > MOST_HEAD_DIM:
-            raise ConvertError(f"{c.path}: heads of {n} values are wider than those of any model")
+            raise ConvertError(f"{c.path}: a head dimension of {n} exceeds the limit of {MOST_HEAD_DIM}")
         return n
 
     def n_rot(self, part: float = 1.0) -> int:
-        """Values of a head that are turned; ``part`` of all, if the configuration does not say."""
+        """Return the values per head that RoPE rotates; ``part`` of all if ``config.json`` does not tell."""
         return int(self.head_dim * float(self.config.whole_rope.get("partial_rotary_factor", part)))
 
     def metadata(self) -> dict[str, Any]:
-        """Hyperparameters by GGUF key, without the architecture's prefix. Integers become u32, numbers f32."""
+        """Return hyperparameters by GGUF key without the architecture's prefix; integers become u32, floats f32."""
         c = self.config
-        found = {**self.defaults, **parameters(c), "block_count": self.n_layer + self.n_draft}
-        found |= {key: c.counts(*_tuple(names)) for key, names in self._said(self.integers)}
-        found |= {key: number(c, *_tuple(names)) for key, names in self._said(self.numbers)}
-        found |= {key: bool(c.first(*_tuple(names))) for key, names in self._said(self.flags)}
+        values = {**self.defaults, **parameters(c), "block_count": self.n_layer + self.n_draft}
+        values |= {key: c.counts(*_tuple(names)) for key, names in self._said(self.integers)}
+        values |= {key: number(c, *_tuple(names)) for key, names in self._said(self.numbers)}
+        values |= {key: bool(c.first(*_tuple(names))) for key, names in self._said(self.flags)}
         if self.n_draft_name and c.first(self.n_draft_name) is not None:
-            found["nextn_predict_layers"] = self.n_draft
-        return {key: value for key, value in found.items() if not key.startswith(self.without)} | dict(self.constants)
+            values["nextn_predict_layers"] = self.n_draft
+        return {key: value for key, value in values.items() if not key.startswith(self.without)} | dict(self.constants)
 
     def _said(self, table: Mapping[str, Names]) -> Iterator[tuple[str, Names]]:
         return ((key, names) for key, names in table.items() if self.config.first(*_tuple(names)) is not None)
 
     def other_metadata(self) -> dict[str, Any]:
-        """Metadata by whole key: of the tokenizer, more than its files say, and the like."""
+        """Return further metadata by full GGUF key, such as the tokenizer's."""
         return {}
 
     def steering_tokens(self) -> Mapping[int, str]:
-        """Texts by id of tokens that steer and that the tokenizer's files do not have."""
+        """Return control tokens by id that the tokenizer's files do not have."""
         return {}
 
     @cached_property
     def added_ids(self) -> dict[str, int]:
-        """Id by text of the tokens that were added to the vocabulary."""
+        """Ids by text of the tokens added to the vocabulary."""
         return added_ids(self.folder)
 
-    def n_vocab(self, found: int) -> int:
-        """Tokens in the file, one for each row of the embeddings.
+    def n_vocab(self, n_tokens: int) -> int:
+        """Return the number of tokens in the file, one per row of the embeddings.
 
-        ``found``: those of the tokenizer, where the configuration does not say. Where it says less than there are
-        rows, these count.
+        Args:
+            n_tokens: number of the tokenizer's tokens, used if ``config.json`` has no ``vocab_size``.
         """
-        said = -(-self.config.n_vocab(found) // self.n_vocab_multiple) * self.n_vocab_multiple
-        if said < self.n_rows:
-            logger.warning("%s: %d tokens, and the embeddings have %d rows: the others are unused tokens",
-                           self.config.path, said, self.n_rows)  # fmt: skip
-        return max(said, self.n_rows)
+        size = -(-self.config.n_vocab(n_tokens) // self.n_vocab_multiple) * self.n_vocab_multiple
+        if size < self.n_rows:
+            logger.warning("%s: %d tokens, but the embeddings have %d rows; the additional tokens are marked as unused",
+                           self.config.path, size, self.n_rows)  # fmt: skip
+        return max(size, self.n_rows)
 
     def tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        """All tensors by their names in GGUF."""
+        """Yield all tensors with their GGUF names."""
         yield from self.more_tensors()
         for name, tensor in self._joined():
             yield from self.converted(name, tensor)
 
     def converted(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        """As ``convert``. ConvertError for a tensor of another shape than the configuration has."""
+        """Like ``convert``, but raise ConvertError for a tensor whose shape does not fit the configuration."""
         try:
             yield from self.convert(name, tensor)
         except (ValueError, IndexError) as error:  # of NumPy, about shapes
@@ -190,11 +190,11 @@ class Conversion:
             ) from None
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        """Tensors that the checkpoint does not have, such as factors of rotary frequencies."""
+        """Yield tensors that the checkpoint does not have, such as factors of rotary frequencies."""
         yield from ()
 
     def rename(self, name: str) -> str | None:
-        """A tensor's name without what varies between checkpoints; None for one that is not converted."""
+        """Return a tensor's normalized name, or None if it is not converted."""
         if OTHER_SENSES.search(name) or name.endswith(COMPUTED) or name.startswith(self.dropped):
             return None
         if self.drops_tied_output and name.endswith("lm_head.weight") and self.config.get("tie_word_embeddings"):
@@ -205,23 +205,23 @@ class Conversion:
         return name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        """What becomes of one tensor of the checkpoint: names in GGUF, and numbers."""
+        """Yield the GGUF names and values that one tensor of the checkpoint becomes."""
         yield self.names(name), tensor
 
     @cached_property
     def names(self) -> TensorNames:
-        """From names of checkpoints to GGUF's."""
+        """The translation from checkpoint names to GGUF names."""
         n = self.n_layer + self.n_draft
         if n > MOST_LAYERS:
-            raise ConvertError(f"{self.config.path}: {n} layers are more than any model has")
+            raise ConvertError(f"{self.config.path}: {n} layers exceed the limit of {MOST_LAYERS}")
         return TensorNames(self.named_as or self.architecture, n, self.more_names)
 
     def checkpoint(self) -> dict[str, LazyTensor]:
-        """The checkpoint's tensors by their names there, as numbers where they are quantized."""
+        """Return the checkpoint's tensors by their names there, dequantized if necessary."""
         return dequantized(self.config, self.folder.tensors)
 
     def _joined(self) -> Iterator[tuple[str, LazyTensor]]:
-        """The checkpoint's tensors, the matrices of a layer's experts as one."""
+        """Yield the checkpoint's tensors, with the matrices of a layer's experts stacked."""
         experts: dict[str, dict[int, LazyTensor]] = {}
         for stored, tensor in self.checkpoint().items():
             name = self.rename(stored)
@@ -233,14 +233,14 @@ class Conversion:
                 yield name, tensor
         for name, of_expert in experts.items():
             if sorted(of_expert) != list(range(len(of_expert))):
-                raise ConvertError(f"{self.folder.path}: {name!r}: of {max(of_expert) + 1} experts some are missing")
-            if len({each.shape for each in of_expert.values()}) > 1:
+                raise ConvertError(f"{self.folder.path}: {name!r}: some of {max(of_expert) + 1} experts are missing")
+            if len({tensor.shape for tensor in of_expert.values()}) > 1:
                 raise ConvertError(f"{self.folder.path}: {name!r}: the experts have different shapes")
             yield name, stack([of_expert[i] for i in range(len(of_expert))])
 
 
 def layer_of(name: str) -> int:
-    """The layer that a tensor of a checkpoint belongs to: the first number in its name; -1 if there is none."""
+    """Return the layer of a checkpoint's tensor: the first number in its name, or -1 without one."""
     return next((int(part) for part in name.split(".") if part.isdecimal()), -1)
 
 

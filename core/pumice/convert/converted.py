@@ -1,4 +1,4 @@
-"""A folder as a GGUF model, in memory: metadata, and tensors whose numbers are computed when they are read."""
+"""Convert a folder to a GGUF model in memory; tensors are computed when they are read."""
 
 from __future__ import annotations
 
@@ -30,24 +30,27 @@ TERNARY = (GGMLType.TQ1_0, GGMLType.TQ2_0)
 FILE_TYPES = {  # general.file_type
     GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.BF16: 32, GGMLType.Q8_0: 7, GGMLType.TQ1_0: 36, GGMLType.TQ2_0: 37,
 }  # fmt: skip
-# What three values are too few for: names without layer and suffix.
+# Matrices that ternary types would damage: names without layer and suffix.
 NOT_TERNARY = {"token_embd", "per_layer_token_embd", "output", "altup_router", "laurel_l", "laurel_r"}
 MXFP4_MOE = 38  # general.file_type of a model whose experts are in MXFP4
-QUANTIZATION_VERSION = 2  # of GGML's blocks
-MATRICES = (".weight", ".lora_a", ".lora_b")  # ends of names
+QUANTIZATION_VERSION = 2  # version of GGML's block formats
+MATRICES = (".weight", ".lora_a", ".lora_b")  # suffixes of matrices' names
 MAX_FLOAT16 = 65504.0
-# The largest number that a type holds, as its scales are float16; others hold any.
+# Largest absolute value of types with float16 scales; the other types have no such limit.
 LARGEST = {**dict.fromkeys((GGMLType.F16, *TERNARY), MAX_FLOAT16), GGMLType.Q8_0: 127 * MAX_FLOAT16}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a folder is converted.
+    """Options of a conversion.
 
-    type: of larger tensors: one of FILE_TYPES, or None: the checkpoint's. name: the model's, instead of what the folder
-    says; metadata: a JSON file of keys ``general.*`` that go before the folder's. vocab_only: without tensors.
-    target: for a draft, the folder of the model that it drafts for. quantizer: makes the blocks of ``type``, where that
-    has some.
+    Attributes:
+        type: type of matrices, one of FILE_TYPES; None: the checkpoint's type.
+        name: name of the model, which replaces the folder's.
+        metadata: JSON file with keys ``general.*`` that replace the folder's.
+        vocab_only: convert the tokenizer without tensors.
+        target: folder of the target model, for a draft model.
+        quantizer: quantizer for ``type``, if it is a block type.
     """
 
     type: GGMLType | None = None
@@ -60,7 +63,7 @@ class Options:
 
 @dataclass(frozen=True)
 class ConvertedTensor:
-    """A tensor of the GGUF model that a folder becomes."""
+    """A tensor of a converted model."""
 
     name: str
     type: GGMLType
@@ -77,19 +80,22 @@ class ConvertedTensor:
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """The bytes that a file has: uint8 ``[*shape[:-1], bytes of a row]``. ConvertError if a number does not fit."""
+        """The tensor's bytes in a file: uint8 ``[*shape[:-1], bytes per row]``.
+
+        Raises ConvertError if a value does not fit.
+        """
         return self._encoded(self.lazy)
 
     def pieces(self) -> Iterator[NDArray[np.uint8]]:
-        """``data``, expert by expert where it has them, so that one of them is in memory at a time."""
+        """Yield ``data`` expert by expert, so that only one expert is in memory at a time."""
         for part in self.lazy.parts or (self.lazy,):
             yield self._encoded(part)
 
     def _encoded(self, lazy: LazyTensor) -> NDArray[np.uint8]:
         try:
             read = lazy.read()
-        except (ValueError, IndexError) as error:  # of NumPy, such as scales that are not as many as their blocks
-            raise ConvertError(f"tensor {self.name!r}: what it is made of does not fit together: {error}") from error
+        except (ValueError, IndexError) as error:  # raised by NumPy, for example if scales and blocks differ in number
+            raise ConvertError(f"tensor {self.name!r}: its parts do not fit together: {error}") from error
         if lazy.kind not in FLOATS:
             return read
         values = np.ascontiguousarray(read, np.float32)
@@ -106,32 +112,32 @@ class ConvertedTensor:
     def _check(self, values: NDArray[np.float32]) -> None:
         least, most = values.min(initial=0.0), values.max(initial=0.0)
         if np.isnan(most):
-            place = ", ".join(map(str, np.argwhere(np.isnan(values))[0]))
-            raise ConvertError(f"tensor {self.name!r}: the number at [{place}] is NaN: the checkpoint is broken")
+            position = ", ".join(map(str, np.argwhere(np.isnan(values))[0]))
+            raise ConvertError(f"tensor {self.name!r}: the value at [{position}] is NaN; the checkpoint is damaged")
         if max(-least, most) > LARGEST.get(self.type, np.inf):
             raise ConvertError(
-                f"tensor {self.name!r} has numbers too large for {self.type.name}: choose --type bf16 or f32"
+                f"tensor {self.name!r} has values too large for {self.type.name}; choose --type bf16 or f32"
             )
 
     def dequantize(self) -> NDArray[np.float32]:
         return dequantize(self.data, self.type)
 
     def release(self, start: int = 0, end: int | None = None) -> None:
-        """Keeps nothing that could be given back."""
+        """Do nothing: no memory is held. Required by the interface of tensors in files."""
 
 
 def convert(folder: Folder, conversion: Conversion, options: Options | None = None) -> GGUFFile:
-    """The GGUF model that a folder becomes.
+    """Convert a folder to a GGUF model whose tensors are computed when read.
 
-    Raises ConvertError for what cannot be converted, before any number is read; what only the numbers tell is one
-    when they are.
+    Raises:
+        ConvertError: the folder cannot be converted. Errors in the values of tensors are raised when these are read.
     """
     options = options or Options()
     lazies: dict[str, LazyTensor] = {}
     with understood(conversion.config):
         for name, tensor in () if options.vocab_only else conversion.tensors():
             if name in lazies:
-                raise ConvertError(f"{folder.path}: two tensors become {name!r}")
+                raise ConvertError(f"{folder.path}: two tensors are converted to {name!r}")
             lazies[name] = tensor
     if table := lazies.get("token_embd.weight"):
         conversion.n_rows = table.shape[0]
@@ -146,7 +152,7 @@ def convert(folder: Folder, conversion: Conversion, options: Options | None = No
 
 
 def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:
-    """That of the first matrix which is not in float32; where all are, float16."""
+    """Return the type of the first matrix that is not float32; float16 if all are."""
     kinds = (lazy.kind for lazy in lazies.values() if len(lazy.shape) > 1)
     return next((kind for kind in kinds if kind in (GGMLType.F16, GGMLType.BF16)), GGMLType.F16)
 
@@ -192,21 +198,21 @@ def _encoded(folder: Folder, key: str, value: Any) -> Encoded:
 
 
 def _array_type(value: Any) -> str | None:
-    """Integers of layers are signed, as numbers of a list are in the package ``gguf``."""
-    integers = isinstance(value, list) and all(isinstance(each, int) for each in value)
-    return "i32[]" if integers and not any(isinstance(each, bool) for each in value) else None
+    """Return i32[] for a list of integers, as the package ``gguf`` writes it; None otherwise."""
+    integers = isinstance(value, list) and all(isinstance(item, int) for item in value)
+    return "i32[]" if integers and not any(isinstance(item, bool) for item in value) else None
 
 
 def _tokenizer(conversion: Conversion) -> dict[str, Any]:
-    """Keys of the tokenizer; a draft's is that of its target."""
+    """Return the keys of the tokenizer, which for a draft model is its target's."""
     if conversion.is_draft:
         return _tokenizer(conversion.target_conversion) | conversion.target_conversion.other_metadata()
-    found = _special(conversion) | vocabulary(conversion.folder, conversion)
-    return found | chat_keys(conversion.folder, found)
+    keys = _special(conversion) | vocabulary(conversion.folder, conversion)
+    return keys | chat_keys(conversion.folder, keys)
 
 
 def _special(conversion: Conversion) -> dict[str, Any]:
-    """The ids of the special tokens that a family names by their texts."""
+    """Return the keys of special tokens that the family names by their text."""
     ids = conversion.added_ids
     return {
         f"tokenizer.ggml.{name}_token_id": ids[text] for name, text in conversion.special_tokens.items() if text in ids
@@ -214,7 +220,7 @@ def _special(conversion: Conversion) -> dict[str, Any]:
 
 
 def _bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The upper halves of float32, rounded to the nearest, ties to even; NaN stays NaN."""
+    """Round float32 to bfloat16, to the nearest and ties to even; NaN stays NaN."""
     bits = values.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)

@@ -1,4 +1,4 @@
-"""`Folder`: a model as Hugging Face's libraries save it: configuration, tokenizer and safetensors."""
+"""`Folder`: a model saved by Hugging Face's libraries, with configuration, tokenizer and safetensors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pumice.errors import ConvertError
 from pumice.file_names import is_safe_file_name
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model*.safetensors", "model.safetensors.index.json"
-MAX_JSON_BYTES = 1 << 28  # of a file, far above any tokenizer
-MOST = (1 << 31) - 1  # of any integer of a configuration
+MAX_JSON_BYTES = 1 << 28  # of one file, far above any tokenizer
+MAX_INTEGER = (1 << 31) - 1  # in a configuration
 
 TEXT_PARTS = (
     "text_config", "llm_config", "lm_config", "language_config", "lfm", "thinker_config", "transformer_layer_config",
 )  # fmt: skip
-# Models whose text is of a class of its own, although its part names another.
+# Classes that have a conversion of their own although their text part names another class.
 OUTER_CLASSES = {
     "StepVLForConditionalGeneration", "Sarashina2VisionForCausalLM", "Exaone4_5_ForConditionalGeneration",
     "Step3p7ForConditionalGeneration", "KimiK3ForConditionalGeneration", "Eagle3Speculator", "Eagle3DraftModel",
@@ -30,9 +30,11 @@ OUTER_CLASSES = {
 
 
 class HFConfig(Mapping[str, Any]):
-    """The values of ``config.json``; those of the text's part inside go before the outer ones.
+    """The values of ``config.json``; those of the nested text configuration replace the outer ones.
 
-    ``path`` is for messages, as is ``last``: the name that was looked up last.
+    Attributes:
+        path: path of the file, for messages.
+        last: most recently looked up key, for messages.
     """
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
@@ -53,49 +55,49 @@ class HFConfig(Mapping[str, Any]):
         return len(self._values)
 
     def __or__(self, more: Mapping[str, Any]) -> HFConfig:
-        """With other values for some names."""
+        """Return the configuration with some values replaced."""
         changed = HFConfig(self.path, self._outer)
         changed._values = {**self._values, **more}
         return changed
 
     @property
     def model_class(self) -> str:
-        """The first of ``architectures``, the text's before the whole's: the name of a conversion."""
+        """The class name in ``architectures``, of the text part if it has one: the name of a conversion."""
         both = (self._inner, self._outer)
         for values in both if _class_of(self._outer) not in OUTER_CLASSES else both[::-1]:
             if name := _class_of(values):
                 return name
-        raise ConvertError(f"{self.path}: 'architectures' is missing: it says what kind of model this is")
+        raise ConvertError(f"{self.path}: 'architectures' is missing; it must name the model's class")
 
     def first(self, *keys: str) -> Any:
-        """The value of the first of ``keys`` that is there and not null, or None."""
+        """Return the value of the first of ``keys`` that is present and not null, or None."""
         return next((self[key] for key in keys if self.get(key) is not None), None)
 
-    def need(self, *keys: str, least: int = 1, most: int = MOST) -> int:
-        """As ``first``, for an integer from ``least`` to ``most``. Raises ConvertError."""
+    def need(self, *keys: str, least: int = 1, most: int = MAX_INTEGER) -> int:
+        """Return the integer of the first present key. Raises ConvertError unless it is from ``least`` to ``most``."""
         value = self.first(*keys)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            expected = f"of at least {least}" if most == MOST else f"from {least} to {most}"
-            found = "is missing" if value is None else f"is {value!r}, expected an integer {expected}"
-            raise ConvertError(f"{self.path}: {keys[0]!r} {found}")
+            expected = f"of at least {least}" if most == MAX_INTEGER else f"from {least} to {most}"
+            problem = "is missing" if value is None else f"is {value!r}, expected an integer {expected}"
+            raise ConvertError(f"{self.path}: {keys[0]!r} {problem}")
         return value
 
     def counts(self, *keys: str) -> int | list[int]:
-        """As ``need``, from 0; a list where layers differ. Raises ConvertError."""
+        """Return a count, or a list of counts if layers differ. Raises ConvertError unless they are 0 or more."""
         value = self.first(*keys)
-        if isinstance(value, list) and value and all(type(each) is int and 0 <= each <= MOST for each in value):
+        if isinstance(value, list) and value and all(type(item) is int and 0 <= item <= MAX_INTEGER for item in value):
             return value
         return self.need(*keys, least=0)
 
-    def n_vocab(self, found: int) -> int:
-        """Rows of the token embeddings; ``found``, the tokenizer's tokens, if the configuration does not say."""
-        return found if self.first("vocab_size") is None else self.need("vocab_size")
+    def n_vocab(self, n_tokens: int) -> int:
+        """Return the rows of the token embeddings, or ``n_tokens`` without ``vocab_size``."""
+        return n_tokens if self.first("vocab_size") is None else self.need("vocab_size")
 
     @cached_property
     def rope(self) -> dict[str, Any]:
-        """What the model says of its rotary positions, under one name each, wherever it says it."""
-        found = self.first("rope_parameters", "rope_scaling")
-        rope = dict(found) if isinstance(found, dict) else {}
+        """The settings of RoPE from all places in the configuration, under one name each."""
+        section = self.first("rope_parameters", "rope_scaling")
+        rope = dict(section) if isinstance(section, dict) else {}
         if "full_attention" in rope or "sliding_attention" in rope:
             return rope
         local = self.first(
@@ -121,23 +123,25 @@ class HFConfig(Mapping[str, Any]):
 
     @property
     def whole_rope(self) -> dict[str, Any]:
-        """The part of it that layers without a window have."""
-        found = self.rope.get("full_attention", self.rope)
-        return found if isinstance(found, dict) else {}
+        """The settings of RoPE for layers without a sliding window."""
+        part = self.rope.get("full_attention", self.rope)
+        return part if isinstance(part, dict) else {}
 
 
 @contextmanager
 def understood(config: HFConfig) -> Iterator[None]:
-    """What a conversion raises for values that it does not expect, as a ConvertError that names the last it saw."""
+    """Turn a conversion's errors from unexpected values into a ConvertError that names the last key read."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        seen = f", perhaps since {config.last!r} is {config.first(config.last)!r}" if config.last else ""
-        raise ConvertError(f"{config.path}: cannot be understood{seen}: {type(error).__name__}: {error}") from error
+        hint = f", perhaps since {config.last!r} is {config.first(config.last)!r}" if config.last else ""
+        raise ConvertError(
+            f"{config.path}: the configuration is not understood{hint}: {type(error).__name__}: {error}"
+        ) from error
 
 
 class Folder:
-    """A model's folder. Files are read when used; ConvertError says what is missing or wrong."""
+    """A model's folder. Files are read on first use. Raises ConvertError for missing or invalid files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -146,37 +150,37 @@ class Folder:
         self.config = HFConfig(path / CONFIG, self.optional_json(CONFIG))
 
     def unknown(self) -> ConvertError:
-        """For folders that do not say what they are."""
+        """Return the error for a folder that is not a model's."""
         return ConvertError(
-            f"{self.path}: is a folder without {CONFIG}: give a GGUF file or a Hugging Face model's folder"
+            f"{self.path}: the folder has no {CONFIG}; give a GGUF file or the folder of a Hugging Face model"
         )
 
     def has(self, name: str) -> bool:
         return (self.path / name).is_file()
 
     def json(self, name: str) -> dict[str, Any]:
-        """The object in a JSON file."""
+        """Return the object in a JSON file of the folder."""
         return read_json(self.path / name)
 
     def optional_json(self, name: str) -> dict[str, Any]:
-        """As ``json``, empty if there is no such file."""
+        """Like ``json``, but empty if the file does not exist."""
         return self.json(name) if self.has(name) else {}
 
     @cached_property
     def tensors(self) -> dict[str, LazyTensor]:
-        """All tensors by name, file by file, as they are stored."""
+        """All tensors by name, as stored."""
         tensors: dict[str, LazyTensor] = {}
         for path in self._files():
             for name, tensor in read_safetensors(path).items():
                 if name in tensors:
-                    raise ConvertError(f"{path}: tensor {name!r} is in another file too")
+                    raise ConvertError(f"{path}: tensor {name!r} occurs in another file, too")
                 tensors[name] = tensor
         if self.has(INDEX) and (missing := self._indexed() - tensors.keys()):
             raise ConvertError(f"{self.path}: {len(missing)} tensors are missing, {sorted(missing)[0]!r} among them")
         return tensors
 
     def tensors_of(self, name: str) -> dict[str, LazyTensor]:
-        """Those of one file in it, such as a module that follows the model."""
+        """Return the tensors of one file, such as a module that follows the model."""
         return dict(read_safetensors(self.path / name))
 
     def _indexed(self) -> set[str]:
@@ -190,16 +194,20 @@ class Folder:
             if wrong := next((name for name in names if "/" in name or not is_safe_file_name(name)), None):
                 raise ConvertError(f"{self.path / INDEX}: {wrong!r:.100} is not the name of a file in the folder")
             return [self.path / name for name in names]
-        found = sorted(self.path.glob(WEIGHTS))
-        if not found:
+        paths = sorted(self.path.glob(WEIGHTS))
+        if not paths:
             pickled = next((path.name for path in self.path.glob("*.bin")), None)
-            because = f"; {pickled} may run code when it is read, and is not opened" if pickled else ""
-            raise ConvertError(f"{self.path}: has no {WEIGHTS}{because}")
-        return found
+            because = (
+                f"; {pickled} is not opened, since pickled files can run code; save the model as safetensors"
+                if pickled
+                else ""
+            )
+            raise ConvertError(f"{self.path}: the folder has no {WEIGHTS}{because}")
+        return paths
 
 
 def _text_part(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration says of text alone, where it says something."""
+    """Return the nested text configuration, or an empty one."""
     part: dict[str, Any] = next((values[name] for name in TEXT_PARTS if isinstance(values.get(name), dict)), {})
     inner = part.get("text_config")
     return dict(inner if isinstance(inner, dict) else part)
@@ -211,15 +219,15 @@ def _class_of(values: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises ConvertError."""
+    """Return the object in a JSON file. Raises ConvertError."""
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
-            raise ConvertError(f"{path}: is larger than {MAX_JSON_BYTES >> 20} MiB")
+            raise ConvertError(f"{path}: the file is larger than {MAX_JSON_BYTES >> 20} MiB")
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{path}: is not JSON: {error}") from None
+        raise ConvertError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ConvertError(f"{path}: is not a JSON object")
+        raise ConvertError(f"{path}: expected a JSON object")
     return value

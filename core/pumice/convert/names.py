@@ -1,4 +1,4 @@
-"""Names of tensors, from checkpoints' to GGUF's: the package ``gguf`` has them for every architecture."""
+"""Translate tensor names of checkpoints to GGUF's; the package ``gguf`` knows them for most architectures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pumice.errors import ConvertError
 
 SUFFIXES = (".weight", ".bias")
-# Of layers that draft, which the package knows for some architectures alone.
+# Draft layers, which the package knows only for some architectures.
 DRAFTS = {
     "model.layers.{}.eh_proj": "blk.{}.nextn.eh_proj",
     "model.layers.{}.enorm": "blk.{}.nextn.enorm",
@@ -17,30 +17,30 @@ DRAFTS = {
 
 
 class TensorNames:
-    """The names of one architecture with so many layers; ``more`` go before those of the package."""
+    """The tensor names of an architecture with ``n_layer`` layers; ``more`` takes precedence over the package."""
 
     def __init__(self, architecture: str, n_layer: int, more: Mapping[str, str] | None = None) -> None:
         import gguf
 
-        known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-        if architecture not in known:
-            raise ConvertError(f"the names of {architecture}'s tensors are not known: its conversion must give them")
+        architectures = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+        if architecture not in architectures:
+            raise ConvertError(f"unknown architecture {architecture!r}: its conversion must set named_as or more_names")
         self.architecture = architecture
         whole = gguf.TensorNameMap.block_mappings_cfg
-        gguf.TensorNameMap.block_mappings_cfg = dict(whole)  # which the package changes for some architectures
+        gguf.TensorNameMap.block_mappings_cfg = dict(whole)  # a copy, since the package changes it
         try:
-            self._names = gguf.get_tensor_name_map(known[architecture], n_layer)
+            self._names = gguf.get_tensor_name_map(architectures[architecture], n_layer)
         finally:
             gguf.TensorNameMap.block_mappings_cfg = whole
         more = {**DRAFTS, **(more or {})}
         self._more = {old.format(i): new.format(i) for old, new in more.items() for i in range(n_layer)}
 
     def __call__(self, name: str) -> str:
-        """GGUF's name. Raises ConvertError."""
+        """Return the GGUF name. Raises ConvertError."""
         base, dot, suffix = name.rpartition(".")
         if f".{suffix}" in SUFFIXES and base in self._more:
             return f"{self._more[base]}{dot}{suffix}"
-        found = self._more.get(name) or self._names.get_name(name, try_suffixes=SUFFIXES)
-        if found is None:
-            raise ConvertError(f"tensor {name!r} is none that {self.architecture} has")
-        return found
+        renamed = self._more.get(name) or self._names.get_name(name, try_suffixes=SUFFIXES)
+        if renamed is None:
+            raise ConvertError(f"unknown tensor {name!r} for architecture {self.architecture}")
+        return renamed

@@ -1,4 +1,4 @@
-"""Hyperparameters that most families have: from the names in ``config.json`` to GGUF's keys."""
+"""Hyperparameters that most families share: names in ``config.json``, and GGUF's keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pumice.convert.folder import HFConfig
 from pumice.errors import ConvertError
 
-Names = str | tuple[str, ...]  # in config.json, of one value
+Names = str | tuple[str, ...]  # alternative names in config.json of one value
 
 INTEGERS = {
     "context_length": (
@@ -42,37 +42,39 @@ N_ROPE_SECTIONS = 4
 
 
 def parameters(config: HFConfig) -> dict[str, Any]:
-    """What ``config`` says of what most families have, by GGUF key without the architecture's prefix."""
-    found: dict[str, Any] = {}
+    """Return the common hyperparameters in ``config``, by GGUF key without the architecture's prefix."""
+    values: dict[str, Any] = {}
     for key, names in INTEGERS.items():
-        said = next((name for name in names if name in config), None)
-        if said is not None and config[said] is not None:
-            found[key] = config.counts(said)
+        first = next((name for name in names if name in config), None)
+        if first is not None and config[first] is not None:
+            values[key] = config.counts(first)
     for key, names in NUMBERS.items():
         if config.first(*names) is not None:
-            found[key] = number(config, *names)
+            values[key] = number(config, *names)
     if config.get("is_causal") is False:
-        found["attention.causal"] = False
+        values["attention.causal"] = False
     gating = config.first(*GATING)
     if gating is not None:
         if gating not in GATING_FUNCTIONS:
-            raise ConvertError(f"{config.path}: experts are chosen by {gating!r}, which is not known")
-        found["expert_gating_func"] = GATING_FUNCTIONS[gating]
-    return found | rope_parameters(config)
+            raise ConvertError(
+                f"{config.path}: unknown expert gating {gating!r}; only {', '.join(GATING_FUNCTIONS)} are supported"
+            )
+        values["expert_gating_func"] = GATING_FUNCTIONS[gating]
+    return values | rope_parameters(config)
 
 
 def rope_parameters(config: HFConfig) -> dict[str, Any]:
-    """Of rotary positions: base frequencies, scaling, M-RoPE's sections."""
+    """Return the hyperparameters of RoPE: base frequencies, scaling, sections of M-RoPE."""
     rope, whole = config.rope, config.whole_rope
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     local = rope.get("sliding_attention")
     for key, part in (("rope.freq_base", whole), ("rope.freq_base_swa", local if isinstance(local, dict) else {})):
         if part.get("rope_theta") is not None:
-            found[key] = _checked(config, "rope_theta", part["rope_theta"])
+            values[key] = _checked(config, "rope_theta", part["rope_theta"])
     sections = rope.get("mrope_section")
     if isinstance(sections, list):
-        found["rope.dimension_sections"] = [*sections, 0, 0, 0, 0][:N_ROPE_SECTIONS]
-    return found | _scaling(config, whole)
+        values["rope.dimension_sections"] = [*sections, 0, 0, 0, 0][:N_ROPE_SECTIONS]
+    return values | _scaling(config, whole)
 
 
 def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
@@ -81,11 +83,11 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
         return {"rope.scaling.type": "longrope"}
     if kind not in ("linear", "yarn") or factor is None:
         return {}
-    found = {"rope.scaling.type": kind, "rope.scaling.factor": _checked(config, "factor", factor)}
+    values = {"rope.scaling.type": kind, "rope.scaling.factor": _checked(config, "factor", factor)}
     if kind == "yarn":
         if "original_max_position_embeddings" not in rope:
-            raise ConvertError(f"{config.path}: yarn needs 'original_max_position_embeddings'")
-        found["rope.scaling.original_context_length"] = int(rope["original_max_position_embeddings"])
+            raise ConvertError(f"{config.path}: the RoPE type yarn needs 'original_max_position_embeddings'")
+        values["rope.scaling.original_context_length"] = int(rope["original_max_position_embeddings"])
         for key, names in {
             "yarn_ext_factor": ("extrapolation_factor",),
             "yarn_attn_factor": ("attention_factor", "attn_factor"),
@@ -94,12 +96,12 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
         }.items():
             name = next((name for name in names if rope.get(name) is not None), None)
             if name is not None:
-                found[f"rope.scaling.{key}"] = _checked(config, name, rope[name])
-    return found
+                values[f"rope.scaling.{key}"] = _checked(config, name, rope[name])
+    return values
 
 
 def number(config: HFConfig, *names: str) -> float:
-    """A number. Raises ConvertError."""
+    """Return the number under the first present name. Raises ConvertError if it is not a number."""
     return _checked(config, names[0], config.first(*names))
 
 
@@ -110,12 +112,12 @@ def _checked(config: HFConfig, name: str, value: Any) -> float:
 
 
 def sliding_layers(config: HFConfig) -> list[bool]:
-    """Whether each layer has a window; empty if ``layer_types`` does not say."""
+    """Return True for each layer with a sliding window; empty without ``layer_types``."""
     types = config.first("layer_types")
-    return [each == "sliding_attention" for each in types] if isinstance(types, list) else []
+    return [type == "sliding_attention" for type in types] if isinstance(types, list) else []
 
 
 def leading_dense_layers(config: HFConfig) -> int | None:
-    """How many layers are before the first one with experts; None if ``mlp_layer_types`` does not say."""
+    """Return the number of dense layers before the first one with experts; None without ``mlp_layer_types``."""
     types = config.first("mlp_layer_types")
-    return len(list(takewhile(lambda each: each == "dense", types))) if isinstance(types, list) else None
+    return len(list(takewhile(lambda type: type == "dense", types))) if isinstance(types, list) else None

@@ -1,4 +1,4 @@
-"""How a model for embeddings makes one vector of a text, as the package sentence-transformers says beside it."""
+"""The pooling of an embedding model, from the files of sentence-transformers beside it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "p
 
 
 def pooling(folder: Folder) -> dict[str, Any]:
-    """Keys ``pooling_type`` and ``classifier.pooling_type``, where the folder says them. Raises ConvertError."""
-    found = {}
+    """Return the keys ``pooling_type`` and ``classifier.pooling_type`` that the folder sets. Raises ConvertError."""
+    keys = {}
     if (path := _module(folder)) is not None:
         values = read_json(folder.path / path / "config.json")
         flagged = next((mode for flag, mode in FLAGS.items() if values.get(flag)), None)
-        found["pooling_type"] = _type(folder, flagged or values.get("pooling_mode"))
+        keys["pooling_type"] = _type(folder, flagged or values.get("pooling_mode"))
     if folder.config.first("classifier_pooling") in TYPES:
-        found["classifier.pooling_type"] = TYPES[folder.config["classifier_pooling"]]
-    return found
+        keys["classifier.pooling_type"] = TYPES[folder.config["classifier_pooling"]]
+    return keys
 
 
 def _module(folder: Folder) -> str | None:
-    """Where the module that pools is described."""
+    """Return the path of the pooling module's description."""
     if not folder.has(MODULES):
         return None
     try:
         modules = json.loads((folder.path / MODULES).read_text("utf-8"))
-        return next((str(each["path"]) for each in modules if str(each["type"]).endswith("Pooling")), None)
+        return next((str(module["path"]) for module in modules if str(module["type"]).endswith("Pooling")), None)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ConvertError(f"{folder.path / MODULES}: is no list of modules: {error}") from None
+        raise ConvertError(f"{folder.path / MODULES}: not a list of modules: {error}") from None
 
 
 def _type(folder: Folder, mode: Any) -> int:
     if mode not in TYPES:
-        raise ConvertError(f"{folder.path}: pools tokens by {mode!r}; only {', '.join(TYPES)} are known")
+        raise ConvertError(f"{folder.path}: unknown pooling {mode!r}; only {', '.join(TYPES)} are supported")
     return TYPES[mode]

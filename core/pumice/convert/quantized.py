@@ -1,7 +1,7 @@
-"""Checkpoints whose weights are quantized: as numbers again, by what ``quantization_config`` says of their layout.
+"""Dequantize checkpoints, whose ``quantization_config`` describes the layout of the weights.
 
-Methods and layouts: the packages transformers (``fp8``, ``bitnet``, ``mxfp4``), GPTQModel (``gptq``),
-compressed-tensors and modelopt, whose names they have in ``quant_method``.
+Methods and layouts are those of the packages transformers (``fp8``, ``bitnet``, ``mxfp4``), GPTQModel (``gptq``),
+compressed-tensors and modelopt, under their names in ``quant_method``.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from pumice.gguf.types import block_size
 
 Tensors = dict[str, LazyTensor]
 Array = NDArray[Any]
-MXFP4_BLOCK = 32  # numbers that share a scale
-WORD_BITS = 32  # of the integers that several numbers are packed into
+MXFP4_BLOCK = 32  # values per scale
+WORD_BITS = 32  # of the integers that hold packed values
 
 
 def dequantized(config: HFConfig, tensors: Tensors) -> Tensors:
-    """All tensors as numbers, under the names that they have without quantization. ConvertError for other methods."""
+    """Return dequantized tensors under their names without quantization. Raises ConvertError for unknown methods."""
     quantization = config.get("quantization_config")
     if not isinstance(quantization, Mapping) or quantization.get("quant_method") is None:
         return tensors
     method = quantization["quant_method"]
     if method not in METHODS:
         raise ConvertError(
-            f"{config.path}: is quantized by {method!r}, which cannot be undone; only {', '.join(METHODS)} can"
+            f"{config.path}: unknown quantization method {method!r}; only {', '.join(METHODS)} can be converted"
         )
     try:
         return METHODS[method](dict(quantization), tensors)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ConvertError(f"{config.path}: its quantized tensors do not fit {method!r}: {error}") from None
+        raise ConvertError(f"{config.path}: the quantized tensors do not fit the method {method!r}: {error}") from None
 
 
 def _scaled(tensors: Tensors, suffix: str, block: Sequence[int] | None, dropped: tuple[str, ...] = ()) -> Tensors:
-    """Weights times their scales, which are named after them with ``suffix``."""
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith((suffix, *dropped))}
+    """Multiply weights by their scales, which have the weight's name with ``suffix``."""
+    weights = {name: tensor for name, tensor in tensors.items() if not name.endswith((suffix, *dropped))}
     for name, scale in tensors.items():
         weight = name.removesuffix(suffix)
         if name.endswith(suffix) and weight in tensors:
-            found[weight] = times_scales(tensors[weight], scale, block)
-    return found
+            weights[weight] = times_scales(tensors[weight], scale, block)
+    return weights
 
 
 def times_scales(weight: LazyTensor, scale: LazyTensor, block: Sequence[int] | None) -> LazyTensor:
-    """Weights whose rows, or blocks of ``block`` rows and columns, have a scale each."""
+    """Multiply weights by one scale per row, or per block of ``block`` rows and columns."""
 
     def read() -> Array:
         numbers, scales = weight.read().astype(np.float32), scale.read().astype(np.float32)
@@ -65,7 +65,7 @@ def times_scales(weight: LazyTensor, scale: LazyTensor, block: Sequence[int] | N
 
 
 def _fp8(config: dict[str, Any], tensors: Tensors) -> Tensors:
-    """8-bit floats, each block of them with a scale (DeepSeek-V3, arXiv:2412.19437, section 3.3)."""
+    """Dequantize 8-bit floats with one scale per block (DeepSeek-V3, arXiv:2412.19437, section 3.3)."""
     return _scaled(tensors, "_scale_inv", config.get("weight_block_size"), ("activation_scale",))
 
 
@@ -76,13 +76,13 @@ def _modelopt(config: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def _bitnet(config: dict[str, Any], tensors: Tensors) -> Tensors:
-    """-1, 0 and 1 as two bits, four rows in one, over an inverse scale."""
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(".weight_scale")}
+    """Dequantize ternary weights: 2 bits each, four rows packed into one, divided by a scale."""
+    weights = {name: tensor for name, tensor in tensors.items() if not name.endswith(".weight_scale")}
     for name in tensors:
         weight = name.removesuffix("_scale")
         if name.endswith(".weight_scale"):
-            found[weight] = _ternary(tensors[weight], tensors[name])
-    return found
+            weights[weight] = _ternary(tensors[weight], tensors[name])
+    return weights
 
 
 def _ternary(packed: LazyTensor, scale: LazyTensor) -> LazyTensor:
@@ -96,7 +96,7 @@ def _ternary(packed: LazyTensor, scale: LazyTensor) -> LazyTensor:
 
 
 def _unpacked(words: Array, bits: int, axis: int) -> Array:
-    """The unsigned numbers of ``bits`` bits that 32-bit words hold, lowest first, side by side on ``axis``."""
+    """Unpack unsigned ``bits``-bit integers from 32-bit words, lowest bits first, along ``axis``."""
     shifts = np.arange(0, WORD_BITS - bits + 1, bits, dtype=np.uint32)
     parts = words.view(np.uint32)[..., None] >> shifts & ((1 << bits) - 1)
     parts = np.moveaxis(parts, -1, axis + 1)
@@ -106,27 +106,27 @@ def _unpacked(words: Array, bits: int, axis: int) -> Array:
 
 
 def _gptq(config: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Columns in groups, each with a scale and a zero point (Frantar et al. 2022, arXiv:2210.17323)."""
+    """Dequantize groups of columns with scale and zero point (Frantar et al. 2022, arXiv:2210.17323)."""
     bits = int(config["bits"])
     if WORD_BITS % bits:
-        raise ValueError(f"numbers of {bits} bits")
-    first = 1 if config.get("checkpoint_format", "gptq") == "gptq" else 0  # what zero points are less by
+        raise ValueError(f"unsupported width of {bits} bits")
+    offset = 1 if config.get("checkpoint_format", "gptq") == "gptq" else 0  # subtracted from stored zero points
     parts = (".qweight", ".qzeros", ".scales", ".g_idx")
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(parts)}
+    weights = {name: tensor for name, tensor in tensors.items() if not name.endswith(parts)}
     for name in tensors:
         if name.endswith(".qweight"):
             base = name.removesuffix(".qweight")
-            found[f"{base}.weight"] = _grouped([tensors[f"{base}{part}"] for part in parts], bits, first)
-    return found
+            weights[f"{base}.weight"] = _grouped([tensors[f"{base}{part}"] for part in parts], bits, offset)
+    return weights
 
 
-def _grouped(parts: Sequence[LazyTensor], bits: int, first: int) -> LazyTensor:
+def _grouped(parts: Sequence[LazyTensor], bits: int, offset: int) -> LazyTensor:
     weight, zeros, scales, groups = parts
     shape = (weight.shape[1], weight.shape[0] * (WORD_BITS // bits))
 
     def read() -> Array:
         group = groups.read().astype(np.int64)
-        numbers = _unpacked(weight.read(), bits, 0) - (_unpacked(zeros.read(), bits, 1) + first)[group]
+        numbers = _unpacked(weight.read(), bits, 0) - (_unpacked(zeros.read(), bits, 1) + offset)[group]
         return np.ascontiguousarray((scales.read().astype(np.float32)[group] * numbers.astype(np.float32)).T)
 
     return LazyTensor(shape, GGMLType.F32, read)
@@ -136,23 +136,25 @@ def _compressed(config: dict[str, Any], tensors: Tensors) -> Tensors:
     groups = list(config["config_groups"].values())
     layout, weights = config["format"], groups[0]["weights"]
     if len(groups) > 1:
-        raise ValueError("several groups of settings")
+        raise ValueError("several config_groups are not supported")
     if layout in ("float-quantized", "int-quantized", "naive-quantized"):
         return _scaled(tensors, "_scale", weights.get("block_structure"), (".input_scale", ".k_scale", ".v_scale"))
     if layout != "pack-quantized" or weights.get("strategy") != "group":
-        raise ValueError(f"format {layout!r}")
+        raise ValueError(f"unsupported format {layout!r}")
     bits, size = int(weights["num_bits"]), int(weights["group_size"])
     parts = ("_packed", "_scale", "_shape", "_zero_point")
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(tuple(f".weight{p}" for p in parts))}
+    unpacked = {
+        name: tensor for name, tensor in tensors.items() if not name.endswith(tuple(f".weight{p}" for p in parts))
+    }
     for name in tensors:
         if name.endswith(".weight_packed"):
             base = name.removesuffix("_packed")
-            found[base] = _packed([tensors.get(f"{base}{part}") for part in parts], bits, size)
-    return found
+            unpacked[base] = _packed([tensors.get(f"{base}{part}") for part in parts], bits, size)
+    return unpacked
 
 
 def _packed(parts: Sequence[LazyTensor | None], bits: int, size: int) -> LazyTensor:
-    """Integers packed along rows, in groups with a scale; zero points are packed along the other axis."""
+    """Dequantize integers packed along rows, with one scale per group; zero points are packed along columns."""
     packed, scale, stored_shape, zero = parts
     if packed is None or scale is None or stored_shape is None:
         raise ValueError("scales or shapes are missing")
@@ -163,22 +165,25 @@ def _packed(parts: Sequence[LazyTensor | None], bits: int, size: int) -> LazyTen
         offset: Any = 1 << (bits - 1)
         if zero is not None:
             offset = _unpacked(zero.read(), bits, 0)[:n_row, :, None]
-        made = (numbers - offset).astype(np.float32) * scale.read().astype(np.float32)[..., None]
-        return made.reshape(n_row, n_column)
+        values = (numbers - offset).astype(np.float32) * scale.read().astype(np.float32)[..., None]
+        return values.reshape(n_row, n_column)
 
     return LazyTensor((n_row, n_column), GGMLType.F32, read)
 
 
 def _as_stored(config: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Blocks and scales apart, which a family puts together with `mxfp4`."""
+    """Keep blocks and scales as stored; a family's conversion joins them by `mxfp4`."""
     return tensors
 
 
 def mxfp4(blocks: LazyTensor, scales: LazyTensor) -> LazyTensor:
-    """GGUF's blocks of microscaling floats (OCP Microscaling Formats 1.0) of a checkpoint's bytes and exponents.
+    """Join codes and exponents to GGUF's MXFP4 blocks (OCP Microscaling Formats 1.0).
 
-    blocks: [..., n, 16], two numbers a byte, those of even places in the lower halves; scales: [..., n]. GGUF's block
-    is the exponent, and 16 bytes with the first 16 numbers in the lower halves.
+    A block is the exponent and 16 bytes, with the first 16 values in the lower halves.
+
+    Args:
+        blocks: [..., n, 16], two values per byte, those with even index in the lower halves.
+        scales: [..., n], biased exponents.
     """
     *rows, n_block, _ = blocks.shape
 
@@ -186,14 +191,14 @@ def mxfp4(blocks: LazyTensor, scales: LazyTensor) -> LazyTensor:
         codes = blocks.read().astype(np.uint8, copy=False)
         numbers = np.stack([codes & 15, codes >> 4], -1).reshape(*rows, n_block, MXFP4_BLOCK)
         halves = numbers[..., : MXFP4_BLOCK // 2] | numbers[..., MXFP4_BLOCK // 2 :] << 4
-        made = np.concatenate([scales.read().astype(np.uint8, copy=False)[..., None], halves], -1)
-        return made.reshape(*rows, -1)
+        joined = np.concatenate([scales.read().astype(np.uint8, copy=False)[..., None], halves], -1)
+        return joined.reshape(*rows, -1)
 
     return LazyTensor((*rows, n_block * MXFP4_BLOCK), GGMLType.MXFP4, read)
 
 
 def q8_0(weight: LazyTensor) -> LazyTensor:
-    """GGUF's blocks of 32 numbers of 8 bits, rounded as the package ``gguf`` does; as it is where rows do not fit."""
+    """Quantize to Q8_0, rounded like the package ``gguf``; unchanged if the row length is no multiple of a block."""
     if weight.shape[-1] % block_size(GGMLType.Q8_0):
         return weight
 
@@ -214,4 +219,4 @@ METHODS: dict[str, Callable[[dict[str, Any], Tensors], Tensors]] = {
     "modelopt": _modelopt,
     "mxfp4": _as_stored,
 }
-"""``quant_method`` -> what undoes it."""
+"""Dequantization function by ``quant_method``."""

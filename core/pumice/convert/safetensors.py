@@ -1,7 +1,7 @@
-"""Safetensors files: tensors as a checkpoint stores them, mapped and not read before they are used.
+"""Read safetensors files. Files are mapped, and tensors read when used.
 
-Layout from the format's specification (https://github.com/huggingface/safetensors): a 64-bit length, so many bytes of
-JSON that give each tensor's type, shape and place, and the numbers. The package of that name cannot give BF16 to NumPy.
+Layout from the specification (https://github.com/huggingface/safetensors): the header's length in 64 bits, the header
+as JSON with type, shape and offsets of each tensor, and the data. The package safetensors cannot read BF16 into NumPy.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pumice.convert.lazy import LazyTensor
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType
 
-MAX_HEADER_BYTES = 100_000_000  # of JSON, as the specification has it
+MAX_HEADER_BYTES = 100_000_000  # limit of the specification
 
 
 @dataclass(frozen=True)
 class NumberType:
-    """One of the format's types: as NumPy sees it, and what it is stored as in GGUF."""
+    """A type of the format: its NumPy type, and the GGUF type that stores it."""
 
     dtype: np.dtype[Any]
     kind: GGMLType = GGMLType.F32
 
     floats: Callable[[NDArray[Any]], NDArray[np.float32]] | None = None
-    """From what is stored to numbers, for types that NumPy does not have."""
+    """Converts stored codes to values, for types that NumPy does not have."""
 
     def numbers(self, raw: NDArray[Any]) -> NDArray[Any]:
-        """float32, or the integers that are stored."""
+        """Return float32, or the stored integers."""
         if self.floats is not None:
             return self.floats(raw)
         return raw if raw.dtype.kind in "iu" else raw.astype(np.float32)
@@ -47,7 +47,7 @@ def _bfloat16(raw: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _e4m3(raw: NDArray[Any]) -> NDArray[np.float32]:
-    """8-bit floats of 4 bits of exponent; the last of each sign is no number (OCP 8-bit Floating Point 1.0)."""
+    """Decode 8-bit floats with 4 exponent bits; the largest code of each sign is NaN (OCP 8-bit Floating Point 1.0)."""
     codes = np.arange(128, dtype=np.float32)
     exponent, fraction = codes // 8, codes % 8 / 8
     values = np.where(exponent > 0, np.exp2(exponent - 7) * (1 + fraction), np.exp2(np.float32(-6)) * fraction)
@@ -56,12 +56,12 @@ def _e4m3(raw: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _e5m2(raw: NDArray[Any]) -> NDArray[np.float32]:
-    """The upper halves of float16."""
+    """Decode 8-bit floats with 5 exponent bits, which are the upper half of float16."""
     return (raw.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
 
 
 def _e8m0(raw: NDArray[Any]) -> NDArray[np.float32]:
-    """Powers of two."""
+    """Decode biased exponents to powers of two."""
     return np.exp2(raw.astype(np.float32) - 127)
 
 
@@ -84,19 +84,19 @@ TYPES = {
 
 
 def read_safetensors(path: Path) -> dict[str, LazyTensor]:
-    """The tensors of a file by name. ConvertError, which names file and tensor, for what is not one."""
+    """Return the tensors of a file by name. Raises ConvertError, which names file and tensor, if it is invalid."""
     buffer = _map(path)
     n_header = int.from_bytes(buffer[:8], "little") if len(buffer) >= 8 else 0
     if not 2 <= n_header <= min(MAX_HEADER_BYTES, len(buffer) - 8):
-        raise ConvertError(f"{path}: is not a safetensors file, or not whole: its header has {n_header} bytes")
+        raise ConvertError(f"{path}: not a complete safetensors file: its header has {n_header} bytes")
     try:
         header = json.loads(buffer[8 : 8 + n_header])
     except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{path}: the header is not JSON: {error}") from None
+        raise ConvertError(f"{path}: the header is not valid JSON: {error}") from None
     if not isinstance(header, dict):
         raise ConvertError(f"{path}: the header is not a JSON object")
     start = 8 + n_header
-    return {name: _tensor(path, buffer, start, name, each) for name, each in header.items() if name != "__metadata__"}
+    return {name: _tensor(path, buffer, start, name, item) for name, item in header.items() if name != "__metadata__"}
 
 
 def _map(path: Path) -> mmap:
@@ -106,24 +106,24 @@ def _map(path: Path) -> mmap:
     except OSError as error:
         raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except ValueError:
-        raise ConvertError(f"{path}: is empty") from None
+        raise ConvertError(f"{path}: the file is empty") from None
 
 
 def _tensor(path: Path, buffer: mmap, start: int, name: str, entry: Any) -> LazyTensor:
     where = f"{path}: tensor {name!r}"
     try:
         dtype, shape, (first, last) = str(entry["dtype"]), tuple(entry["shape"]), entry["data_offsets"]
-        if any(type(each) is not int for each in (*shape, first, last)):
+        if any(type(number) is not int for number in (*shape, first, last)):
             raise ValueError
     except (TypeError, KeyError, ValueError):
         raise ConvertError(f"{where}: its entry lacks dtype, shape or data_offsets") from None
     if dtype not in TYPES:
-        raise ConvertError(f"{where}: has numbers of type {dtype!r:.60}; only {', '.join(TYPES)} can be converted")
+        raise ConvertError(f"{where}: unknown type {dtype!r:.60}; only {', '.join(TYPES)} can be converted")
     number = TYPES[dtype]
     if min(shape, default=1) < 1 or last - first != prod(shape) * number.dtype.itemsize:
-        raise ConvertError(f"{where}: {last - first} bytes are not those of {dtype} {list(shape)}")
+        raise ConvertError(f"{where}: {last - first} bytes do not fit {dtype} {list(shape)}")
     if not 0 <= first <= last <= len(buffer) - start:
-        raise ConvertError(f"{where}: its bytes end after the file's; is the file complete?")
+        raise ConvertError(f"{where}: its data ends after the end of the file; is the file complete?")
     return LazyTensor(shape, number.kind, partial(_read, buffer, start + first, shape, number))
 
 

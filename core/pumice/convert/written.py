@@ -1,4 +1,4 @@
-"""What the package ``gguf`` makes of a model's folder: general metadata, special tokens, the chat template."""
+"""Metadata that the package ``gguf`` derives from a model's folder: general keys, special tokens, chat template."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TYPES = {"STRING": "str", "ARRAY": "[]", "FLOAT": "f", "UINT": "u", "INT": "i",
 
 
 def entries(architecture: str, add: Callable[[gguf.GGUFWriter], None]) -> dict[str, Encoded]:
-    """The metadata that ``add`` gives to a writer of the package."""
+    """Return the metadata that ``add`` adds to the package's writer."""
     import gguf
 
     writer = gguf.GGUFWriter(None, architecture)
     add(writer)
-    found = {key: value for part in writer.kv_data for key, value in part.items()}
-    del found["general.architecture"]
-    return {key: _encoded(key, each) for key, each in found.items()}
+    values = {key: value for part in writer.kv_data for key, value in part.items()}
+    del values["general.architecture"]
+    return {key: _encoded(key, value) for key, value in values.items()}
 
 
 def _encoded(key: str, value: Any) -> Encoded:
@@ -44,16 +44,21 @@ def general_metadata(
     name: str | None = None,
     overrides: Path | None = None,
 ) -> dict[str, Encoded]:
-    """Keys ``general.*``, from the model card, the configurations and the folder's name.
+    """Return the keys ``general.*`` from the model card, the configuration and the folder's name.
 
-    overrides: a JSON file whose keys go before them; name: the model's, which goes before all.
+    Args:
+        path: folder of the model.
+        architecture: name of the architecture.
+        tensors: GGUF names and tensors, which are counted.
+        name: name of the model, which takes precedence over all other sources.
+        overrides: JSON file whose keys take precedence over the folder's.
     """
     import gguf
     import numpy as np
 
     def add(writer: gguf.GGUFWriter) -> None:
-        for each, tensor in tensors:
-            writer.add_tensor_info(each, tensor.shape, np.dtype(np.float32), 4 * tensor.size)
+        for tensor_name, tensor in tensors:
+            writer.add_tensor_info(tensor_name, tensor.shape, np.dtype(np.float32), 4 * tensor.size)
         total, shared, expert, n_expert = writer.get_total_parameter_count()
         about = gguf.Metadata.load(overrides, path, name, total)
         about.name = about.name or path.resolve().name
@@ -69,7 +74,7 @@ def general_metadata(
 def special_tokens(
     path: Path, architecture: str, n_vocab: int, *, merges: bool, types: Iterable[str] | None = None
 ) -> dict[str, Encoded]:
-    """Which tokens begin and end a text, and the like; merges; the chat template."""
+    """Return the keys of special tokens, merges and the chat template."""
     import gguf
 
     with reading(path):
@@ -79,15 +84,15 @@ def special_tokens(
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """What the package raises for files that are not as it expects them, as an error that says so."""
+    """Turn the package's errors from unexpected files into a ConvertError."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, OSError) as error:
-        raise ConvertError(f"{path}: its files cannot be understood: {type(error).__name__}: {error}") from error
+        raise ConvertError(f"{path}: its files are not understood: {type(error).__name__}: {error}") from error
 
 
 def _type_name(value: Any) -> str:
-    """``u32``, ``str``, ``f32[]``, ... for a value of the package's."""
+    """Return the name of a value's type: ``u32``, ``str``, ``f32[]`` and so on."""
     import gguf
 
     if value.type is gguf.GGUFValueType.ARRAY:
@@ -97,6 +102,6 @@ def _type_name(value: Any) -> str:
 
 
 def _short(name: str) -> str:
-    """``UINT32`` is ``u32``."""
+    """Return the short name of a type: ``u32`` for ``UINT32``."""
     bits = name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     return _TYPES[name.removesuffix(bits)] + bits

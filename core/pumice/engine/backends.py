@@ -1,4 +1,4 @@
-"""Choosing backends: the one the configuration names, and those in line behind it."""
+"""Choose backends: the configured one, and the ones that take what it does not support."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ logger = logging.getLogger("pumice")
 
 
 def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]]:
-    """The backends of one model, in line: what the first does not claim goes to the next.
+    """Return the backends of a model in order: each node goes to the first one that supports it.
 
-    ``auto`` takes every available backend in the configured order, and warns of those that fail; a name takes that one,
-    then the available ones configured after it that are not GPUs. Raises BackendError where none can run, and
-    PluginError where the one that is named fails, or several plugins claim one of the names.
+    ``auto`` takes every available backend in the configured order, with a warning for those that fail. A name takes
+    that backend, then the available ones after it that are not GPUs. Raises BackendError if none can run, and
+    PluginError if the named one fails or several plugins claim a name.
     """
     names = [name for name in config.backends if name in registry.backends]
     line: list[tuple[str, Backend]] = []
@@ -37,14 +37,14 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
             if _automatic(registry, name) and not unavailable(registry, name):
                 line.append((name, _make(registry, config, name)))
         except PluginError as error:
-            logger.warning("%s; going on without it", error)
+            logger.warning("%s; continuing without it", error)
     if not line:
         raise BackendError(f"no backend is available (configured: {', '.join(names) or 'none'}); see `pumice devices`")
     return line
 
 
 def unavailable(registry: Registry, name: str) -> str | None:
-    """Why a backend cannot run here; None if it can. Raises PluginError if it fails to say."""
+    """Return why a backend cannot run here; None if it can. Raises PluginError if the check fails."""
     backend = registry.backends.find(name)
     return guarded(backend.unavailable, f"{registry.backends.describe(name)}: unavailable")()
 

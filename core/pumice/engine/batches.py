@@ -1,4 +1,4 @@
-"""From sequences to the batch of a step: their next tokens, one sequence behind the other."""
+"""Make the batch of a step from the next tokens of sequences."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.adapters import SCALES
+from pumice.backend.step import Batch, Memory
 from pumice.engine.kv_cache import BlockTables, KVCache
-from pumice.step import Batch, Memory
+from pumice.engine.media import MediaRows
+from pumice.graph.media import IS_TOKEN, ROWS
 
 
 class Read(NamedTuple):
-    """What an encoder kept of a prompt of so many tokens: the decoder attends to it."""
+    """The memory of an encoder's prompt of ``n_tokens`` tokens, which the decoder attends to."""
 
     tables: BlockTables
     n_tokens: int
@@ -23,7 +26,7 @@ class Read(NamedTuple):
 
 @dataclass(eq=False)
 class Place:
-    """What a sequence has of the engine: a slot of recurrent state, and blocks of the cache."""
+    """The resources of a sequence: a slot of recurrent state, and blocks of the KV cache."""
 
     slot: int
     tables: BlockTables
@@ -31,36 +34,55 @@ class Place:
 
 
 class Part(NamedTuple):
-    """A sequence's part in a batch: ``tokens`` after ``n_past`` others, of which some rows are ``wanted``."""
+    """The tokens of a sequence in a batch, after ``n_past`` earlier ones; ``output_rows`` are rows with outputs.
+
+    Negative tokens are ids of ``media``.
+    """
 
     place: Place
     tokens: Sequence[int]
     n_past: int
-    wanted: Sequence[int] = ()
+    output_rows: Sequence[int] = ()
     adapter_scales: Sequence[float] = ()
+    media: MediaRows | None = None
 
 
 def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
-    """The step of these sequences' next tokens; its outputs are the rows that they want."""
+    """Return the batch of these sequences' next tokens."""
     sizes = [len(part.tokens) for part in parts]
     starts = [0, *accumulate(sizes)]
     positions = chain.from_iterable(range(part.n_past, part.n_past + n) for part, n in zip(parts, sizes, strict=True))
-    outputs = [start + row for part, start in zip(parts, starts, strict=False) for row in part.wanted]
+    outputs = [start + row for part, start in zip(parts, starts, strict=False) for row in part.output_rows]
+    tokens = np.fromiter(chain.from_iterable(part.tokens for part in parts), np.int32, starts[-1])
+    inputs = _media(parts, tokens) if (tokens < 0).any() else {}
     scales = np.array([part.adapter_scales for part in parts], np.float32)
     return Batch(
-        tokens=np.fromiter(chain.from_iterable(part.tokens for part in parts), np.int32, starts[-1]),
+        tokens=np.maximum(tokens, 0),
         positions=np.fromiter(positions, np.int32, starts[-1]),
         output_ids=np.array(outputs, np.int32),
         seq_starts=np.array(starts, np.int32),
         slots=np.array([part.place.slot for part in parts], np.int32),
         block_tables=cache.batch_tables([part.place.tables for part in parts]),
-        inputs={SCALES: np.repeat(scales, sizes, axis=0)} if scales.size else {},
+        inputs=inputs | ({SCALES: np.repeat(scales, sizes, axis=0)} if scales.size else {}),
         memory=_memory(cache, [part.place.memory for part in parts if part.place.memory]),
     )
+
+
+def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArray[np.float32]]:
+    """Return the inputs of a step with media: their rows, and which tokens are none."""
+    sources = [part.media for part in parts for _ in part.tokens]
+    row_of = {i: media.of(int(tokens[i])) for i, media in enumerate(sources) if media and tokens[i] < 0}
+    n_media = np.count_nonzero(tokens < 0)
+    if len(row_of) < n_media:
+        raise RuntimeError(f"the batch has {n_media} positions of media, but rows for {len(row_of)}")
+    rows = np.zeros((len(tokens), len(next(iter(row_of.values())))), np.float32)
+    for i, row in row_of.items():
+        rows[i] = row
+    return {ROWS: rows, IS_TOKEN: (tokens[:, None] >= 0).astype(np.float32)}
 
 
 def _memory(cache: KVCache, read: Sequence[Read]) -> Memory | None:
     if not read:
         return None
-    tables = cache.batch_tables([each.tables for each in read])[0]
-    return Memory(np.array([each.n_tokens for each in read], np.int32), tables)
+    tables = cache.batch_tables([memory.tables for memory in read])[0]
+    return Memory(np.array([memory.n_tokens for memory in read], np.int32), tables)

@@ -1,7 +1,7 @@
-"""Masked diffusion: a text begins as masks, and each step puts tokens where the model is surest of them.
+"""Masked diffusion: a text starts as masks, and each step fills those whose tokens the model is most certain of.
 
-Sahoo et al. 2024 (arXiv:2406.07524), Nie et al. 2025 (arXiv:2502.09992), Ye et al. 2025 (arXiv:2508.15487). What is
-known from the left on is given as text. Schedules and their rounding are those of llama.cpp.
+Sahoo et al. 2024 (arXiv:2406.07524), Nie et al. 2025 (arXiv:2502.09992), Ye et al. 2025 (arXiv:2508.15487). The filled
+prefix is returned as text. Schedules and their rounding are those of llama.cpp.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pumice.engine.messages import Event, Failed
 from pumice.engine.runner import Runner
 from pumice.sampler.candidates import Candidates
 
-LENGTH = 128  # tokens of a text whose length nobody says
-EPS = np.float32(1e-3)  # of the masks are left when the last step but one has been taken
-TINY = np.float32(1e-10)  # so that logarithms are finite
+LENGTH = 128  # default number of tokens
+EPS = np.float32(1e-3)  # share of masks left before the last step
+TINY = np.float32(1e-10)  # keeps logarithms finite
 
 Rows = NDArray[np.float32]
 Asking = Generator[tuple[list[int], list[int]], Rows, None]
-"""Gives a whole sequence and the rows whose logits it wants, and takes them."""
+"""Yields a whole sequence and the rows that need logits, and receives the logits."""
 
 
 def fill(generation: Generation, masks: Masks) -> Asking:
-    """Put tokens in place of masks, step by step; ``generation`` accepts those that are known from the left on."""
+    """Replace masks by tokens, step by step; ``generation`` accepts the filled prefix."""
     how, n_prompt = generation.request, len(generation.request.prompt)
     algorithm = how.diffusion_algorithm
     n_new = min(generation.n_left if generation.n_left < 1 << 32 else LENGTH, generation.n_ctx - n_prompt)
@@ -56,7 +56,7 @@ def fill(generation: Generation, masks: Masks) -> Asking:
         accept_known(generation, canvas, masks.token)
         if generation.finish_reason:
             return
-    for place in range(n_prompt, len(canvas)):  # what chance left over, where the algorithm is one of chance
+    for place in range(n_prompt, len(canvas)):  # masks that a random algorithm has left
         if canvas[place] == masks.token:
             logits = yield from _logits(canvas, [max(place - masks.shifted, 0)], n_prompt, masks.token, how.cfg_scale)
             canvas[place] = _choose(generation, logits[0], algorithm, random)[0]
@@ -65,7 +65,7 @@ def fill(generation: Generation, masks: Masks) -> Asking:
 
 
 def accept_known(generation: Generation, canvas: Sequence[int], mask: int) -> None:
-    """Accept tokens up to the first mask, or to the text's end."""
+    """Accept tokens up to the first mask or the text's end."""
     while not generation.finish_reason and len(generation.tokens) < len(canvas):
         token = canvas[len(generation.tokens)]
         if token == mask:
@@ -74,9 +74,9 @@ def accept_known(generation: Generation, canvas: Sequence[int], mask: int) -> No
 
 
 def schedule(n_prompt: int, n_new: int, n_steps: int, block_length: int | None) -> Iterator[tuple[range, Count]]:
-    """For each step the places that it looks at, and how many of the masks there it fills.
+    """Yield each step's positions, and the number of masks to fill there.
 
-    With blocks, one after the other is filled evenly; else each step leaves the share of masks that a clock says.
+    Blocks are filled evenly, one after the other; without blocks each step leaves a scheduled share of masks.
     """
     if block_length is None:
         for step in range(n_steps):
@@ -93,7 +93,7 @@ def schedule(n_prompt: int, n_new: int, n_steps: int, block_length: int | None) 
 
 @dataclass(frozen=True)
 class Count:
-    """How many of the masks that are left a step fills. ``evenly``: so many shared out among all steps."""
+    """The number of masks that a step fills. ``evenly``: the masks are distributed evenly over all steps."""
 
     step: int
     n_steps: int
@@ -111,7 +111,7 @@ class Count:
 def _logits(
     canvas: Sequence[int], rows: list[int], n_prompt: int, mask: int, cfg_scale: float
 ) -> Generator[tuple[list[int], list[int]], Rows, Rows]:
-    """``[len(rows), n_vocab]``; with a scale further away from those without the prompt (Ho and Salimans 2022)."""
+    """Return logits ``[len(rows), n_vocab]``, with classifier-free guidance by ``cfg_scale`` (Ho and Salimans 2022)."""
     logits = yield list(canvas), rows
     if not cfg_scale:
         return _without_mask(logits, mask)
@@ -120,40 +120,40 @@ def _logits(
 
 
 def _without_mask(logits: Rows, mask: int) -> Rows:
-    """A mask is no token of a text."""
+    """Exclude the mask token, which is not a token of texts."""
     logits[:, mask] = -np.inf
     return logits
 
 
 def _choose(generation: Generation, row: Rows, algorithm: str, random: np.random.Generator) -> tuple[int, float]:
-    """A token, by the sampler chain, and how sure it is among those that the chain left.
+    """Return a token chosen by the sampler chain, and its certainty among the remaining candidates.
 
-    A chain that always takes the likeliest leaves one: then it is among all of them.
+    A greedy chain leaves a single candidate; then the certainty is that among all tokens.
     """
-    left = generation.chain.apply(row)
-    assert left is not None
-    assert left.selected is not None
+    remaining = generation.chain.apply(row)
+    assert remaining is not None
+    assert remaining.selected is not None
     if algorithm in ("origin", "random"):
-        return left.selected, float(random.random())
-    among = Candidates(row) if generation.chain.certain else left
+        return remaining.selected, float(random.random())
+    among = Candidates(row) if generation.chain.certain else remaining
     p = among.probabilities()
     if algorithm == "entropy":
-        return left.selected, float(np.sum(p * np.log(p + TINY)))
+        return remaining.selected, float(np.sum(p * np.log(p + TINY)))
     if algorithm == "margin":
         best = np.sort(p)[::-1]
-        return left.selected, float(best[0] - best[1] if len(best) > 1 else best[0])
-    return left.selected, float(p[among.positions(np.array([left.selected]))[0]])
+        return remaining.selected, float(best[0] - best[1] if len(best) > 1 else best[0])
+    return remaining.selected, float(p[among.positions(np.array([remaining.selected]))[0]])
 
 
 @dataclass(eq=False)
 class _Job:
     generation: Generation
     asking: Asking
-    wanted: tuple[list[int], list[int]] | None = None
+    query: tuple[list[int], list[int]] | None = None
 
 
 class Denoising:
-    """The texts that an engine is to fill, a step of one at a time, in turns."""
+    """The texts that an engine fills, one step of each in turn."""
 
     def __init__(self, runner: Runner, cache: KVCache, places: Places, masks: Masks) -> None:
         self._runner, self._cache, self._places, self._masks = runner, cache, places, masks
@@ -168,32 +168,32 @@ class Denoising:
         self._jobs.append(_Job(generation, fill(generation, self._masks)))
 
     def cancel(self, ids: Container[int] | None) -> None:
-        """End these, or all."""
+        """Cancel these requests, or all."""
         for job in list(self._jobs):
             if ids is None or job.generation.id in ids:
                 job.generation.finish_reason = job.generation.finish_reason or "cancelled"
                 self._end(job)
 
     def fail(self, error: Exception) -> None:
-        """End all by an error."""
+        """Fail all requests with an error."""
         self._events += [Failed(job.generation.id, error) for job in self._jobs]
         self._jobs.clear()
 
     def drain(self) -> list[Event]:
-        """What happened since the last call."""
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     def step(self) -> None:
-        """Compute one step of the text that waits longest. Where that fails, the text does."""
+        """Compute one step of the text that waits longest. On an error that text fails."""
         job = self._jobs.pop(0)
         self._jobs.append(job)
         try:
-            if job.wanted is None:
+            if job.query is None:
                 job.generation.admitted(0)
-                job.wanted = next(job.asking)
+                job.query = next(job.asking)
             else:
-                job.wanted = job.asking.send(self._compute(*job.wanted, job.generation.adapter_scales))
+                job.query = job.asking.send(self._compute(*job.query, job.generation.adapter_scales))
             self._events += job.generation.output()
         except StopIteration:
             self._end(job)
@@ -206,18 +206,18 @@ class Denoising:
             self._end(job)
 
     def _compute(self, tokens: list[int], rows: list[int], scales: Sequence[float]) -> Rows:
-        """Logits of these rows: a step gives so many, and more take the whole sequence again."""
+        """Return the logits of these rows; beyond a step's outputs the whole sequence is computed again."""
         place = self._places.take_place(must=True)
         assert place is not None
-        found, most = [], self._places.limits.n_outputs
+        parts, n_outputs = [], self._places.limits.n_outputs
         try:
             self._places.hold(place, 0, len(tokens), must=True)
-            for first in range(0, len(rows), most):
-                part = Part(place, tokens, 0, rows[first : first + most], scales)
-                found.append(self._runner.run(batch_of(self._cache, [part])).copy())
+            for first in range(0, len(rows), n_outputs):
+                part = Part(place, tokens, 0, rows[first : first + n_outputs], scales)
+                parts.append(self._runner.run(batch_of(self._cache, [part])).copy())
         finally:
             self._places.give_back(place)
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def _end(self, job: _Job) -> None:
         self._jobs.remove(job)

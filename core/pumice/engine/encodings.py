@@ -1,42 +1,42 @@
-"""Encoding: texts to vectors. Texts of many requests share steps, packed without padding; hidden states are pooled."""
+"""Encode texts to vectors. Texts of many requests share steps, packed without padding; hidden states are pooled."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import HEAD
+from pumice.backend.step import Batch, Limits
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Encode, Encoded, Event, Failed, Pooling
 from pumice.engine.runner import Runner
 from pumice.errors import RequestError
-from pumice.step import Batch, Limits
 
 Rows = NDArray[np.float32]
 
 
 class Places(Protocol):
-    """Who gives places, and takes them back. ``must``: generations wait where there is none else."""
+    """Allocates places of sequences. With ``must``, generations are preempted if necessary."""
 
     limits: Limits
 
     def take_place(self, must: bool) -> Place | None:
-        """None: there is none."""
+        """Return a place, or None if none is free."""
 
     def hold(self, place: Place, n_past: int, n_new: int, must: bool) -> bool:
-        """Hold blocks for so many positions more. False: there are none."""
+        """Hold blocks for ``n_new`` more positions; return False if there are too few."""
 
     def give_back(self, place: Place) -> None: ...
 
 
 @dataclass(eq=False)
 class _Job:
-    """A request, and of each of its texts what came out."""
+    """A request, and the results of its texts."""
 
     command: Encode
     values: list[Rows | None]
@@ -44,7 +44,7 @@ class _Job:
 
 @dataclass(eq=False)
 class _Text:
-    """One text on its way. ``rows``: hidden states of the tokens that its pooling needs."""
+    """A text in progress. ``rows``: hidden states of the tokens that its pooling needs."""
 
     job: _Job
     index: int
@@ -62,7 +62,7 @@ class _Text:
         return self.job.command.pooling
 
     def wanted(self, n_new: int) -> list[int]:
-        """Of the next tokens those whose hidden states count."""
+        """Return the next tokens whose hidden states are needed."""
         if self.pooling == "cls":
             return [0] if self.n_past == 0 else []
         if self.pooling == "last":
@@ -70,19 +70,19 @@ class _Text:
         return list(range(n_new))
 
     def part(self, n_new: int) -> Part:
-        """Its next tokens in a batch."""
+        """Return its next tokens as part of a batch."""
         assert self.place is not None
         scales = self.job.command.adapter_scales
         return Part(self.place, self.left[:n_new], self.n_past, self.wanted(n_new), scales)
 
     def pooled(self) -> Rows:
-        """``[1, n_embd]``, or ``[n_tokens, n_embd]``."""
+        """Return the pooled hidden states: ``[1, n_embd]``, or ``[n_tokens, n_embd]``."""
         rows = np.concatenate(self.rows)
         return rows.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32) if self.pooling == "mean" else rows
 
 
 class Encodings:
-    """The texts that an engine is to encode, in the order in which they came."""
+    """The texts that an engine encodes, in order of arrival."""
 
     def __init__(self, runner: Runner, cache: KVCache, places: Places) -> None:
         self._runner = runner
@@ -101,14 +101,14 @@ class Encodings:
         return self._runner.embedder is not None and self._runner.wants_whole(self._runner.embedder)
 
     def add(self, command: Encode) -> None:
-        """Queue texts; of none there is an answer at once."""
+        """Queue texts; an empty list is answered at once."""
         job = _Job(command, [None] * len(command.texts))
         self._waiting += [_Text(job, index, tokens) for index, tokens in enumerate(command.texts)]
         if not command.texts:
             self._events.append(Encoded(command.id, []))
 
     def cancel(self, ids: Container[int]) -> None:
-        """Nobody waits for these any more."""
+        """Cancel these requests."""
         self._fail(
             [text for text in self._all if text.job.command.id in ids], RequestError("the request was cancelled")
         )
@@ -118,12 +118,12 @@ class Encodings:
         self._fail(self._all, error)
 
     def drain(self) -> list[Event]:
-        """What happened since the last call."""
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     def step(self) -> None:
-        """Compute one batch. Where that fails, the requests that had a part in it do, and the error is raised."""
+        """Compute one batch. On an error, the requests in it fail, and the error is raised."""
         members = self._members()
         try:
             self._take(members, self._compute(members))
@@ -131,10 +131,10 @@ class Encodings:
             self._fail([text for text, _ in members], error)
             raise
 
-    # --- who computes
+    # --- selection of texts
 
     def _members(self) -> list[tuple[_Text, int]]:
-        """Texts with so many of their tokens: those that have begun, then those that fit."""
+        """Return texts and their numbers of tokens for the next batch: started texts first, then those that fit."""
         members: list[tuple[_Text, int]] = []
         room = self._places.limits.n_batch
         for text in [*self._placed, *self._waiting]:
@@ -149,7 +149,10 @@ class Encodings:
         return members
 
     def _enter(self, text: _Text, n_new: int, must: bool) -> bool:
-        """A place for a text, and blocks for its next tokens. The first always gets them: others begin anew."""
+        """Allocate a place for a text, and blocks for its next tokens.
+
+        The first text always gets them: others restart.
+        """
         if text.place is None:
             text.place = self._places.take_place(must)
             if text.place is None:
@@ -174,13 +177,13 @@ class Encodings:
             self._places.give_back(text.place)
             text.place = None
 
-    # --- what comes out
+    # --- results
 
     def _compute(self, members: Sequence[tuple[_Text, int]]) -> Rows:
-        """The hidden states that the members want, one behind the other."""
+        """Return the needed hidden states of the members, concatenated."""
         parts = [text.part(n_new) for text, n_new in members]
         assert self._runner.embedder is not None, "the model gives no hidden states"
-        return self._runner.outputs(batch_of(self._cache, parts), self._runner.embedder)["hidden"]
+        return self._runner.outputs(replace(batch_of(self._cache, parts), exact=True), self._runner.embedder)["hidden"]
 
     def _take(self, members: Sequence[tuple[_Text, int]], hidden: Rows) -> None:
         first = 0
@@ -199,7 +202,7 @@ class Encodings:
             )
 
     def _finish(self, texts: Sequence[_Text], output: str) -> None:
-        """Give what the head makes of pooled hidden states, where the model has one, and tell of jobs that are done."""
+        """Pass pooled hidden states through the model's head, if it has one, and report finished requests."""
         if not texts:
             return
         pooled = [text.pooled() for text in texts]
@@ -236,6 +239,6 @@ class Encodings:
 
 
 def _rows_alone(rows: Rows) -> Batch:
-    """A step of sequences that are nothing but a row each."""
+    """Return a batch of sequences with one row each."""
     zeros, order = np.zeros(len(rows), np.int32), np.arange(len(rows) + 1, dtype=np.int32)
-    return Batch(zeros, zeros, zeros[:0], order, order[:-1], {}, inputs={"pooled": rows})
+    return Batch(zeros, zeros, zeros[:0], order, order[:-1], {}, inputs={"pooled": rows}, exact=True)

@@ -16,36 +16,51 @@ from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Generation
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
-from pumice.engine.messages import Encode, Event, Snapshot
+from pumice.engine.messages import Encode, Event, Failed, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
 from pumice.engine.scheduler import Scheduler
+from pumice.engine.speculation import Speculation
 from pumice.engine.states import RecurrentStates
+from pumice.errors import BackendError
 
 
 class Engine:
     """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait.
 
-    One thread owns it. ``policy`` decides who computes. ``lookahead``: most steps that a program takes by itself; -1:
-    as many as a moment allows, by measure. ``masks``: of a model that generates by diffusion. ``tell`` is called where
-    there are events before a step is computed.
+    A single thread owns it.
+
+    Args:
+        policy: schedules the sequences.
+        lookahead: maximum consecutive steps of a program; -1 derives it from measured times.
+        masks: settings of a model that generates by diffusion.
+        speculation: drafts of tokens, for programs that compute one step at a time.
+        tell: called with events that occur before a step is computed.
     """
 
     def __init__(
-        self, runner: Runner, policy: Policy | None = None, lookahead: int = -1, masks: Masks | None = None
+        self,
+        runner: Runner,
+        policy: Policy | None = None,
+        lookahead: int = -1,
+        masks: Masks | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self.limits = limits = runner.limits
         self.runner = runner
-        # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
+        # A recurrent state depends on the whole past, so blocks of a prefix alone are useless.
         checkpoints = Checkpoints(range(limits.n_seqs, limits.n_slots)) if runner.keeps_states else None
-        # What a decoder keeps depends on what its encoder read, too.
+        # A decoder's cache also depends on its encoder's input.
         shares = (not runner.recurrent or runner.keeps_states) and not runner.encodes
         self.cache = KVCache(limits, shares, checkpoints)
         states = RecurrentStates(runner, self.cache)
-        self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, states)
+        self.speculation = speculation or Speculation({})
+        if self.speculation.next_tokens:
+            self.speculation.next_tokens.cache = self.cache
+        self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, states, self.speculation.close)
         can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
         ahead = Lookahead(can, self.cache, lookahead)
-        self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell)
+        self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell, self.speculation)
         self.encodings = Encodings(runner, self.cache, self.scheduler)
         self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None
         self._events: list[Event] = []
@@ -53,17 +68,22 @@ class Engine:
 
     @property
     def n_queued(self) -> int:
-        """Sequences that wait, those aside for which there is a slot. Any thread may ask."""
-        n_slots_free = self.scheduler.n_slots_free  # first: who comes in meanwhile is then not counted as waiting too
+        """Return the number of waiting sequences, except those with a free slot. Thread-safe."""
+        n_slots_free = (
+            self.scheduler.n_slots_free
+        )  # read first, so that a sequence admitted meanwhile is not counted as waiting
         return len(self.scheduler.waiting) - n_slots_free
 
     @property
     def busy(self) -> bool:
-        """Whether ``step`` has something to do."""
+        """True if ``step`` has something to do."""
         return bool(self.scheduler.running or self.scheduler.waiting or self._apart or self.flights.on_way)
 
     def add(self, generation: Generation) -> None:
-        """Queue a generation."""
+        """Queue a generation, or fail it if its media have no program."""
+        if generation.media and (error := self._media_error()):
+            self._tell(Failed(generation.id, error))
+            return
         if not self.cache.shares_prefixes:
             generation.after = None
         mask = generation.chain.mask
@@ -77,12 +97,22 @@ class Engine:
         self.scheduler.waiting.append(generation)
         self.scheduler.retire()
 
+    def _media_error(self) -> Exception | None:
+        """Compile the program for media outside of any step, whose members an error would fail; return the error."""
+        if self.runner.compiles_media:
+            self.settle()
+        try:
+            self.runner.compile_media()
+        except BackendError as error:
+            return error
+        return None
+
     def encode(self, command: Encode) -> None:
         """Queue texts to be encoded."""
         self.encodings.add(command)
 
     def cancel(self, ids: Container[int] | None = None) -> None:
-        """End sequences now, at whatever token they are: these, or all."""
+        """Cancel these sequences, or all, at once."""
         if ids is not None:
             self.encodings.cancel(ids)
         if self.denoising:
@@ -93,7 +123,7 @@ class Engine:
         self.scheduler.retire()
 
     def fail(self, error: Exception) -> None:
-        """End all sequences by an error."""
+        """Fail all sequences with an error."""
         self.encodings.fail(error)
         if self.denoising:
             self.denoising.fail(error)
@@ -101,7 +131,7 @@ class Engine:
         self.flights.on_way.clear()
 
     def drain(self) -> list[Event]:
-        """What happened since the last call."""
+        """Return the events since the last call."""
         events = [*self._events, *self.scheduler.events, *self.encodings.drain()]
         events += self.denoising.drain() if self.denoising else []
         self._events, self.scheduler.events = [], []
@@ -119,10 +149,9 @@ class Engine:
         )
 
     def step(self) -> None:
-        """Begin as many steps as there is use for, and go on with the tokens of the first of them.
+        """Submit as many steps as useful, and continue with the tokens of the first of them.
 
-        Where one fails, its sequences fail, and the others go on. Texts to be encoded, and those that diffusion fills,
-        have steps of their own.
+        If a step fails, its sequences fail, and the others continue. Encodings and diffusion have separate steps.
         """
         for apart in self._apart:
             self._step_of(apart)
@@ -132,7 +161,7 @@ class Engine:
             flight = self._begin(members)
             if flight is None:
                 return
-            if not flight.whole:  # its logits are not wanted: what computes it lets it go
+            if not flight.whole:  # without outputs; the program releases it
                 self._land(flight)
                 return
         if self.flights.on_way:
@@ -147,7 +176,7 @@ class Engine:
             self.tell()
 
     def _begin(self, members: Members) -> Flight | None:
-        """Submit a step; None where that fails, and so do its members."""
+        """Submit a step; on an error, fail its members and return None."""
         try:
             with self.failing_lost():
                 for running, _ in members:
@@ -160,12 +189,13 @@ class Engine:
             return None
 
     def _land(self, flight: Flight, goes_on: bool = True) -> None:
-        """Go on with the tokens of a step; where that fails so do its members."""
+        """Continue with the tokens of a step; on an error, fail its members."""
         failure = None
         try:
             with self.failing_lost():
                 seconds = self.flights.land(flight, goes_on)
-            self.scheduler.policy.took(flight.members, seconds)
+            if not flight.repeats:  # repeated tokens would count as a prompt's
+                self.scheduler.policy.took(flight.members, seconds)
             for running, _ in flight.members:
                 self._events += running.generation.output()
         except Exception as error:
@@ -173,7 +203,7 @@ class Engine:
         self._end(flight.members, failure)
 
     def _end(self, members: Members, error: Exception | None) -> None:
-        """The end of a step, however it ended."""
+        """Finish a step after success or an error."""
         if error:
             self.scheduler.fail([running for running, _ in members], error)
         self.scheduler.n_steps += 1
@@ -181,25 +211,25 @@ class Engine:
 
     @property
     def _apart(self) -> list[Encodings | Denoising]:
-        """What has steps of its own, and something to do."""
-        return [each for each in (self.encodings, self.denoising) if each and each.busy]
+        """Return the work with separate steps that has something to do."""
+        return [work for work in (self.encodings, self.denoising) if work and work.busy]
 
     def _step_of(self, apart: Encodings | Denoising) -> None:
-        with suppress(Exception):  # they tell of their errors, and a step of those of steps on their way
+        with suppress(Exception):  # these report their own errors
             self.settle()
             with self.failing_lost():
                 apart.step()
 
-    # --- for what is outside the schedule
+    # --- for work outside of the schedule
 
     def settle(self) -> None:
-        """Let steps that are on their way come to their end."""
+        """Wait for all submitted steps."""
         while self.flights.on_way:
             self._land(self.flights.on_way[0], goes_on=False)
 
     @contextmanager
     def failing_lost(self) -> Iterator[None]:
-        """Fail all sequences, and share nothing, where an error takes with it steps of any that were let go."""
+        """On an error that affects released steps, fail all sequences and forget cached blocks."""
         try:
             yield
         except Exception as error:
@@ -209,13 +239,13 @@ class Engine:
             raise
 
     def read(self, place: Place, prompt: Sequence[int]) -> None:
-        """Have the encoder read a prompt into a place's memory."""
+        """Let the encoder read a prompt into a place's memory."""
         assert place.memory is not None
-        kept = Place(place.slot, place.memory.tables)
-        self.runner.outputs(batch_of(self.cache, [Part(kept, prompt, 0)]), ENCODER)
+        encoder_place = Place(place.slot, place.memory.tables)
+        self.runner.outputs(batch_of(self.cache, [Part(encoder_place, prompt, 0)]), ENCODER)
 
     def profile(self) -> Generator[None, None, list[KernelTime]]:
-        """Times of the kernels of the last step, by name, the longest first."""
+        """Return the times of the last step's kernels by name, longest first."""
         yield
         self.settle()
         with self.failing_lost():

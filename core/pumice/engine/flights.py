@@ -1,47 +1,54 @@
-"""Steps on their way: the engine begins as many as there is use for, and goes on with the tokens of the first of them.
+"""Submitted steps: the engine keeps several steps in flight, and continues with the tokens of the first.
 
-The next tokens are those that the samplers choose of a step's logits, or those that the program picked: guesses are
-verified by the samplers, and decisions are followed by the next steps before anybody has looked at them.
+The next tokens are chosen by the samplers from a step's logits, or picked by the program: guesses are verified by the
+samplers, and exact picks are followed by further steps before the host has read them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.architecture import STREAM
+from pumice.backend.pick import Ahead, Ask, Restriction
+from pumice.backend.step import Batch, Pending
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.generation import Running
-from pumice.engine.kv_cache import KVCache
+from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
+from pumice.engine.speculation import Draft, Speculation
 from pumice.engine.states import RecurrentStates
-from pumice.pick import Ahead, Ask, Restriction
-from pumice.step import Batch, Pending
 
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """A step of some sequences that is being computed, or several in a row, a token of each at a time.
+    """A submitted step of some sequences, or several consecutive ones with one token per sequence each.
 
     Attributes:
-        whole: the members whose next token it gives.
-        land: goes on with what it gives, once it is there.
-        ask: how the program picks; None: the host chooses of the logits.
-        n_changes: of each sequence's blocks until it began, where steps may follow.
-        lost: sequences whose tokens are of no use any more.
-        behind: it was begun behind another one.
-        open: to be closed when its tokens were looked at.
+        whole: members whose next token the step yields.
+        land: called with the flight, to continue with its results.
+        ask: how the program picks tokens; None: the host samples from the logits.
+        n_changes: changes of each sequence's blocks before its submission, if steps may follow.
+        lost: sequences whose tokens are no longer of use.
+        behind: True if submitted behind another flight.
+        goes_on: True if further steps may follow it.
+        open: resources to close after its tokens were processed.
+        drafts: drafted tokens of members, computed and verified by the step.
+        repeats: True if tokens of a member are computed again after a wrong draft.
+        began: ``time.perf_counter()`` before submission.
     """
 
     members: Members
@@ -55,6 +62,8 @@ class Flight:
     behind: bool = False
     goes_on: bool = True
     open: ExitStack | None = None
+    drafts: Mapping[Running, Draft] = field(default_factory=dict)
+    repeats: bool = False
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -63,7 +72,7 @@ class Flight:
 
 
 class Landed(NamedTuple):
-    """A sequence's tokens: ``n_good`` steps of a row."""
+    """A row of picked tokens: those of a sequence, of which the first ``n_good`` have finite logits."""
 
     running: Running
     ahead: Ahead
@@ -71,8 +80,30 @@ class Landed(NamedTuple):
     n_good: int
 
 
+@dataclass(eq=False, slots=True)
+class _Verifying:
+    """A sequence whose draft is verified: its next token is from a row of logits, or was ``drafted`` correctly."""
+
+    running: Running
+    row: int
+    drafted: Sequence[int]
+    tables: BlockTables
+
+    def goes_on(self) -> int:
+        """Return how many of its next tokens have computed rows: all, or it has ended."""
+        running = self.running
+        if running.generation.finish_reason or running.tables is not self.tables:
+            return 0
+        coming = running.generation.tokens[running.n_past :]
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(coming, self.drafted, strict=False)))
+
+
 class Flights:
-    """Begins steps, and lands them in the order in which they were begun. ``tell`` takes events."""
+    """Submits steps, and processes their results in order.
+
+    Args:
+        tell: called with each event.
+    """
 
     def __init__(
         self,
@@ -82,6 +113,7 @@ class Flights:
         cache: KVCache,
         states: RecurrentStates,
         tell: Callable[[Event], None],
+        speculation: Speculation,
     ) -> None:
         self.on_way: deque[Flight] = deque()
         self.lookahead = lookahead
@@ -91,32 +123,45 @@ class Flights:
         self._cache = cache
         self._states = states
         self._tell = tell
+        self._speculation = speculation
         self._landed = 0.0
 
     def choose(self) -> Members:
-        """Who is in the next step: nobody where enough are on their way. Several share the sequences."""
+        """Return the members of the next step, or an empty list if enough steps are pending.
+
+        If the program takes several steps at once, the sequences are divided among them.
+        """
         if len(self.on_way) >= self._can.n_in_flight:
             return []
         if self._can.n_in_flight == 1:
             return self._scheduler.choose()
         busy = [running for flight in self.on_way for running, _ in flight.members]
-        n_waiting = len([each for each in self._scheduler.waiting if each.ready])
+        n_waiting = len([generation for generation in self._scheduler.waiting if generation.ready])
         n_all = min(len(self._scheduler.running) + n_waiting, self._scheduler.limits.n_seqs)
         return self._scheduler.choose(busy, -(-n_all // self._can.n_in_flight))
 
     def begin(self, members: Members) -> Flight:
-        """Submit a step, or as many in a row as the program may take by itself."""
+        """Submit a step, or several consecutive ones if the program may compute them, and return the flight."""
         flight = self._begin(members)
         self.on_way.append(flight)
         return flight
 
     def land(self, flight: Flight, goes_on: bool = True) -> float:
-        """Wait for a flight, and go on with its tokens; others may follow if it ``goes_on``. Returns the seconds."""
+        """Wait for a flight, continue with its tokens, and return its seconds.
+
+        Args:
+            flight: the oldest flight.
+            goes_on: whether further steps may follow the flight.
+        """
         self.on_way.remove(flight)
         began = max(flight.began, self._landed) if flight.behind else flight.began
         flight.goes_on = goes_on
         flight.land(flight)
-        return time.perf_counter() - began
+        if self._speculation.next_tokens and flight.ask is None:
+            self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
+        seconds = time.perf_counter() - began
+        self._speculation.took(flight.members, flight.drafts, seconds)
+        return seconds
 
     def _begin(self, members: Members) -> Flight:
         n_steps = self.lookahead.steps(members) if self._can.max_steps else 0
@@ -124,6 +169,8 @@ class Flights:
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
             return self._guess(members, n_steps)
+        if not self._can.max_steps and self._can.n_in_flight == 1:
+            return self._speculate(members)
         batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
         whole = [running for running, n_new in members if running.pending == n_new]
         ask = self._ask(batch, whole) if self._can.max_steps else None
@@ -141,8 +188,50 @@ class Flights:
 
     # --- the host chooses
 
+    def _speculate(self, members: Members) -> Flight:
+        """Submit a step with worthwhile drafts; recurrent states are restored after a wrong token."""
+        whole = [running for running, n_new in members if running.pending == n_new]
+        drafts = self._speculation.draft(members, self._cache, self._scheduler.limits)
+        with ExitStack() as stack:
+            computed = [(item, n_new + len(drafts[item].tokens)) for item, n_new in members if item in drafts]
+            stack.enter_context(self._states.taking_back(computed))
+            parts = [item.part(n_new, drafts[item].tokens if item in drafts else ()) for item, n_new in members]
+            batch = batch_of(self._cache, parts)
+            began = time.perf_counter()
+            pending = self._runner.submit(batch)
+            land = self._sample_drafted if drafts else self._sample
+            repeats = any(running.n_again for running, _ in members)
+            opened = stack.pop_all()
+            return Flight(
+                members, whole, batch, pending, land, open=opened, drafts=drafts, repeats=repeats, began=began
+            )
+
+    def _sample_drafted(self, flight: Flight) -> None:
+        """Continue with the tokens that each sequence's chain chooses, as long as they match its draft."""
+        with flight.open or nullcontext():
+            logits = flight.pending.outputs()["logits"]
+            self._computed(flight.members)
+            going, row = [], 0
+            for running in flight.whole:
+                draft = flight.drafts.get(running)
+                going.append(_Verifying(running, row, draft.tokens if draft else (), running.tables))
+                row += 1 + (len(draft.tokens) if draft else 0)
+            while going:
+                self._choose([item.running for item in going], logits[[item.row for item in going]])
+                going = [item for item in going if self._verify_next(item, flight.drafts)]
+
+    def _verify_next(self, verified: _Verifying, drafts: Mapping[Running, Draft]) -> bool:
+        """Return True if all next tokens were drafted, so that a row for the token after them exists."""
+        n = verified.goes_on()
+        if not n:
+            return False
+        drafts[verified.running].n_accepted += n
+        self._scheduler.computed(verified.running, n)
+        verified.row, verified.drafted = verified.row + n, verified.drafted[n:]
+        return verified.running.pending == 0
+
     def _sample(self, flight: Flight) -> None:
-        """Go on with the token that each sequence's chain chooses of its row of logits."""
+        """Continue with the token that each sequence's chain chooses from its row of logits."""
         if self._can.n_in_flight == 1:
             logits = flight.pending.outputs()["logits"]
             self._computed(flight.members)
@@ -153,7 +242,7 @@ class Flights:
         finally:
             for running, _ in flight.members:
                 running.n_ahead = 0
-        current = set(self._scheduler.running)  # the others have ended since it began
+        current = set(self._scheduler.running)  # without sequences that ended while the step was pending
         rows = [row for row, running in enumerate(flight.whole) if running in current]
         self._computed([(running, n_new) for running, n_new in flight.members if running in current])
         self._choose([flight.whole[row] for row in rows], logits[rows])
@@ -170,7 +259,7 @@ class Flights:
     # --- the program decides one token, of any batch
 
     def _ask(self, batch: Batch, whole: Sequence[Running]) -> Ask | None:
-        """What has the program pick the next token of each sequence that is whole; None: all logits must be seen."""
+        """Return the ``Ask`` for the next token of each whole sequence; None if all logits are needed."""
         if not whole or not self._runner.picks(batch) or not self.lookahead.decides(whole):
             return None
         ask = self.lookahead.ask([running.generation for running in whole], 1)
@@ -180,7 +269,7 @@ class Flights:
         return None if any(running.undecided for running in whole) else replace(ask, restrictions=restrictions)
 
     def _take(self, flight: Flight) -> None:
-        """Go on with the tokens picked; where a logit is not finite, with those that the host chooses."""
+        """Continue with the picked tokens, or with those that the host chooses if a logit is not finite."""
         ahead = next(flight.pending.tokens())
         if not np.isfinite(ahead.logits[0, :, 0]).all():
             logits = self._runner.run(flight.batch)
@@ -197,20 +286,20 @@ class Flights:
 
     @property
     def _least_forced(self) -> int:
-        """Tokens that a mask must force to be read like a prompt, which would end the flights of all."""
+        """Return the minimum number of forced tokens to read like a prompt, which ends all flights."""
         flies = self._can.follows and self._cache.checkpoints is None
         return 3 + len(self._scheduler.running) if flies else 1
 
     # --- the program guesses several
 
     def _guess(self, members: Members, n_steps: int) -> Flight:
-        """Have the program guess tokens; a sequence's chain ends its steps at a wrong guess.
+        """Let the program guess tokens; a sequence's chain ends its steps at a wrong guess.
 
-        What was computed beyond lies in the cache where the right tokens will; recurrent states are taken back.
+        Later tokens overwrite cache entries computed beyond a wrong guess; recurrent states are restored.
         """
         whole = [running for running, _ in members]
         with ExitStack() as stack:
-            stack.enter_context(self._states.taking_back(whole, n_steps))
+            stack.enter_context(self._states.taking_back([(running, n_steps) for running in whole]))
             ask = self.lookahead.ask([running.generation for running in whole], n_steps)
             batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
             began = time.perf_counter()
@@ -218,10 +307,10 @@ class Flights:
             return Flight(members, whole, batch, pending, self._verify, ask, open=stack.pop_all(), began=began)
 
     def _verify(self, flight: Flight) -> None:
-        """Go on with guesses, as far as they are right."""
+        """Continue with the guesses up to the first wrong one."""
         members, n_steps = flight.members, flight.n_steps
         n_right = [0] * len(members)
-        guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
+        guessed = list(enumerate(running for running, _ in members))  # sequences with only right guesses so far
         seconds, n_computed, started = 0.0, 0, flight.began
         with flight.open or nullcontext():
             parts = flight.pending.tokens()
@@ -239,12 +328,12 @@ class Flights:
                 running.generation.guessed(n, n_steps)
 
     def _take_guesses(self, running: Running, ahead: Ahead, row: int) -> int:
-        """Go on with the tokens of steps until a guess was wrong; how many were right."""
+        """Continue with the tokens of steps until a guess is wrong; return the number of right guesses."""
         n_steps = len(ahead.picked)
         return next((step for step in range(n_steps) if not self._take_guess(running, ahead, step, row)), n_steps)
 
     def _take_guess(self, running: Running, ahead: Ahead, step: int, row: int) -> bool:
-        """Go on with the token of a step. Whether it is the one that the next step was computed for."""
+        """Continue with the token of a step. Return True if the next step was computed for it."""
         token = self.lookahead.token(running.generation, ahead, step, row)
         if token is None:
             running.undecided = True
@@ -256,22 +345,24 @@ class Flights:
     # --- the program decides, and others follow
 
     def _decided(self, members: Members) -> bool:
-        """Whether nothing has to be taken back, whatever comes."""
+        """Return True if the program decides all tokens, so that no step has to be undone."""
         if not self._can.follows:
             return False
-        if self._cache.checkpoints is not None and self.lookahead.restricts([each.generation for each, _ in members]):
-            return False  # tokens that a mask forces would be behind others in a recurrent state
+        if self._cache.checkpoints is not None and self.lookahead.restricts(
+            [running.generation for running, _ in members]
+        ):
+            return False  # a recurrent state cannot insert forced tokens before others
         return all(running.memory is None and self.lookahead.trusts(running.generation) for running, _ in members)
 
     def _fly(self, members: Members, n_steps: int, before: Flight | None = None) -> Flight:
-        """Submit steps of which every token is decided, perhaps behind others of the same sequences."""
+        """Submit steps with exact picks, optionally behind others of the same sequences."""
         began = time.perf_counter()
         n_ahead = before.n_steps if before else 0
         generations = [running.generation for running, _ in members]
         ask = self.lookahead.ask(generations, n_steps, n_ahead, before.ask if before else None)
-        for each, _ in members:
-            each.n_ahead = n_ahead + n_steps
-        n_changes = [each.tables.n_changes for each, _ in members]
+        for running, _ in members:
+            running.n_ahead = n_ahead + n_steps
+        n_changes = [running.tables.n_changes for running, _ in members]
         batch = self._batch_behind(before, n_changes) if before else self._batch(members)
         pending = self._runner.submit(batch, ask, before.pending if before else None)
         flight = Flight(members, [running for running, _ in members], batch, pending, self._follow, ask, n_changes)
@@ -282,17 +373,21 @@ class Flights:
         return flight
 
     def _batch(self, members: Members) -> Batch:
-        """The last token of each."""
+        """Return the batch of each sequence's last token."""
         return batch_of(
             self._cache,
             [
-                Part(each, each.generation.tokens[-1:], each.n_past, [0], each.generation.adapter_scales)
-                for each, _ in members
+                Part(
+                    *(item, item.generation.tokens[-1:], item.n_past, [0]),
+                    item.generation.adapter_scales,
+                    item.generation.media,
+                )
+                for item, _ in members
             ],
         )
 
     def _batch_behind(self, before: Flight, n_changes: Sequence[int]) -> Batch:
-        """The steps behind others of the same sequences; arrays that stay as they were need not be written again."""
+        """Return the batch of steps behind others of the same sequences; unchanged arrays are reused."""
         batch = before.batch
         tables = batch.block_tables
         if n_changes != before.n_changes:
@@ -300,7 +395,7 @@ class Flights:
         return replace(batch, positions=batch.positions + before.n_steps, block_tables=tables)
 
     def _restrict(self, flight: Flight) -> None:
-        """Have the tokens picked of a flight that waits for their restrictions: all tokens before are known now."""
+        """Pass the restrictions to a flight that waits for them, now that all earlier tokens are known."""
         assert flight.ask is not None
         if any(pick.restricted for pick in flight.ask.picks):
             restrictions = [
@@ -312,19 +407,19 @@ class Flights:
 
     @contextmanager
     def _discarding(self, flight: Flight | None) -> Iterator[None]:
-        """Where an error comes first, wait for steps that were submitted: their sequences' memory will be others'."""
+        """On an error, wait for submitted steps, whose sequences' memory will be reused."""
         try:
             yield
         except Exception:
             if flight:
                 flight.lost = {running for running, _ in flight.members}
-                with suppress(Exception):  # the first error says why
+                with suppress(Exception):  # the first error is the reason
                     self._restrict(flight)
                     next(flight.pending.tokens())
             raise
 
     def _follow(self, flight: Flight) -> None:
-        """Go on with the tokens of steps on their way, when the next ones are on theirs."""
+        """Continue with the tokens of submitted steps once the next ones are submitted."""
         n_steps = self._n_following(flight) if flight.goes_on else 0
         following = self._fly(flight.members, n_steps, flight) if n_steps else None
         with self._discarding(following):
@@ -335,19 +430,19 @@ class Flights:
         if following:
             self.on_way.append(following)
             return
-        for running, _ in flight.members:  # read those again whose recurrent states saw what is none of their tokens
+        for running, _ in flight.members:  # read sequences again whose recurrent states include wrong tokens
             if running.n_ahead and not running.generation.finish_reason and self._cache.checkpoints is not None:
                 self._scheduler.begin_again(running)
 
     def _n_following(self, flight: Flight) -> int:
-        """How many steps to begin behind a flight: none where others wait to be let in, or some are out of it."""
+        """Return how many steps to submit behind a flight: none if others wait for admission, or some have left it."""
         current = [running for running, _ in flight.members if not running.generation.finish_reason]
         if flight.lost or len(current) != len(flight.members) or len(current) != len(self._scheduler.running):
             return 0
         return 0 if self._scheduler.may_admit() else self.lookahead.steps(flight.members, flight.n_steps)
 
     def _wait(self, flight: Flight) -> list[Landed]:
-        """What was picked for each sequence. Ends with the first token that has no finite logit before it."""
+        """Return the picked tokens of each sequence, up to the first token without a finite logit."""
         ahead = next(flight.pending.tokens())
         now = time.perf_counter()
         self.lookahead.took(len(flight.members), flight.n_steps, now - max(flight.began, self._landed))
@@ -358,18 +453,21 @@ class Flights:
         return [Landed(running, ahead, row, n) for row, ((running, _), n) in rows if running not in flight.lost]
 
     def _take_picked(self, landed: Sequence[Landed], n_steps: int) -> set[Running]:
-        """Go on with the tokens picked. Those whose steps were not all of use, so that the next ones are not."""
-        going = [each for each in landed if not each.running.generation.finish_reason]
-        for each in going:
-            each.running.undecided = each.n_good < n_steps
+        """Continue with the picked tokens.
+
+        Return the sequences that ended or changed within these steps: their tokens of later steps are discarded.
+        """
+        going = [item for item in landed if not item.running.generation.finish_reason]
+        for item in going:
+            item.running.undecided = item.n_good < n_steps
         for step in range(n_steps):
-            tokens = [(each.running, self._picked(each, step)) for each in going if step < each.n_good]
+            tokens = [(item.running, self._picked(item, step)) for item in going if step < item.n_good]
             self._scheduler.take(tokens, self._least_forced)
-            going = [each for each in going if step < each.n_good and _goes_on(each.running)]
-        return {each.running for each in landed} - {each.running for each in going}
+            going = [item for item in going if step < item.n_good and _goes_on(item.running)]
+        return {item.running for item in landed} - {item.running for item in going}
 
     def _picked(self, landed: Landed, step: int) -> int:
-        """The token of a step that was computed."""
+        """Return the token of a computed step."""
         running, ahead, row, _ = landed
         generation = running.generation
         generation.chain.skip(self.lookahead.draws(generation))
@@ -379,5 +477,5 @@ class Flights:
 
 
 def _goes_on(running: Running) -> bool:
-    """Whether it has its last token, and nothing else, to compute."""
+    """Return True if only its last token remains to be computed."""
     return running.pending == 1 and not running.generation.finish_reason

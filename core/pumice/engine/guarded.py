@@ -1,4 +1,4 @@
-"""Backends and programs as the engine calls them: their errors name the plugin, and their results are checked."""
+"""Wrap backends and programs of plugins: errors name the plugin, and results are checked."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pumice.backend import Backend, Program
+from pumice.backend.step import Limits, Pending, Step
 from pumice.errors import PluginError
 from pumice.graph import MemoryPlan, Segment
 from pumice.guard import guard, guarded, raise_named
-from pumice.step import Limits, Pending, Step
 
 if TYPE_CHECKING:
-    from pumice.backend import Array
-    from pumice.pick import Ahead, Restriction
+    from pumice.backend.contract import Array
+    from pumice.backend.pick import Ahead, Restriction
 
 
 def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> Backend:
-    """A backend of a plugin; ``where`` names both in messages: ``backend 'cpu' (plugin cpu)``."""
+    """Return a backend of a plugin; ``where`` names both in messages: ``backend 'cpu' (plugin cpu)``."""
     backend = guarded(cls, f"{where}: __init__")(cls.Options(**options))
     guard(backend, where, ["supports", "free_memory", "footprint", "rewrite", "compile", "close"])
     compile = backend.compile
@@ -44,24 +44,24 @@ _MOVED = {
     **dict.fromkeys(("prepare", "prepare_ahead"), "submit, with a Step that waits"),
     **dict.fromkeys(("run_ahead", "submit_ahead", "submit_layers", "steps_ahead"), "submit, with the Step's ask"),
 }
-"""Former members of a program, and what took their places."""
+"""Former members of programs, and their replacements."""
 
 
 def check_contract(program: Program, where: str) -> None:
-    """Raise PluginError for a program that was written for a former contract: nobody would ask what it has."""
+    """Raise PluginError for a program that implements a former contract, whose members would be ignored."""
     kind = type(program)
     for name, instead in _MOVED.items():
         if hasattr(kind, name):
-            raise PluginError(f"{where}: {kind.__name__}.{name} is no member of a Program any more: use {instead}")
+            raise PluginError(f"{where}: {kind.__name__}.{name} is no longer a member of Program; use {instead}")
     parameters = inspect.signature(program.run).parameters.values()
-    if len([each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]) == 2:
+    if len([item for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]) == 2:
         raise PluginError(
-            f"{where}: {kind.__name__}.run takes one Step now, instead of inputs and batch: use step.inputs, step.batch"
+            f"{where}: {kind.__name__}.run must take a Step instead of inputs and batch; use step.inputs and step.batch"
         )
 
 
 class _Checked(Pending):
-    """A step of a plugin's program: its errors name the plugin, and what it gives is checked."""
+    """A step of a plugin's program. Errors name the plugin, and results are checked."""
 
     def __init__(self, pending: Pending, check: Callable[[object], None], where: str) -> None:
         self.pending = pending
@@ -90,7 +90,7 @@ class _Checked(Pending):
 
 
 def _guard_program(program: Program, segment: Segment, where: str) -> None:
-    """Have a program's errors name it, and its results checked: an array of the right shape for each output."""
+    """Wrap a program: errors name it, and its results are checked for an array of the right shape per output."""
     guard(program, where, ["run", "copy_slots", "profile", "close", "finish"])
     run, submit = program.run, program.submit
 
@@ -99,10 +99,10 @@ def _guard_program(program: Program, segment: Segment, where: str) -> None:
             value = results.get(tensor.name) if isinstance(results, Mapping) else None
             shape = getattr(value, "shape", None)
             if shape is None:
-                raise PluginError(f"{where}: run: gave no array for {tensor}")
-            known = [(n, m) for n, m in zip(tensor.shape, shape, strict=False) if isinstance(n, int)]
-            if len(shape) != len(tensor.shape) or any(n != m for n, m in known):
-                raise PluginError(f"{where}: run: gave an array of shape {list(shape)} for {tensor}")
+                raise PluginError(f"{where}: run: returned no array for {tensor}")
+            fixed = [(n, m) for n, m in zip(tensor.shape, shape, strict=False) if isinstance(n, int)]
+            if len(shape) != len(tensor.shape) or any(n != m for n, m in fixed):
+                raise PluginError(f"{where}: run: returned an array of shape {list(shape)} for {tensor}")
 
     def run_checked(step: Step) -> Mapping[str, Array]:
         results = run(step)

@@ -13,35 +13,35 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend.step import Limits
 from pumice.engine.blocks import BlockPool
 from pumice.engine.checkpoints import Checkpoints
-from pumice.step import Limits
 
 FIRST_MARK = 512
-"""Tokens of a prompt after which its state is kept, and after twice, four times, ... as many."""
+"""Tokens of a prompt after which its state is first kept, then after twice, four times, ... as many."""
 
 
 class BlockTables:
-    """One sequence's blocks: for each attention window an int32 table, -1 where no block is held."""
+    """A sequence's blocks: an int32 table per attention window, with -1 for blocks that are not held."""
 
     def __init__(self, windows: Sequence[int], n_max: int, salt: bytes = b"") -> None:
         self.tables: dict[int, NDArray[np.int32]] = {w: np.full(n_max, -1, np.int32) for w in windows}
-        self.n_blocks = 0  # entries in use, the -1 of blocks that slid out of a window included
-        self.n_changes = 0  # how often an entry has changed since the sequence began
+        self.n_blocks = 0  # entries in use, including -1 for blocks outside of a window
+        self.n_changes = 0  # number of changed entries since the sequence began
         self.keys: list[bytes] = []  # of the full blocks
         self.salt = salt
-        self.checkpoint: int | None = None  # the slot of the recurrent state that the sequence goes on from
-        self.marks: list[int] = []  # numbers of tokens after which its state is to be kept, ascending
+        self.checkpoint: int | None = None  # slot of the recurrent state from which the sequence continues
+        self.marks: list[int] = []  # numbers of tokens after which its state is kept, ascending
 
 
 class KVCache:
-    """Gives blocks to sequences and takes them back.
+    """Allocates blocks of the KV cache to sequences.
 
-    A block that slid out of its layers' window goes back at once, so a sequence holds no more than
-    the window needs. With ``share_prefixes`` a new sequence starts with the blocks of an equal prefix and salt, and
-    takes over the last block, not full, of one that ended: it goes on at the first token that differs.
+    Blocks outside of their layers' window are released at once. With ``share_prefixes`` a new sequence starts with the
+    blocks of an equal prefix and salt, and takes over the last, incomplete block of an ended sequence: it continues at
+    the first token that differs.
 
-    With ``checkpoints``, of a model with recurrent states, it goes on where one is kept.
+    With ``checkpoints``, for models with recurrent states, it continues where one is kept.
     """
 
     def __init__(self, limits: Limits, share_prefixes: bool = True, checkpoints: Checkpoints | None = None) -> None:
@@ -51,12 +51,12 @@ class KVCache:
         self._pools: Mapping[int, BlockPool] = {w: BlockPool(n) for w, n in limits.n_blocks.items()}
         self.checkpoints = checkpoints
         self.shares_prefixes = share_prefixes and (bool(self._pools) or checkpoints is not None)
-        # Key of the blocks before -> the tokens of last blocks, not full, that may be there still.
+        # Key of the preceding blocks -> tokens of last, incomplete blocks that may still exist.
         self._tails: dict[bytes, list[list[int]]] = {}
-        self._most_tails = 64  # keys, before those are looked for that are not there any more
+        self._most_tails = 64  # maximum keys before outdated ones are removed
 
     def begin(self, tokens: Sequence[int], salt: bytes = b"") -> tuple[BlockTables, int]:
-        """Tables for a new sequence, and how many of its first tokens they already hold."""
+        """Return tables for a new sequence, and the number of its first tokens that they already hold."""
         tables = BlockTables(list(self._pools), self._n_max, salt)
         n_shared, tail = 0, tokens[:0]
         if self.shares_prefixes:
@@ -71,7 +71,7 @@ class KVCache:
         return tables, n_past
 
     def extend(self, tables: BlockTables, n_past: int, n_new: int) -> bool:
-        """Hold blocks for ``n_new`` positions after ``n_past``; False, and no change, if too few are available."""
+        """Hold blocks for ``n_new`` positions after ``n_past``; return False, unchanged, if too few are available."""
         for window in self._pools:
             if window:
                 self._slide(tables, window, n_past)
@@ -88,19 +88,19 @@ class KVCache:
         return True
 
     def missing(self, tables: BlockTables, n_past: int, n_new: int) -> int:
-        """How many blocks ``extend`` would take, for each window."""
+        """Return the number of blocks that ``extend`` would take, per window."""
         return max(0, -(-(n_past + n_new) // self._block_size) - tables.n_blocks)
 
     def fits(self, sequences: Iterable[tuple[BlockTables, int]]) -> bool:
-        """Whether there are blocks for all of these to hold as many positions as is said with each."""
-        wanted = [(tables, -(-n // self._block_size)) for tables, n in sequences]
+        """Return True if there are blocks for all of these sequences to hold the given numbers of positions."""
+        demands = [(tables, -(-n // self._block_size)) for tables, n in sequences]
         return all(
-            sum(self._will_take(tables, window, n_blocks) for tables, n_blocks in wanted) <= pool.available
+            sum(self._will_take(tables, window, n_blocks) for tables, n_blocks in demands) <= pool.available
             for window, pool in self._pools.items()
         )
 
     def _will_take(self, tables: BlockTables, window: int, n_blocks: int) -> int:
-        """Blocks that a sequence takes until ``n_blocks`` are filled; what slides out of a window comes back."""
+        """Return the blocks that a sequence takes until ``n_blocks`` are filled, minus those that leave its window."""
         missing = max(0, n_blocks - tables.n_blocks)
         if not window:
             return missing
@@ -110,16 +110,16 @@ class KVCache:
 
     @property
     def available(self) -> int:
-        """How many blocks could be taken, for every window."""
+        """Return the number of available blocks of the scarcest window."""
         return min((pool.available for pool in self._pools.values()), default=sys.maxsize)
 
     @property
     def free(self) -> dict[int, int]:
-        """How many blocks nobody holds, for each window."""
+        """Return the number of blocks without holders, per window."""
         return {window: pool.available for window, pool in self._pools.items()}
 
     def publish(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> None:
-        """Make the blocks that the first ``n_past`` tokens fill available to later equal prefixes."""
+        """Make the blocks filled by the first ``n_past`` tokens available to later equal prefixes."""
         if not self.shares_prefixes:
             return
         for index in range(len(tables.keys), n_past // self._block_size):
@@ -131,17 +131,17 @@ class KVCache:
                     pool.publish(int(tables.tables[window][index]), tables.keys[index])
 
     def keep(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> int | None:
-        """The slot to copy the recurrent state after ``n_past`` tokens to, for later equal prefixes; None: to none."""
+        """Return the slot for a copy of the recurrent state after ``n_past`` tokens; None if it is not kept."""
         if self.checkpoints is None or not n_past:
             return None
         n_full = n_past // self._block_size
         first, parent = n_full * self._block_size, self._parent(tables, n_full)
-        if n_past > first and n_full < len(tables.keys):  # a block that is full by now is taken over as well
+        if n_past > first and n_full < len(tables.keys):  # a block that has become full is taken over, too
             self._know_tail(parent, list(tokens[first : first + self._block_size]))
         return self.checkpoints.keep(parent, tokens[first:n_past])
 
     def release(self, tables: BlockTables, tokens: Sequence[int] = ()) -> None:
-        """Take back every block. ``tokens``: what the sequence has computed; its last block may go on from there."""
+        """Release all blocks. ``tokens`` are those computed; a later sequence may continue in the last block."""
         if self.shares_prefixes:
             self._publish_tail(tables, tokens)
         for window, pool in self._pools.items():
@@ -153,7 +153,7 @@ class KVCache:
         tables.keys.clear()
 
     def forget(self) -> None:
-        """Share nothing of what was published until now."""
+        """Forget everything that was published."""
         self._tails.clear()
         if self.checkpoints is not None:
             self.checkpoints.forget()
@@ -163,7 +163,7 @@ class KVCache:
     def _publish_tail(self, tables: BlockTables, tokens: Sequence[int]) -> None:
         n_full = len(tables.keys)
         tail = list(tokens[n_full * self._block_size :])
-        if not tail:
+        if not 0 < len(tail) < self._block_size:  # a longer tail has full blocks that were not published
             return
         parent = self._parent(tables, n_full)
         for window, pool in self._pools.items():
@@ -171,39 +171,39 @@ class KVCache:
         self._know_tail(parent, tail)
 
     def _know_tail(self, parent: bytes, tail: list[int]) -> None:
-        known = [other for other in self._known_tails(parent) if other != tail]
-        self._tails[parent] = [*known, tail]
+        tails = [other for other in self._known_tails(parent) if other != tail]
+        self._tails[parent] = [*tails, tail]
         if len(self._tails) > self._most_tails:
             self._tails = {parent: tails for parent in self._tails if (tails := self._known_tails(parent))}
             self._most_tails = 2 * len(self._tails) + 64
 
     def _take_over(self, tables: BlockTables, tokens: Sequence[int]) -> int:
-        """Go on in the last block that has most of ``tokens`` in common; how many of them it holds."""
+        """Continue in the last block that shares most of ``tokens``; return the number of shared tokens."""
         parent = self._parent(tables, tables.n_blocks)
-        known = self._known_tails(parent)
-        n_equal, tail = max(((_n_equal(tail, tokens), tail) for tail in known), default=(0, []))
+        tails = self._known_tails(parent)
+        n_equal, tail = max(((_n_equal(tail, tokens), tail) for tail in tails), default=(0, []))
         if n_equal:
-            known.remove(tail)
+            tails.remove(tail)
             for window, pool in self._pools.items():
                 tables.tables[window][tables.n_blocks] = pool.claim(self._key(parent, tail))
             tables.n_blocks += 1
-            self._tails[parent] = known
+            self._tails[parent] = tails
         return n_equal
 
     def _known_tails(self, parent: bytes) -> list[list[int]]:
-        """Without those whose blocks were needed for something else."""
+        """Return the known tails, without those whose blocks were reused."""
         tails = [(tail, self._key(parent, tail)) for tail in self._tails.get(parent, [])]
         return [tail for tail, key in tails if all(pool.is_idle(key) for pool in self._pools.values())]
 
     def batch_tables(self, sequences: Sequence[BlockTables]) -> dict[int, NDArray[np.int32]]:
-        """The tables of several sequences, one a row, as a batch wants them."""
+        """Return the tables of several sequences for a batch, one per row."""
         width = max(tables.n_blocks for tables in sequences)
         return {w: np.stack([tables.tables[w][:width] for tables in sequences]) for w in self._pools}
 
     def _shared(self, tokens: Sequence[int], tables: BlockTables) -> tuple[int, Sequence[int]]:
-        """How many leading blocks can be shared, and which tokens may be found in a last block after those.
+        """Return the number of shareable leading blocks, and the tokens to look for in a last block after them.
 
-        At least one token is left to compute. Fills in the keys of all full blocks before it.
+        At least one token remains to be computed. Sets the keys of all full blocks before it.
         """
         for index in range((len(tokens) - 1) // self._block_size):
             tables.keys.append(self._block_key(tables, tokens, index))
@@ -220,21 +220,21 @@ class KVCache:
         return 0, tokens[:0]
 
     def _kept(self, parent: bytes, rest: Sequence[int]) -> Sequence[int] | None:
-        """How ``rest`` begins, as far as there is a recurrent state after it and its keys and values are there."""
+        """Return the beginning of ``rest`` for which a recurrent state, keys and values exist; None without one."""
         assert self.checkpoints is not None
         for tail in self.checkpoints.tails(parent):
             n = len(tail)
             if tuple(rest[:n]) == tail and (
-                not (n and self._pools) or any(tuple(known[:n]) == tail for known in self._known_tails(parent))
+                not (n and self._pools) or any(tuple(other[:n]) == tail for other in self._known_tails(parent))
             ):
                 return tail
         return None
 
     def _marks(self, keys: Sequence[bytes], n_tokens: int) -> list[int]:
-        """After how many tokens of a prompt the state is kept.
+        """Return the numbers of tokens of a prompt after which the state is kept.
 
-        Where it parts from what was seen before (Pan et al. 2024, arXiv:2411.19379), at numbers that double, and after
-        its last full block.
+        These are where it diverges from earlier prompts (Pan et al. 2024, arXiv:2411.19379), at doubling numbers, and
+        after its last full block.
         """
         assert self.checkpoints is not None
         n_seen = sum(1 for _ in takewhile(self.checkpoints.seen, keys)) * self._block_size
@@ -255,7 +255,7 @@ class KVCache:
             index -= 1
 
     def _oldest_block(self, window: int, n_past: int) -> int:
-        """The first block that a query at position ``n_past`` or later can attend to."""
+        """Return the first block that a query at position ``n_past`` or later can attend to."""
         return max(0, n_past - window + 1) // self._block_size if window else 0
 
     def _block_key(self, tables: BlockTables, tokens: Sequence[int], index: int) -> bytes:
@@ -263,14 +263,14 @@ class KVCache:
         return self._key(self._parent(tables, index), tokens[first : first + self._block_size])
 
     def _parent(self, tables: BlockTables, index: int) -> bytes:
-        """What the key of block ``index`` continues."""
+        """Return the key that precedes block ``index``."""
         return tables.keys[index - 1] if index else tables.salt
 
     def _key(self, parent: bytes, tokens: Sequence[int]) -> bytes:
-        """A block's contents depend on all tokens before it, so its key continues the key before."""
+        """Return a block's key, which continues the previous key, since its contents depend on all earlier tokens."""
         return hashlib.blake2b(parent + np.asarray(tokens, np.int32).tobytes(), digest_size=16).digest()
 
 
 def _n_equal(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences have in common from the start."""
+    """Return the length of the common prefix of two sequences."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

@@ -1,4 +1,4 @@
-"""Log-probabilities of sampled tokens: of the model's logits as they are, or of what the sampler chain left of them."""
+"""Log probabilities of sampled tokens: of the model's logits, or of the sampler chain's remaining candidates."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend.pick import Ahead, Pick, Raw
 from pumice.engine.messages import Logprobs
-from pumice.pick import Ahead, Pick, Raw
 from pumice.sampler import Candidates
 from pumice.sampler.candidates import largest
 
 
-def totals(logits: NDArray[np.float32], wanted: Sequence[bool]) -> NDArray[np.float64]:
-    """float64 [n]: log(sum(exp(row))) of those rows of ``logits [n, n_vocab]`` that are wanted, else 0."""
-    result = np.zeros(len(wanted))
-    if any(wanted):
-        rows = logits[np.flatnonzero(wanted)]
+def totals(logits: NDArray[np.float32], selected: Sequence[bool]) -> NDArray[np.float64]:
+    """Return float64 [n]: log(sum(exp(row))) of the selected rows of ``logits [n, n_vocab]``, 0 for the others."""
+    result = np.zeros(len(selected))
+    if any(selected):
+        rows = logits[np.flatnonzero(selected)]
         peaks = rows.max(axis=1, keepdims=True)
         sums = np.exp(rows - peaks).sum(axis=1, dtype=np.float64)
-        result[np.flatnonzero(wanted)] = peaks[:, 0] + np.log(sums)
+        result[np.flatnonzero(selected)] = peaks[:, 0] + np.log(sums)
     return result
 
 
 def raw(logits: NDArray[np.float32], total: float, token: int, n_top: int) -> Logprobs:
-    """Of a whole row of logits and its total."""
+    """Return the log probability of a token by a row of logits and its total."""
     top = largest(logits, min(n_top, len(logits))).tolist()
-    return Logprobs(float(logits[token] - total), [(each, float(logits[each] - total)) for each in top])
+    return Logprobs(float(logits[token] - total), [(other, float(logits[other] - total)) for other in top])
 
 
 def found(raw: Raw, step: int, row: int, n_top: int) -> Logprobs:
-    """Of what a program found beside the token that it picked."""
+    """Return the log probability of a token that a program picked, by its raw results."""
     total, ids = raw.totals[step, row], raw.ids[step, row, :n_top]
     top = raw.logits[step, row, :n_top] - total
     return Logprobs(float(raw.picked[step, row] - total), list(zip(ids.tolist(), top.tolist(), strict=True)))
 
 
 def kept(ahead: Ahead, step: int, row: int, pick: Pick, n_top: int) -> Logprobs:
-    """Of the candidates of a program that an exact ``Pick`` keeps; the one picked is always one of them."""
+    """Return the log probability among the candidates that an exact ``Pick`` keeps, which include the picked token."""
     ids, logits = ahead.ids[step, row, : pick.top_k], ahead.logits[step, row, : pick.top_k].astype(np.float64)
     chosen = int(np.flatnonzero(ids == ahead.picked[step, row])[0])
     if pick.temperature == 0:
@@ -54,12 +54,12 @@ def kept(ahead: Ahead, step: int, row: int, pick: Pick, n_top: int) -> Logprobs:
 
 
 def sampled(candidates: Candidates, n_top: int, certain: bool) -> Logprobs:
-    """Of the candidates at the end of a chain, one of them selected; ``certain``: no other could have been."""
+    """Return the log probability of a chain's selected candidate; ``certain``: no other could have been selected."""
     assert candidates.selected is not None
     if certain:
         return Logprobs(0.0, [(candidates.selected, 0.0)][:n_top])
     with np.errstate(divide="ignore"):
-        found = np.log(candidates.probabilities())
+        logprobs = np.log(candidates.probabilities())
     top = candidates.top(n_top)
-    chosen = found[candidates.ids == candidates.selected]
-    return Logprobs(float(chosen[0]), list(zip(candidates.ids[top].tolist(), found[top].tolist(), strict=True)))
+    chosen = logprobs[candidates.ids == candidates.selected]
+    return Logprobs(float(chosen[0]), list(zip(candidates.ids[top].tolist(), logprobs[top].tolist(), strict=True)))

@@ -1,4 +1,4 @@
-"""Work on one sequence outside the schedule, a step at each turn of a generator: others have their steps between."""
+"""Compute single sequences outside of the schedule, one step per turn of a generator, between other steps."""
 
 from __future__ import annotations
 
@@ -24,59 +24,59 @@ T = TypeVar("T")
 NO_PREDICTION = "this model does not predict each token of a text from those before it"
 
 Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
-"""A step of one sequence: its new tokens, how many came before, which of them give logits; those ``[n, n_vocab]``."""
+"""A step of a sequence: takes new tokens, the number of earlier ones, and rows; returns logits ``[n, n_vocab]``."""
 
 
 def logits(
     engine: Engine, tokens: Sequence[int], adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()
 ) -> Generator[None, None, NDArray[np.float32]]:
-    """Logits ``[len(tokens), n_vocab]`` of a fresh sequence; ``prompt``: what an encoder reads before."""
+    """Return logits ``[len(tokens), n_vocab]`` of a new sequence; an encoder reads ``prompt`` before."""
     limits = engine.limits
     if max(len(tokens), len(prompt)) > limits.n_ctx:
         raise RequestError(
-            f"{max(len(tokens), len(prompt))} tokens do not fit the context of {limits.n_ctx}: raise n_ctx"
+            f"{max(len(tokens), len(prompt))} tokens exceed the context of {limits.n_ctx}; increase n_ctx"
         )
     with sequence(engine, adapter_scales, prompt) as (_, forward):
         return np.concatenate((yield from _rows(engine, forward, tokens)))
 
 
 def score(engine: Engine, text: Score) -> Generator[None, None, list[Logprobs]]:
-    """Log-probabilities of each token of a text after the first. The text stays in the cache, as any prompt does."""
+    """Return the log probabilities of a text's tokens after the first. The text stays in the cache like a prompt."""
     if engine.runner.encodes:
         raise RequestError(NO_PREDICTION)
-    tokens, known = text.tokens, iter(text.tokens[1:])
+    tokens, targets = text.tokens, iter(text.tokens[1:])
 
     def take(rows: NDArray[np.float32]) -> list[Logprobs]:
         totals = logprobs.totals(rows, [True] * len(rows))
-        return [logprobs.raw(row, total, next(known), text.n_top) for row, total in zip(rows, totals, strict=True)]
+        return [logprobs.raw(row, total, next(targets), text.n_top) for row, total in zip(rows, totals, strict=True)]
 
     with sequence(engine, text.adapter_scales) as (place, forward):
-        found = yield from _rows(engine, forward, tokens[:-1], take=take)
+        steps = yield from _rows(engine, forward, tokens[:-1], take=take)
         place.tables.salt = salt_of(text.cache_salt, text.adapter_scales)
         engine.cache.publish(place.tables, tokens, len(tokens) - 1)
-    return [each for step in found for each in step]
+    return [item for step in steps for item in step]
 
 
 def continuations(
     engine: Engine, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapter_scales: Sequence[float] = ()
 ) -> Generator[None, None, list[NDArray[np.float32]]]:
-    """The logits ``[len(ending), n_vocab]`` that predict each ending of a fresh sequence; none may be empty.
+    """Return the logits ``[len(ending), n_vocab]`` that predict each non-empty ending of a new sequence.
 
-    The beginning is read once, where all that is kept of it stays as it is while an ending is read.
+    The beginning is read once if its state remains unchanged while an ending is read.
     """
     n_tokens = len(beginning) + max(map(len, endings), default=0)
     if n_tokens > engine.limits.n_ctx:
-        raise RequestError(f"{n_tokens} tokens do not fit the context of {engine.limits.n_ctx}: raise n_ctx")
+        raise RequestError(f"{n_tokens} tokens exceed the context of {engine.limits.n_ctx}; increase n_ctx")
     runner, n_past = engine.runner, len(beginning) - 1
     stays = not (runner.recurrent or runner.needs_whole_sequences or any(engine.limits.n_blocks))
-    found: list[NDArray[np.float32]] = []
-    while len(found) < len(endings):
+    results: list[NDArray[np.float32]] = []
+    while len(results) < len(endings):
         with sequence(engine, adapter_scales) as (_, forward):
-            for ending in endings[len(found) :] if stays else [endings[len(found)]]:
+            for ending in endings[len(results) :] if stays else [endings[len(results)]]:
                 tokens = [*beginning, *ending[:-1]]
-                n_known = n_past if found and stays else 0
-                found.append(np.concatenate((yield from _rows(engine, forward, tokens, n_known, n_past))))
-    return found
+                n_known = n_past if results and stays else 0
+                results.append(np.concatenate((yield from _rows(engine, forward, tokens, n_known, n_past))))
+    return results
 
 
 def _rows(
@@ -87,15 +87,15 @@ def _rows(
     first: int = 0,
     take: Callable[[NDArray[np.float32]], T] = np.copy,  # type: ignore[assignment]
 ) -> Generator[None, None, list[T]]:
-    """What is taken of the logits of ``tokens[first:]``, a step at a time, in as few steps as there is room for.
+    """Yield between steps, and return ``take`` of the logits of ``tokens[first:]``, in as few steps as possible.
 
-    ``n_past`` tokens have been read.
+    ``n_past`` tokens were read before.
     """
     n_batch, n_outputs = engine.limits.n_batch, engine.limits.n_outputs
     rows: list[T] = []
     while n_past < len(tokens):
         end = min(n_past + n_batch, len(tokens), max(first, n_past) + n_outputs)
-        if engine.runner.needs_whole_sequences:  # all of it again, for some of its logits
+        if engine.runner.needs_whole_sequences:  # each step repeats the whole sequence for some of its logits
             rows.append(take(forward(tokens, 0, range(max(first, n_past), end))))
         else:
             rows.append(take(forward(tokens[n_past:end], n_past, range(max(first - n_past, 0), end - n_past))))
@@ -107,14 +107,14 @@ def _rows(
 def measure(
     engine: Engine, tokens: Sequence[int], depth: int, progress: Callable[[int, int], None] | None = None
 ) -> Generator[None, None, float]:
-    """Seconds to read a fresh sequence's tokens after the first ``depth``; ``progress``: tokens read, and in all."""
+    """Return the seconds to read a sequence's tokens after the first ``depth``; ``progress`` gets read and total."""
     n_batch = engine.limits.n_batch
     firsts = [*range(0, depth, n_batch), *range(depth, len(tokens), n_batch), len(tokens)]
     seconds = 0.0
     with sequence(engine) as (_, forward):
         for first, end in pairwise(firsts):
             started = time.perf_counter()
-            is_last = end in (depth, len(tokens))  # of what is measured, or of what is before
+            is_last = end in (depth, len(tokens))  # last step of the prefix or of the measured part
             forward(tokens[first:end], first, [end - first - 1] if is_last else [])
             seconds += time.perf_counter() - started if first >= depth else 0.0
             if progress:
@@ -127,9 +127,9 @@ def measure(
 def sequence(
     engine: Engine, adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()
 ) -> Iterator[tuple[Place, Forward]]:
-    """A place for a sequence, and its steps; only one at a time is sure to get its blocks.
+    """Yield a place for a sequence, and a function for its steps; only one at a time is sure to get its blocks.
 
-    ``prompt``: what an encoder reads.
+    ``prompt``: input of the encoder.
     """
     engine.settle()
     place = engine.scheduler.take_place(must=True)
@@ -148,7 +148,7 @@ def sequence(
 def _forward(
     engine: Engine, place: Place, scales: Sequence[float], tokens: Sequence[int], n_past: int, wanted: Sequence[int]
 ) -> NDArray[np.float32]:
-    """One step of a lone sequence; others wait where it needs their blocks."""
+    """Compute one step of a single sequence; others are preempted if it needs their blocks."""
     engine.settle()
     engine.scheduler.hold(place, n_past, len(tokens), must=True)
     with engine.failing_lost():

@@ -1,4 +1,4 @@
-"""What a program is asked: how many steps by itself, by what sequences allow and how fast it was, with which picks."""
+"""Plan what a program computes by itself: the number of consecutive steps, by sequences and times, and the picks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import replace
 import numpy as np
 
 from pumice.backend import Capabilities
+from pumice.backend.pick import Ahead, Ask, Pick, Restriction
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
-from pumice.pick import Ahead, Ask, Pick, Restriction
 
 logger = logging.getLogger("pumice")
 
 SECONDS = 0.02
-"""That the steps may take: tokens still come evenly, and nobody takes the device for hung."""
+"""Maximum seconds of consecutive steps, so that tokens arrive evenly and the device does not seem to hang."""
 
 
 class Lookahead:
-    """For a program that picks tokens by itself: ``can`` says how.
+    """Plans steps for a program that picks tokens by itself, with the capabilities ``can``.
 
-    ``most``: steps in a row; -1: as many as ``SECONDS`` allow, by what steps took.
+    ``most``: maximum consecutive steps; -1: as many as fit into ``SECONDS`` by measured times.
     """
 
     def __init__(self, capabilities: Capabilities, cache: KVCache, most: int = -1) -> None:
@@ -32,12 +32,12 @@ class Lookahead:
         self._cache = cache
         self._seconds: dict[int, float] = {}  # number of sequences -> seconds of one of their steps
         self._prepared: set[tuple[int, int]] = set()
-        self._told: set[tuple[int, int]] = set()  # what the log has of number of sequences and steps
+        self._told: set[tuple[int, int]] = set()  # logged pairs of number of sequences and steps
 
     def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0) -> int:
-        """How many for this batch: a power of two, with blocks held for all of them. 0: its logits must be seen.
+        """Return the number of steps for this batch, a power of two, with blocks held for all. 0: logits are needed.
 
-        They are behind ``n_ahead`` others that are on their way; 0 also where a sequence will have ended with those.
+        They follow ``n_ahead`` submitted steps. Also 0 if a sequence will have ended with those.
         """
         running = [member for member, _ in members]
         generations = [member.generation for member in running]
@@ -48,7 +48,7 @@ class Lookahead:
         if n_ahead and (room < 1 or min(n_left) <= n_ahead):
             return 0
         if self.restricts(generations) or not all(generation.generated for generation in generations):
-            useful: float = 1  # a first token is waited for, and a restriction is known for one token only
+            useful: float = 1  # a client waits for the first token, and a restriction holds for one token
         else:
             useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
             useful = min(useful, max(n_left) - n_ahead)
@@ -64,42 +64,53 @@ class Lookahead:
         return n
 
     def _may_begin(self, running: Sequence[Running]) -> bool:
-        """Whether the program can pick the next tokens of all, and wrong ones could be taken back."""
+        """Return True if the program can pick the next tokens of all sequences, and wrong ones can be undone.
+
+        A program picks no token after a position of media, which another graph computes.
+        """
+        if any(member.generation.tokens[-1] < 0 for member in running):
+            return False
         if not all(member.pending == 1 and self._guesses(member) for member in running):
             return False
         checkpoints, follows = self._cache.checkpoints, self.can.follows and self.decides(running)
         return checkpoints is None or follows or checkpoints.available >= len(running)
 
     def _most_in_time(self, n_seqs: int) -> float:
-        """Steps of so many sequences that a moment allows; 1 until it is known."""
+        """Return the steps of ``n_seqs`` sequences that fit into the time; 1 until it is measured."""
         if not self._is_measured:
             return self.can.max_steps
         seconds = self._seconds.get(n_seqs, math.inf)
         return min(self.can.max_steps, SECONDS / seconds) if seconds else self.can.max_steps
 
     def took(self, n_seqs: int, n_steps: int, seconds: float) -> None:
-        """Note a time; not the first of its kind, in which the program may have prepared what it needs."""
+        """Record a time, except the first of its kind, which may include preparation."""
         if self._is_measured and (n_seqs, n_steps) in self._prepared:
             self._seconds[n_seqs] = seconds / n_steps
             self._tell(n_seqs)
         self._prepared.add((n_seqs, n_steps))
 
     def _tell(self, n_seqs: int) -> None:
-        """Log how many steps a moment allows, where that is new."""
+        """Log the number of steps that fit into the time, if it has changed."""
         n = 1 << (max(int(self._most_in_time(n_seqs)), 1).bit_length() - 1)
         if (n_seqs, n) not in self._told:
             self._told.add((n_seqs, n))
-            each, limit = 1e3 * self._seconds[n_seqs], 1e3 * SECONDS
-            logger.info("lookahead: %d steps in a row for %d sequences: %.2f ms each, of %.0f", n, n_seqs, each, limit)
+            duration, limit = 1e3 * self._seconds[n_seqs], 1e3 * SECONDS
+            logger.info(
+                "lookahead: %d consecutive steps of %d sequences: %.2f ms each, limit %.0f ms",
+                n,
+                n_seqs,
+                duration,
+                limit,
+            )
 
     def n_best(self, generations: Sequence[Generation]) -> int:
-        """How many of the highest logits to ask for: a chain that lowers some itself may need more than it keeps."""
-        lowering = any(each.chain.lowers and not self.trusts(each) for each in generations)
+        """Return how many of the highest logits to request: chains that lower some may need more than they keep."""
+        lowering = any(item.chain.lowers and not self.trusts(item) for item in generations)
         most = self._most(generations[0])
-        return most if lowering else max(self._pick(each).top_k for each in generations)
+        return most if lowering else max(self._pick(item).top_k for item in generations)
 
     def trusts(self, generation: Generation) -> bool:
-        """Whether what the program picks is the next token, whatever the host would say of the candidates."""
+        """Return True if the program's pick is the next token without a check of the candidates."""
         if generation.trusted is None:
             generation.trusted = self._can_trust(generation)
         return generation.trusted
@@ -113,33 +124,33 @@ class Lookahead:
         return len(pick.biases) <= self.can.max_biases and pick.last_n <= self.can.max_last_n
 
     def restricts(self, generations: Sequence[Generation]) -> bool:
-        """Whether any token that the program picks has a restriction."""
+        """Return True if any token that the program picks has a restriction."""
         return any(self._pick(generation).restricted for generation in generations)
 
     def restriction(self, running: Running) -> Restriction:
-        """What holds for the next token. Where that is more than the program can do, all logits must be seen."""
+        """Return the restriction of the next token. If it exceeds the program's capabilities, all logits are needed."""
         generation = running.generation
         if not self._pick(generation).restricted:
             return Restriction()
-        found = generation.chain.restriction
-        running.undecided = len(found.biases) > self.can.max_added
-        return Restriction() if running.undecided else found
+        limits = generation.chain.restriction
+        running.undecided = len(limits.biases) > self.can.max_added
+        return Restriction() if running.undecided else limits
 
     def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0, before: Ask | None = None) -> Ask:
-        """What the program is to do, behind so many other steps, of which the last did what ``before`` says."""
-        if before and len(before.numbers) == n_steps and all(each.chain.certain for each in generations):
+        """Return the ``Ask`` of these steps, which follow ``n_ahead`` others, the last of them with ``before``."""
+        if before and len(before.numbers) == n_steps and all(item.chain.certain for item in generations):
             return before
-        drawn = [each.chain.peek(n_steps, self._drawn(each, n_ahead)) for each in generations]
+        drawn = [item.chain.peek(n_steps, self._drawn(item, n_ahead)) for item in generations]
         numbers = np.concatenate(drawn).reshape(-1, n_steps).T
         if before:
             return replace(before, numbers=numbers)
         picks = [self._pick(generation) for generation in generations]
-        pasts = [each.past(pick.last_n) for each, pick in zip(generations, picks, strict=True)]
-        tops = [max(1, each.request.logprobs or 0) for each in generations if each.wants_raw]
+        pasts = [item.past(pick.last_n) for item, pick in zip(generations, picks, strict=True)]
+        tops = [max(1, item.request.logprobs or 0) for item in generations if item.wants_raw]
         return Ask(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
 
     def token(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int | None:
-        """The next token, after a step; None where only all logits can tell."""
+        """Return the next token after a step; None if all logits are needed."""
         if not self.trusts(generation):
             return generation.sample(ahead.logits[step, row], ahead.ids[step, row])
         if not math.isfinite(ahead.logits[step, row, 0]):
@@ -148,28 +159,28 @@ class Lookahead:
         return self.picked(generation, ahead, step, row)
 
     def draws(self, generation: Generation) -> int:
-        """Random numbers that the next token takes: none where the host would append it, as the only one of a mask."""
+        """Return the random numbers that the next token takes: none if a mask forces it."""
         appends = generation.generated and generation.request.logprobs is None
         return 0 if appends and generation.chain.few else 1
 
     def _drawn(self, generation: Generation, n_ahead: int) -> int:
-        """Random numbers that so many steps on their way take; of restricted picks that is one step."""
+        """Return the random numbers that pending steps take; restricted picks have only one."""
         return self.draws(generation) if n_ahead and self._pick(generation).restricted else n_ahead
 
     def picked(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int:
-        """The next token, of one that is trusted."""
+        """Return the next token of a trusted generation."""
         return generation.picked(ahead, step, row, self._pick(generation))
 
     def decides(self, running: Sequence[Running]) -> bool:
-        """Whether the program picks the next token of each by itself, however many tokens it has to read before."""
-        return all(self._guesses(each) and self.trusts(each.generation) for each in running)
+        """Return True if the program picks the next token of each, however many tokens are read before."""
+        return all(self._guesses(item) and self.trusts(item.generation) for item in running)
 
     def _most(self, generation: Generation) -> int:
-        """The most of the highest logits that the program can give."""
+        """Return the maximum number of highest logits from the program."""
         return min(self.can.max_best, generation.chain.n_vocab)
 
     def _pick(self, generation: Generation) -> Pick:
-        """What the program does for it: all that there is to do, or a guess."""
+        """Return the generation's pick: exact, or a guess."""
         pick = generation.chain.pick
         assert pick is not None
         return pick if self.trusts(generation) else pick.unadjusted()
@@ -181,6 +192,6 @@ class Lookahead:
         return self.trusts(running.generation) or (chain.n_best is not None and not running.generation.wants_raw)
 
     def _blocks_suffice(self, running: Sequence[Running], n_steps: int) -> bool:
-        """Without taking any from sequences that wait."""
+        """Return True if blocks suffice without taking those of waiting sequences."""
         missing = [self._cache.missing(member.tables, member.n_past, n_steps) for member in running]
         return sum(missing) <= self._cache.available

@@ -1,7 +1,7 @@
-"""Commands for the engine and its events: typed plain data, which ``pumice.process.codec`` sends to other processes.
+"""Commands for the engine and its events: typed plain data, encoded for other processes by ``pumice.process.codec``.
 
-Commands go in one by one. Events come out as one list a step, so that many sequences cost one message. The constraints
-of the types are checked where a message arrives from another process.
+Commands are sent one by one. Events are sent as one list per step, so that many sequences cost one message. The
+constraints of the types are checked when a message arrives from another process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from pumice.grammar import Budget, Grammar
+from pumice.grammar import Grammar, ReasoningBudget
+from pumice.options import Algorithm
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
@@ -28,42 +29,27 @@ Width = Annotated[int, Meta(ge=0, le=2**24)]  # of a vector
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 Name = Annotated[str, Meta(max_length=1000)]
 
-Algorithm = Literal["confidence", "entropy", "margin", "origin", "random"]
-"""What a masked position is sure of by: its token's probability, the entropy, the best two's distance, or chance."""
+
+@dataclass(frozen=True)
+class Span:
+    """Embeddings in place of consecutive tokens of a prompt, from position ``start`` on: ``rows [n, n_embd]``."""
+
+    start: Count
+    rows: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to generate after ``prompt``.
+    """A prompt and the options of its generation, which ``pumice.options.RequestOptions`` describes.
 
     Attributes:
-        prompt: token ids, at least one.
-        max_tokens: most tokens to generate; None or -1: until the model ends, or the context is full.
-        sampling: parameters of the sampler chain by name; those not named have the configured values.
-        samplers: names of the chain's samplers, first to last; None: the configured ones. With them
-            parameters of others are not looked at.
-        stop: strings that end the text; they are left out.
-        special: control tokens that are spelt out in the text.
-        stop_tokens: tokens that end it and are left out.
-        end_tokens: others that do; None: those of the model.
-        n_ctx: positions that it may have; None: as many as the model.
-        n: how many completions. The prompt is read once, and each has a seed higher by one than the one before.
-        logprobs: so many of the likeliest tokens come with each, with log-probabilities; None: no log-probabilities.
-        logprobs_sampled: those are of the candidates that the sampler chain left, not of the whole vocabulary.
-        cache_salt: only requests with an equal one share what the cache holds of equal prefixes.
-        context_shift: a full context drops the older half of what follows the first token, and goes on; otherwise
-            the sequence finishes with ``context_full``.
-        priority: those with a higher one come first.
-        timeout: seconds after which the sequence ends, waiting or generating; None: any number.
-        newline_timeout: seconds after its first token, after which it ends as soon as it has a newline.
-        grammar: what the text has to look like; None: anything.
-        budget: of reasoning; None: any number of tokens.
-        adapters: how strong each adapter is, by its name, 0 for those not named; None: each as the configuration says.
-        diffusion_steps: in which a model that fills masks (diffusion) does so; None: one a token.
-        diffusion_algorithm: which positions it fills first; with ``origin`` each is filled at each step by chance.
-        block_length: tokens that it fills before those after them; None: all are one block.
-        cfg_scale: how far its logits go away from those without the prompt; 0: not at all.
-        request_id: by which logs name it.
+        prompt: Token ids, at least one. Those at positions of ``media`` are ignored.
+        sampling: Parameters of the sampler chain by name; the others have the configured values. With ``samplers``
+            parameters of other samplers are ignored.
+        end_tokens: Token ids that end the text; None takes those of the model. ``stop_tokens`` are further ones.
+        grammar: Grammar of the text; None allows any text.
+        budget: Budget of reasoning tokens; None is unlimited.
+        media: Images and sound of the prompt as embeddings, in the order of their positions.
     """
 
     prompt: Sequence[int]
@@ -84,18 +70,24 @@ class Request:
     timeout: float | None = None
     newline_timeout: float | None = None
     grammar: Grammar | None = None
-    budget: Budget | None = None
+    budget: ReasoningBudget | None = None
     adapters: Mapping[str, float] | None = None
     diffusion_steps: int | None = None
     diffusion_algorithm: Algorithm = "confidence"
     block_length: int | None = None
     cfg_scale: float = 0.0
+    speculate: str | None = None
+    prediction: str | None = None
     request_id: str = ""
+    media: Sequence[Span] = ()
 
 
 @dataclass
 class Timings:
-    """Seconds and tokens of one sequence. ``prompt_cached`` of the prompt's tokens were found in the cache."""
+    """Seconds and tokens of one sequence. ``prompt_cached`` tokens of the prompt were cached.
+
+    ``n_drafted`` tokens were proposed and verified, of which ``n_accepted`` were right.
+    """
 
     prompt_tokens: Count = 0
     prompt_cached: Count = 0
@@ -103,6 +95,8 @@ class Timings:
     prompt_seconds: Seconds = 0.0
     generated_tokens: Count = 0
     generation_seconds: Seconds = 0.0
+    n_drafted: Count = 0
+    n_accepted: Count = 0
 
     @property
     def prompt_per_second(self) -> float:
@@ -110,12 +104,12 @@ class Timings:
 
     @property
     def generation_per_second(self) -> float:
-        # The first token comes out of the prompt's last step.
+        # The prompt's last step yields the first token.
         return (self.generated_tokens - 1) / self.generation_seconds if self.generation_seconds else 0.0
 
 
 class Logprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The natural logarithm of a token's probability, and ``top``: the likeliest tokens, in order, with theirs."""
+    """The log probability of a token, and ``top``: the most likely tokens with theirs, most likely first."""
 
     logprob: float
     top: Sequence[tuple[Token, float]]
@@ -123,14 +117,14 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the engine has in hand between two steps.
+    """The state of the engine between two steps.
 
     Attributes:
         n_waiting, n_running: sequences without and with a place in the cache.
-        n_slots, n_slots_free: of sequences computed at once.
-        n_blocks, n_blocks_free: of the KV cache, for each attention window (0: none); a block that is kept because
-            its contents may be wanted again is free.
-        n_steps: computed since the model was loaded.
+        n_slots, n_slots_free: total and free slots of concurrent sequences.
+        n_blocks, n_blocks_free: total and free KV cache blocks per attention window (0: none); blocks that are only
+            cached count as free.
+        n_steps: steps computed since the model was loaded.
     """
 
     n_waiting: Count
@@ -144,16 +138,16 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Facts:
-    """What an engine runs, known once it is loaded.
+    """Facts about an engine's model, known once it is loaded.
 
     Attributes:
-        n_ctx: positions of a sequence; ``n_ctx_train``: those that the model was trained for.
-        n_vocab: entries of a row of logits.
-        backends: names of those that compute it, the one with most operations first.
-        memory: bytes held, by purpose: weights, kv_cache, activations.
-        generates: whether it can; an encoder cannot. ``fills_masks``: by diffusion.
-        n_embd: values of an embedding; 0: it gives none.
-        n_labels: scores of a text; 0: it does not rank texts.
+        n_ctx: maximum positions of a sequence; ``n_ctx_train``: those that the model was trained for.
+        n_vocab: logits per token.
+        backends: names of the backends in use, the one with most operations first.
+        memory: allocated bytes by purpose: weights, kv_cache, activations.
+        generates: True if it generates text; an encoder does not. ``fills_masks``: by diffusion.
+        n_embd: values per embedding; 0 without embeddings.
+        n_labels: scores per text; 0 if it does not rank texts.
     """
 
     n_ctx: Count
@@ -168,14 +162,14 @@ class Facts:
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
-    """Base of commands and events: the wire form is an array, the class's name and the fields."""
+    """Base of commands and events. A message is encoded as an array of its class's name and its fields."""
 
 
 # --- commands
 
 
 class Add(Message, frozen=True):
-    """Generate ``request``; events carry the id of the completion, which the sender chooses and never uses again.
+    """Generate ``request``; events have the id of the completion, which the sender chooses and never reuses.
 
     There are ``request.n`` ids.
     """
@@ -185,14 +179,14 @@ class Add(Message, frozen=True):
 
 
 Pooling = Literal["none", "mean", "cls", "last"]
-"""Which hidden states of a text become its embedding: all of them, their mean, the first, the last."""
+"""Pooling of a text's hidden states to its embedding: none, their mean, the first, the last."""
 
 
 class Encode(Message, frozen=True):
-    """Answer with ``Encoded``: each of ``texts``, token ids, as one vector or, without pooling, as one a token.
+    """Answer with ``Encoded``: each of ``texts``, given as token ids, as one vector or, without pooling, one per token.
 
-    ``scores``: the scores of a text, not its embedding. ``adapter_scales``: how strong each adapter is; none: all as
-    they were trained.
+    ``scores``: return scores of the texts instead of embeddings. ``adapter_scales``: scale of each adapter; empty for
+    the defaults.
     """
 
     id: Id
@@ -203,9 +197,9 @@ class Encode(Message, frozen=True):
 
 
 class Score(Message, frozen=True):
-    """Answer with ``Scored``: how likely the model finds each token of a text, and ``n_top`` others in its place.
+    """Answer with ``Scored``: the log probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
-    ``adapter_scales``: as for ``Encode``. ``cache_salt``: requests with an equal one find the text in the cache.
+    ``adapter_scales`` is as for ``Encode``. Requests with an equal ``cache_salt`` share the cached text.
     """
 
     id: Id
@@ -216,7 +210,7 @@ class Score(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """End a request: a sequence at whatever token it is, others by an error; of one that has ended nothing happens."""
+    """Cancel a request: a sequence ends at its current token, others with an error. Ended requests are ignored."""
 
     id: Id
 
@@ -237,23 +231,26 @@ Command = Add | Encode | Score | Cancel | Ask | Close
 
 
 class Accepted(Message, frozen=True):
-    """A request is right, and waits. Only an engine that cannot raise to who sent it says so: see ``EngineClient``."""
+    """A request is valid and waits.
+
+    Sent only by engines that cannot raise errors in the sender: see ``EngineClient``.
+    """
 
     id: Id
 
 
 class Progress(Message, frozen=True):
-    """So many tokens of the prompt are in the cache now. The first comes when its reading begins: ``n_cached``."""
+    """The number of prompt tokens in the cache. The first one, ``n_cached``, is sent when reading begins."""
 
     id: Id
     n_read: Count
     n_prompt: Count
-    n_cached: Count  # of them the cache had before
+    n_cached: Count  # tokens that were cached before
     seconds: Seconds  # of reading
 
 
 class Output(Message, frozen=True, gc=False):
-    """Tokens of one step, and for each the text that became certain with it, and what was asked of its probability."""
+    """Tokens of one step, with the text that each completes, and the requested log probabilities."""
 
     id: Id
     tokens: Sequence[Token]
@@ -262,7 +259,7 @@ class Output(Message, frozen=True, gc=False):
 
 
 class Finished(Message, frozen=True):
-    """The last event of a sequence that went well; ``text`` was held back until now."""
+    """The last event of a successful sequence; ``text`` was held back until now."""
 
     id: Id
     text: str
@@ -271,28 +268,37 @@ class Finished(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The last event of a sequence that could not be computed."""
+    """The last event of a failed sequence.
+
+    A StopIteration becomes a RuntimeError, since raised in a client it would end its stream like a complete answer.
+    """
 
     id: Id
     error: Exception
 
+    def __post_init__(self) -> None:
+        if isinstance(self.error, (StopIteration, StopAsyncIteration)):
+            error = RuntimeError(f"{type(self.error).__name__} in a step of the engine, which is a defect of Pumice")
+            error.__cause__ = self.error
+            msgspec.structs.force_setattr(self, "error", error)
+
 
 class Answer(Message, frozen=True):
-    """To ``Ask``."""
+    """The answer to ``Ask``."""
 
     id: Id
     snapshot: Snapshot
 
 
 class Encoded(Message, frozen=True):
-    """To ``Encode``: of each text float32 ``[n]``, or ``[n_tokens, n]`` without pooling."""
+    """The answer to ``Encode``: float32 ``[n]`` per text, or ``[n_tokens, n]`` without pooling."""
 
     id: Id
     values: Sequence[NDArray[np.float32]]
 
 
 class Scored(Message, frozen=True):
-    """To ``Score``: of each token after the first, which nothing predicts."""
+    """The answer to ``Score``: log probabilities of the tokens after the first, which has no prediction."""
 
     id: Id
     logprobs: Sequence[Logprobs]

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: programs of consecutive segments, one a device, that compute steps one behind the other."""
+"""Pipeline parallelism: programs of consecutive segments, one per device, compute steps one after the other."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pumice.backend import KernelTime, Program
+from pumice.backend.pick import Ahead, Ask
+from pumice.backend.step import Batch, Pending, Step
 from pumice.graph import Segment, concrete
-from pumice.pick import Ahead, Ask
-from pumice.step import Batch, Pending, Step
 
 if TYPE_CHECKING:
-    from pumice.backend import Array
+    from pumice.backend.contract import Array
 
-MAX_STEPS = 16  # in a row: what their tokens are, the host sees only after the last
+MAX_STEPS = 16  # consecutive steps, whose tokens the host sees only at the end
 
 
 @dataclass(eq=False)
 class _Stay:
-    """A batch on its way through the programs."""
+    """A batch that passes through the programs."""
 
     values: dict[str, Array]
     batch: Batch
-    pending: Pending | None = None  # what a program has not given yet
-    kept: frozenset[str] = frozenset()  # of that, what is used later than by the next program
+    pending: Pending | None = None  # results that a program has not returned yet
+    kept: frozenset[str] = frozenset()  # results that are used after the next program
 
     def collect(self) -> None:
-        """Wait for the program; what it gives is its own, and is overwritten when it runs again."""
+        """Wait for the program and copy its results, which its next run overwrites."""
         if self.pending is not None:
             results, self.pending = self.pending.outputs(), None
             self.values |= {name: array.copy() if name in self.kept else array for name, array in results.items()}
 
 
 class _Picking(Pending):
-    """Steps whose tokens are computed one by one, when they are asked for."""
+    """Steps whose tokens are computed one by one on demand."""
 
     def __init__(self, tokens: Iterator[Ahead]) -> None:
         self._tokens = tokens
@@ -47,12 +47,12 @@ class _Picking(Pending):
 
 
 class Pipeline(Program):
-    """The programs of a graph's segments, in order. Values go from one to the others through the host.
+    """The programs of a graph's segments, in order. Values pass from one to the next through the host.
 
-    A step whose logits nobody wants, one of a long prompt, is let go when the first program has computed it. The others
-    do so while the first computes the next step. All compute the steps in the order in which they come.
+    A step without outputs, in the middle of a long prompt, is released when the first program has computed it. The
+    other programs compute it while the first one computes the next step. All programs compute the steps in order.
 
-    ``inputs_of`` gives the graph's inputs for a batch.
+    ``inputs_of`` returns the graph's inputs for a batch.
     """
 
     def __init__(
@@ -66,12 +66,19 @@ class Pipeline(Program):
         self._inputs_of = inputs_of
         self._lost = False
         self._kept = [_used_later(segments, i) for i in range(len(segments))]
-        self._at: list[_Stay | None] = [None] * len(programs)  # the step that each program computes
+        self._at: list[_Stay | None] = [None] * len(programs)  # the current step of each program
         n_devices = len({(segment.backend, segment.device) for segment in segments})
         self._lets_go = segments[-1].gives_logits and n_devices == len(segments)
         last = programs[-1].capabilities
         n_steps = MAX_STEPS if last.max_steps else 0
-        self.capabilities = replace(last, max_steps=n_steps, copies_slots=False, n_in_flight=1, follows=False)
+        self.capabilities = replace(
+            last,
+            max_steps=n_steps,
+            copies_slots=False,
+            invariant=all(program.capabilities.invariant for program in programs),
+            n_in_flight=1,
+            follows=False,
+        )
 
     def run(self, step: Step) -> Mapping[str, Array]:
         stay = _Stay(dict(step.inputs), step.batch)
@@ -90,7 +97,7 @@ class Pipeline(Program):
 
     @contextmanager
     def _losing(self, stay: _Stay | None = None) -> Iterator[None]:
-        """Note whether an error takes with it more than this step."""
+        """Record if an error affects more than this step."""
         self._lost = False
         try:
             yield
@@ -109,11 +116,11 @@ class Pipeline(Program):
                 self._advance(None)
 
     def _advance(self, entering: _Stay | None) -> None:
-        """Every step to the next program, all of which compute at once; waits for the first one only."""
+        """Advance every step to the next program, all of which run concurrently; wait only for the first one."""
         for stay in self._at:
             if stay is not None:
                 stay.collect()
-        for i in reversed(range(len(self._programs))):  # a program's results are read before it runs again
+        for i in reversed(range(len(self._programs))):  # results are read before a program runs again
             stay = self._at[i] = self._at[i - 1] if i else entering
             if stay is not None:
                 stay.pending, stay.kept = self._programs[i].submit(Step(stay.batch, stay.values)), self._kept[i]
@@ -121,13 +128,13 @@ class Pipeline(Program):
             entering.collect()
 
     def _pick(self, step: Step, ask: Ask) -> Iterator[Ahead]:
-        """The last program picks each token, and the first goes on with it before anybody looks at it."""
+        """The last program picks each token, and the first one continues with it before it is reported."""
         self.finish()
         *before, last = self._programs
         batch, values, pasts = step.batch, dict(step.inputs), ask.pasts
         pending = before[0].submit(Step(batch, values)) if before else None
         for n_left, drawn in zip(range(len(ask.numbers))[::-1], ask.numbers[:, None], strict=True):
-            # While the first computes, all that comes behind it is prepared.
+            # The rest is prepared while the first program runs.
             others = [program.submit(Step(batch, waits=True)) for program in before[1:]]
             picking = last.submit(Step(batch, ask=replace(ask, numbers=drawn, pasts=pasts), waits=True))
             batch = replace(batch, positions=batch.positions + 1)
@@ -174,6 +181,6 @@ class Pipeline(Program):
 
 
 def _used_later(segments: Sequence[Segment], i: int) -> frozenset[str]:
-    """The outputs of segment ``i`` that are not only inputs of the next."""
+    """Return the outputs of segment ``i`` that are used after the next segment."""
     taken = {tensor for segment in segments[i + 2 :] for tensor in segment.inputs}
     return frozenset(tensor.name for tensor in segments[i].outputs if tensor in taken)

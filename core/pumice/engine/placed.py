@@ -1,4 +1,4 @@
-"""A graph on its devices: placed in segments, and, once compiled, a program that runs steps."""
+"""A graph placed on devices in segments and, once compiled, its program."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pumice.backend import Backend, Program
+from pumice.backend.pick import Ask
+from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.pipeline import Pipeline
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
-from pumice.pick import Ask
-from pumice.step import Batch, Limits, Pending, Step
 
 
 class PlacedGraph:
@@ -26,13 +26,13 @@ class PlacedGraph:
         self.graph = graph
         self.segments = [backends[segment.backend].rewrite(segment) for segment in placed]
         self.program: Program | None = None
-        self.keeps_states = False  # whether it has recurrent states, all of which can be copied
+        self.keeps_states = False  # True if it has recurrent states and all can be copied
         self._backends = backends
         self._limits = limits
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
     def compile(self, compiled: Callable[[], None] = lambda: None) -> None:
-        """Hand every segment to its backend; ``compiled`` is called after each. Raises BackendError."""
+        """Compile every segment by its backend; ``compiled`` is called after each. Raises BackendError."""
         with ExitStack() as stack:
             programs = []
             for segment, plan in zip(self.segments, self._plans, strict=True):
@@ -50,20 +50,20 @@ class PlacedGraph:
         self.program = programs[0] if alone else Pipeline(self.segments, programs, partial(step_inputs, self.graph))
 
     def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None) -> Pending:
-        """Begin a step, whose outputs are the graph's. Raises RequestError for a wrong or missing input."""
+        """Submit a step. Raises RequestError for an invalid or missing input."""
         assert self.program is not None, "compile comes first"
         inputs = step_inputs(self.graph, batch)
         pending = self.program.submit(Step(batch, inputs, ask, behind))
         return pending if ask else _GraphStep(self.graph, inputs, pending)
 
     def finish(self) -> None:
-        """Wait for the steps that were let go."""
+        """Wait for the released steps."""
         if self.program is not None:
             self.program.finish()
 
     @property
     def lost(self) -> bool:
-        """Whether the last ``run`` failed and took parts of earlier ones with it."""
+        """True if the last ``run`` failed and affected earlier steps."""
         return self.program is not None and self.program.lost
 
     def describe(self) -> str:
@@ -76,7 +76,7 @@ class PlacedGraph:
 
 
 class _GraphStep(Pending):
-    """A step whose outputs are those of a graph, some of which may be its inputs."""
+    """A step with the outputs of a graph, some of which may be its inputs."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, Any], pending: Pending) -> None:
         self._graph = graph
@@ -89,7 +89,7 @@ class _GraphStep(Pending):
 
 
 def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
-    """What each input of a graph is in a step; fills in ``batch.more_sizes``."""
+    """Return the inputs of a graph for a step; sets ``batch.more_sizes``."""
     brought = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
     sizes = dict(batch.sizes)
     values = {}
@@ -101,6 +101,6 @@ def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
         if isinstance(first, str) and shape:
             sizes.setdefault(first, shape[0])
         if shape != concrete(tensor.shape, sizes):
-            raise RequestError(f"the input {tensor} is given with shape {list(shape)}")
+            raise RequestError(f"the input {tensor} has the wrong shape {list(shape)}")
     batch.more_sizes = {name: sizes[name] for name in graph.sizes if name in sizes}
     return values

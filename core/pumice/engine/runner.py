@@ -1,4 +1,4 @@
-"""A model ready to compute: its graphs placed and compiled."""
+"""A model's placed and compiled graphs."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, ENCODER, MAIN
+from pumice.architecture import DRAFT, ENCODER, MAIN, MEDIA
 from pumice.backend import Backend, Capabilities, KernelTime, Program
+from pumice.backend.pick import Ask
+from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
 from pumice.engine.sizing import states_of_all
 from pumice.engine.tracing import EMBED, prompts_of
+from pumice.errors import BackendError
 from pumice.graph import Graph, RecurrentState, row_size
-from pumice.pick import Ask
-from pumice.step import Batch, Limits, Pending
+from pumice.graph.media import ROWS
 
 
 class Observer(Protocol):
-    """Sees values inside the steps of a model."""
+    """Observes values inside the steps of a model."""
 
     def watch(self, graph: Graph) -> Graph:
-        """The graph with more outputs."""
+        """Return the graph with additional outputs."""
 
     def __call__(self, outputs: Mapping[str, NDArray[Any]]) -> None:
-        """Look at a step's outputs, by name. They are valid until it returns."""
+        """Process a step's outputs by name, which are valid until it returns."""
 
 
 class _Watched(Pending):
-    """A step whose outputs are shown to somebody first."""
+    """A step whose outputs are passed to an observer first."""
 
     def __init__(self, pending: Pending, show: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
         self._pending = pending
@@ -44,16 +46,16 @@ class _Watched(Pending):
 
 
 def _limits_of(graph: Graph, limits: Limits) -> Limits:
-    """Rows of logits are few, those of hidden states as many as there are tokens."""
+    """Return limits for a graph: logits have few rows, hidden states one per token."""
     return limits if "logits" in graph.outputs else replace(limits, n_outputs=limits.n_batch)
 
 
 class Runner:
     """Runs one model's batches.
 
-    ``backends`` are in line: each node goes to the first that claims it. Steps in which every sequence begins run the
-    prompts' expansion of a graph, where it has one. ``observe`` is called with the outputs of each step of the main
-    graph, which then is the same for all steps.
+    Each node goes to the first of ``backends`` that supports it. Steps in which every sequence begins run the graph's
+    expansion for prompts, if it has one. ``observe`` is called with the outputs of each step of the main graph, which
+    then has no separate expansion.
     """
 
     def __init__(
@@ -73,16 +75,22 @@ class Runner:
         prompts = {} if observe else prompts_of(graphs)
         traced = [*graphs.values(), *prompts.values()]
         placed = place_layers(traced, backends, limits, n_gpu_layers)
-        made = [
-            PlacedGraph(*each, dict(backends), _limits_of(each[0], limits)) for each in zip(traced, placed, strict=True)
+        graphs_and_prompts = [
+            PlacedGraph(*pair, dict(backends), _limits_of(pair[0], limits)) for pair in zip(traced, placed, strict=True)
         ]
-        self._graphs = dict(zip(graphs, made, strict=False))
-        self._prompts = dict(zip(prompts, made[len(graphs) :], strict=True))
+        self._graphs = dict(zip(graphs, graphs_and_prompts, strict=False))
+        self._prompts = dict(zip(prompts, graphs_and_prompts[len(graphs) :], strict=True))
         self._last = self._main
+        self._media_failure: Exception | None = None
+
+    @property
+    def backends(self) -> Sequence[tuple[str, Backend]]:
+        """The backends in order of preference."""
+        return self._backends
 
     def compile(self) -> None:
-        """Hand every segment to its backend. Raises BackendError, for example when memory runs out."""
-        later = {EMBED, DRAFT}  # when they are first wanted
+        """Compile every segment by its backend. Raises BackendError, for example when memory runs out."""
+        later = {EMBED, DRAFT, MEDIA}  # compiled on first use
         first = [placed for name, placed in self._graphs.items() if name not in later]
         first += [placed for name, placed in self._prompts.items() if name not in later]
         n_done, n_all = 0, sum(len(placed.segments) for placed in first)
@@ -100,16 +108,38 @@ class Runner:
             self.close()
             raise
 
+    @property
+    def compiles_media(self) -> bool:
+        """True if ``compile_media`` would compile something."""
+        return self._media_failure is None and bool(self._media_to_compile)
+
+    def compile_media(self) -> None:
+        """Compile the graphs for prompts with media, on first use.
+
+        Raises BackendError; a failure is remembered, since each attempt would delay other requests.
+        """
+        try:
+            for placed in self._media_to_compile if self._media_failure is None else ():
+                placed.compile()
+        except Exception as error:
+            self._media_failure = error
+        if self._media_failure is not None:
+            raise BackendError(
+                f"media: the program for prompts with images cannot be compiled: {self._media_failure}; requests "
+                "without images continue; if memory is short, load the model with a smaller n_ctx or n_parallel"
+            ) from self._media_failure
+
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits ``[n_outputs, n_vocab]``, valid until the next run."""
+        """Compute logits ``[n_outputs, n_vocab]``, valid until the next run."""
         return self.outputs(batch)["logits"]
 
     def outputs(self, batch: Batch, graph: str = MAIN) -> Mapping[str, NDArray[Any]]:
-        """A graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
+        """Compute a graph's outputs by name, valid until the next run. Raises RequestError for an invalid input."""
         return self.submit(batch, graph=graph).outputs()
 
     def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, graph: str = MAIN) -> Pending:
-        """Begin a step of a graph. Raises RequestError for a wrong or missing input."""
+        """Submit a step of a graph. Raises RequestError for an invalid or missing input."""
+        graph = MEDIA if graph == MAIN and ROWS in batch.inputs else graph
         placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
         if placed.program is None:
             placed.compile()
@@ -124,23 +154,27 @@ class Runner:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the main graph's program can do where there is nothing that cannot be taken back, or is observed."""
+        """The capabilities of the main graph's program, reduced by irreversible states and observers."""
         if self._main.program is None or self._observe:
             return Capabilities()
         can = self._main.program.capabilities
         return can if self.keeps_states or not self.recurrent else replace(can, max_steps=0)
 
+    def is_compiled(self, graph: str) -> bool:
+        """Return True if a graph is compiled; some are compiled on first use."""
+        return self._graphs[graph].program is not None
+
     def picks(self, batch: Batch) -> bool:
-        """Whether the program can pick tokens behind such a batch."""
-        return self.capabilities.max_steps > 0 and not self._is_prompts(batch, MAIN)
+        """Return True if the program can pick tokens after such a batch."""
+        return self.capabilities.max_steps > 0 and ROWS not in batch.inputs and not self._is_prompts(batch, MAIN)
 
     def _is_prompts(self, batch: Batch, graph: str) -> bool:
-        """Whether the expansion for prompts computes it: there is one, and every sequence begins."""
+        """Return True if the expansion for prompts computes a batch: it exists, and every sequence begins."""
         return graph in self._prompts and not batch.positions[batch.seq_starts[:-1]].any()
 
     @property
     def lost(self) -> bool:
-        """Whether the last ``run`` failed and took parts of earlier ones with it."""
+        """True if the last ``run`` failed and affected earlier steps."""
         return self._last.lost
 
     @property
@@ -150,17 +184,17 @@ class Runner:
 
     @property
     def keeps_states(self) -> bool:
-        """Whether it has recurrent states, which can be copied; known once it is compiled."""
+        """True if there are recurrent states that can be copied; known once compiled."""
         return self._main.keeps_states
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy the recurrent states of slots: for each pair from and to."""
+        """Copy recurrent states between slots, for each pair of source and target."""
         assert self._main.program is not None, "compile comes first"
         self._main.program.copy_slots(pairs)
 
     @property
     def n_vocab(self) -> int:
-        """Entries of a row of logits; of a model without them, rows of the table of tokens."""
+        """Logits per token, or rows of the token table in models without logits."""
         main = self._main.graph
         if "logits" in main.outputs:
             return int(main.outputs["logits"].shape[-1])
@@ -169,44 +203,50 @@ class Runner:
 
     @property
     def generates(self) -> bool:
-        """Whether it gives logits of sequences that grow, of tokens alone."""
+        """True if the model computes logits of growing sequences from tokens alone."""
         main = self._main.graph
         return "logits" in main.outputs and "hidden" not in main.inputs and not self.needs_whole_sequences
 
     @property
     def needs_whole_sequences(self) -> bool:
-        """Whether the main graph wants a sequence all in one step."""
+        """True if the main graph needs a whole sequence in one step."""
         return self.wants_whole(MAIN)
 
     def wants_whole(self, graph: str) -> bool:
-        """Whether a graph wants a sequence all in one step."""
+        """Return True if a graph needs a whole sequence in one step."""
         return self._graphs[graph].graph.needs_whole_sequences
 
     @property
     def encodes(self) -> bool:
-        """Whether an encoder reads the prompt, and the main graph attends to what it keeps of it."""
+        """True if an encoder reads the prompt, and the main graph attends to its memory."""
         return ENCODER in self._graphs
 
     @property
+    def media_width(self) -> int:
+        """Values of a row of media in prompts; 0 if the model takes none."""
+        placed = self._graphs.get(MEDIA)
+        return int(placed.graph.inputs[ROWS].shape[-1]) if placed else 0
+
+    @property
     def embedder(self) -> str | None:
-        """The name of the graph that gives hidden states, ``hidden [n_outputs, n_embd]``; None: there is none."""
+        """Name of the graph that computes hidden states, ``hidden [n_outputs, n_embd]``; None without one."""
         return next(
             (name for name in (ENCODER, EMBED, MAIN) if name in self._graphs and "hidden" in self.results(name)), None
         )
 
     def results(self, graph: str) -> dict[str, int]:
-        """The outputs of a graph by name, and the values in a row of each; none of a graph that is not there."""
+        """Return the outputs of a graph by name, with their row sizes; empty for a missing graph."""
         placed = self._graphs.get(graph)
         return {name: row_size(tensor.shape) for name, tensor in placed.graph.outputs.items()} if placed else {}
 
     @property
     def segments(self) -> list[Any]:
-        """Those of the main graph."""
+        """The segments of the main graph."""
         return self._main.segments
 
     @property
     def backends_used(self) -> list[str]:
-        """Names of the backends that have a segment, the one with most nodes first."""
+        """Names of the backends in use, the one with most nodes first."""
         nodes: dict[str, int] = {}
         for segment in self.segments:
             nodes[segment.backend] = nodes.get(segment.backend, 0) + len(segment.nodes)
@@ -214,7 +254,7 @@ class Runner:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes held, by purpose, over all backends."""
+        """Allocated bytes by purpose, over all backends."""
         total: dict[str, int] = {}
         for program in (placed.program for placed in self._all if placed.program):
             for purpose, n_bytes in program.memory.items():
@@ -222,7 +262,7 @@ class Runner:
         return total
 
     def profile(self) -> list[KernelTime]:
-        """Times of the kernels of the last step, by name, the longest first."""
+        """Return the times of the last step's kernels by name, longest first."""
         times: dict[str, list[float]] = {}
         for kernel in self._last.program.profile() if self._last.program else []:
             count, total = times.get(kernel.name, (0, 0.0))
@@ -231,17 +271,22 @@ class Runner:
         return sorted(kernels, key=lambda kernel: -kernel.microseconds)
 
     def describe(self) -> str:
-        """The placed graphs as text."""
-        named = [(f"graph {name}", placed) for name, placed in self._graphs.items() if name != EMBED]
+        """Return the placed graphs as text."""
+        named = [(f"graph {name}", placed) for name, placed in self._graphs.items() if name not in (EMBED, MEDIA)]
         if len(named) + len(self._prompts) == 1:
             return self._main.describe()
         named += [(f"graph {name}, of prompts", placed) for name, placed in self._prompts.items()]
         return "\n".join(f"{title}\n{placed.describe()}" for title, placed in named)
 
     def close(self) -> None:
-        """Close the programs. The backends belong to who made them."""
+        """Close the programs; the backends belong to the caller."""
         for placed in self._all:
             placed.close()
+
+    @property
+    def _media_to_compile(self) -> list[PlacedGraph]:
+        graphs = [placed[MEDIA] for placed in (self._graphs, self._prompts) if MEDIA in placed]
+        return [placed for placed in graphs if placed.program is None]
 
     @property
     def _main(self) -> PlacedGraph:

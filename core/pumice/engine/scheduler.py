@@ -1,10 +1,11 @@
-"""The scheduler: who waits, who runs, and what the running hold; admission, preemption, context shift."""
+"""The scheduler: queues, admission, preemption, context shifts, and the resources of running sequences."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from pumice.backend.step import Limits
 from pumice.engine.batches import Place, Read
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
@@ -13,16 +14,22 @@ from pumice.engine.schedule import Members, Policy
 from pumice.engine.states import RecurrentStates
 from pumice.errors import RequestError
 from pumice.sampler import make_masks
-from pumice.step import Limits
 
 
 class Scheduler:
-    """Gives slots and blocks of the cache to sequences, and takes them back; ``policy`` decides between them.
+    """Allocates slots and cache blocks to sequences; ``policy`` decides between them.
 
-    ``events``: the beginnings and ends of sequences, until somebody takes them.
+    ``events``: beginnings and ends of sequences, until they are drained. ``ended`` is called with ended sequences.
     """
 
-    def __init__(self, limits: Limits, policy: Policy, cache: KVCache, states: RecurrentStates) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        policy: Policy,
+        cache: KVCache,
+        states: RecurrentStates,
+        ended: Callable[[Generation], None],
+    ) -> None:
         self.limits = limits
         self.policy = policy
         self.waiting: list[Generation] = []
@@ -31,8 +38,9 @@ class Scheduler:
         self.n_steps = 0
         self._cache = cache
         self._states = states
+        self._ended = ended
         self._slots = list(range(limits.n_seqs))[::-1]
-        self._refused: Generation | None = None  # there were no blocks for it, and none came back since
+        self._refused: Generation | None = None  # lacked blocks, and none were released since
 
     @property
     def n_slots_free(self) -> int:
@@ -42,24 +50,24 @@ class Scheduler:
     def generations(self) -> list[Generation]:
         return [*self.waiting, *(running.generation for running in self.running)]
 
-    # --- who computes
+    # --- selection of the next batch
 
     def choose(self, busy: Collection[Running] = (), most: int | None = None) -> Members:
-        """Who is in the next batch, with how many tokens; blocks are held for them.
+        """Return the members of the next batch and their numbers of tokens; blocks are held for them.
 
-        ``busy``: who is on the way in another one. ``most``: sequences.
+        ``busy``: sequences in submitted steps. ``most``: maximum number of sequences.
         """
         self._admit()
         members: Members = []
         free = [running for running in self.running if running not in busy] if busy else self.running
-        for running, wanted in self.policy.share(free, self.limits.n_batch)[:most]:
-            n_new = min(wanted, running.next_mark - running.n_past)
+        for running, n_shared in self.policy.share(free, self.limits.n_batch)[:most]:
+            n_new = min(n_shared, running.next_mark - running.n_past)
             if running in self.running and self._hold_blocks(running, n_new, members):
                 members.append((running, n_new))
         return [member for member in members if member[0].undecided] or members
 
     def may_admit(self) -> bool:
-        """Whether somebody who waits could come in."""
+        """True if a waiting sequence could be admitted."""
         ready = [generation for generation in self.waiting if generation.ready]
         if not ready:
             return False
@@ -69,7 +77,7 @@ class Scheduler:
         return self.policy.gives_way(self.running, first) is not None
 
     def _admit(self) -> None:
-        """Let in who may run; where there is no place, somebody may have to give way."""
+        """Admit waiting sequences, preempting others if the policy decides so."""
         while ready := [generation for generation in self.waiting if generation.ready]:
             generation = self.policy.first(ready)
             if self._enter(generation):
@@ -81,17 +89,17 @@ class Scheduler:
             loser.generation.queued = time.perf_counter()
 
     def _enter(self, generation: Generation) -> bool:
-        """A place in the cache, if there is a slot, and blocks for all that is to be read; alone, anyone fits."""
+        """Allocate a place if a slot and blocks for a sequence's tokens are free; a single sequence always fits."""
         if not self._slots or generation is self._refused:
             return False
         tables, n_past = self._cache.begin(generation.tokens, generation.salt)
-        wanted = [(running.tables, len(running.generation.tokens)) for running in self.running]
-        wanted.append((tables, len(generation.tokens)))
+        demands = [(running.tables, len(running.generation.tokens)) for running in self.running]
+        demands.append((tables, len(generation.tokens)))
         n_read = len(generation.request.prompt)
         memory = Read(self._cache.begin([])[0], n_read) if generation.is_encoded else None
         if memory:
-            wanted.append(memory)
-        if (self.running and not self._cache.fits(wanted)) or (
+            demands.append(memory)
+        if (self.running and not self._cache.fits(demands)) or (
             memory and not self._cache.extend(memory.tables, 0, n_read)
         ):
             self._cache.release(tables, generation.tokens[:n_past])
@@ -107,9 +115,9 @@ class Scheduler:
         return True
 
     def _hold_blocks(self, running: Running, n_new: int, members: Members) -> bool:
-        """Blocks for a sequence's next tokens; where they run out, one outside this batch is put back to wait.
+        """Hold blocks for a sequence's next tokens; if they run out, preempt one outside of this batch.
 
-        A lone sequence always fits, so the first of a batch never fails and all come to their end.
+        A single sequence always fits, so the first of a batch never fails, and all sequences finish.
         """
         busy = [running, *(member for member, _ in members)]
         while not self._cache.extend(running.tables, running.n_past, n_new):
@@ -120,24 +128,25 @@ class Scheduler:
         return True
 
     def _put_back(self, running: Running) -> None:
-        """Let a sequence wait again; what the cache forgets of it is read again later."""
+        """Preempt a sequence; what the cache evicts of it is read again later."""
         self._release(running)
         self.running.remove(running)
         running.generation.waits_since = time.perf_counter()
         self.waiting.append(running.generation)
 
-    # --- going on
+    # --- progress of sequences
 
     def computed(self, running: Running, n_new: int) -> None:
-        """Note that a sequence's next tokens are in the cache."""
+        """Record that a sequence's next tokens are in the cache."""
         running.n_past += n_new
+        running.n_again = 0
         running.last_step = self.n_steps
         if running.began is None and running.pending == 0:
             running.began = time.perf_counter()
         self._cache.publish(running.tables, running.generation.tokens, running.n_past)
 
     def take(self, tokens: Sequence[tuple[Running, int]], least_forced: int = 1) -> None:
-        """Go on with a token of each, or end; a mask that cannot be made fails its sequence alone.
+        """Append a token to each sequence, or end it; an error of a mask fails only its sequence.
 
         ``least_forced``: see ``Generation.follow_mask``.
         """
@@ -158,7 +167,7 @@ class Scheduler:
                 self._shift(running)
 
     def _shift(self, running: Running) -> None:
-        """Make a sequence that fills the context shorter, to be read again, or finish it."""
+        """Shorten a sequence that fills the context, to be read again, or finish it."""
         generation = running.generation
         n_keep = min(generation.n_keep, len(generation.tokens) // 2)
         n_discard = (len(generation.tokens) - n_keep) // 2
@@ -169,31 +178,34 @@ class Scheduler:
         self.begin_again(running)
 
     def begin_again(self, running: Running) -> None:
-        """Read a sequence's tokens again, from where the cache knows them."""
+        """Read a sequence's tokens again, from the end of its cached prefix."""
         self._cache.release(running.tables)
         running.tables, running.n_past = self._cache.begin(running.generation.tokens, running.generation.salt)
-        running.n_ahead = 0
+        running.n_ahead = running.n_again = 0
         self._states.restore(running)
         self._refused = None
 
     # --- the end of sequences
 
     def fail(self, failed: Sequence[Running], error: Exception) -> None:
-        """End sequences by an error; nothing of what they computed is kept."""
+        """Fail sequences with an error; nothing that they computed is kept."""
         for running in [running for running in failed if running in self.running]:
             self._give_back(running)
             self.running.remove(running)
             running.generation.finish_reason = "cancelled"
+            self._ended(running.generation)
             self.events.append(Failed(running.generation.id, error))
 
     def fail_all(self, error: Exception) -> None:
-        """End all sequences by an error after which nothing computes any more."""
-        self.events += [Failed(generation.id, error) for generation in self.generations]
+        """Fail all sequences with an error after which the engine stops."""
+        for generation in self.generations:
+            self._ended(generation)
+            self.events.append(Failed(generation.id, error))
         self.waiting.clear()
         self.running.clear()
 
     def end_late(self) -> None:
-        """End those whose time is over."""
+        """End sequences whose deadline has passed."""
         now = time.perf_counter()
         for generation in self.generations:
             if generation.deadline is not None and now >= generation.deadline:
@@ -201,18 +213,20 @@ class Scheduler:
         self.retire()
 
     def retire(self) -> None:
-        """Take back what finished sequences hold, and tell of their end."""
+        """Release the resources of finished sequences, and report their end."""
         for running in [running for running in self.running if running.generation.finish_reason]:
             self._release(running)
             self.running.remove(running)
+            self._ended(running.generation)
             self.events += running.generation.end()
         for generation in [generation for generation in self.waiting if generation.finish_reason]:
             self.waiting.remove(generation)
-            generation.admitted(0)  # to nothing, but it waits no longer
+            generation.admitted(0)  # records the end of waiting
+            self._ended(generation)
             self.events += generation.end()
 
     def _release(self, running: Running) -> None:
-        """Take back what a sequence holds; what it computed is kept for others that begin alike."""
+        """Release a sequence's resources; what it computed stays cached for others with the same prefix."""
         self._states.keep([running])
         self._give_back(running, running.generation.tokens[: running.n_past])
 
@@ -223,10 +237,10 @@ class Scheduler:
         self._slots.append(place.slot)
         self._refused = None
 
-    # --- places for others than generations
+    # --- places for other work than generations
 
     def take_place(self, must: bool) -> Place | None:
-        """A place for a sequence of somebody else; where there ``must`` be one, generations wait."""
+        """Return a free slot for work other than generation, or None; with ``must``, preempt a generation if needed."""
         if not self._slots:
             if not must or not self.running:
                 return None
@@ -234,7 +248,7 @@ class Scheduler:
         return Place(self._slots.pop(), self._cache.begin([])[0])
 
     def hold(self, place: Place, n_past: int, n_new: int, must: bool) -> bool:
-        """Hold blocks for such a sequence's next positions; where they ``must`` be found, generations wait."""
+        """Reserve blocks for the next positions of a slot; with ``must``, preempt generations if necessary."""
         while not self._cache.extend(place.tables, n_past, n_new):
             if not must or not self.running:
                 return False

@@ -1,4 +1,4 @@
-"""How large a step and the caches are: from what the user chooses, and what the graphs need."""
+"""Size steps and caches from the user's settings and the needs of graphs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pumice.architecture import ENCODER, MAIN
+from pumice.backend.step import Limits
 from pumice.graph import Graph, KVState, RecurrentState, State
-from pumice.step import Limits
 
 BLOCK_SIZE = 32  # positions in one block of the KV cache
-MOST_TEXTS = 64  # in one step of a model without a cache
-MOST_FILLED = 256  # rows of logits in one, where a text is filled by diffusion
-CHECKPOINT_BYTES = 512 * 2**20  # of copies of recurrent states, if there are two of them at least
+MOST_TEXTS = 64  # per step of a model without a cache
+MOST_FILLED = 256  # rows of logits per step of a diffusion model
+CHECKPOINT_BYTES = 512 * 2**20  # of copies of recurrent states, unless two of them need more
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the user chooses: see ``Limits``."""
+    """The user's settings; see ``Limits``."""
 
     n_ctx: int
     n_batch: int
@@ -27,21 +27,21 @@ class Sizes:
 
 
 def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
-    """Size the cache: every layer can hold ``n_ctx`` positions; one with a window only what its window can reach.
+    """Return limits: every layer can hold ``n_ctx`` positions, one with a window only those within reach.
 
-    Where sequences have to be whole, a step has room for the longest.
+    If a step must contain whole sequences, it has room for the longest.
     """
     if any(graph.needs_whole_sequences for graph in graphs.values()):
         sizes = replace(sizes, n_batch=max(sizes.n_batch, sizes.n_ctx))
     if not states_of_all(graphs):
         sizes = replace(sizes, n_parallel=max(sizes.n_parallel, MOST_TEXTS))
-    whole = -(-sizes.n_ctx // BLOCK_SIZE)
+    n_whole = -(-sizes.n_ctx // BLOCK_SIZE)
     n_blocks = {}
     for window in attention_windows(states_of_all(graphs)):
         reach = -(-(window + sizes.n_batch) // BLOCK_SIZE) + 1
-        n_blocks[window] = min(whole, reach * sizes.n_parallel) if window else whole
+        n_blocks[window] = min(n_whole, reach * sizes.n_parallel) if window else n_whole
     if ENCODER in graphs:
-        n_blocks[0] = 2 * whole  # a context of the encoder, and one of the decoder
+        n_blocks[0] = 2 * n_whole  # a context of the encoder, and one of the decoder
     return Limits(
         n_ctx=sizes.n_ctx,
         n_batch=sizes.n_batch,
@@ -56,7 +56,7 @@ def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
 
 
 def _n_checkpoints(states: Sequence[State], n_seqs: int) -> int:
-    """Copies of recurrent states: one for each sequence that runs ahead, and as many or more prefixes."""
+    """Return the number of copies of recurrent states: one per sequence that runs ahead, and more for prefixes."""
     n_bytes = sum(4 * math.prod(state.shape) for state in states if isinstance(state, RecurrentState))
     if not n_bytes:
         return 0
@@ -64,10 +64,10 @@ def _n_checkpoints(states: Sequence[State], n_seqs: int) -> int:
 
 
 def states_of_all(graphs: Mapping[str, Graph]) -> list[State]:
-    """Every distinct state of a model."""
+    """Return every distinct state of a model."""
     return list(dict.fromkeys(state for graph in graphs.values() for state in graph.states))
 
 
 def attention_windows(states: Sequence[State]) -> list[int]:
-    """The distinct attention windows of layers; layers of one window share block tables."""
+    """Return the distinct attention windows; layers with the same window share block tables."""
     return sorted({state.window for state in states if isinstance(state, KVState)})

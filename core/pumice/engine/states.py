@@ -1,4 +1,4 @@
-"""Recurrent states of running sequences: kept for others that begin alike, and taken back after wrong guesses."""
+"""Recurrent states of running sequences: kept for others with the same prefix, and restored after wrong guesses."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pumice.engine.runner import Runner
 
 @dataclass(frozen=True)
 class _Copy:
-    """A sequence's states after ``n_past`` tokens, in another slot."""
+    """A copy of a sequence's states after ``n_past`` tokens in another slot, before ``n_computed`` others."""
 
     running: Running
+    n_computed: int
     n_past: int
     tables: BlockTables
     slot: int
 
     @property
     def n_right(self) -> int:
-        """Tokens of the sequence that were computed since."""
+        """Return the number of confirmed tokens computed since the copy."""
         return self.running.n_past - self.n_past
 
     @property
@@ -31,7 +32,7 @@ class _Copy:
 
 
 class RecurrentStates:
-    """Copies states between the slots of sequences and those of checkpoints; nothing to do where there are none."""
+    """Copies states between slots of sequences and of checkpoints; does nothing without recurrent states."""
 
     def __init__(self, runner: Runner, cache: KVCache) -> None:
         self._runner = runner
@@ -39,37 +40,39 @@ class RecurrentStates:
 
     def keep(self, sequences: Sequence[Running]) -> None:
         """Keep the states of sequences for others."""
-        kept = {}
-        for each in sequences:
-            if each.n_ahead:
-                continue  # the state there is gone
-            slot = self._cache.keep(each.tables, each.generation.tokens, each.n_past - each.n_behind)
+        sources = {}
+        for running in sequences:
+            if running.n_ahead:
+                continue  # the state has advanced beyond it
+            slot = self._cache.keep(running.tables, running.generation.tokens, running.n_past - running.n_behind)
             if slot is not None:
-                kept[slot] = each.slot
-        self._copy([(source, slot) for slot, source in kept.items()])
+                sources[slot] = running.slot
+        self._copy([(source, slot) for slot, source in sources.items()])
 
     def restore(self, running: Running) -> None:
-        """Give a sequence that goes on after a prefix the states there."""
+        """Restore the states after a prefix from which a sequence continues."""
         if running.tables.checkpoint is not None:
             self._copy([(running.tables.checkpoint, running.slot)])
 
     @contextmanager
-    def taking_back(self, sequences: Sequence[Running], n_steps: int) -> Iterator[None]:
-        """Compute ``n_steps`` guessed tokens of each; where one was wrong, what was right is computed again."""
+    def taking_back(self, sequences: Sequence[tuple[Running, int]]) -> Iterator[None]:
+        """Copy states before guessed tokens; after a wrong guess, restore them and compute the right tokens again."""
         checkpoints = self._cache.checkpoints
         copies = (
-            [_Copy(each, each.n_past, each.tables, checkpoints.take()) for each in sequences] if checkpoints else []
+            [_Copy(item, n, item.n_past, item.tables, checkpoints.take()) for item, n in sequences]
+            if checkpoints
+            else []
         )
         try:
             self._copy([(copy.running.slot, copy.slot) for copy in copies])
             yield
-            wrong = [copy for copy in copies if copy.n_right != n_steps and not copy.begun_anew]
+            wrong = [copy for copy in copies if copy.n_right != copy.n_computed and not copy.begun_anew]
             self._copy([(copy.slot, copy.running.slot) for copy in wrong])
             for copy in wrong:
                 if copy.running.generation.finish_reason:
                     copy.running.n_behind = copy.n_right
                 else:
-                    copy.running.n_past = copy.n_past
+                    copy.running.n_past, copy.running.n_again = copy.n_past, copy.n_right
         finally:
             if checkpoints is not None:
                 checkpoints.give_back(copy.slot for copy in copies)

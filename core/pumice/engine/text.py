@@ -1,4 +1,4 @@
-"""From tokens to text that may be shown: whole characters, and nothing that could be the start of a stop string."""
+"""Convert tokens to text that can be shown: whole characters, and no beginnings of stop strings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pumice.tokenizers import Tokenizer
 
 
 class TextStream:
-    """Turns one sequence's tokens into text as they come; ends at the first of ``stop``, which is left out.
+    """Converts one sequence's tokens to text incrementally; ends before the first of the ``stop`` strings.
 
-    Without a tokenizer all text is empty. Of the control tokens only those in ``special`` are text.
+    Without a tokenizer all text is empty. Control tokens are text only if they are in ``special``.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str], special: Container[int] = ()) -> None:
@@ -20,7 +20,7 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int, stops: bool = True) -> str:
-        """The text that became certain with this token; without ``stops`` no stop string begins or ends in it."""
+        """Return the text that is certain with this token; without ``stops`` no stop string begins or ends in it."""
         if self._decoder:
             self._held += self._decoder.push(token)
         if not stops:
@@ -29,7 +29,7 @@ class TextStream:
         return self._release(final=False)
 
     def finish(self) -> str:
-        """The rest, when no more tokens come."""
+        """Return the remaining text after the last token."""
         if self._decoder and not self.stopped:
             self._held += self._decoder.flush()
         return self._release(final=True)
@@ -38,8 +38,8 @@ class TextStream:
         if not self._stop:
             text, self._held = self._held, ""
             return text
-        found = [self._held.find(stop) for stop in self._stop]
-        ends = [position for position in found if position >= 0]
+        positions = [self._held.find(stop) for stop in self._stop]
+        ends = [position for position in positions if position >= 0]
         if ends:
             self.stopped = True
             text, self._held = self._held[: min(ends)], ""
@@ -50,7 +50,7 @@ class TextStream:
         return text
 
     def _possible_stop(self) -> int:
-        """Length of the longest end of the held text with which a stop string begins."""
+        """Return the length of the longest end of the held text that begins a stop string."""
         longest = max((len(stop) for stop in self._stop), default=0)
         for size in range(min(longest - 1, len(self._held)), 0, -1):
             if any(stop.startswith(self._held[-size:]) for stop in self._stop):

@@ -1,4 +1,4 @@
-"""The thread that owns an engine: commands in, events out, a list of them a step. Nothing else may touch the engine."""
+"""The thread that owns an engine: takes commands, and emits a list of events per step. Only it uses the engine."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ T = TypeVar("T")
 
 @dataclass
 class Task:
-    """Work on the engine that no message describes, done a turn of the generator at a time between two steps."""
+    """Work on the engine beyond messages: a generator, advanced once between two steps."""
 
     turns: Generator[None, None, Any]
     future: Future[Any]
-    id: int | None = None  # of the command that asked for it
+    id: int | None = None  # of its command
 
 
 class EngineThread:
     """Runs an engine until it is closed.
 
     Args:
-        prepare: makes generations of ids and a request. It is called in the thread that sends, so that neither
-            its errors nor its time are the engine's.
-        emit: gets the events of each step, in the engine's thread.
-        release: called last, in the engine's thread: gives back what the engine ran on.
-        max_queue: most requests that may wait; None: any number.
+        prepare: makes generations from ids and a request. It is called in the sending thread, so that neither its
+            errors nor its time affect the engine.
+        emit: called with the events of each step, in the engine's thread.
+        release: called last in the engine's thread, to release its resources.
+        max_queue: maximum number of waiting requests; None is unlimited.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class EngineThread:
         self._max_queue = max_queue
         self._inbox: queue.SimpleQueue[Command | Generation | Task] = queue.SimpleQueue()
         self._tasks: deque[Task] = deque()
-        self._sending = threading.RLock()  # a garbage collector's `cancel` may come while its thread sends
+        self._sending = threading.RLock()  # the garbage collector may call `cancel` while its thread sends
         self._ended = False
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="pumice-engine", daemon=True)
         self._thread.start()
 
     def send(self, command: Command) -> None:
-        """Give the engine a command.
+        """Send a command to the engine.
 
-        Raises RequestError where it is refused, QueueFullError where it may be tried again, ModelClosedError where all
-        are refused.
+        Raises RequestError for an invalid command, QueueFullError if it can be tried again later, and ModelClosedError
+        if the model is closed.
         """
         if not isinstance(command, Add):
             self._put(command)
@@ -94,7 +94,7 @@ class EngineThread:
             self._put(generation)
 
     def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
-        """The result of a generator, which has the engine for itself at each of its turns."""
+        """Return the result of a generator, which has exclusive use of the engine at each of its turns."""
         future: Future[T] = Future()
         self._put(Task(turns(self._engine), future))
         try:
@@ -104,21 +104,23 @@ class EngineThread:
             raise
 
     def close(self) -> None:
-        """Cancel everything, and wait for the end. A second time, or in a forked process, nothing happens."""
+        """Cancel everything, and wait for the end. Does nothing a second time, or in a forked process."""
         if self._process != os.getpid():
             return
         with contextlib.suppress(ModelClosedError):
             self._put(Close())
-        if threading.current_thread() is not self._thread:  # a garbage collector may close it from there
+        if threading.current_thread() is not self._thread:  # the garbage collector may close it from that thread
             self._thread.join()
 
     def join(self) -> None:
-        """Wait until the engine ends: because it was closed, or by a defect."""
+        """Wait until the engine ends because it was closed or failed."""
         self._thread.join()
 
     def _put(self, item: Command | Generation | Task) -> None:
         if self._process != os.getpid():
-            raise ModelClosedError("this model was loaded before the process was forked: load it in the new process")
+            raise ModelClosedError(
+                "this model was loaded before the process was forked; load it again in the new process"
+            )
         with self._sending:
             if self._ended:
                 raise ModelClosedError("the model is closed")
@@ -142,7 +144,7 @@ class EngineThread:
             self._end(error)
 
     def _obey(self) -> bool:
-        """Do what was sent, in its order; with nothing else to do, wait for it. False: to close."""
+        """Execute sent commands in order, waiting for them if there is nothing else to do. Return False to close."""
         idle = not self._engine.busy and not self._tasks
         while not self._inbox.empty() or idle:
             item = self._inbox.get()
@@ -167,7 +169,7 @@ class EngineThread:
         return True
 
     def _scoring(self, command: Score) -> Task:
-        """Work whose result is an event."""
+        """Return work whose result is an event."""
 
         def tell(future: Future[Sequence[Logprobs]]) -> None:
             error = RequestError("the request was cancelled") if future.cancelled() else future.exception()
@@ -198,7 +200,7 @@ class EngineThread:
             self.emit(events)
 
     def _end(self, error: Exception) -> None:
-        """Nobody is left waiting: sequences end as cancelled, and what came too late fails."""
+        """End everything that waits: sequences are cancelled, and later commands fail."""
         with self._sending:
             self._ended = True
         try:

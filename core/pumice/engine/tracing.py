@@ -1,4 +1,4 @@
-"""From a model file to its graphs."""
+"""Trace a model file to its graphs."""
 
 from __future__ import annotations
 
@@ -6,48 +6,92 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from pumice.adapters import AdaptedBuilder, Adapter
-from pumice.architecture import DRAFT, FEATURES, MAIN, Architecture
+from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, STREAM, Architecture
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
-from pumice.graph import N_OUTPUTS, Graph, GraphBuilder
+from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, RecurrentState
+from pumice.graph.builder import NoTargetError
+from pumice.graph.media import with_media
 
-EMBED = "embed"  # the main graph as far as its hidden states, where it has logits too; compiled when first wanted
+EMBED = "embed"  # the main graph up to its hidden states, if it also has logits; compiled on first use
 
 
 Draft = tuple[GGUFFile, Architecture]
-"""The file and the architecture of what drafts for another model."""
+"""The file and the architecture of a draft model."""
 
 
 def trace(
-    file: GGUFFile, architecture: Architecture, n_ctx: int, adapters: Sequence[Adapter] = (), draft: Draft | None = None
+    file: GGUFFile,
+    architecture: Architecture,
+    n_ctx: int,
+    adapters: Sequence[Adapter] = (),
+    draft: Draft | None = None,
+    media: bool = False,
+    keeps_stream: bool = False,
 ) -> dict[str, Graph]:
-    """Build the model's graphs, and those of its draft.
+    """Trace the model's graphs, and those of its draft model; with ``media`` also that for prompts with media,
+    unless the architecture uses token ids for more than embeddings, or an encoder reads the prompt.
 
-    Raises ModelError, with the file's name, for a tensor missing or of a wrong shape.
+    ``keeps_stream``: the main graph has the output ``STREAM`` if a layer of the model can draft from it.
+
+    Raises ModelError, with the file's name, for a missing tensor or a wrong shape.
     """
     new_builder = partial(AdaptedBuilder, adapters) if adapters else GraphBuilder
     graphs, builder = _trace(file, architecture, partial(new_builder, n_ctx=n_ctx))
     if isinstance(builder, AdaptedBuilder):
         builder.check_all_adapted()
     main = graphs[MAIN]
-    if {"logits", "hidden"} <= set(main.outputs) and "hidden" not in main.inputs:  # else a draft's, which gives both
-        graphs |= {MAIN: main.only(set(main.outputs) - {"hidden"}), EMBED: main.only(["hidden"])}
+    keeps = {STREAM} if keeps_stream and draft is None and continues(graphs) else set()
+    if {"logits", "hidden"} <= set(main.outputs) and "hidden" not in main.inputs:  # a draft's graph has both
+        outputs = set(main.outputs) - {"hidden", STREAM} | keeps
+        graphs |= {MAIN: main.only(outputs), EMBED: main.only(["hidden"])}
+    reads_prompt = "logits" in main.outputs and not main.needs_whole_sequences and ENCODER not in graphs
+    if media and reads_prompt and (mixed := with_media(graphs[MAIN])):
+        graphs[MEDIA] = mixed
     return graphs | _trace_draft(*draft, builder) if draft else graphs
 
 
+def continues(graphs: Mapping[str, Graph]) -> bool:
+    """Return True if a layer of the model can draft from the hidden states of its main graph."""
+    stream, draft = graphs[MAIN].outputs.get(STREAM), graphs.get(DRAFT)
+    hidden = draft.inputs.get("hidden") if draft else None
+    if stream is None or draft is None or hidden is None or stream.shape[1:] != hidden.shape[1:]:
+        return False
+    own = set(draft.states) - set(graphs[MAIN].states)
+    return not any(isinstance(state, RecurrentState) for state in own)
+
+
+def trace_alone(draft: Draft, n_ctx: int) -> dict[str, Graph] | None:
+    """Return the graphs of a draft model that needs no target model; None if it reads values of its target.
+
+    Its context is at most the one that it was trained for.
+    """
+    file, architecture = draft
+    n_ctx = min(n_ctx, architecture.n_ctx_train)
+    try:
+        graphs, _ = _trace(file, architecture, partial(GraphBuilder, n_ctx=n_ctx, is_draft=True))
+    except NoTargetError:
+        return None
+    main = graphs[MAIN]
+    if "hidden" in main.inputs or FEATURES in graphs:
+        return None
+    outputs = {"logits"} if "logits" in main.outputs else set(main.outputs)
+    return {name: graph for name, graph in graphs.items() if name == ENCODER} | {MAIN: main.only(outputs)}
+
+
 def _trace_draft(file: GGUFFile, architecture: Architecture, target: GraphBuilder) -> dict[str, Graph]:
-    """The graphs of what drafts for the model that ``target`` has traced, the main one as ``DRAFT``."""
+    """Return the graphs of a draft model for the model traced by ``target``, the main one as ``DRAFT``."""
     graphs, _ = _trace(file, architecture, partial(GraphBuilder, n_ctx=target.n_ctx, target=target))
     main, features = graphs[MAIN], graphs.get(FEATURES)
     if features is None and "hidden" not in main.inputs:
-        raise ModelError(f"{file.path}: is no draft: it takes nothing of another model")
+        raise ModelError(f"{file.path}: not a draft model: it uses no values of the target model")
     return {FEATURES: features, DRAFT: main} if features else {DRAFT: main}
 
 
 def _trace(
     file: GGUFFile, architecture: Architecture, new_builder: Callable[..., GraphBuilder]
 ) -> tuple[dict[str, Graph], GraphBuilder]:
-    """The graphs of a file by name, and the builder of the last."""
+    """Return the graphs of a file by name, and the builder of the last one."""
     graphs: dict[str, Graph] = {}
     builder: GraphBuilder | None = None
     try:
@@ -59,27 +103,27 @@ def _trace(
                 graphs[name] = builder.finish(logits)
                 _check_logits(graphs[name], file)
         if builder is None or MAIN not in graphs:
-            raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but none named {MAIN}")
+            raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but no graph {MAIN}")
     except ModelError as error:
         raise type(error)(f"{file.path}: {error}") from None
     return graphs, builder
 
 
 def prompts_of(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
-    """Those for steps in which every sequence begins, of the graphs that have one."""
+    """Return the graphs for steps in which every sequence begins, for graphs that have one."""
     return {name: prompts for name, graph in graphs.items() if (prompts := graph.for_prompts())}
 
 
 def _check_logits(graph: Graph, file: GGUFFile) -> None:
-    """Logits of all tokens would be taken for those of the wanted ones."""
+    """Check that logits have a row per output rather than per token."""
     logits = graph.outputs.get("logits")
     if logits is None:
         return
     if len(logits.shape) != 2 or logits.shape[0] != N_OUTPUTS:
         raise ModelError(
-            f"the architecture's logits {logits} must be [n_outputs, n_vocab]: take the rows g.output_ids of the "
+            f"the architecture's logits {logits} must be [n_outputs, n_vocab]; select the rows g.output_ids of the "
             f"activations, with g.get_rows, before the output matrix"
         )
     n_tokens = len(file.metadata.get("tokenizer.ggml.tokens", ()))
     if int(logits.shape[1]) < n_tokens:
-        raise ModelError(f"the architecture gives {logits.shape[1]} logits, the vocabulary has {n_tokens} tokens")
+        raise ModelError(f"the architecture has {logits.shape[1]} logits, but the vocabulary has {n_tokens} tokens")

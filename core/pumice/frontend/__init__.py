@@ -1,6 +1,6 @@
-"""The front of a model: tokens, chat templates, requests and streams; all that needs no weights.
+"""The front of a model: tokens, chat templates, requests and streams, without weights.
 
-Its engine is at the other end of an ``EngineClient``: in a thread, in another process, on another machine.
+The engine is at the other end of an ``EngineClient``: in a thread, in another process, or on another machine.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from typing import Self
 
 from pumice.engine import Snapshot
 from pumice.errors import ModelClosedError
-from pumice.frontend.base import TokenizerOf
+from pumice.frontend.base import LazyTokenizer
 from pumice.frontend.chatting import Chatting
 from pumice.frontend.embedding import Embedding
 from pumice.frontend.generating import Progress, Prompt
 from pumice.frontend.scoring import Scoring
+from pumice.notebook import facts_table, show_count
+from pumice.wording import format_bytes
 
-__all__ = ["Frontend", "Progress", "Prompt", "TokenizerOf"]
+__all__ = ["Frontend", "LazyTokenizer", "Progress", "Prompt"]
 
 
 class Frontend(Chatting, Embedding, Scoring):
-    """What all models have, wherever they compute. Use as a context manager, or ``close`` it."""
+    """A loaded model, wherever its engine runs. It is a context manager; otherwise ``close`` it."""
 
     def snapshot(self) -> Snapshot:
         """Return the load of the engine: waiting and running sequences, blocks of the cache in use."""
@@ -36,12 +38,24 @@ class Frontend(Chatting, Embedding, Scoring):
         return self
 
     def __dir__(self) -> list[str]:
-        """The names that users call, for completion: attributes that begin with an underscore are left out."""
+        """Return the public names, for completion."""
         return sorted(name for name in super().__dir__() if not name.startswith("_"))
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"on {', '.join(self.backends)}, n_ctx {self.n_ctx}"
         return f"<pumice.{type(self).__name__} {str(self._file.path)!r} {state}>"
+
+    def _repr_html_(self) -> str:
+        memory = ", ".join(f"{purpose} {format_bytes(n)}" for purpose, n in self.memory.items() if n)
+        facts = {
+            "file": self._file.path,
+            **self.summary.facts,
+            "backends": ", ".join(self.backends),
+            "context": show_count(self.n_ctx, "token"),
+            "memory": memory,
+            "state": "closed" if self.closed else "open",
+        }
+        return facts_table(f"pumice.{type(self).__name__}", facts)
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""What a model is, wherever it computes: its metadata, its tokens, and what its engine said of itself."""
+"""The part of a model that needs no engine: metadata, tokens, configuration."""
 
 from __future__ import annotations
 
@@ -13,50 +13,66 @@ from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.messages import Facts
+from pumice.engine.projector import LazyProjector
 from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
-from pumice.opening import is_lora
+from pumice.model_files.opening import is_lora
+from pumice.model_files.summary import Summary
 from pumice.registry import Registry
 from pumice.sampler import parameters
-from pumice.summary import Summary
 from pumice.tokenizers import Tokenizer, from_metadata
 
 T = TypeVar("T")
 
 
 class Base(ABC):
-    """``client`` speaks to the engine; ``facts`` says what that is. Raises RequestError for an unknown template."""
+    """Base of models: metadata and tokens, with a client of the engine."""
 
     def __init__(self, file: GGUFFile, config: Config, registry: Registry, client: EngineClient, facts: Facts) -> None:
+        """Initialize the model.
+
+        Args:
+            file: Open file of the model.
+            config: Merged settings.
+            registry: Registered plugins.
+            client: Connection to the engine.
+            facts: What the engine runs.
+
+        Raises:
+            RequestError: ``config.chat_template`` names no template.
+        """
         if config.chat_template:
             check_chosen(file.metadata, config.chat_template)
         self.config = config
         self.client = client
         self.facts = facts
         self._file = file
-        self._load_tokenizer = TokenizerOf(file, registry)
+        self._registry = registry
+        self._load_tokenizer = LazyTokenizer(file, registry)
+        self._load_projector = LazyProjector(file.path, config, registry)  # the subclass closes it with the model
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
         self._checker = GrammarChecker()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The metadata of the GGUF file."""
+        """Metadata of the GGUF file."""
         return self._file.metadata
 
     @cached_property
     def summary(self) -> Summary:
-        """The summary of the file's header: numbers of parameters and bytes, the type, metadata."""
+        """Summary of the file's header, with numbers of parameters and bytes, quantization type and metadata."""
         return Summary.of(self._file)
 
     @property
     def n_ctx(self) -> int:
+        """Context in tokens."""
         return self.facts.n_ctx
 
     @property
     def backends(self) -> list[str]:
-        """Names of the backends that compute the model; the one with the most operations comes first."""
+        """Names of the backends that compute the model, the one with the most operations first."""
         return self.facts.backends
 
     @property
@@ -71,7 +87,7 @@ class Base(ABC):
 
     @cached_property
     def sampling(self) -> Mapping[str, Any]:
-        """Default parameters of the sampler chain: as configured, else the samplers' own."""
+        """Default parameters of the sampler chain: those of the configuration, else of the samplers."""
         chain = [self._samplers[name] for name in self.config.samplers]
         return {**parameters.defaults(chain), **self.config.sampling}
 
@@ -82,54 +98,59 @@ class Base(ABC):
 
     @property
     @abstractmethod
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """True after ``close``."""
 
     @property
     def error(self) -> Exception | None:
-        """The error that ended the engine; None while it runs and after it was closed."""
+        """Error that ended the engine; None while it runs, and after ``close``."""
         return None
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer. Raises TokenizerError if the file describes no known one."""
+        """Tokenizer of the model. Raises TokenizerError if the file has no known one."""
         return self._load_tokenizer()
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of ``text``.
+        """Return the token ids of a text.
 
-        ``add_special`` adds the tokens that begin and end a text; ``parse_special`` reads ``<|im_end|>`` and the
-        like as one token.
+        Args:
+            text: Text to tokenize.
+            add_special: Add the tokens that begin and end a text (BOS, EOS), if the model uses them.
+            parse_special: Read the spelling of a control token, such as ``<|im_end|>``, as that token.
         """
         return self.tokenizer.tokenize(text, add_special, parse_special)
 
     def check_fits(self, texts: Sequence[str]) -> None:
-        """Raise PromptTooLongError for texts that the context cannot hold together, as ``Tokenizer.check_fits``."""
+        """Raise PromptTooLongError if the context cannot hold the texts together, judged by their lengths alone."""
         self.tokenizer.check_fits(texts, self.n_ctx)
 
     def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids; control tokens have none."""
         return self.tokenizer.detokenize(ids)
 
     @contextlib.contextmanager
     def _waiting(self, future: Future[T]) -> Iterator[T]:
-        """The result of a future, which is cancelled where nobody waits any more."""
+        """Yield the result of a future, and cancel the future on leaving."""
         try:
             yield future.result()
         finally:
             future.cancel()
 
 
-class TokenizerOf:
-    """The tokenizer of a file, made when first asked for."""
+class LazyTokenizer:
+    """Tokenizer of a file, created on first use."""
 
     def __init__(self, file: GGUFFile, registry: Registry) -> None:
         self._file = file
         self._registry = registry
 
     def __call__(self) -> Tokenizer:
+        """Return the tokenizer. Raises TokenizerError if the file has no known one."""
         return self._made
 
     def or_none(self) -> Tokenizer | None:
-        """A model without a known tokenizer still takes and gives token ids."""
+        """Return the tokenizer, or None if the file has no known one: such a model works with token ids."""
         try:
             return self._made
         except TokenizerError:

@@ -3,72 +3,142 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Unpack
 
-from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
+from pumice.chat import Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat.template import has_template
-from pumice.chat_stream import AsyncChatStream, ChatStream
-from pumice.frontend.generating import Generating, Progress
-from pumice.grammar import FORMS, grammar_source
+from pumice.engine import Request
+from pumice.errors import RequestError
+from pumice.frontend.generating import Generating, Progress, single
+from pumice.frontend.tool_loop import MAX_TURNS, RunTools, ToolLoop
+from pumice.grammar import grammar_source
+from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options
+from pumice.streaming.chat import AsyncChatStream, ChatStream
+from pumice.streaming.stream import AsyncStream, Stream
+from pumice.tracebacks import short_traceback
+
+_documented = documented(CHAT, max_tokens=None)
 
 
 class Chatting(Generating):
     """Chats by the template of the model's file, or the configured one."""
 
-    def apply_template(self, messages: Messages, **options: Any) -> str:
-        """Return the prompt that the chat template makes from messages; ``options`` are those of ``ChatRequest``.
+    @short_traceback
+    @documented(TEMPLATE)
+    def apply_template(self, messages: Messages, **options: Unpack[TemplateOptions]) -> str:
+        """Return the prompt that the chat template makes from messages.
 
-        Without BOS where ``tokenize`` adds it, so that ``generate`` takes it as it is.
+        The prompt has no BOS if ``tokenize`` adds it, so that ``generate`` takes it as it is.
+
+        Args:
+            messages: The conversation so far, as in ``chat``.
+
+        Raises:
+            RequestError: The template refuses the messages, or an option is wrong.
         """
         return self._chat.text(ChatRequest.read(messages, **options))
 
-    def chat(self, messages: Messages, **options: Any) -> ChatCompletion:
+    @short_traceback
+    @_documented
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        progress: Progress = None,
+        run_tools: RunTools = False,
+        max_tool_turns: int = MAX_TURNS,
+        **options: Unpack[ChatOptions],
+    ) -> ChatCompletion:
         """Return the assistant's next message.
 
         Args:
             messages: The conversation so far: messages that ``chat`` returned, or objects with ``role`` and
                 ``content``.
-            options: Options of ``ChatRequest`` (tools, tool_choice, reasoning, ...) and of ``request``; without
-                ``max_tokens`` the model ends the answer. ``progress`` as in ``generate``.
+            progress: Called with the number of prompt tokens that have been read and with their total.
+            run_tools: Run the calls of functions and ``Tool`` objects among ``tools``, and let the model read their
+                results, until it answers in text. A function is asked before each call; ``True`` runs it, and any
+                other value refuses it. After the first answer ``tool_choice`` is "auto".
+            max_tool_turns: Maximum number of answers; calls in the last one are returned, and not run.
 
         Raises:
-            RequestError: The template refuses the messages, the prompt does not fit, or an option is wrong.
+            RequestError: The template refuses the messages, the prompt does not fit, or an option is wrong. With
+                ``run_tools`` the attribute ``messages`` of an error has the answers and results before it.
         """
-        with self.chat_stream(messages, **options) as stream:
-            return stream.completion()
+        if run_tools is False:
+            with self.chat_stream(messages, progress=progress, **options) as stream:
+                return stream.completion()
+        loop = self._tool_loop(messages, options, run_tools, max_tool_turns)
+        loop.check_sync()
+        with loop.attach_messages():
+            while True:
+                with self.chat_stream(loop.messages, progress=progress, **loop.options) as stream:
+                    completion = stream.completion()
+                calls = loop.calls(completion)
+                if not calls:
+                    return loop.result(completion)
+                loop.run(calls)
 
-    async def achat(self, messages: Messages, **options: Any) -> ChatCompletion:
-        """Like ``chat``, for a coroutine."""
-        async with self.achat_stream(messages, **options) as stream:
-            return await stream.completion()
+    @short_traceback
+    @_documented
+    async def achat(
+        self,
+        messages: Messages,
+        *,
+        progress: Progress = None,
+        run_tools: RunTools = False,
+        max_tool_turns: int = MAX_TURNS,
+        **options: Unpack[ChatOptions],
+    ) -> ChatCompletion:
+        """Like ``chat``, for a coroutine. Functions of tools may be async; the calls of an answer run together."""
+        if run_tools is False:
+            async with self.achat_stream(messages, progress=progress, **options) as stream:
+                return await stream.completion()
+        loop = self._tool_loop(messages, options, run_tools, max_tool_turns)
+        with loop.attach_messages():
+            while True:
+                async with self.achat_stream(loop.messages, progress=progress, **loop.options) as stream:
+                    completion = await stream.completion()
+                calls = loop.calls(completion)
+                if not calls:
+                    return loop.result(completion)
+                await loop.arun(calls)
 
+    @short_traceback
+    @_documented
     def chat_stream(
-        self, messages: Messages, *, max_tokens: int | None = None, progress: Progress = None, **options: Any
+        self, messages: Messages, *, progress: Progress = None, **options: Unpack[ChatOptions]
     ) -> ChatStream:
-        """Like ``chat``, but return deltas as they come. Closing the stream or leaving its loop cancels the rest."""
-        turn, options = self._turn(messages, options)
-        return ChatStream(turn, self.stream(turn.prompt.tokens, max_tokens=max_tokens, progress=progress, **options))
+        """Like ``chat``, but return deltas as they are generated.
 
+        Closing the stream or leaving its loop cancels the rest.
+        """
+        turn, request = self._answer_request(messages, options)
+        return ChatStream(turn, Stream.open(self.client, request, progress)[0])
+
+    @short_traceback
+    @_documented
     def achat_stream(
-        self, messages: Messages | Turn, *, max_tokens: int | None = None, progress: Progress = None, **options: Any
+        self, messages: Messages | Turn, *, progress: Progress = None, **options: Unpack[ChatOptions]
     ) -> AsyncChatStream:
         """Like ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
 
-        ``messages`` may also be what ``prepare_chat`` made of them with the same options.
+        Args:
+            messages: The conversation so far, or what ``prepare_chat`` returned for it with the same options.
+            progress: Called with the number of prompt tokens that have been read and with their total.
         """
-        turn, options = self._turn(messages, options)
-        stream = self.astream(turn.prompt.tokens, max_tokens=max_tokens, progress=progress, **options)
-        return AsyncChatStream(turn, stream)
+        turn, request = self._answer_request(messages, options)
+        return AsyncChatStream(turn, AsyncStream.open(self.client, request, progress)[0])
 
-    def prepare_chat(self, messages: Messages, **options: Any) -> Turn:
-        """What ``chat`` makes of messages before it generates. Long ones take a while; any thread may do it.
+    @_documented
+    def prepare_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Turn:
+        """Return the turn that ``chat`` generates from messages. Long ones take a while; any thread may prepare them.
 
-        Raises as ``chat``, but for a prompt that does not fit.
+        Raises:
+            RequestError: As ``chat``, except for a prompt that does not fit.
         """
-        request = ChatRequest.read(messages, **{k: v for k, v in options.items() if k in OPTIONS})
-        form = {k: v for k, v in options.items() if k in FORMS}
-        return self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
+        _check_streamed(options)
+        return self._prepare(messages, sort_options(options))
 
     @property
     def has_chat_template(self) -> bool:
@@ -76,22 +146,46 @@ class Chatting(Generating):
         return bool(self.config.chat_template) or has_template(self.metadata)
 
     def template_capabilities(self, chat_template: str | None = None) -> Mapping[str, bool]:
-        """What the chat template can do, by llama-server's names: ``supports_tools``, ``supports_system_role``, ....
+        """Return what the chat template supports, by llama-server's names such as ``supports_tools``.
 
         Args:
-            chat_template: the name of a template, or a template; None: that of the model.
+            chat_template: Name of a template, or its text; None takes the model's.
 
-        Empty without a template. Raises ModelError if it is none.
+        Returns:
+            True or False by name; empty without a template.
+
+        Raises:
+            ModelError: ``chat_template`` is no template.
         """
         return self._chat.capabilities(chat_template)
 
-    def _turn(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
-        """The turn, and the options of its generation."""
-        turn = messages if isinstance(messages, Turn) else self.prepare_chat(messages, **options)
-        rest = {k: v for k, v in options.items() if k not in OPTIONS and k not in FORMS}
-        return turn, {"special": turn.special, **rest, "grammar": turn.grammar, "budget": turn.budget}
+    def _prepare(self, messages: Messages, options: SortedOptions) -> Turn:
+        request = ChatRequest.read(messages, **options.template)
+        return self._chat.turn(request, grammar_source(**options.output, response_format=request.response_format))
+
+    def _tool_loop(
+        self, messages: Messages, options: Mapping[str, Any], run_tools: RunTools, max_turns: int
+    ) -> ToolLoop:
+        tokenize = partial(self.tokenize, add_special=False, parse_special=False)
+        return ToolLoop(messages, options, run_tools, max_turns, n_ctx=self.n_ctx, tokenize=tokenize)
+
+    def _answer_request(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, Request]:
+        """Return the turn of messages, and the request that generates its answer."""
+        _check_streamed(options)
+        parts = sort_options(options)
+        turn = messages if isinstance(messages, Turn) else self._prepare(messages, parts)
+        settings = {"max_tokens": None, "special": turn.special, **parts.request}
+        answer = parts._replace(request=settings, output={"grammar": turn.grammar})
+        return turn, single(self._request(turn.prompt.tokens, answer, turn.budget))
 
     @cached_property
     def _chat(self) -> Chat:
         template = self.config.chat_template or None
         return Chat(self.metadata, self.tokenizer, self._formats, template, checker=self._checker, n_ctx=self.n_ctx)
+
+
+def _check_streamed(options: Mapping[str, Any]) -> None:
+    """Raise RequestError for an argument of ``chat`` that methods for a single answer lack."""
+    for name in ("run_tools", "max_tool_turns"):
+        if name in options:
+            raise RequestError(f"{name} is an argument of chat and achat; a stream has one answer, and runs no tools")

@@ -2,20 +2,153 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from pumice.embedding import Embedder, Texts
-from pumice.engine.messages import Pooling
-from pumice.engine.prepare import check_switch
-from pumice.errors import ModelClosedError
+from pumice.config import Config
+from pumice.engine import EngineClient
+from pumice.engine.messages import Facts, Pooling
+from pumice.engine.prepare import adapter_scales, check_ids, check_switch, token_ids
+from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
+from pumice.tokenizers import Tokenizer
+from pumice.tracebacks import short_traceback
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.float32]
+
+Texts = str | Sequence[str | Sequence[int]]
+Adapters = Mapping[str, float] | None
+
+POOLINGS = get_args(Pooling)
+_OF_FILE: tuple[Pooling | None, ...] = ("none", "mean", "cls", "last", None)  # by GGUF's pooling_type; 4 ranks texts
+_RANKS = 4
+SHORTEST = 1e-12  # length of a vector that is divided by it; shorter ones stay shorter
+_RERANK_TEMPLATE = "tokenizer.chat_template.rerank"
+
+
+class EmbeddingModel(Protocol):
+    """The attributes of a model that ``Embedder`` reads."""
+
+    client: EngineClient
+    config: Config
+    facts: Facts
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
+class Embedder:
+    """Embeds and ranks texts with a model."""
+
+    def __init__(self, model: EmbeddingModel) -> None:
+        self._model = model
+        architecture = model.metadata.get("general.architecture", "")
+        self._key = f"{architecture}.".__add__
+        writes = model.facts.generates and not model.facts.fills_masks
+        self._is_causal = bool(model.metadata.get(self._key("attention.causal"), writes))
+
+    @property
+    def pooling(self) -> Pooling:
+        """Pooling of the file; without one the last token for causal models, the mean for bidirectional ones."""
+        index = self._model.metadata.get(self._key("pooling_type"), _RANKS)
+        pooling = _OF_FILE[index] if isinstance(index, int) and 0 <= index < len(_OF_FILE) else None
+        return pooling or ("last" if self._is_causal else "mean")
+
+    def embed(
+        self, texts: Texts, pooling: Pooling | None, dimensions: int | None, adapters: Adapters
+    ) -> Future[Sequence[Rows]]:
+        """Submit texts, and return the future of the engine's vectors, which ``finish`` takes."""
+        n_embd = self._model.facts.n_embd
+        if not n_embd:
+            raise RequestError("this model gives no embeddings: its architecture has no output named hidden")
+        if pooling is not None and pooling not in POOLINGS:
+            raise RequestError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+        if dimensions is not None and (type(dimensions) is not int or not 1 <= dimensions <= n_embd):
+            raise RequestError(f"dimensions must be an integer from 1 to the model's {n_embd}, not {dimensions!r}")
+        ids = [self._ids(text) for text in _listed(texts)]
+        return self._model.client.encode(ids, pooling or self.pooling, adapter_scales=self._scales(adapters))
+
+    def finish(self, values: Sequence[Rows], normalize: bool, dimensions: int | None) -> Any:
+        """Return vectors cut to ``dimensions``: float32 ``[n, dimensions]``, or a list of those of tokens."""
+        import numpy as np
+
+        cut = [rows[..., :dimensions] for rows in values]
+        if normalize:
+            cut = [rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), SHORTEST) for rows in cut]
+        if values and values[0].ndim == 2:
+            return cut
+        return np.array(cut, np.float32).reshape(len(values), dimensions or self._model.facts.n_embd)
+
+    def rank(self, query: str, documents: Sequence[str], adapters: Adapters) -> Future[Sequence[Rows]]:
+        """Submit pairs of the query and each document, and return the future of the engine's scores."""
+        if not self._model.facts.n_labels:
+            raise RequestError("this model does not rank texts: its file has no classifier (cls, cls.output)")
+        listed = isinstance(documents, Sequence) and not isinstance(documents, str)
+        if not isinstance(query, str) or not listed or not all(isinstance(document, str) for document in documents):
+            raise RequestError("rerank takes a query and a list of documents, all of them strings")
+        pairs = [self._checked(self._pair(query, document)) for document in documents]
+        return self._model.client.encode(pairs, self._pooling_of_scores, True, self._scales(adapters))
+
+    def _scales(self, adapters: Adapters) -> tuple[float, ...]:
+        return adapter_scales(self._model.config.adapter_scales, adapters)
+
+    @property
+    def _pooling_of_scores(self) -> Pooling:
+        """Pooling of the classifier: the first token, the last of causal models, by default ModernBERT's mean."""
+        is_mean = self._model.metadata.get("general.architecture") == "modern-bert"
+        if self._model.metadata.get(self._key("classifier.pooling_type"), 1 if is_mean else 0) == 1:
+            return "mean"
+        return "last" if self._is_causal else "cls"
+
+    def _pair(self, query: str, document: str) -> list[int]:
+        """Return the tokens of a query and a document, by the file's template or one after the other."""
+        tokenizer, template = self._model.tokenizer, self._model.metadata.get(_RERANK_TEMPLATE)
+        if isinstance(template, str):
+            texts = {"{query}": query, "{document}": document}
+            text = re.sub(r"\{query\}|\{document\}", lambda match: texts[match[0]], template)
+            return tokenizer.tokenize(text, add_special=False)
+        eos = tokenizer.eos if tokenizer.eos is not None else tokenizer.sep
+        before = [tokenizer.bos] if tokenizer.add_bos else []
+        end = [eos] if tokenizer.add_eos else []
+        between = [tokenizer.sep] if tokenizer.add_sep else []
+        a, b = (tokenizer.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
+        return [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
+
+    def _ids(self, text: str | Sequence[int]) -> list[int]:
+        what = "a text to embed must be a string or a list of token ids"
+        return self._checked(self._model.tokenizer.tokenize(text) if isinstance(text, str) else token_ids(text, what))
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        check_ids(ids, self._model.facts.n_vocab)
+        if not ids:
+            raise RequestError("a text to embed has no tokens: give some text")
+        if len(ids) > self._model.facts.n_ctx:
+            raise PromptTooLongError(len(ids), self._model.facts.n_ctx)
+        return ids
+
+
+def _listed(texts: Texts) -> list[str | Sequence[int]]:
+    if isinstance(texts, str):
+        return [texts]
+    if not isinstance(texts, Sequence):
+        raise RequestError(f"embed takes a text or a list of texts, not {type(texts).__name__}")
+    return list(texts)
 
 
 class Embedding(Base):
-    """Embeds with encoders, and with decoders by their hidden states."""
+    """Embeddings and reranking, with encoders or with the hidden states of decoders."""
 
+    @short_traceback
     def embed(
         self,
         texts: Texts,
@@ -45,6 +178,7 @@ class Embedding(Base):
         with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters)) as values:
             return self._embedder.finish(values, normalize, dimensions)
 
+    @short_traceback
     async def aembed(
         self,
         texts: Texts,
@@ -61,6 +195,7 @@ class Embedding(Base):
         values = await wrap_future(await to_thread(self._embedder.embed, texts, pooling, dimensions, adapters))
         return await to_thread(self._embedder.finish, values, normalize, dimensions)
 
+    @short_traceback
     def rerank(self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None) -> list[float]:
         """Return the model's score of each document for a query, in the order of ``documents``; higher is better.
 
@@ -69,6 +204,7 @@ class Embedding(Base):
         with self._waiting(self._embedder.rank(query, documents, adapters)) as values:
             return [float(scores[0]) for scores in values]
 
+    @short_traceback
     async def arerank(
         self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None
     ) -> list[float]:

@@ -1,50 +1,68 @@
-"""Generation: requests made of a prompt and options, and streams of what comes."""
+"""Generation: requests made of a prompt and options, and streams of their text."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from pumice.engine import Request
+from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError
 from pumice.frontend.base import Base
-from pumice.grammar import FORMS, Grammar, grammar_source
-from pumice.pieces import Completion
-from pumice.stream import AsyncStream, Stream
+from pumice.grammar import Grammar, ReasoningBudget, grammar_source
+from pumice.images import Image
+from pumice.options import (
+    GENERATE,
+    OUTPUT,
+    REQUEST,
+    CountedOptions,
+    GenerateOptions,
+    SortedOptions,
+    documented,
+    merge_options,
+    sort_options,
+)
+from pumice.streaming.pieces import Completion
+from pumice.streaming.stream import AsyncStream, Stream
+from pumice.tracebacks import short_traceback
 
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | Sequence[str | Image]
 Progress = Callable[[int, int], None] | None
 S = TypeVar("S", Stream, AsyncStream)
 
-NO_PROMPT = "the prompt must be text or a list of token ids"
-MAX_TOKENS = 128  # tokens to generate, where nobody says how many
-OPTIONS = frozenset(field.name for field in fields(Request)) - {"prompt", "sampling", "end_tokens"}
-"""Those of ``Generating.request`` that ``Request`` has; others are parameters of the sampler chain."""
+NO_PROMPT = "the prompt must be text, a list of token ids, or a list of texts and images"
 
 
 class Generating(Base):
-    """Several threads and coroutines may generate at once."""
+    """Generation with a model. Several threads and coroutines may generate at once."""
 
     @overload
-    def generate(self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any) -> Completion: ...
-
-    @overload
-    def generate(self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any) -> list[Completion]: ...
-
     def generate(
-        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
+        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Unpack[GenerateOptions]
+    ) -> list[Completion]: ...
+
+    @short_traceback
+    @documented(GENERATE)
+    def generate(
+        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
     ) -> Completion | list[Completion]:
         """Continue a prompt.
 
         Args:
-            prompt: Text, or token ids that are used unchanged.
+            prompt: Text, token ids that are used unchanged, or a list of texts and ``pumice.Image``, in order.
             n: Number of completions, returned as a list; the prompt is read once, and each seed is higher by one.
             progress: Called with the number of prompt tokens that have been read and with their total: first with the
                 tokens found in the cache, then after each step.
-            options: Options of ``request``.
+
+        Returns:
+            A completion; with ``n`` a list of completions.
 
         Raises:
             RequestError: The prompt does not fit, or an argument is wrong.
@@ -56,32 +74,42 @@ class Generating(Base):
 
     @overload
     async def agenerate(
-        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any
+        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
     ) -> Completion: ...
 
     @overload
     async def agenerate(
-        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any
+        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Unpack[GenerateOptions]
     ) -> list[Completion]: ...
 
+    @short_traceback
+    @documented(GENERATE)
     async def agenerate(
-        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
+        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
     ) -> Completion | list[Completion]:
         """Like ``generate``, for a coroutine."""
-        request = self.request(prompt, n=1 if n is None else n, **options)
+        request = await self._arequest(prompt, n=1 if n is None else n, **options)
         with _closing(AsyncStream.open(self.client, request, progress)) as streams:
             completions = [await stream.completion() for stream in streams]
         return completions[0] if n is None else completions
 
+    @short_traceback
+    @documented(GENERATE)
     def generate_many(
-        self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        each: Sequence[GenerateOptions] | None = None,
+        **options: Unpack[GenerateOptions],
     ) -> list[Completion]:
         """Continue several prompts at once, each as ``generate`` would.
 
         Args:
-            prompts: Texts, or lists of token ids.
-            each: Options of single prompts, which take precedence over ``options``.
-            options: Options of ``request`` for all prompts.
+            prompts: Texts, lists of token ids, or lists of texts and ``pumice.Image``.
+            each: Options of single prompts, which take precedence over those for all prompts.
+
+        Returns:
+            A completion for each prompt.
 
         Raises:
             RequestError: ``prompt_index`` is the number of the wrong prompt.
@@ -90,77 +118,124 @@ class Generating(Base):
             raise RequestError(f"prompts must be a list, not {prompts!r:.60}")
         prompts = list(prompts)
         if each is not None:
-            if not isinstance(each, Sequence) or not all(isinstance(given, Mapping) for given in each):
+            if not isinstance(each, Sequence) or not all(isinstance(single, Mapping) for single in each):
                 raise RequestError(f"each must be a list of options, a mapping for each prompt, not {each!r:.60}")
             if len(each) != len(prompts):
                 raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
-        if not any(FORMS & given.keys() for given in each or ()):  # compiled for all at once
-            options = self.prepare_options(options)
+        shared: Mapping[str, Any] = options
+        if not any(OUTPUT.keys() & single.keys() for single in each or ()):  # one grammar for all prompts
+            shared = self.prepare_options(options)
         streams: list[Stream] = []
         with _closing(streams):
             for index, prompt in enumerate(prompts):
                 with _numbered(index):
-                    streams.append(self.stream(prompt, **{**options, **(each[index] if each else {})}))
+                    streams.append(self.stream(prompt, **merge_options(shared, each[index] if each else {})))
             return [stream.completion() for stream in streams]
 
-    def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> Stream:
-        """Like ``generate``, but return pieces as they come.
+    @short_traceback
+    @documented(GENERATE)
+    def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Unpack[GenerateOptions]) -> Stream:
+        """Like ``generate``, but return pieces as they are generated.
 
         Closing the stream or leaving its loop cancels the rest.
         """
-        return Stream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
+        return Stream.open(self.client, single(self.request(prompt, **options)), progress)[0]
 
-    def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> AsyncStream:
+    @short_traceback
+    @documented(GENERATE)
+    def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
         """Like ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
-        return AsyncStream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
+        return AsyncStream.open(self.client, single(self.request(prompt, **options)), progress)[0]
 
-    def request(self, prompt: Prompt, **options: Any) -> Request:
+    @documented({"n": REQUEST["n"], **GENERATE})
+    def request(self, prompt: Prompt, **options: Unpack[CountedOptions]) -> Request:
         """Return the request that ``generate`` and ``stream`` send to the engine.
 
         Args:
-            prompt: Text, or token ids that are used unchanged.
-            options: Attributes of ``pumice.engine.Request``, where ``max_tokens`` is 128 by default and ``stop`` may be
-                a single text; one of ``grammar`` (GBNF or Lark), ``json_schema`` (a dictionary, JSON text, or a
-                pydantic class), ``regex`` and ``choices`` (texts), which restrict the text; and parameters of the
-                sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ...
+            prompt: Text, token ids that are used unchanged, or a list of texts and ``pumice.Image``, in order.
+
+        Raises:
+            RequestError: An option is wrong, or this model does not generate text.
         """
+        parts = sort_options(options)
+        if parts.template:
+            raise RequestError(f"{next(iter(parts.template))} is an option of chats: use chat or chat_stream")
+        return self._request(prompt, parts)
+
+    async def _arequest(self, prompt: Prompt, **options: Unpack[CountedOptions]) -> Request:
+        """Like ``request``; the event loop does not wait while images are decoded and encoded."""
+        if not _contains(prompt, Image):
+            return self.request(prompt, **options)
+        from asyncio import to_thread
+
+        return await to_thread(self.request, prompt, **options)
+
+    def _request(self, prompt: Prompt, options: SortedOptions, budget: ReasoningBudget | None = None) -> Request:
         if self.closed:
             raise ModelClosedError("the model is closed")
         if not self.facts.generates:
             raise RequestError("this model does not generate text: it is an encoder, for embed, or drafts for others")
-        ids = self.tokenize(prompt) if isinstance(prompt, str) else token_ids(prompt, NO_PROMPT)
-        given = {"max_tokens": MAX_TOKENS} | {name: value for name, value in options.items() if name in OPTIONS}
-        stop = given.get("stop")
-        given["stop"] = [stop] if isinstance(stop, str) else [] if stop is None else stop
-        given["grammar"] = self._grammar(options)
-        sampling = {name: value for name, value in options.items() if name not in OPTIONS | FORMS}
-        request = Request(ids, sampling=sampling, **given)
+        ids, media = self._read(prompt)
+        settings = {"max_tokens": REQUEST["max_tokens"].default, **options.request}
+        stop = settings.get("stop")
+        settings["stop"] = [stop] if isinstance(stop, str) else () if stop is None else stop
+        grammar = self._grammar(options.output)
+        request = Request(ids, sampling=options.sampling, grammar=grammar, budget=budget, media=media, **settings)
         check_arguments(request)
         return request
 
+    def _read(self, prompt: Prompt) -> tuple[list[int], list[Span]]:
+        """Return the token ids of a prompt, with those of media left open, and its media."""
+        if isinstance(prompt, str):
+            return self.tokenize(prompt), []
+        if not _contains(prompt, (str, Image)):
+            return token_ids(prompt, NO_PROMPT), []
+        ids: list[int] = []
+        media: list[Span] = []
+        for part in prompt:
+            if not isinstance(part, (str, Image)):
+                raise RequestError(f"{NO_PROMPT}, not {part!r:.60}")
+            for piece in [part] if isinstance(part, str) else self._load_projector().encode(part.pixels()):
+                if isinstance(piece, str):
+                    ids += self.tokenizer.tokenize_following(piece) if ids else self.tokenize(piece)
+                else:
+                    ids = ids or self.tokenize("")  # BOS
+                    media.append(Span(len(ids), piece))
+                    ids += [0] * len(piece)
+        return ids, media
+
     def prepare_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of ``request`` with a grammar that is ready for several requests, whichever of them says it.
+        """Return options of ``request`` with one compiled ``grammar`` in place of the options that describe the text.
 
-        Large grammars take a while; any thread may do it. Raises RequestError for one that is wrong or beyond a limit.
+        Large grammars take a while; any thread may compile them. Requests may share the result.
+
+        Raises:
+            RequestError: The grammar is wrong or beyond a limit.
         """
-        rest = {name: value for name, value in options.items() if name not in FORMS}
-        return {**rest, "grammar": self._grammar(options)}
+        rest = {name: value for name, value in options.items() if name not in OUTPUT}
+        return {**rest, "grammar": self._grammar(sort_options(options).output)}
 
-    def _grammar(self, options: Mapping[str, Any]) -> Grammar | None:
-        """What the text has to look like, by whichever option says it."""
-        if isinstance(grammar := options.get("grammar"), Grammar):
+    def _grammar(self, output: Mapping[str, Any]) -> Grammar | None:
+        """Return the grammar of the text, whichever option describes it."""
+        if isinstance(grammar := output.get("grammar"), Grammar):
             return grammar
-        source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
+        source = grammar_source(**output)
         if source is None:
             return None
         self._checker.check(source, lambda: self.tokenizer)
         return Grammar(source)
 
 
-def _single(request: Request) -> Request:
+def single(request: Request) -> Request:
+    """Return a request for one completion. Raises RequestError if it asks for several."""
     if request.n != 1:
         raise RequestError(f"n: a stream has one completion, not {request.n}; generate gives several")
     return request
+
+
+def _contains(prompt: object, kinds: type | tuple[type, ...]) -> bool:
+    """Return True for a list with a part of one of these types."""
+    return isinstance(prompt, (list, tuple)) and any(isinstance(part, kinds) for part in prompt)
 
 
 @contextlib.contextmanager
@@ -174,7 +249,7 @@ def _closing(streams: list[S]) -> Iterator[list[S]]:
 
 @contextlib.contextmanager
 def _numbered(index: int) -> Iterator[None]:
-    """Errors say which prompt they are about."""
+    """Add the number of the prompt to errors."""
     try:
         yield
     except RequestError as error:

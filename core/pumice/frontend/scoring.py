@@ -1,4 +1,4 @@
-"""Scoring: how likely a model finds a text that it is given."""
+"""Scoring: log-probabilities of the tokens of a text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 from pumice.engine.lone import NO_PREDICTION
 from pumice.engine.messages import Logprobs
-from pumice.engine.prepare import adapter_scales, check_ids, check_text, token_ids
+from pumice.engine.prepare import adapter_scales, check_ids, token_ids
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
+from pumice.options import REQUEST
 
 
 class Scoring(Base):
-    """Any model that writes from left to right scores texts, too."""
+    """Scoring of texts with any model that generates from left to right."""
 
     def prompt_logprobs(
         self,
@@ -24,13 +25,19 @@ class Scoring(Base):
         adapters: Mapping[str, float] | None = None,
         cache_salt: str = "",
     ) -> Sequence[Logprobs]:
-        """Of each token of a prompt after the first: its log-probability, and ``n_top`` of the likeliest in its place.
+        """Return the log-probability of each token of a prompt after the first.
 
-        ``adapters`` and ``cache_salt`` as in ``request``. Raises RequestError for a model without such probabilities,
-        a prompt that does not fit or a wrong argument.
+        Args:
+            prompt: Text, or token ids that are used unchanged.
+            n_top: Number of most probable tokens to return beside each token.
+            adapters: Scale of each adapter by name; None as configured.
+            cache_salt: Share cached prefixes only with requests that have the same salt.
+
+        Raises:
+            RequestError: The model has no such probabilities, the prompt does not fit, or an argument is wrong.
         """
-        with self._waiting(self._score(prompt, n_top, adapters, cache_salt)) as found:
-            return found
+        with self._waiting(self._score(prompt, n_top, adapters, cache_salt)) as logprobs:
+            return logprobs
 
     async def aprompt_logprobs(
         self,
@@ -40,7 +47,7 @@ class Scoring(Base):
         adapters: Mapping[str, float] | None = None,
         cache_salt: str = "",
     ) -> Sequence[Logprobs]:
-        """As ``prompt_logprobs``, for a coroutine."""
+        """Like ``prompt_logprobs``, for a coroutine."""
         from asyncio import wrap_future
 
         return await wrap_future(self._score(prompt, n_top, adapters, cache_salt))
@@ -54,7 +61,7 @@ class Scoring(Base):
             raise RequestError(NO_PREDICTION)
         if type(n_top) is not int or n_top < 0:
             raise RequestError(f"n_top must be an integer, at least 0, not {n_top!r}")
-        check_text("cache_salt", cache_salt)
+        REQUEST["cache_salt"].check(cache_salt)
         what = "the prompt must be text or a list of token ids"
         ids = self.tokenize(prompt) if isinstance(prompt, str) else token_ids(prompt, what)
         check_ids(ids, self.n_vocab)

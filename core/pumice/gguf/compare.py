@@ -1,4 +1,4 @@
-"""What differs between two models, what is wrong with one, and its checksums."""
+"""Differences between two models, problems of one, and its checksums."""
 
 import hashlib
 import uuid
@@ -13,14 +13,14 @@ from pumice.gguf.quants import CHUNK, dequantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import ModelTensor
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # called with bytes done and total bytes
 
 # gguf-py's gguf_hash.py: the name space of the UUIDs of models.
 MODEL_NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")
 
 
 class Difference(NamedTuple):
-    """What one file says and another does not. None: it says nothing."""
+    """A difference between two files. A value is None if the file does not have the key or tensor."""
 
     what: str  # "metadata" or "tensor"
     name: str
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
 
 def differences(first: GGUFFile, second: GGUFFile, *, data: bool = True) -> Iterator[Difference]:
-    """Metadata that differ in type or value, tensors that differ in type, shape or, if ``data``, in numbers."""
+    """Yield metadata that differ in type or value, and tensors that differ in type, shape or, if ``data``, values."""
     for key in dict.fromkeys([*first.metadata, *second.metadata]):
         a, b = (file.metadata.encoded(key) if key in file.metadata else None for file in (first, second))
         if a != b:
@@ -44,7 +44,7 @@ def differences(first: GGUFFile, second: GGUFFile, *, data: bool = True) -> Iter
 
 
 def describe_value(file: GGUFFile, key: str, most: int = 60) -> str | None:
-    """Type and value of a metadata key, in about ``most`` characters; None if it is not there."""
+    """Return type and value of a metadata key in about ``most`` characters; None if it is missing."""
     if key not in file.metadata:
         return None
     value = file.metadata[key]
@@ -58,15 +58,15 @@ def describe_value(file: GGUFFile, key: str, most: int = 60) -> str | None:
 
 
 def describe_tensor(tensor: ModelTensor | None) -> str | None:
-    """Type and shape, in GGUF's order."""
+    """Return type and shape, in GGUF's order; None without a tensor."""
     return None if tensor is None else f"{tensor.type.name} {' x '.join(map(str, tensor.shape[::-1]))}"
 
 
 def problems(file: GGUFFile, *, data: bool = True, progress: Progress | None = None) -> Iterator[str]:
-    """What is wrong with a file that could be opened, a line each.
+    """Yield the problems of a readable file, one line each.
 
-    Tables of the tokenizer that do not fit each other or the embeddings, ids of special tokens beyond them and, if
-    ``data``, numbers that are not finite.
+    Checked are the sizes of the tokenizer's tables and the embeddings, the ids of special tokens and, if ``data``, that
+    all values are finite.
     """
     if "general.architecture" not in file.metadata and "general.type" not in file.metadata:
         yield "metadata key 'general.architecture' is missing"
@@ -75,8 +75,8 @@ def problems(file: GGUFFile, *, data: bool = True, progress: Progress | None = N
     for tensor in file.tensors.values() if data else ():
         for row, numbers in _numbers(tensor):
             if not np.isfinite(numbers).all():
-                at, column = np.argwhere(~np.isfinite(numbers))[0]
-                yield f"tensor {tensor.name!r}: row {row + at}, column {column} is {numbers[at, column]}"
+                offset, column = np.argwhere(~np.isfinite(numbers))[0]
+                yield f"tensor {tensor.name!r}: row {row + offset}, column {column} is {numbers[offset, column]}"
                 break
         tensor.release()
         done += tensor.nbytes
@@ -94,7 +94,7 @@ def _tokenizer_problems(file: GGUFFile) -> Iterator[str]:
             yield f"metadata key {key!r} has {len(metadata[key])} items for {n_vocab} tokens"
     for key, value in metadata.items():
         if key.endswith("_token_id") and not (type(value) is int and 0 <= value < n_vocab):
-            yield f"metadata key {key!r} is {value}, and there are {n_vocab} tokens"
+            yield f"metadata key {key!r} is {value}, but there are only {n_vocab} tokens"
     embeddings = file.tensors.get("token_embd.weight")
     if embeddings is not None and embeddings.shape[0] != n_vocab:
         yield f"tensor 'token_embd.weight' has {embeddings.shape[0]} rows for {n_vocab} tokens"
@@ -103,10 +103,16 @@ def _tokenizer_problems(file: GGUFFile) -> Iterator[str]:
 def checksums(
     file: GGUFFile, algorithms: tuple[str, ...], progress: Progress | None = None
 ) -> Iterator[tuple[str, str, str]]:
-    """(algorithm, digest, name) of each tensor's bytes, and, without a name, of all in file order.
+    """Yield (algorithm, digest, name) of each tensor's bytes and, with an empty name, of all tensors in file order.
 
-    Algorithms are those of hashlib; ``uuid``: of the whole only, as gguf-hash of the gguf package makes it; and
-    ``xxh64``, that of llama-gguf-hash. GGUFError if the package xxhash, which computes it, is not there.
+    Args:
+        file: model to hash.
+        algorithms: names of hashlib; ``uuid``, of all tensors only, as computed by gguf-hash of the package gguf; and
+            ``xxh64``, as in llama-gguf-hash.
+        progress: called with bytes done and total bytes.
+
+    Raises:
+        GGUFError: ``xxh64`` is requested and the package xxhash is not installed.
     """
     hashes = [name for name in algorithms if name != "uuid"]
     whole = {name: _new_hash(name) for name in hashes}
@@ -132,18 +138,18 @@ def checksums(
 
 
 def _new_hash(name: str) -> Any:
-    """An object as hashlib has them."""
+    """Return a new hash object with hashlib's interface."""
     if name != "xxh64":
         return hashlib.new(name)
     try:
         import xxhash
     except ImportError:
-        raise GGUFError("xxh64 needs a package that is not installed: pip install xxhash") from None
+        raise GGUFError("xxh64 needs the package xxhash: pip install xxhash") from None
     return xxhash.xxh64()
 
 
 def _numbers(tensor: ModelTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Some rows at a time, decoded: the number of the first, and float32 [rows, columns]."""
+    """Yield groups of decoded rows: the index of the first row, and float32 [rows, columns]."""
     rows = tensor.data.reshape(prod(tensor.shape[:-1]), -1)
     step = max(1, 8 * CHUNK // tensor.shape[-1])
     for start in range(0, len(rows), step):

@@ -1,4 +1,4 @@
-"""Copies of a model that lie in files otherwise: split into parts, and merged again."""
+"""Copy models between single files and split files."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -15,16 +15,16 @@ from pumice.gguf.writer import Described, Writer, padded
 PIECE = 1 << 26  # bytes copied at a time
 SPLIT_KEYS = (SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS)
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # called with bytes done and total bytes
 
 
 def encoded_metadata(metadata: Metadata, without: Collection[str] = ()) -> dict[str, Encoded]:
-    """All keys but those ``without``, with the values as the file has them."""
+    """Return all keys except those ``without``, with the values encoded as in the file."""
     return {key: metadata.encoded(key) for key in metadata if key not in without}
 
 
 def copy_tensors(writer: Writer, tensors: Iterable[ModelTensor], progress: Progress | None = None) -> None:
-    """Data as it lies in another file. The memory of what was read is given back."""
+    """Copy the data of tensors from another file, whose memory is released."""
     done, total = 0, sum(tensor.nbytes for tensor in writer.tensors)
     for tensor in tensors:
         data = tensor.data.reshape(-1)
@@ -47,7 +47,7 @@ def split(
 ) -> list[Path]:
     """Write a model as several files ``out-00001-of-0000N.gguf``, and return their paths.
 
-    parts: how many tensors each file gets, of all in order; see `parts_by_number`, `parts_by_size`.
+    parts: returns the number of tensors in each file; see `parts_by_number` and `parts_by_size`.
     """
     with GGUFFile.open(path) as file:
         tensors = list(file.tensors.values())
@@ -68,7 +68,7 @@ def merge(
     """Write a split model, named by any of its parts, as one file. Raises GGUFError for a model that is not split."""
     with GGUFFile.open(path) as file:
         if not file.metadata.get(SPLIT_COUNT):
-            raise GGUFError(f"{path}: it is not a part of a split model; there is nothing to merge")
+            raise GGUFError(f"{path}: not a part of a split model, so there is nothing to merge")
         tensors = list(file.tensors.values())
         entries = encoded_metadata(file.metadata, without=SPLIT_KEYS)
         with Writer(out, entries, tensors, version=file.version, force=force) as writer:
@@ -76,12 +76,12 @@ def merge(
 
 
 def parts_by_number(tensors: Sequence[Described], most: int) -> list[int]:
-    """Parts of at most so many tensors."""
+    """Return parts of at most ``most`` tensors."""
     return [min(most, len(tensors) - start) for start in range(0, len(tensors), most)]
 
 
 def parts_by_size(tensors: Sequence[Described], most: int) -> list[int]:
-    """Parts whose tensors take at most so many bytes; a tensor that alone takes more has a part of its own."""
+    """Return parts of at most ``most`` bytes; a larger tensor gets a part of its own."""
     parts, size = [0], 0
     for tensor in tensors:
         n_bytes = padded(tensor.nbytes)

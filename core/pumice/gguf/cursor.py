@@ -1,4 +1,4 @@
-"""A position in a mapped file that never leaves it: every read is checked before it happens."""
+"""A position in a mapped file; every read is checked against the end of the file."""
 
 import struct
 from mmap import mmap
@@ -14,7 +14,7 @@ U64 = struct.Struct("<Q")
 class Cursor:
     """Reads little-endian values one after the other.
 
-    `field` names what is being read, for messages; `offset` is where the next read begins, in bytes.
+    `field` names the current field for messages; `offset` is the position of the next read in bytes.
     """
 
     def __init__(self, path: Path, buffer: mmap) -> None:
@@ -25,13 +25,13 @@ class Cursor:
 
     @property
     def remaining(self) -> int:
-        """Bytes from here to the end of the file."""
+        """Bytes from the current position to the end of the file."""
         return len(self.buffer) - self.offset
 
     def error(self, problem: str, offset: int | None = None) -> GGUFError:
-        """An error about the current field, at `offset` or else here."""
-        at = self.offset if offset is None else offset
-        return GGUFError(f"{self.path}: {self.field}: {problem} (at byte {at})")
+        """Return an error about the current field, at `offset` or the current position."""
+        position = self.offset if offset is None else offset
+        return GGUFError(f"{self.path}: {self.field}: {problem} (at byte {position})")
 
     def skip(self, n_bytes: int, what: str) -> int:
         """Step over `n_bytes` and return the offset where they begin."""
@@ -42,14 +42,14 @@ class Cursor:
         return start
 
     def scalar(self, layout: struct.Struct, what: str) -> Any:
-        """One value of the given layout."""
+        """Read one value of the given layout."""
         return layout.unpack_from(self.buffer, self.skip(layout.size, what))[0]
 
     def u32(self, what: str) -> int:
         return int(self.scalar(U32, what))
 
     def count(self, what: str, item_bytes: int, limit: int | None = None) -> int:
-        """A 64-bit number of items that follow, each at least `item_bytes` long."""
+        """Read a 64-bit number of items that follow, each at least `item_bytes` long."""
         start = self.offset
         n = int(self.scalar(U64, what))
         if limit is not None and n > limit:
@@ -59,12 +59,12 @@ class Cursor:
         return n
 
     def string(self, what: str) -> bytes:
-        """A string: 64-bit length, then that many bytes."""
+        """Read a string: 64-bit length, then that many bytes."""
         n = self.count(f"length of {what}", 1)
         return self.buffer[self.skip(n, what) : self.offset]
 
     def name(self, what: str, limit: int) -> str:
-        """A string that must be valid UTF-8 of 1 to `limit` bytes."""
+        """Read a string that must be valid UTF-8 of 1 to `limit` bytes."""
         start = self.offset
         n = self.count(f"length of {what}", 1, limit)
         if n == 0:

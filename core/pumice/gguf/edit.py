@@ -1,4 +1,4 @@
-"""Changing metadata, and names of tensors, of a file that is there."""
+"""Edit the metadata and the names of tensors of a file."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from pumice.gguf.parser import ParsedFile, parse
 from pumice.gguf.values import Encoded
 from pumice.gguf.writer import Writer
 
-SECTOR = 512  # bytes that a disk writes whole or not at all
+SECTOR = 512  # bytes that a disk writes atomically
 
 
 def edit(
@@ -26,11 +26,13 @@ def edit(
     force: bool = False,
     progress: Progress | None = None,
 ) -> bool:
-    """Change a file, or write a changed copy to ``out``. Returns whether tensors had to be copied.
+    """Edit a file, or write an edited copy to ``out``. Return True if tensors were copied.
 
-    The file itself changes at once or not at all: in place where all changes lie within one sector of the disk, else by
-    a copy that takes its place. Of a split model the one file changes that ``path`` names.
-    GGUFError names a key or tensor that is not there, or is there already.
+    Edits are atomic: in place if all changes lie within one sector of the disk, otherwise by a copy that replaces the
+    file. In a split model only the file ``path`` changes.
+
+    Raises:
+        GGUFError: a key or tensor does not exist, or a new name is already in use.
     """
     file = parse(Path(path))
     entries = _edited(file, values or {}, removed, renamed_keys or {})
@@ -45,7 +47,7 @@ def edit(
 
 
 def _write_in_place(file: ParsedFile, writer: Writer) -> bool:
-    """Write the new header over the old one, if it may be; False if not."""
+    """Overwrite the header in place if possible; return False if not."""
     (new,) = writer.headers
     if writer.offsets != [tensor.offset for tensor in file.tensors.values()]:
         return False
@@ -67,23 +69,23 @@ def _write_in_place(file: ParsedFile, writer: Writer) -> bool:
 def _edited(
     file: ParsedFile, values: Mapping[str, Encoded], removed: Collection[str], renamed: Mapping[str, str]
 ) -> dict[str, Encoded]:
-    """The new metadata: old keys keep their places, new ones come last."""
+    """Return the new metadata: existing keys keep their positions, and new ones follow."""
     for key in removed:
         if key not in file.metadata:
-            raise GGUFError(f"{file.path}: there is no metadata key {key!r}")
+            raise GGUFError(f"{file.path}: no metadata key {key!r}")
     keys = dict(zip(file.metadata, _renamed(file, "metadata key", file.metadata, renamed), strict=True))
     kept = encoded_metadata(file.metadata, without=removed)
     return {**{keys[key]: value for key, value in kept.items()}, **values}
 
 
 def _renamed(file: ParsedFile, what: str, names: Iterable[str], renamed: Mapping[str, str]) -> Sequence[str]:
-    """All names in order, new ones in the places of old ones."""
+    """Return all names in order, with the renamed ones replaced."""
     before = list(names)
     for name in renamed:
         if name not in before:
-            raise GGUFError(f"{file.path}: there is no {what} {name!r}")
+            raise GGUFError(f"{file.path}: no {what} {name!r}")
     after = [renamed.get(name, name) for name in before]
     for name in renamed.values():
         if after.count(name) > 1:
-            raise GGUFError(f"{file.path}: two of them would be the {what} {name!r}")
+            raise GGUFError(f"{file.path}: the {what} {name!r} would occur twice")
     return after

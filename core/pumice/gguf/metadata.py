@@ -18,9 +18,9 @@ from pumice.errors import GGUFError
 from pumice.gguf.cursor import U32, U64, Cursor
 from pumice.gguf.values import DTYPES, LAYOUTS, Encoded, ValueType
 
-# Bounds on what must be stepped over in Python, far above any real model (a large vocabulary has half a
-# million tokens and merges): a hostile file is rejected at once instead of after minutes and gigabytes.
-MAX_ENTRIES = 1 << 16  # keys; tensors
+# Limits on what Python has to loop over, far above any real model (a large vocabulary has half a
+# million tokens and merges), so that hostile files fail at once rather than after minutes and gigabytes.
+MAX_ENTRIES = 1 << 16  # of keys, and of tensors
 MAX_STRINGS = 1 << 22  # in arrays, over the whole file
 MAX_ARRAYS = 1 << 12  # within arrays, over the whole file
 MAX_DEPTH = 4  # arrays within arrays
@@ -30,7 +30,7 @@ MIN_ENTRY_BYTES = 8 + 1 + 4 + 1  # length and bytes of the key, type, value
 
 
 class StringArray:
-    """An array of strings that was measured but not yet decoded."""
+    """An array of strings whose extent is known and which is decoded on first use."""
 
     def __init__(self, buffer: mmap, start: int, ends: "array[int]") -> None:
         self.buffer = buffer
@@ -38,7 +38,7 @@ class StringArray:
         self.ends = ends
 
     def decode(self) -> list[str]:
-        """All strings. Bytes that are not UTF-8 become lone surrogates: two tokens never become one."""
+        """Return all strings. Invalid UTF-8 becomes lone surrogates, so that different tokens stay different."""
         strings, start = [], self.start
         for end in self.ends:
             strings.append(self.buffer[start + 8 : end].decode("utf-8", "surrogateescape"))
@@ -49,10 +49,10 @@ class StringArray:
 class Metadata(Mapping[str, Any]):
     """Keys and values in file order.
 
-    Scalars are bool, int, float and str (bytes that are not UTF-8 become U+FFFD). Arrays of numbers are
-    read-only NumPy arrays of the file's type, views of the file where it is aligned. Arrays of strings are
-    `list[str]`, decoded when first asked for; bytes that are not UTF-8 become lone surrogates, so that
-    `.encode("utf-8", "surrogateescape")` gives them back. Arrays of arrays are lists.
+    Scalars are bool, int, float and str (invalid UTF-8 becomes U+FFFD). Arrays of numbers are
+    read-only NumPy arrays of the file's type, views of the file if it is aligned. Arrays of strings are
+    `list[str]`, decoded on first use; invalid UTF-8 becomes lone surrogates, so that
+    `.encode("utf-8", "surrogateescape")` restores the bytes. Arrays of arrays are lists.
     """
 
     def __init__(self, values: dict[str, Any], encoded: dict[str, Callable[[], Encoded]] | None = None) -> None:
@@ -75,7 +75,7 @@ class Metadata(Mapping[str, Any]):
         return key in self._values
 
     def encoded(self, key: str) -> Encoded:
-        """The value with its type, in the file's own bytes."""
+        """Return the value with its type, in the file's own bytes."""
         return self._encoded[key]()
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Metadata(Mapping[str, Any]):
 
 
 def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
-    """Read `n_entries` keys and values. GGUFError if one of them is wrong."""
+    """Read `n_entries` keys and values. Raises GGUFError if one of them is invalid."""
     reader = _ValueReader(cursor)
     values: dict[str, Any] = {}
     encoded: dict[str, Callable[[], Encoded]] = {}
@@ -101,7 +101,7 @@ def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
 
 
 def make_metadata(entries: Mapping[str, Encoded]) -> Metadata:
-    """The metadata that a file with these entries has."""
+    """Return the metadata of a file with these entries."""
     raw = b"".join(
         U64.pack(len(key.encode())) + key.encode() + U32.pack(value.type) + value.data for key, value in entries.items()
     )
@@ -115,7 +115,7 @@ def _encoded(buffer: mmap, type_at: int, end: int) -> Encoded:
 
 
 class _ValueReader:
-    """Reads values, counting what they cost over the whole file."""
+    """Reads values, and limits their total cost over the whole file."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
@@ -146,7 +146,7 @@ class _ValueReader:
         if type != ValueType.ARR:
             raise cursor.error(f"unknown array element type {type}", start)
         if depth == MAX_DEPTH:
-            raise cursor.error(f"arrays nested more than {MAX_DEPTH} deep", start)
+            raise cursor.error(f"arrays nested deeper than {MAX_DEPTH} levels", start)
         n = cursor.count("array length", 12)
         self.n_arrays += n
         if self.n_arrays > MAX_ARRAYS:
@@ -160,7 +160,7 @@ class _ValueReader:
             raw = np.frombuffer(cursor.buffer, np.uint8, n, start)
             if raw.max() > 1:
                 bad = int(np.argmax(raw > 1))
-                raise cursor.error(f"a bool is {raw[bad]}, not 0 or 1", start + bad)
+                raise cursor.error(f"a bool is {raw[bad]}, expected 0 or 1", start + bad)
         numbers = np.frombuffer(cursor.buffer, dtype, n, start)
         if not numbers.flags.aligned:
             numbers = numbers.copy()
@@ -168,7 +168,7 @@ class _ValueReader:
         return numbers
 
     def strings(self, n: int) -> StringArray:
-        """Step from length to length: where one string ends is known only from its own."""
+        """Step from length to length, since the end of a string follows from its own length only."""
         cursor = self.cursor
         self.n_strings += n
         if self.n_strings > MAX_STRINGS:
@@ -180,7 +180,7 @@ class _ValueReader:
             for _ in range(n):
                 end += 8 + unpack(buffer, end)[0]
                 append(end)
-        except (struct.error, OverflowError):  # no length there: the string before, if any, goes past the end
+        except (struct.error, OverflowError):  # no length follows, since the string before exceeds the file
             pass
         if len(ends) < n or end > len(buffer):
             raise self._string_error(cursor.offset, ends, n)
@@ -189,7 +189,7 @@ class _ValueReader:
         return strings
 
     def _string_error(self, start: int, ends: Sequence[int], n: int) -> GGUFError:
-        """What is wrong with the first of ``n`` strings from ``start`` that does not end within the file."""
+        """Return the error for the first of ``n`` strings from ``start`` that does not end within the file."""
         cursor, size = self.cursor, len(self.cursor.buffer)
         i = next((i for i, end in enumerate(ends) if end > size), len(ends))
         start = ends[i - 1] if i else start

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: a temporary name in the same folder, then a rename."""
+"""Write files atomically: under a temporary name in the same folder, then renamed."""
 
 import contextlib
 import os
@@ -12,41 +12,82 @@ from pumice.errors import GGUFError
 
 
 def check_output(path: Path, force: bool) -> None:
-    """GGUFError if a file cannot come into being at ``path``, or one is there already and ``force`` is not said."""
+    """Raise GGUFError if ``path`` cannot be created, or exists and ``force`` is False."""
     with write_errors(path):
         if path.exists():
             if not path.is_file():
-                raise GGUFError(f"{path}: is not a regular file")
+                raise GGUFError(f"{path}: not a regular file")
             if not force:
                 raise GGUFError(f"{path}: exists already; give --force to replace it")
         elif path.is_symlink():
-            raise GGUFError(f"{path}: is a link to a file that does not exist")
+            raise GGUFError(f"{path}: a link to a file that does not exist")
         if not path.parent.is_dir():
-            raise GGUFError(f"{path}: there is no folder {path.parent}")
+            raise GGUFError(f"{path}: the folder {path.parent} does not exist")
         if not os.access(path.parent, os.W_OK):
-            raise GGUFError(f"{path}: the folder cannot be written to")
+            raise GGUFError(f"{path}: the folder is not writable")
 
 
 def check_space(folder: Path, n_bytes: int) -> None:
-    """GGUFError if the disk has no room for so much."""
+    """Raise GGUFError if the disk has less than ``n_bytes`` free."""
     with write_errors(folder):
         free = shutil.disk_usage(folder).free
     if n_bytes > free:
-        raise GGUFError(f"{folder}: {n_bytes:,} bytes are to be written but {free:,} are free")
+        raise GGUFError(f"{folder}: {n_bytes:,} bytes are needed, but only {free:,} are free")
+
+
+class Placement:
+    """Creates temporary files and renames them. A confined process delegates this to another process."""
+
+    def temporary(self, path: Path) -> Path:
+        """Return the temporary name of a file that will be renamed to ``path``."""
+        return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+    def put(self, temporary: Path, path: Path, force: bool) -> None:
+        """Rename a temporary file to ``path``, with the mode of the file that it replaces.
+
+        Raises OSError: FileExistsError if ``path`` exists and ``force`` is False.
+        """
+        if not force:
+            _put_new(temporary, path)
+        else:
+            if path.exists():
+                shutil.copymode(path, temporary)
+            os.replace(temporary, path)
+        _sync_folder(path.parent)
+
+
+_placement = Placement()
+
+
+@contextlib.contextmanager
+def placed_by(placement: Placement) -> Iterator[None]:
+    """Use ``placement`` for all files written within this context."""
+    global _placement
+    before, _placement = _placement, placement
+    try:
+        yield
+    finally:
+        _placement = before
 
 
 class NewFiles:
-    """Files written under temporary names, which get their own when all of them are whole.
+    """Files written under temporary names, which are renamed once all of them are complete.
 
-    A context manager: leaving it without an error puts the files in place, the first one last, since that is the
-    one that is opened; after an error they are removed, and what was there before stays. Links are followed.
-    GGUFError names the file that cannot be written.
+    A context manager: leaving it without an error renames the files, the first one last, since readers open that one;
+    after an error the temporary files are removed, and existing files stay. Links are followed.
+
+    Args:
+        paths: names of the files.
+        force: replace existing files.
+
+    Raises:
+        GGUFError: a file cannot be written; the message names it.
     """
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], *, force: bool = False) -> None:
         self.paths = [Path(path) for path in paths]
         self.force = force
-        self._written: list[tuple[Path, Path]] = []  # temporary name, own name
+        self._written: list[tuple[Path, Path]] = []  # temporary name, final name
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> "NewFiles":
@@ -55,10 +96,10 @@ class NewFiles:
         return self
 
     def next(self) -> None:
-        """Begin the next file."""
+        """Start the next file."""
         self._finish()
         path = Path(os.path.realpath(self.paths[len(self._written)]))
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        temporary = _placement.temporary(path)
         with write_errors(path):
             self._file = temporary.open("xb")
             self._written.append((temporary, path))
@@ -78,14 +119,14 @@ class NewFiles:
                 self._put_in_place()
         finally:
             if self._file is not None:
-                with contextlib.suppress(OSError):  # of a full disk, which was named when it was met first
+                with contextlib.suppress(OSError):  # a full disk, which the first error has already reported
                     self._file.close()
             for temporary, _ in self._written:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
 
     def _finish(self) -> None:
-        """The current file's bytes are on the disk."""
+        """Flush the current file to the disk."""
         if self._file is not None:
             with write_errors(self._written[-1][1]):
                 self._file.flush()
@@ -95,26 +136,36 @@ class NewFiles:
 
     def _put_in_place(self) -> None:
         for _, path in self._written:
-            check_output(path, self.force)  # another may have come meanwhile
+            check_output(path, self.force)  # another process may have created it meanwhile
         for temporary, path in reversed(self._written):
             with write_errors(path):
-                if path.exists():
-                    shutil.copymode(path, temporary)
-                os.replace(temporary, path)
-                _sync_folder(path.parent)
+                _placement.put(temporary, path, self.force)
 
 
 @contextlib.contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Errors of the system as a GGUFError that names ``path``."""
+    """Convert system errors to a GGUFError that names ``path``."""
     try:
         yield
     except OSError as error:
         raise GGUFError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
+def _put_new(temporary: Path, path: Path) -> None:
+    """Rename a temporary file to ``path``. Raises FileExistsError if that exists, even if it was created just now."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: an empty file takes the name first
+        path.open("xb").close()
+        os.replace(temporary, path)
+    else:
+        temporary.unlink()
+
+
 def _sync_folder(folder: Path) -> None:
-    """The folder's new names are on the disk, where the system can say so."""
+    """Flush the folder's new names to the disk, if the system supports it."""
     if hasattr(os, "O_DIRECTORY"):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,4 +1,4 @@
-"""One file on disk, from the first byte to the list of its tensors."""
+"""Parse one file, from the first byte to the list of its tensors."""
 
 import os
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DEFAULT_ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """What one file holds, whether it is a whole model or one part of a split one."""
+    """The content of one file, which is a whole model or a part of a split one."""
 
     path: Path
     version: int
@@ -29,12 +29,12 @@ class ParsedFile:
 
 
 def parse(path: Path) -> ParsedFile:
-    """Map and read the file. GGUFError, naming file, field and offset, for all that is wrong with it."""
+    """Map and parse a file. Raises GGUFError, which names file, field and offset, if it is invalid."""
     return parse_buffer(path, _map(path))
 
 
 def parse_buffer(path: Path, buffer: mmap) -> ParsedFile:
-    """As `parse`, of what is in memory already; ``path`` is for messages."""
+    """Parse a file in memory; ``path`` is for messages. Raises like `parse`."""
     cursor = Cursor(path, buffer)
     version = _read_version(cursor)
     n_tensors = cursor.count("number of tensors", MIN_INFO_BYTES, MAX_ENTRIES)
@@ -46,16 +46,16 @@ def parse_buffer(path: Path, buffer: mmap) -> ParsedFile:
 
 
 def _map(path: Path) -> mmap:
-    """The whole file, read-only."""
+    """Map the whole file read-only."""
     try:
         mode = path.stat().st_mode
         if S_ISDIR(mode):
-            raise GGUFError(f"{path}: is a directory, not a GGUF file")
+            raise GGUFError(f"{path}: expected a GGUF file, but this is a directory")
         if not S_ISREG(mode):
-            raise GGUFError(f"{path}: is not a regular file")
+            raise GGUFError(f"{path}: not a regular file")
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
-                raise GGUFError(f"{path}: is empty, not a GGUF file")
+                raise GGUFError(f"{path}: expected a GGUF file, but this file is empty")
             return mmap(file.fileno(), 0, access=ACCESS_READ)
     except FileNotFoundError:
         raise GGUFError(f"{path}: no such file") from None

@@ -1,6 +1,6 @@
-"""Quantized blocks to numbers and back.
+"""Dequantize blocks, and quantize values.
 
-The `gguf` package knows nearly every format; only what it lacks is written here. Block layouts are ggml's
+The package `gguf` implements nearly every format; this module adds the missing ones. Block layouts are ggml's
 (`ggml-common.h`).
 """
 
@@ -16,16 +16,23 @@ from pumice.gguf.types import GGMLType, block_size, row_bytes, type_size
 Blocks = NDArray[np.uint8]
 Numbers = NDArray[np.float32]
 
-# Numbers decoded at a time: the temporaries are a few times as large, and small beside a tensor.
+# Values decoded at a time: temporaries are a few times as large, but small compared to a tensor.
 CHUNK = 1 << 17
 
 
 def dequantize(data: Blocks, type: GGMLType) -> Numbers:
-    """The numbers that quantized rows stand for.
+    """Dequantize rows. Integers and F64 are rounded to float32.
 
-    data: uint8 of shape (..., bytes of a row). Returns float32 of shape (..., columns): for F32 a view of
-    `data` where it is aligned, else a new array. Integers and F64 are rounded to float32. ValueError if the
-    rows are not whole blocks, GGUFError for a type that neither `gguf` nor this module decodes.
+    Args:
+        data: uint8 of shape (..., bytes per row).
+        type: type of the blocks.
+
+    Returns:
+        float32 of shape (..., columns); for F32 a view of `data` if it is aligned, otherwise a new array.
+
+    Raises:
+        ValueError: the rows are not whole blocks.
+        GGUFError: neither `gguf` nor this module can decode the type.
     """
     if data.ndim == 0 or data.shape[-1] % type_size(type):
         raise ValueError(f"rows of shape {data.shape} are not whole {type.name} blocks of {type_size(type)} bytes")
@@ -37,7 +44,7 @@ def dequantize(data: Blocks, type: GGMLType) -> Numbers:
     out = np.empty((len(blocks), block_size(type)), np.float32)
     step = max(1, CHUNK // block_size(type))
     decode = _decoder(type)
-    # Random bytes can be infinities and NaNs as scales: they go through as such, without warnings.
+    # Scales of arbitrary bytes can be infinite or NaN: they are kept as such, without warnings.
     with np.errstate(all="ignore"):
         for start in range(0, len(blocks), step):
             out[start : start + step] = decode(blocks[start : start + step])
@@ -45,10 +52,17 @@ def dequantize(data: Blocks, type: GGMLType) -> Numbers:
 
 
 def quantize(values: Numbers, type: GGMLType) -> Blocks:
-    """Numbers to quantized rows, as `gguf.quants` rounds them.
+    """Quantize rows, rounded like `gguf.quants`.
 
-    values: float32 of shape (..., columns). Returns uint8 of shape (..., bytes of a row). ValueError if a row
-    is not whole blocks or the type cannot be written.
+    Args:
+        values: float32 of shape (..., columns).
+        type: type of the blocks.
+
+    Returns:
+        uint8 of shape (..., bytes per row).
+
+    Raises:
+        ValueError: a row is not a whole number of blocks, or the type cannot be written.
     """
     from gguf import GGMLQuantizationType
     from gguf.quants import quantize as package_quantize
@@ -61,12 +75,12 @@ def quantize(values: Numbers, type: GGMLType) -> Blocks:
     try:
         packed = package_quantize(values, GGMLQuantizationType(type))
     except NotImplementedError:
-        raise ValueError(f"numbers cannot be quantized to {type.name} here") from None
+        raise ValueError(f"quantizing to {type.name} is not supported") from None
     return np.ascontiguousarray(packed).view(np.uint8)
 
 
 def _decoder(type: GGMLType) -> Callable[[Blocks], NDArray[Any]]:
-    """A function from uint8 (n, block bytes) to numbers (n, block size)."""
+    """Return a function that decodes uint8 (n, block bytes) to values (n, block size)."""
     if type.name in _PLAIN:
         return lambda blocks: blocks.view(_PLAIN[type.name])
     if type in _DECODERS:
@@ -77,10 +91,10 @@ def _decoder(type: GGMLType) -> Callable[[Blocks], NDArray[Any]]:
 
     def decode(blocks: Blocks) -> NDArray[Any]:
         try:
-            # One long row: the package works through many rows in small groups, which is slow for short ones.
+            # As one long row, since the package processes rows in small groups, which is slow for short rows.
             return package_dequantize(blocks.reshape(1, -1), GGMLQuantizationType(type)).reshape(-1, block_size(type))
         except NotImplementedError:
-            raise GGUFError(f"tensor type {type.name} cannot be turned into numbers here") from None
+            raise GGUFError(f"decoding tensor type {type.name} is not supported") from None
 
     return decode
 
@@ -89,31 +103,31 @@ _PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I8": "<i1", "I16": "<i2", "
 
 
 def _q8_1(blocks: Blocks) -> Numbers:
-    """Scale float16, sum of the block float16 (not needed here), 32 int8."""
+    """Decode a float16 scale, the float16 sum of the block (unused), 32 int8."""
     scale = blocks[:, :2].view("<f2").astype(np.float32)
     return scale * blocks[:, 4:].view(np.int8)
 
 
 def _q8_k(blocks: Blocks) -> Numbers:
-    """Scale float32, 256 int8, 16 sums int16 (not needed here)."""
+    """Decode a float32 scale, 256 int8, 16 int16 sums (unused)."""
     return blocks[:, :4].view("<f4") * blocks[:, 4 : 4 + 256].view(np.int8)
 
 
 def _q1_0(blocks: Blocks) -> Numbers:
-    """Scale float16, 128 signs, least significant bit first: a set bit is +scale, a clear one -scale."""
+    """Decode a float16 scale and 128 signs, lowest bit first: a set bit is +scale, a clear one -scale."""
     scale = blocks[:, :2].view("<f2").astype(np.float32)
     return np.where(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little"), scale, -scale)
 
 
 def _q2_0(blocks: Blocks) -> Numbers:
-    """Scale float16, 64 codes of two bits, lowest first: -1, 0, 1 or 2 scales."""
+    """Decode a float16 scale and 64 2-bit codes, lowest first: -1, 0, 1 or 2 scales."""
     scale = blocks[:, :2].view("<f2").astype(np.float32)
     codes = blocks[:, 2:, None] >> _TWO_BITS & 3
     return (codes.reshape(len(blocks), -1).astype(np.float32) - 1) * scale
 
 
 def _to_q2_0(values: Numbers) -> Blocks:
-    """The scale is the largest magnitude; halves are rounded away from zero (`quantize_row_q2_0_ref`)."""
+    """Quantize by the largest magnitude; halves are rounded away from zero (`quantize_row_q2_0_ref`)."""
     scale = np.abs(values).max(axis=1, keepdims=True)
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
     scaled = values * inverse
@@ -123,7 +137,7 @@ def _to_q2_0(values: Numbers) -> Blocks:
     return np.concatenate([scale.astype("<f2").view(np.uint8), packed], axis=1)
 
 
-_TWO_BITS = np.array([0, 2, 4, 6], np.uint8)  # where a byte's four codes begin, in bits
+_TWO_BITS = np.array([0, 2, 4, 6], np.uint8)  # bit offsets of the four codes in a byte
 
 _DECODERS: dict[GGMLType, Callable[[Blocks], Numbers]] = {
     GGMLType.Q8_1: _q8_1,

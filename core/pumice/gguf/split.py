@@ -1,6 +1,6 @@
 """Models split over several files, `name-00001-of-0000N.gguf`, as llama.cpp's gguf-split writes them.
 
-Every part says which it is (`split.no`, from 0) of how many (`split.count`). The first holds the metadata.
+Every part has its number (`split.no`, from 0) and the number of parts (`split.count`); the first has the metadata.
 """
 
 import re
@@ -16,13 +16,14 @@ SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gg
 
 
 def parse_parts(path: Path) -> list[ParsedFile]:
-    """The file at `path` or, if it is a part of a split model, all parts in order.
+    """Return the file at `path` or, if it is a part of a split model, all parts in order.
 
-    GGUFError if one is missing or they disagree.
+    Raises:
+        GGUFError: a part is missing, or the parts are inconsistent.
     """
     file = parse(path)
     count = _number(file, SPLIT_COUNT, default=1)
-    if count <= 1:  # llama-gguf-split leaves 0 in what it has merged
+    if count <= 1:  # llama-gguf-split writes 0 into merged files
         return [file]
     paths = _part_paths(file, count)
     parts = [file if part == path else parse(part) for part in paths]
@@ -34,16 +35,16 @@ def parse_parts(path: Path) -> list[ParsedFile]:
 
 
 def part_path(path: Path, index: int, count: int) -> Path:
-    """Where part ``index``, from 0, of the model ``name.gguf`` lies."""
+    """Return the path of part ``index``, from 0, of the model ``name.gguf``."""
     return path.with_name(f"{path.name.removesuffix('.gguf')}-{index + 1:05}-of-{count:05}.gguf")
 
 
 def _part_paths(file: ParsedFile, count: int) -> list[Path]:
-    """All parts' paths, from the name of one of them."""
+    """Return the paths of all parts, derived from one of them."""
     part = _number(file, SPLIT_NO) + 1
     name = SPLIT_NAME.fullmatch(file.path.name)
     if not name or (int(name["part"]), int(name["count"])) != (part, count):
-        raise GGUFError(f"{file.path}: is part {part} of {count}; name it like NAME-{part:05}-of-{count:05}.gguf")
+        raise GGUFError(f"{file.path}: this is part {part} of {count}; name it like NAME-{part:05}-of-{count:05}.gguf")
     paths = [part_path(file.path.with_name(f"{name['prefix']}.gguf"), i, count) for i in range(count)]
     for i, path in enumerate(paths, 1):
         if not path.is_file():

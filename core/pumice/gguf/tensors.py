@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file: what the file says about each, and their data as views of the mapped file."""
+"""The tensors of a GGUF file: their descriptions, and their data as views of the mapped file."""
 
 import mmap
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,19 @@ from pumice.gguf.cursor import U64, Cursor
 from pumice.gguf.quants import dequantize
 from pumice.gguf.types import GGMLType, block_size, row_bytes
 
-MAX_NAME_BYTES = 127  # the specification says 64, some writers allow more
+MAX_NAME_BYTES = 127  # the specification allows 64, but some writers use more
 MAX_DIMS = 4
 MIN_INFO_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length and bytes of the name, number of dimensions, one, type, offset
 
 
 class TensorSource(Protocol):
-    """Stored values. ``GGUFTensor`` is one; ``data`` and ``dequantize`` touch memory only when called.
+    """Stored values, such as a ``GGUFTensor``; ``data`` and ``dequantize`` read memory only when called.
 
-    ``shape`` is in NumPy's order; ``data`` is uint8 ``[*shape[:-1], bytes of a row]`` of blocks of ``type``;
-    ``nbytes`` its size; ``dequantize`` gives float32 of ``shape``.
+    Attributes:
+        type: type of the stored blocks.
+        shape: shape of the values in NumPy's order.
+        nbytes: size of ``data`` in bytes.
+        data: blocks as uint8 ``[*shape[:-1], bytes per row]``.
     """
 
     @property
@@ -40,11 +43,11 @@ class TensorSource(Protocol):
     def dequantize(self) -> NDArray[np.float32]: ...
 
     def release(self, start: int = 0, end: int | None = None) -> None:
-        """Bytes ``start`` to ``end`` (None: the last) have been copied: their memory may be given back."""
+        """Allow the memory of bytes ``start`` to ``end`` (None: the last), which were copied, to be released."""
 
 
 class ModelTensor(TensorSource, Protocol):
-    """A tensor of a model, in a file or not yet: see `GGUFTensor`, which is one."""
+    """A tensor of a model, in a file or converted; see `GGUFTensor`."""
 
     @property
     def name(self) -> str: ...
@@ -52,10 +55,14 @@ class ModelTensor(TensorSource, Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GGUFTensor:
-    """One tensor of a file.
+    """A tensor of a file.
 
-    shape: in NumPy's order, GGUF's reversed: `(rows, columns)` for the matrix W of y = W x. Never empty.
-    offset, nbytes: where the data lies in the file, and its size, in bytes.
+    Attributes:
+        name: name of the tensor.
+        type: type of the stored blocks.
+        shape: non-empty shape in NumPy's order, GGUF's reversed: `(rows, columns)` for the matrix W of y = W x.
+        offset: position of the data in the file, in bytes.
+        nbytes: size of the data in bytes.
     """
 
     name: str
@@ -67,19 +74,18 @@ class GGUFTensor:
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """The stored bytes, a read-only view of the file: uint8 of shape (*shape[:-1], bytes of a row)."""
+        """The stored bytes, a read-only view of the file: uint8 of shape (*shape[:-1], bytes per row)."""
         raw = np.frombuffer(self._buffer, np.uint8, self.nbytes, self.offset)
         return raw.reshape(*self.shape[:-1], -1)
 
     def dequantize(self) -> NDArray[np.float32]:
-        """The numbers, float32 of `shape`: for F32 a read-only view of the file, else a new array."""
+        """Return float32 of `shape`: for F32 a read-only view of the file, otherwise a new array."""
         return dequantize(self.data, self.type)
 
     def release(self, start: int = 0, end: int | None = None) -> None:
-        """Give back the memory of pages with nothing but bytes ``start`` to ``end`` (None: the last) of this tensor.
+        """Release the memory of pages that lie within bytes ``start`` to ``end`` (None: the last) of this tensor.
 
-        What reads them again gets them from the file. For whoever has made a copy of its own. Does nothing where
-        the system has no such call.
+        Later accesses read the file again. Does nothing on systems without ``madvise``.
         """
         if hasattr(self._buffer, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
             start = -(-(self.offset + start) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -89,14 +95,14 @@ class GGUFTensor:
 
 
 def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without leading dimensions of 1, which say nothing: some writers leave them out."""
+    """Remove leading dimensions of 1, which some writers omit."""
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
     return shape
 
 
 def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> dict[str, GGUFTensor]:
-    """Read `n_tensors` descriptions, in file order. GGUFError if one is wrong or its data not in the file."""
+    """Read `n_tensors` descriptions, in file order. Raises GGUFError if one is invalid or its data is missing."""
     tensors: dict[str, GGUFTensor] = {}
     for i in range(n_tensors):
         cursor.field = f"tensor {i}"
@@ -115,11 +121,11 @@ def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> dict[str, GG
 
 
 def _read_tensor(cursor: Cursor, name: str, alignment: int) -> GGUFTensor:
-    """One description; the offset still counts from the start of the data section."""
+    """Read one description; its offset is relative to the data section."""
     start = cursor.offset
     n_dims = cursor.u32("number of dimensions")
     if not 1 <= n_dims <= MAX_DIMS:
-        raise cursor.error(f"{n_dims} dimensions, not 1 to {MAX_DIMS}", start)
+        raise cursor.error(f"{n_dims} dimensions, expected 1 to {MAX_DIMS}", start)
     start = cursor.offset
     ne = [int(cursor.scalar(U64, "dimension")) for _ in range(n_dims)]
     if 0 in ne:
@@ -143,13 +149,13 @@ def _read_tensor(cursor: Cursor, name: str, alignment: int) -> GGUFTensor:
 
 
 def _check_layout(cursor: Cursor, tensors: Iterable[GGUFTensor]) -> None:
-    """Every tensor lies inside the file and none shares bytes with another."""
+    """Check that every tensor lies within the file and none overlap."""
     before: GGUFTensor | None = None
     for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
         cursor.field = f"tensor {tensor.name!r}"
         if tensor.offset + tensor.nbytes > len(cursor.buffer):
             raise cursor.error(
-                f"its {tensor.nbytes} bytes end after the file's {len(cursor.buffer)}; is the file complete?",
+                f"its {tensor.nbytes} bytes exceed the file's {len(cursor.buffer)}; is the file complete?",
                 tensor.offset,
             )
         if before is not None and tensor.offset < before.offset + before.nbytes:

@@ -1,7 +1,7 @@
-"""`Writer`: GGUF files, tensor after tensor, of any size.
+"""`Writer`: write GGUF files of any size, tensor by tensor.
 
-Layout from the GGUF specification (ggml, `docs/gguf.md`): header, metadata, descriptions of the tensors, and the data
-of each, padded to the alignment.
+The layout follows the GGUF specification (ggml, `docs/gguf.md`): header, metadata, descriptions of the tensors, and
+their data, padded to the alignment.
 """
 
 import os
@@ -28,11 +28,11 @@ from pumice.gguf.values import Encoded, encode
 if TYPE_CHECKING:
     from pumice.gguf.types import GGMLType
 
-MAX_NAME_BYTES = 63  # of a tensor, so that llama.cpp reads it
+MAX_NAME_BYTES = 63  # of a tensor's name; llama.cpp's limit
 
 
 class Described(Protocol):
-    """What is known of a tensor before its data is: also what a `GGUFTensor` says."""
+    """The description of a tensor, such as a `GGUFTensor`."""
 
     @property
     def name(self) -> str: ...
@@ -46,7 +46,7 @@ class Described(Protocol):
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor to be written. shape: in NumPy's order, GGUF's reversed; rows must be whole blocks of the type."""
+    """A tensor to write. ``shape`` is in NumPy's order, GGUF's reversed; rows must be whole blocks of the type."""
 
     name: str
     type: "GGMLType"
@@ -54,28 +54,28 @@ class TensorInfo:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its data."""
+        """Size of the data in bytes."""
         from pumice.gguf.types import row_bytes
 
         return row_bytes(self.type, self.shape[-1]) * prod(self.shape[:-1])
 
 
 class Writer:
-    """Writes a model whose metadata and tensors are known beforehand; their data comes piece by piece.
+    """Writes a model whose metadata and tensors are known in advance; their data arrives in pieces.
 
         with Writer("model.gguf", {"general.architecture": "llama"}, infos) as writer:
             for info in infos:
                 writer.write(data_of(info))
 
-    path: the file; of a split model ``name.gguf`` gives ``name-00001-of-0000N.gguf``.
-    metadata: values, or `Encoded` ones where the type matters; ``general.alignment`` is kept to.
-    tensors: in the order in which their data will come.
-    parts: number of tensors of each part of a split model. None: one file.
-    force: replace files that are there.
+    Args:
+        path: path of the file; a split model ``name.gguf`` becomes ``name-00001-of-0000N.gguf`` and so on.
+        metadata: values, or `Encoded` ones if the type matters; ``general.alignment`` is respected.
+        tensors: descriptions, in the order in which the data will be written.
+        parts: number of tensors in each part of a split model; None: one file.
+        force: replace existing files.
 
-    All that is wrong with the arguments, and a disk too full, is a GGUFError before the first byte is written. The
-    file is under its name only once it is whole (`NewFiles`): leaving the context with an error, or before all data
-    was written, leaves nothing behind.
+    Invalid arguments and a full disk raise GGUFError before the first byte is written. The file gets its name only once
+    it is complete (`NewFiles`); leaving the context with an error or with missing data leaves nothing behind.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Writer:
         entries = {key: encode(value) for key, value in metadata.items()}
         _check(entries, self.tensors)
         self.alignment = _alignment(entries)
-        self.headers = [  # of each file: all that stands before the data
+        self.headers = [  # of each file: everything before the data
             _header(entries_of_part, tensors_of_part, self.alignment, version)
             for entries_of_part, tensors_of_part in _divide(entries, self.tensors, parts)
         ]
@@ -101,16 +101,16 @@ class Writer:
         self.paths = [path] if parts is None else [part_path(path, i, len(parts)) for i in range(len(parts))]
         self._files = NewFiles(self.paths, force=force)
         self._steps = self._write_headers()
-        self._left = 0  # bytes of the current tensor that are still to come
+        self._left = 0  # missing bytes of the current tensor
 
     @property
     def n_bytes(self) -> int:
-        """Size of all files together."""
+        """Total size of all files in bytes."""
         return sum(map(len, self.headers)) + sum(padded(tensor.nbytes, self.alignment) for tensor in self.tensors)
 
     @property
     def offsets(self) -> list[int]:
-        """Where the data of each tensor begins in its file."""
+        """Offset of each tensor's data in its file."""
         offsets, tensors = [], iter(self.tensors)
         for head, count in zip(self.headers, self._counts, strict=True):
             offset = len(head)
@@ -124,19 +124,19 @@ class Writer:
         check_space(Path(os.path.realpath(self.paths[0])).parent, self.n_bytes)
         try:
             self._current: Described | None = next(self._steps)
-        except BaseException as error:  # which `with` does not see before it has begun
+        except BaseException as error:  # `with` does not handle errors of __enter__
             self._files.__exit__(type(error), error, None)
             raise
         return self
 
     def write(self, data: bytes | NDArray[Any]) -> None:
-        """Bytes of the current tensor: all of them, or pieces in order. ValueError if they are more than it has."""
+        """Write bytes of the current tensor, all or a piece. Raises ValueError if they exceed its size."""
         view = (
             memoryview(data) if isinstance(data, bytes) else np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
         )
         if self._current is None or len(view) > self._left:
             name = "after the last tensor" if self._current is None else f"of tensor {self._current.name!r}"
-            raise ValueError(f"{len(view)} bytes {name}, where {self._left} are expected")
+            raise ValueError(f"{len(view)} bytes {name}, but only {self._left} are expected")
         self._files.write(view)
         self._left -= len(view)
         if not self._left:
@@ -152,7 +152,7 @@ class Writer:
         self._files.__exit__(kind, error, trace)
 
     def _write_headers(self) -> Iterator[Described | None]:
-        """Goes on to the next tensor: what stands before and after each is written here. None after the last."""
+        """Yield each tensor in turn, then None, and write what precedes and follows its data."""
         tensors = iter(self.tensors)
         for head, count in zip(self.headers, self._counts, strict=True):
             self._files.next()
@@ -165,7 +165,7 @@ class Writer:
 
 
 def padded(n_bytes: int, alignment: int = DEFAULT_ALIGNMENT) -> int:
-    """The next multiple of the alignment."""
+    """Return the next multiple of the alignment."""
     return -(-n_bytes // alignment) * alignment
 
 
@@ -179,7 +179,7 @@ def _header(metadata: Mapping[str, Encoded], tensors: Sequence[Described], align
         pieces += [_string(tensor.name), pack(f"<I{len(dims)}Q", len(dims), *dims), pack("<IQ", tensor.type, offset)]
         offset += padded(tensor.nbytes, alignment)
     head = b"".join(pieces)
-    if not tensors and SPLIT_NO not in metadata:  # a vocabulary: the gguf package pads none, llama.cpp parts of a model
+    if not tensors and SPLIT_NO not in metadata:  # a vocabulary, which the package gguf does not pad
         return head
     return head + bytes(padded(len(head), alignment) - len(head))
 
@@ -192,12 +192,12 @@ def _string(text: str) -> bytes:
 def _divide(
     entries: dict[str, Encoded], tensors: Sequence[Described], parts: Sequence[int] | None
 ) -> Iterator[tuple[dict[str, Encoded], Sequence[Described]]]:
-    """Metadata and tensors of each file. The first part of a split model has all metadata, as gguf-split writes it."""
+    """Yield metadata and tensors of each file. The first part of a split model has all metadata, as in gguf-split."""
     if parts is None:
         yield entries, tensors
         return
     if sum(parts) != len(tensors) or len(parts) > 0xFFFF:
-        raise ValueError(f"{len(parts)} parts of {sum(parts)} tensors in all, but there are {len(tensors)}")
+        raise ValueError(f"{len(parts)} parts have {sum(parts)} tensors in total, but the model has {len(tensors)}")
     start = 0
     for i, count in enumerate(parts):
         split = {
@@ -213,12 +213,12 @@ def _divide(
 def _check(entries: Mapping[str, Encoded], tensors: Sequence[Described]) -> None:
     for key in entries:
         if not 0 < len(key.encode()) <= MAX_KEY_BYTES:
-            raise GGUFError(f"a metadata key has {len(key.encode())} bytes, not 1 to {MAX_KEY_BYTES}")
+            raise GGUFError(f"a metadata key has {len(key.encode())} bytes, expected 1 to {MAX_KEY_BYTES}")
     names = set()
     for tensor in tensors:
         n_bytes = len(tensor.name.encode())
         if not 0 < n_bytes <= MAX_NAME_BYTES:
-            raise GGUFError(f"tensor name {tensor.name!r} has {n_bytes} bytes, not 1 to {MAX_NAME_BYTES}")
+            raise GGUFError(f"tensor name {tensor.name!r} has {n_bytes} bytes, expected 1 to {MAX_NAME_BYTES}")
         if tensor.name in names:
             raise GGUFError(f"two tensors are named {tensor.name!r}")
         names.add(tensor.name)

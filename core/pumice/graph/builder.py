@@ -1,4 +1,4 @@
-"""Tracing: an architecture calls operations on a builder, and a graph comes out."""
+"""Trace graphs: an architecture calls operations on a builder, which returns the graph."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
 from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, differ_by_ones
 from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
-STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the names that every step has a number for
+STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the sizes that every step has
 
 
 class NoTargetError(ModelError):
-    """What drafts for a model, without that model."""
+    """Raised for a draft model without its target model."""
 
 
 class GraphBuilder(Ops):
@@ -28,7 +28,8 @@ class GraphBuilder(Ops):
 
     ``n_ctx`` is the context length the graph will run with: some models choose their RoPE factors by it. Graphs of
     one model share weights and caches: ``shared`` is the builder of one traced before. Those of a draft may read
-    weights and caches of another model: ``target`` is the builder of that one's last graph.
+    weights and caches of another model: ``target`` is the builder of that one's last graph. ``is_draft``: backends run
+    the model beside its target model.
     """
 
     def __init__(
@@ -38,15 +39,18 @@ class GraphBuilder(Ops):
         n_ctx: int,
         shared: GraphBuilder | None = None,
         target: GraphBuilder | None = None,
+        is_draft: bool = False,
     ) -> None:
         self.n_layer = n_layer
         self.n_ctx = n_ctx
         self._tensors = tensors
         self._target = target
-        self._prefix = "draft " if target else ""  # of names of weights, which are distinct among all that run together
+        self._prefix = (
+            "draft " if target or is_draft else ""
+        )  # makes names of weights distinct among models that run together
         self._weights: dict[str, Weight] = shared._weights if shared else {}
-        known = shared or target
-        self._states: dict[str, State] = known._states if known else {}
+        base = shared or target
+        self._states: dict[str, State] = base._states if base else {}
         self._caches: dict[int, KVState] = {}
         self._earlier_caches: dict[int, KVState] = shared._earlier_caches | shared._caches if shared else {}
         self._inputs: dict[str, Input] = {}
@@ -56,7 +60,7 @@ class GraphBuilder(Ops):
         self._nodes: list[Node] = []
         self._n_values = 0
         self._layer = -1
-        self._again: list[State] = []  # those that a second expansion of a node keeps too
+        self._again: list[State] = []  # states that a second expansion of a node reuses
 
     # --- inputs and outputs
 
@@ -67,12 +71,12 @@ class GraphBuilder(Ops):
 
     @property
     def positions(self) -> Input:
-        """int32 ``[n_tokens]``: each token's place in its sequence."""
+        """int32 ``[n_tokens]``: each token's position in its sequence."""
         return self.input("positions", (N_TOKENS,), "i32")
 
     @property
     def output_ids(self) -> Input:
-        """int32 ``[n_outputs]``: the rows whose logits are wanted."""
+        """int32 ``[n_outputs]``: the rows for which logits are computed."""
         return self.input("output_ids", (N_OUTPUTS,), "i32")
 
     def input(
@@ -83,29 +87,29 @@ class GraphBuilder(Ops):
         fill: Callable[[Any], Any] | None = None,
         of_sequences: bool = False,
     ) -> Input:
-        """A value that each step's batch brings under ``name``, or that ``fill`` makes of a batch that does not.
+        """Return an input: a value that each batch has under ``name``, or that ``fill`` computes from the batch.
 
-        ``of_sequences``: its rows are the same for all tokens of a sequence.
+        ``of_sequences``: all tokens of a sequence have the same rows.
 
-        ``fill`` looks at everything but the tokens, which may not be known yet.
+        ``fill`` must not read the tokens, which may not be known yet.
         """
         if name not in self._inputs:
             self._check_sizes(name, shape)
             self._inputs[name] = Input(name, shape, dtype, builder=self, fill=fill, of_sequences=of_sequences)
-        found = self._inputs[name]
-        if (found.shape, found.dtype) != (shape, dtype):
-            raise ModelError(f"input {found} of {found.dtype} cannot also be {format_shape(shape)} of {dtype}")
-        return found
+        value = self._inputs[name]
+        if (value.shape, value.dtype) != (shape, dtype):
+            raise ModelError(f"input {value} of {value.dtype} is also used as {format_shape(shape)} of {dtype}")
+        return value
 
     def size(self, name: str, most: int) -> str:
-        """A name for a dimension whose number is known in each step only, with the largest there will be."""
+        """Return a name for a dimension whose size each step brings; ``most`` is its maximum."""
         if name in STEP_SIZES or self._sizes.get(name, most) != most:
-            raise ModelError(f"the size {name} is taken; choose another name")
+            raise ModelError(f"the size {name} already exists; choose another name")
         self._sizes[name] = most
         return name
 
     def output(self, name: str, tensor: Tensor) -> None:
-        """Make a value one of the graph's results: ``logits``, ``embedding``, ``hidden``, ..."""
+        """Add a value to the graph's outputs: ``logits``, ``embedding``, ``hidden``, ..."""
         if self._outputs.get(name, tensor) is not tensor:
             raise ModelError(f"output {name} is given twice, as {self._outputs[name]} and {tensor}")
         self._outputs[name] = tensor
@@ -114,42 +118,42 @@ class GraphBuilder(Ops):
 
     @property
     def target(self) -> GraphBuilder:
-        """The builder of the model that this one drafts for, whose ``weight`` and ``cache`` can be read."""
+        """The builder of the target model, whose ``weight`` and ``cache`` a draft model can read."""
         if self._target is None:
-            raise NoTargetError("this is a draft, which needs its model: load that one, with this file as `draft`")
+            raise NoTargetError("this is a draft model; load its target model, with this file as `draft`")
         return self._target
 
     def weight(self, name: str, shape: Sequence[int] | None = None) -> Weight:
-        """The tensor ``name`` of the file; a ModelError if it is missing or does not have ``shape``."""
-        found = self.find_weight(name, shape)
-        if found is None:
+        """Return the tensor ``name`` of the file. Raises ModelError if it is missing or does not have ``shape``."""
+        weight = self.find_weight(name, shape)
+        if weight is None:
             raise ModelError(f"tensor {name} is missing from the file")
-        return found
+        return weight
 
     def find_weight(self, name: str, shape: Sequence[int] | None = None) -> Weight | None:
-        """As ``weight``, but None if the file does not have it. Dimensions of 1 are as one likes."""
+        """Like ``weight``, but return None for a missing tensor. Dimensions of 1 may be missing or added."""
         if name not in self._tensors:
             return None
         source, key = self._tensors[name], name
         if shape is not None and source.shape != tuple(shape):
             needed = format_shape(tuple(shape))
             if not differ_by_ones(source, tuple(shape)):
-                raise ModelError(f"tensor {name} has shape {format_shape(source.shape)}, the model needs {needed}")
+                raise ModelError(f"tensor {name} has shape {format_shape(source.shape)}, but the model needs {needed}")
             source, key = ReshapedSource(source, tuple(shape)), f"{name}[as {needed}]"
         return self._weights.setdefault(key, Weight(self._prefix + key, source.shape, builder=self, source=source))
 
     def constant(self, name: str, array: Any) -> Weight:
-        """An array as a weight, float32; ``name`` belongs to it alone."""
+        """Return an array as a float32 weight; ``name`` must be unique."""
         if name in self._tensors or name in self._weights:
-            raise ModelError(f"the constant {name} has the name of a tensor")
+            raise ModelError(f"the constant {name} has the same name as a tensor")
         source = ArraySource(array)
         self._weights[name] = Weight(self._prefix + name, source.shape, builder=self, source=source)
         return self._weights[name]
 
     def derived(self, name: str, shape: Sequence[int], make: Callable[..., Any], *of: Weight) -> Weight:
-        """A weight ``[*shape]`` that ``make`` computes of whole weights, given as float32 arrays, when it is wanted.
+        """Return a weight ``[*shape]`` that ``make`` computes on first use from whole float32 weights.
 
-        It is float32 if they are, else float16. ``name`` belongs to it alone.
+        It is float32 if all of them are, else float16. ``name`` must be unique.
         """
         if name not in self._weights:
             source = DerivedSource(tuple(shape), make, [weight.source for weight in of])
@@ -157,30 +161,30 @@ class GraphBuilder(Ops):
         return self._weights[name]
 
     def cache(self, layer: int) -> KVState:
-        """The cache that an attention layer traced before reads, in this graph or an earlier one of the model."""
-        found = self._caches.get(layer, self._earlier_caches.get(layer))
-        if found is None:
-            raise ModelError(f"layer {layer} has no cache that another layer could read")
-        return found
+        """Return the cache of an attention layer traced before, in this graph or an earlier one of the model."""
+        cache = self._caches.get(layer, self._earlier_caches.get(layer))
+        if cache is None:
+            raise ModelError(f"layer {layer} has no cache for another layer to read")
+        return cache
 
     def memory(self, name: str) -> KVState:
-        """The cache that ``kv_store`` fills under ``name`` in a graph traced before."""
+        """Return the cache that ``kv_store`` fills under ``name`` in a graph traced before."""
         state = self._states.get(name)
         if not isinstance(state, KVState) or not state.is_memory:
-            raise ModelError(f"no graph traced before stores the memory {name}")
+            raise ModelError(f"no earlier graph stores the memory {name}")
         return state
 
     @contextmanager
     def layer(self, index: int) -> Iterator[str]:
-        """Nodes made inside belong to layer ``index``; gives the prefix of its tensor names, ``blk.{index}.``."""
+        """Assign nodes added in this context to layer ``index``; yields the prefix of its tensors, ``blk.{index}.``."""
         self._layer = index
         yield f"blk.{index}."
         self._layer = self.n_layer
 
     def layer_output(self, x: Tensor) -> Tensor:
-        """The residual stream as a layer leaves it, with what control vectors add to it; what the next layer takes.
+        """Return the residual stream for the next layer, with control vectors added.
 
-        Layers are counted as they run: one that runs twice is two.
+        Layers are counted as they run: a layer that runs twice counts twice.
         """
         self._layer_outputs.append(x)
         return x
@@ -188,11 +192,11 @@ class GraphBuilder(Ops):
     # --- nodes
 
     def apply(self, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
-        """Add a node of the operation of this name."""
+        """Add a node of the operation with this name."""
         return self.trace(OPERATIONS[op], *operands, **attrs)
 
     def trace(self, operation: Operation[P], *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        """Add a node of an operation; its result."""
+        """Add a node of an operation and return its result."""
         inputs, attrs = operation.bind(*args, **kwargs)
         result = operation.rule(*args, **kwargs)
         output = Tensor(f"%{self._n_values}", result.shape, result.dtype, builder=self)
@@ -209,35 +213,44 @@ class GraphBuilder(Ops):
         return output
 
     def finish(self, logits: Tensor | None = None) -> Graph:
-        """The traced graph, without nodes that lead to no output and fill no memory. ``logits`` is that output."""
+        """Return the traced graph, without nodes that affect no output and no state.
+
+        ``logits`` is added to the outputs.
+        """
         if logits is not None:
             self.output("logits", logits)
         if not self._outputs:
-            raise ModelError("the architecture gives no output: return the logits, or name outputs with g.output")
+            raise ModelError("the architecture has no output; return the logits, or add outputs with g.output")
         graph = Graph(self._nodes, self._inputs, self._outputs, self.n_layer, dict(self._sizes), self._layer_outputs)
         graph = graph.only(self._outputs)
         return replace(graph, nodes=join_gates(graph.nodes, graph.outputs))
 
     @property
     def outputs(self) -> Mapping[str, Tensor]:
-        """The results named so far."""
+        """The outputs added so far."""
         return self._outputs
 
-    def _expand(self, expand: Callable[..., Tensor], node: Node, args: Any, kwargs: Any) -> tuple[Node, ...]:
-        """The nodes of a composite operation; the last of them gives its result."""
+    @contextmanager
+    def collecting(self) -> Iterator[list[Node]]:
+        """Collect the nodes added in this context in the yielded list instead of the graph."""
         outside, self._nodes = self._nodes, []
         try:
-            result = expand(self, *args, **kwargs)
-            *first, last = self._nodes
+            yield self._nodes
         finally:
             self._nodes = outside
+
+    def _expand(self, expand: Callable[..., Tensor], node: Node, args: Any, kwargs: Any) -> tuple[Node, ...]:
+        """Trace the expansion of a composite operation; its last node gives the result."""
+        with self.collecting() as nodes:
+            result = expand(self, *args, **kwargs)
+        *first, last = nodes
         shape = node.output.shape
         if last.output is not result or result.shape != shape:
             raise ModelError(f"the expansion of {node.op} must end with its result {format_shape(shape)}")
         return (*first, last.giving(node.output))
 
     def _named(self, state: State) -> State:
-        """A state as it is in this model: a new one gets a name that tells its layer."""
+        """Return the model's state; a new one gets a name with its layer."""
         if self._again and state not in self._states.values():
             return self._again.pop(0)
         if state not in self._states.values():
@@ -253,6 +266,6 @@ class GraphBuilder(Ops):
     def _check_sizes(self, name: str, shape: Shape) -> None:
         for dim in shape[1:]:
             if isinstance(dim, str):
-                raise ModelError(f"input {name} {format_shape(shape)}: only the first dimension may be a name")
+                raise ModelError(f"input {name} {format_shape(shape)}: only the first dimension can be a named size")
         if isinstance(shape[0], str) and shape[0] not in (*STEP_SIZES, *self._sizes):
             raise ModelError(f"input {name}: declare the size {shape[0]} with g.size")

@@ -1,7 +1,7 @@
-"""Formulas of operations element by element, each written once: backends compute them with arrays or vectors, or write
-them in the language of their kernels.
+"""Formulas of element-wise operations, each written once: backends evaluate them on arrays, or translate them to
+their kernel languages.
 
-A formula uses ``+ - * /``, numbers, and the functions below. A backend says what each of FUNCTIONS is to it::
+A formula uses ``+ - * /``, numbers, and the functions below. A backend defines each of FUNCTIONS::
 
     operation.formula.fold({"x": "a"}, str, {"add": "({} + {})".format, "exp": "exp({})".format, ...})
 """
@@ -19,7 +19,7 @@ FUNCTIONS = ("add", "sub", "mul", "div", "maximum", "minimum", "exp", "sqrt", "t
 
 @dataclass(frozen=True)
 class Formula:
-    """``function`` of ``arguments``; or what goes by the name, or the number, that ``leaf`` is."""
+    """``function`` applied to ``arguments``, or the name or number ``leaf``."""
 
     function: str = ""
     arguments: tuple[Formula, ...] = ()
@@ -28,9 +28,9 @@ class Formula:
     def fold(
         self, names: Mapping[str, T], number: Callable[[float], T], functions: Mapping[str, Callable[..., T]]
     ) -> T:
-        """The value, for values of names, a value of each number, and what computes a function of values."""
+        """Evaluate the formula with values of names, a conversion of numbers, and implementations of functions."""
         if self.function:
-            return functions[self.function](*(each.fold(names, number, functions) for each in self.arguments))
+            return functions[self.function](*(argument.fold(names, number, functions) for argument in self.arguments))
         return names[self.leaf] if isinstance(self.leaf, str) else number(self.leaf)
 
     def __add__(self, other: Formula | float) -> Formula:
@@ -62,7 +62,7 @@ class Formula:
 
 
 def named(name: str) -> Formula:
-    """An operand or an attribute."""
+    """Return the formula of an operand or attribute."""
     return Formula(leaf=name)
 
 
@@ -75,7 +75,7 @@ def minimum(a: Formula | float, b: Formula | float) -> Formula:
 
 
 def exp(x: Formula) -> Formula:
-    """``e^x``; where it is too large for float32, infinity or the largest number."""
+    """``e^x``; infinity or the largest number on overflow."""
     return _apply("exp", x)
 
 
@@ -84,7 +84,7 @@ def sqrt(x: Formula) -> Formula:
 
 
 def tanh(x: Formula) -> Formula:
-    """The hyperbolic tangent, to all digits near zero too."""
+    """The hyperbolic tangent, accurate near zero, too."""
     return _apply("tanh", x)
 
 
@@ -95,5 +95,5 @@ def softplus(x: Formula) -> Formula:
 
 def _apply(function: str, *arguments: Formula | float) -> Formula:
     return Formula(
-        function, tuple(each if isinstance(each, Formula) else Formula(leaf=float(each)) for each in arguments)
+        function, tuple(item if isinstance(item, Formula) else Formula(leaf=float(item)) for item in arguments)
     )

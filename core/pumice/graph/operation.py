@@ -1,19 +1,18 @@
-"""What an operation is: a name, operands, attributes and a shape rule, written as one function.
+"""Operations: a name, operands, attributes and a shape rule, written as one function.
 
 The rule of an operation takes its operands, the parameters that are tensors, and its attributes, all others. It
-checks them and says what comes out. Its signature and docstring are all there is to know of an operation: the builder's
-method, the names under which a node holds operands and attributes, and the lists of backends follow from it::
+checks them and returns the shape of the result. Its signature and docstring define the operation: the builder's method,
+the names of a node's operands and attributes, and the lists of backends follow from it::
 
     @operation
     def silu(x: Tensor) -> Result:
         \"\"\"``x * sigmoid(x)``.\"\"\"
         return Result(x.shape)
 
-An operation that works element by element has a formula (formula.py), from which backends derive their kernels.
+An element-wise operation has a formula (formula.py), from which backends derive their kernels.
 
-A composite operation also has an expansion, the same computed by other operations. A backend that knows its name
-gets one node, every other the expansion. It may have another expansion for prompts: steps in which every sequence
-begins.
+A composite operation also has an expansion into other operations. A backend that supports its name gets one node,
+others get the expansion. It may have a separate expansion for prompts: steps in which every sequence begins.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Result:
-    """What an operation gives. ``state``: the memory it keeps; one without a name is new and gets the layer's."""
+    """The result of an operation.
+
+    ``state``: the memory that it keeps; one without a name is new and belongs to the layer.
+    """
 
     shape: Shape
     dtype: str = "f32"
@@ -42,14 +44,14 @@ class Result:
 
 
 class Tracer(Protocol):
-    """What an operation needs of a builder."""
+    """The part of a builder that operations use."""
 
     def trace(self, operation: Operation[P], *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        """Add a node of an operation; its result."""
+        """Add a node of an operation and return its result."""
 
 
 class Operation(Generic[P]):
-    """One operation. As an attribute of a builder's class it is the method that adds a node."""
+    """An operation. As an attribute of a builder's class it is the method that adds a node."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Operation(Generic[P]):
         self.__doc__ = rule.__doc__
         self._signature = inspect.signature(rule)
         parameters = self._signature.parameters.values()
-        self._by_position = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+        self._by_position = [parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
         self._defaults = self.defaults
         hints = typing.get_type_hints(rule)
         self.operands = tuple(name for name in self._signature.parameters if _is_tensor(hints[name]))
@@ -75,21 +77,21 @@ class Operation(Generic[P]):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Of the parameters that have one."""
+        """Default values of parameters by name."""
         parameters = self._signature.parameters.values()
-        return {each.name: each.default for each in parameters if each.default is not each.empty}
+        return {item.name: item.default for item in parameters if item.default is not item.empty}
 
     def bind(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Operands that are there and all attributes, by name. Raises ModelError for a call that does not fit."""
-        given = {**dict(zip(self._by_position, args, strict=False)), **kwargs}
-        values = {**self._defaults, **given}
-        if len(given) < len(args) + len(kwargs) or values.keys() != self._signature.parameters.keys():
+        """Return present operands and all attributes by name. Raises ModelError for a call that does not fit."""
+        arguments = {**dict(zip(self._by_position, args, strict=False)), **kwargs}
+        values = {**self._defaults, **arguments}
+        if len(arguments) < len(args) + len(kwargs) or values.keys() != self._signature.parameters.keys():
             self._refuse(*args, **kwargs)
         operands = {name: values[name] for name in self.operands if values[name] is not None}
         return operands, {name: values[name] for name in self.attributes}
 
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
-        """Raise ModelError for a call that does not fit, in Python's words, which take long to find."""
+        """Raise ModelError for a call that does not fit, with Python's message, which is slow to compute."""
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -116,14 +118,14 @@ class Operation(Generic[P]):
 
 
 def operation(rule: Callable[P, Result]) -> Operation[P]:
-    """The operation that a rule describes, under the rule's name."""
+    """Return the operation that a rule describes, with the rule's name."""
     return Operation(rule.__name__.rstrip("_"), rule)
 
 
 def elementwise(formula: Callable[..., Formula]) -> Callable[[Callable[P, Result]], Operation[P]]:
-    """A decorator as ``operation``, for one that ``formula`` computes element by element.
+    """Like ``operation``, for an operation that ``formula`` computes element by element.
 
-    ``formula`` takes what the rule takes, one or two operands and up to two attributes, as formulas.
+    ``formula`` takes the rule's parameters, one or two operands and up to two attributes, as formulas.
     """
     return lambda rule: Operation(rule.__name__, rule, formula=formula)
 
@@ -134,17 +136,17 @@ def composite(
     formula: Callable[..., Formula] | None = None,
     prompt: Callable[..., Tensor] | None = None,
 ) -> Callable[[Callable[P, Result]], Operation[P]]:
-    """A decorator as ``operation``: the operation ``name``, which ``expand`` composes of others.
+    """Like ``operation``, for the operation ``name``, which ``expand`` composes of others.
 
-    ``expand`` takes a builder, then what the rule takes; so does ``prompt``, which composes the same for steps in which
-    every sequence begins, with the same states in the same order. ``formula`` is as for ``elementwise``, if it is such
-    a one. A plugin's name has a dot in it, ``vendor.name``.
+    ``expand`` takes a builder and the rule's parameters, as does ``prompt``, the expansion for steps in which every
+    sequence begins, with the same states in the same order. ``formula`` is set for element-wise operations, as in
+    ``elementwise``. The name of a plugin's operation has a dot: ``vendor.name``.
     """
     return lambda rule: Operation(name, rule, expand, formula, prompt)
 
 
 def _is_tensor(hint: Any) -> bool:
-    """Whether a parameter's type is a tensor, or one or None."""
+    """Return True if a parameter's type is a tensor, or optionally one."""
     kinds = typing.get_args(hint) or (hint,)
     return all(isinstance(kind, type) and issubclass(kind, (Tensor, type(None))) for kind in kinds)
 

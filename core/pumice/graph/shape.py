@@ -1,4 +1,4 @@
-"""Shapes: numbers, and names for the sizes that only a step knows."""
+"""Shapes: numbers, and names of sizes that each step brings."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ N_SEQS = "n_seqs"
 Dim = int | str
 Shape = tuple[Dim, ...]
 Sizes = Mapping[str, int]
-"""The number behind each name: in one step, or in the largest."""
+"""Sizes by name, of one step or at most."""
 
 
 def concrete(shape: Shape, sizes: Sizes) -> tuple[int, ...]:
-    """The shape in numbers. Raises BackendError for a name that ``sizes`` does not have."""
+    """Return the shape as numbers. Raises BackendError for a name that is not in ``sizes``."""
     try:
         return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in shape)
     except KeyError as error:
-        raise BackendError(f"the size {error} of {format_shape(shape)} is not known here") from None
+        raise BackendError(f"unknown size {error} in shape {format_shape(shape)}") from None
 
 
 def fixed(shape: Shape) -> tuple[int, ...]:
-    """A shape without names, as that of every weight, and of every row of an activation."""
+    """Return a shape that has no names, such as a weight's or a row's, as integers."""
     return concrete(shape, {})
 
 
 def row_size(shape: Shape) -> int:
-    """Values in one row: all dimensions but the first multiplied."""
+    """Return the values in one row: the product of all dimensions but the first."""
     return math.prod(fixed(shape[1:]))
 
 
 def mask_width(n_ctx: int) -> int:
-    """Columns of a mask over positions: ``n_ctx``, filled up to whole vectors and one more."""
+    """Return the columns of a mask over positions: ``n_ctx``, rounded up to whole vectors plus one vector."""
     return (n_ctx + 127) // 64 * 64
 
 

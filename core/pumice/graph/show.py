@@ -1,4 +1,4 @@
-"""A graph as text, for people: one line a node, grouped by backend and layer."""
+"""Format a graph as text: one line per node, grouped by backend and layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumice.graph.tensor import Node, Tensor, Weight
 
 
 def format_graph(segments: Sequence[Segment], plans: Sequence[MemoryPlan], n_layer: int) -> str:
-    """Every segment with its backend and arena size, then its nodes with shapes, weights and types."""
+    """Return every segment with its backend and arena size, and its nodes with shapes, weights and types."""
     return "\n".join(_lines(segments, plans, n_layer))
 
 
@@ -44,7 +44,7 @@ def _format_node(node: Node, plan: MemoryPlan) -> str:
     operands = ", ".join(
         [_format_operand(tensor) for tensor in node.operands()] + ([str(node.state)] if node.state else [])
     )
-    attrs = "".join(f" {key}={_format_attr(value)}" for key, value in _told(node).items())
+    attrs = "".join(f" {key}={_format_attr(value)}" for key, value in _shown_attributes(node).items())
     result = f"{node.output.name} {format_shape(node.output.shape)}"
     return f"{result} @{plan.offsets[node.output]} = {node.op}({operands}){attrs}"
 
@@ -55,8 +55,8 @@ def _format_operand(tensor: Tensor) -> str:
     return tensor.name
 
 
-def _told(node: Node) -> dict[str, Any]:
-    """The attributes that are not as their operation has them by default."""
+def _shown_attributes(node: Node) -> dict[str, Any]:
+    """Return the attributes that differ from the operation's defaults."""
     defaults = OPERATIONS[node.op].defaults if node.op in OPERATIONS else {}
     return {key: value for key, value in node.attrs.items() if key not in defaults or defaults[key] != value}
 

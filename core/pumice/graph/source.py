@@ -1,4 +1,4 @@
-"""Where a weight's numbers come from: a GGUF file, another file, or an array."""
+"""Sources of a weight's values: a GGUF file, another file, or an array."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pumice.gguf import GGMLType, TensorSource, block_size
 
 
 def differ_by_ones(source: TensorSource, shape: tuple[int, ...]) -> bool:
-    """Whether ``shape`` is that of a source but for dimensions of 1, which writers leave out or add as they like."""
-    stored, wanted = ([n for n in each if n != 1] for each in (source.shape, shape))
-    return stored == wanted and (source.shape[-1] == shape[-1] or block_size(source.type) == 1)
+    """Return True if ``shape`` equals a source's but for dimensions of 1, which some writers omit or add."""
+    stored, needed = ([n for n in dims if n != 1] for dims in (source.shape, shape))
+    return stored == needed and (source.shape[-1] == shape[-1] or block_size(source.type) == 1)
 
 
 class ReshapedSource:
-    """A source whose values have another shape, in the same order; its blocks do not cross the ends of rows."""
+    """A source with its values in another shape, in the same order; blocks do not cross the ends of rows."""
 
     def __init__(self, source: TensorSource, shape: tuple[int, ...]) -> None:
         self._source = source
@@ -37,7 +37,7 @@ class ReshapedSource:
 
 
 class ArraySource:
-    """An array in memory as a weight: float32, whatever number type it had."""
+    """An array in memory as a float32 weight."""
 
     type = GGMLType.F32
 
@@ -54,20 +54,20 @@ class ArraySource:
         return self._array
 
     def release(self, start: int = 0, end: int | None = None) -> None:
-        """Keeps the array: there is no file to read it from again."""
+        """Keep the array, since there is no file to read it from again."""
 
 
 class DerivedSource:
-    """What ``make`` computes of other weights, float32 arrays: float32 if all of them are stored so, else float16.
+    """A weight that ``make`` computes from other weights, passed as float32 arrays.
 
-    It is kept from the first use until it is released.
+    It is float32 if all of them are stored as float32, else float16, and is kept from the first use until its release.
     """
 
     def __init__(self, shape: tuple[int, ...], make: Callable[..., Any], of: Sequence[TensorSource]) -> None:
-        whole = all(source.type == GGMLType.F32 for source in of)
-        self.type = GGMLType.F32 if whole else GGMLType.F16
+        is_float32 = all(source.type == GGMLType.F32 for source in of)
+        self.type = GGMLType.F32 if is_float32 else GGMLType.F16
         self.shape = shape
-        self.nbytes = math.prod(shape) * (4 if whole else 2)
+        self.nbytes = math.prod(shape) * (4 if is_float32 else 2)
         self._make, self._of = make, of
         self._kept: NDArray[Any] | None = None
 
@@ -79,7 +79,7 @@ class DerivedSource:
         return self._array.astype(np.float32, copy=False)
 
     def release(self, start: int = 0, end: int | None = None) -> None:
-        """Drops the array once its last byte has been copied; another use computes it again."""
+        """Drop the array once its last byte is released; another use computes it again."""
         if end is None or end >= self.nbytes:
             self._kept = None
 

@@ -1,4 +1,4 @@
-"""What a graph is made of: tensors, and the nodes that compute them.
+"""The parts of a graph: tensors, and the nodes that compute them.
 
 Every activation is float32 or int32 and row-major with rows first, mostly tokens: ``[n_tokens, ...]``. Only the
 first dimension may be a name (``shape.py``), whose number each step brings.
@@ -18,10 +18,10 @@ from pumice.graph.source import DerivedSource
 
 
 class Recorder(Protocol):
-    """What arithmetic on tensors needs of the builder they belong to."""
+    """The part of a builder that arithmetic on tensors uses."""
 
     def apply(self, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
-        """Add a node of the operation ``op``; its result."""
+        """Add a node of the operation ``op`` and return its result."""
 
 
 @dataclass(eq=False)
@@ -59,8 +59,8 @@ class Tensor:
 class Input(Tensor):
     """A named value that every step brings.
 
-    ``fill``, where there is one, makes it from the step's batch if the batch does not bring it. One that is
-    ``of_sequences`` is the same for all tokens of a sequence, so that steps in a row need it once.
+    ``fill`` computes it from a batch that does not have it. If it is ``of_sequences``, all tokens of a sequence
+    have the same rows, so that consecutive steps need it once.
     """
 
     fill: Callable[[Any], Any] | None = field(default=None, repr=False, kw_only=True)
@@ -86,17 +86,17 @@ class Weight(Tensor):
     def data(self) -> Any:
         """uint8 view ``[*shape[:-1], row_bytes]`` of the source."""
         if len(self.shape) == 1:
-            return self.source.data  # one row; never sliced (see rows)
+            return self.source.data  # one row; rows() never slices it
         return self.source.data[self.first_row : self.first_row + int(self.shape[0])]
 
     @property
     def is_derived(self) -> bool:
-        """Whether it is computed of other weights, and is no tensor of a file."""
+        """True if the weight is computed from other weights rather than stored in a file."""
         return isinstance(self.source, DerivedSource)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored blocks; touches no memory."""
+        """Bytes of the stored blocks; reads no memory."""
         *rows, width = fixed(self.shape)
         return math.prod(rows) * row_bytes(self.type, width)
 
@@ -107,12 +107,14 @@ class Weight(Tensor):
         return dequantize(self.data, self.type)
 
     def rows(self, start: int, stop: int) -> Weight:
-        """Rows ``start`` to ``stop`` along axis 0: how a fused qkv or gate-up matrix is taken apart, free of cost.
+        """Return rows ``start`` to ``stop`` along axis 0, without a copy; splits fused qkv or gate-up matrices.
 
-        Raises ModelError where it does not have them: architectures count by the file's hyperparameters.
+        Raises ModelError for rows that do not exist: architectures use the file's hyperparameters.
         """
         if not 0 <= start < stop <= int(self.shape[0]):
-            raise ModelError(f"tensor {self.name!r} has {self.shape[0]} rows, its architecture needs {start} to {stop}")
+            raise ModelError(
+                f"tensor {self.name!r} has {self.shape[0]} rows, but the architecture needs {start} to {stop}"
+            )
         return Weight(
             f"{self.name}[{start}:{stop}]",
             (stop - start, *self.shape[1:]),
@@ -124,7 +126,7 @@ class Weight(Tensor):
 
 @dataclass(eq=False)
 class State:
-    """Memory that outlives a step. Each backend lays out the states of the nodes it owns as it likes."""
+    """Memory that outlives a step. Each backend chooses the layout of its nodes' states."""
 
     name: str
 
@@ -137,8 +139,8 @@ class KVState(State):
     """The keys and values of one attention layer, in blocks that block tables address.
 
     A layer whose values are a prefix of its keys (multi-head latent attention) stores keys only and
-    has ``v_dim`` 0. Layers with the same ``window`` share block tables; 0 means the whole context. ``is_memory``: it
-    is filled in one graph and read in another, by the block tables of the batch's memory.
+    has ``v_dim`` 0. Layers with the same ``window`` share block tables; 0 means the whole context. ``is_memory``: one
+    graph fills it and another reads it, by the block tables of the batch's memory.
     """
 
     n_head_kv: int
@@ -160,10 +162,10 @@ SomeState = TypeVar("SomeState", bound=State)
 
 @dataclass(eq=False)
 class Node:
-    """One operation: its operands by name (an absent optional one is not there), its result, and its memory, if any.
+    """One operation: its operands by name (without absent optional ones), its result, and its memory, if any.
 
-    ``expansion``: the nodes that compute the same; only a composite operation has one. ``prompt_expansion``: those for
-    steps in which every sequence begins, where they are others.
+    ``expansion``: equivalent nodes of a composite operation. ``prompt_expansion``: equivalent nodes for steps in which
+    every sequence begins, if they differ.
     """
 
     op: str
@@ -176,12 +178,12 @@ class Node:
     prompt_expansion: tuple[Node, ...] = ()
 
     def for_prompts(self) -> Node:
-        """The node for steps in which every sequence begins."""
+        """Return the node for steps in which every sequence begins."""
         parts = tuple(part.for_prompts() for part in self.prompt_expansion or self.expansion)
         return self if parts == self.expansion else replace(self, expansion=parts, prompt_expansion=())
 
     def giving(self, output: Tensor) -> Node:
-        """The node with another tensor as its result."""
+        """Return the node with another tensor as its result."""
         expansions = (
             (*parts[:-1], parts[-1].giving(output)) if parts else ()
             for parts in (self.expansion, self.prompt_expansion)
@@ -190,23 +192,23 @@ class Node:
         return replace(self, output=output, expansion=expansion, prompt_expansion=prompt_expansion)
 
     def parts(self) -> Iterator[Node]:
-        """The node itself, and all that a composite one is made of, also inside parts that are composite."""
+        """Yield the node, and all nodes that a composite one consists of, recursively."""
         yield self
         for part in self.expansion:
             yield from part.parts()
 
     def operands(self) -> list[Tensor]:
-        """The operands that are there, in the order of the operation's parameters."""
+        """Return the present operands, in the order of the operation's parameters."""
         return list(self.inputs.values())
 
     def weight(self, name: str) -> Weight:
-        """An operand that has to be a weight."""
+        """Return an operand that must be a weight."""
         operand = self.inputs[name]
         assert isinstance(operand, Weight), f"{name} of {self.op} is {operand}, not a weight"
         return operand
 
     def state_of(self, kind: type[SomeState]) -> SomeState:
-        """The node's memory, which has to be of this kind."""
+        """Return the node's memory, which must be of this kind."""
         assert isinstance(self.state, kind), f"{self.op} of {self.output} has {self.state}, not a {kind.__name__}"
         return self.state
 
@@ -233,29 +235,29 @@ class Graph:
 
     @property
     def needs_whole_sequences(self) -> bool:
-        """Whether a sequence must be all in one step: it has attention without a cache."""
+        """True if a sequence must be in one step as a whole, since there is attention without a cache."""
         parts = (part for node in self.nodes for part in node.parts())
         return any(part.op == "attention" and part.state is None for part in parts)
 
     def only(self, names: Iterable[str]) -> Graph:
-        """The graph with these outputs alone, without nodes that lead to none of them and fill no memory."""
+        """Return the graph with these outputs only, without nodes that affect none of them and no state."""
         outputs = {name: self.outputs[name] for name in names}
         needed = set(outputs.values())
-        kept = []
+        nodes = []
         for node in reversed(self.nodes):
             if node.output in needed or node.op == "kv_store":
                 needed.update(node.operands())
-                kept.append(node)
+                nodes.append(node)
         inputs = {name: tensor for name, tensor in self.inputs.items() if tensor in needed}
-        return replace(self, nodes=kept[::-1], inputs=inputs, outputs=outputs)
+        return replace(self, nodes=nodes[::-1], inputs=inputs, outputs=outputs)
 
     def for_prompts(self) -> Graph | None:
-        """The graph for steps in which every sequence begins; None if they are computed as any others."""
+        """Return the graph for steps in which every sequence begins; None if it does not differ."""
         nodes = [node.for_prompts() for node in self.nodes]
         return None if nodes == self.nodes else replace(self, nodes=nodes)
 
 
 def states_of(nodes: Iterable[Node]) -> list[State]:
-    """Every distinct state of nodes, those inside composite ones included, in order of first use."""
+    """Return every distinct state of nodes, including those inside composite nodes, in order of first use."""
     flat = [part for node in nodes for part in node.parts()]
     return list(dict.fromkeys(part.state for part in flat if part.state is not None))

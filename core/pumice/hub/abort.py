@@ -1,4 +1,4 @@
-"""Stopping a download from another thread."""
+"""Abort downloads from another thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pumice.errors import HubError
 
 
 class AbortedError(HubError):
-    """Nobody wants the download any more."""
+    """Raised by an aborted download."""
 
 
 class Abort:
-    """Stops a download from another thread, also while it waits for a silent server."""
+    """Aborts a download from another thread, even while it waits for a silent server."""
 
     def __init__(self) -> None:
         self._aborted = threading.Event()
@@ -25,23 +25,23 @@ class Abort:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def abort(self) -> None:
-        """End every wait. Any thread may call this."""
+        """Abort the download and end every wait. Thread-safe."""
         self._aborted.set()
         self._hang_up()
 
     def check(self) -> None:
         """Raise AbortedError after ``abort``."""
         if self._aborted.is_set():
-            raise AbortedError("the download was cancelled; what came is kept")
+            raise AbortedError("the download was cancelled; the received part is kept")
 
     def sleep(self, seconds: float) -> None:
-        """Wait. Raises as ``check``, as soon as ``abort`` is called."""
+        """Wait for ``seconds``. Raises like ``check``, as soon as ``abort`` is called."""
         self._aborted.wait(seconds)
         self.check()
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
-        """Break the connections after ``seconds``: timeouts of a socket begin anew with every byte."""
+        """Break the connections after ``seconds``, since timeouts of a socket restart with every byte."""
         timer = threading.Timer(seconds, self._hang_up)
         timer.daemon = True
         timer.start()
@@ -51,16 +51,16 @@ class Abort:
             timer.cancel()
 
     def trace(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Note the sockets of a request: its extension ``trace``."""
+        """Record the sockets of a request, as its extension ``trace``."""
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            each = facts["return_value"].get_extra_info("socket")
+            connection = facts["return_value"].get_extra_info("socket")
             with self._lock:
-                if each is not None:  # TLS within that of a proxy has none
-                    self._sockets.add(each)
+                if connection is not None:  # None for TLS inside of a proxy's TLS
+                    self._sockets.add(connection)
             self.check()
 
     def _hang_up(self) -> None:
         with self._lock:
-            for each in self._sockets:
+            for connection in self._sockets:
                 with contextlib.suppress(OSError):
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)  # not SSLSocket's, which drops its state
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)  # SSLSocket.shutdown would drop its state

@@ -1,4 +1,4 @@
-"""Addresses of hosts: which of them are public, and so may be connected to for a client of the server."""
+"""Classify IP addresses: a server's clients may make it connect to public ones only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import socket
 
 from pumice.errors import HubError
 
-_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # all that is assigned to hosts
+_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # all global unicast addresses
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
 _RELAYS4 = ipaddress.IPv4Network("192.88.99.0/24")  # RFC 7526
-_SPECIAL6 = [  # within 2000::/3; RFC 6890 and its registry: Teredo and ORCHID, documentation, 6to4, documentation
-    ipaddress.IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
-]
+# special-purpose parts of 2000::/3, RFC 6890 and its registry: Teredo and ORCHID, documentation, 6to4, documentation
+_SPECIAL6 = [ipaddress.IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 
 
 def is_public(address: str) -> bool:
-    """True if ``address`` belongs to a host of the public internet.
+    """Return True if ``address`` belongs to a host of the public internet.
 
     False for private, loopback, link-local, shared (CGNAT), multicast, reserved and unspecified addresses, for IPv6
     addresses that embed such an IPv4 address, and for 6to4, Teredo and IPv4-compatible addresses of any kind.
@@ -32,17 +31,17 @@ def is_public(address: str) -> bool:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host, in the order in which the system prefers them. Raises OSError."""
+    """Return the addresses of a host in the system's order of preference. Raises OSError."""
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:  # a label that is empty or longer than 63
-        raise OSError(f"{host}: not a name of a host") from None
+        raise OSError(f"{host}: not a valid host name") from None
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
 def resolve_public(host: str, port: int) -> list[str]:
-    """As ``resolve``. Raises HubError if any of the addresses is not public."""
+    """Like ``resolve``, but raise HubError if any of the addresses is not public."""
     addresses = resolve(host, port)
     if private := [address for address in addresses if not is_public(address)]:
-        raise HubError(f"{host} is {private[0]}: clients of the server reach public addresses alone")
+        raise HubError(f"{host} is {private[0]}, but clients of the server may use public addresses only")
     return addresses

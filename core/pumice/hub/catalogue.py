@@ -1,6 +1,6 @@
-"""The catalogue: short names of models and the options that their makers recommend.
+"""The catalogue: short names of models, with the options that their authors recommend.
 
-``catalogue.yaml`` here, and over it the key ``models`` of the configuration, merged name by name and option by option.
+The key ``models`` of the configuration overrides ``catalogue.yaml`` name by name and option by option.
 """
 
 from __future__ import annotations
@@ -14,38 +14,39 @@ from pumice.config import Config, Layer
 from pumice.errors import ConfigError
 
 
-class Entry(NamedTuple):
-    """A name of the catalogue, explained."""
+class CatalogueEntry(NamedTuple):
+    """A resolved name of the catalogue."""
 
-    model: str  # what it stands for: a path, or any other name of a model
+    model: str  # path, or another name of a model
     options: Layer  # keys of the configuration
 
 
 def catalogue(config: Config) -> Mapping[str, Mapping[str, Any]]:
-    """Every name and its record: the key ``model``, and keys of the configuration."""
+    """Return the record of every name: the key ``model``, and keys of the configuration."""
     shipped = _shipped()
     return {name: {**shipped.get(name, {}), **config.models.get(name, {})} for name in [*shipped, *config.models]}
 
 
-def look_up(name: str, config: Config) -> Entry:
-    """The entry of a name. A name may stand for another one, whose options it then has too.
+def look_up(name: str, config: Config) -> CatalogueEntry:
+    """Return the entry of a name, which may refer to another name and then inherits its options.
 
-    Raises ConfigError for an entry that names no model, or goes round in a circle.
+    Raises:
+        ConfigError: an entry has no model, or refers to itself.
     """
     records = catalogue(config)
     options: dict[str, Any] = {}
-    seen: list[str] = []
-    while name in records and name not in seen:
-        seen.append(name)
+    names: list[str] = []
+    while name in records and name not in names:
+        names.append(name)
         record = dict(records[name])
         model = record.pop("model", None)
         if not isinstance(model, str):
             raise ConfigError(f"{config.source('models', name)}: models.{name}: the key 'model' is missing")
         options = {**record, **options}
         name = model
-    if name in seen:
-        raise ConfigError(f"{config.source('models', name)}: models.{name} stands for itself")
-    return Entry(name, Layer(f"models.{seen[0]}", options))
+    if name in names:
+        raise ConfigError(f"{config.source('models', name)}: models.{name} refers to itself")
+    return CatalogueEntry(name, Layer(f"models.{names[0]}", options))
 
 
 @cache

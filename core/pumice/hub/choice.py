@@ -1,4 +1,4 @@
-"""Which files of a repository make up the model that a name means."""
+"""Choose the files of a repository that form the model of a given name."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from pumice.errors import UnknownModelError
 from pumice.gguf.split import SPLIT_NAME
 from pumice.hub.names import HubName
 
-DEFAULT_TAGS = ("Q4_K_M", "Q8_0")  # what llama.cpp chooses where nothing else is said; the first that is there
-_NO_MODEL = re.compile(r"mmproj|imatrix|^(mtp|eagle3|dflash|dspark)-")  # files that go with a model
+DEFAULT_TAGS = ("Q4_K_M", "Q8_0")  # llama.cpp's defaults; the first available one counts
+_NO_MODEL = re.compile(r"mmproj|imatrix|^(mtp|eagle3|dflash|dspark)-")  # files that accompany a model
 _TAG = re.compile(r"(UD-)?(I?Q\d\w*|TQ\d_\d|BF16|F16|F32|MXFP4\w*|NVFP4)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of one model: one, or all parts in order."""
+    """The files of one model: a single file, or all parts in order."""
 
     files: tuple[str, ...]
 
     @property
     def stem(self) -> str:
-        """The path without the number of the part and the ending."""
+        """The path without the part's number and the suffix."""
         split = SPLIT_NAME.fullmatch(self.files[0])
         return split["prefix"] if split else self.files[0].removesuffix(".gguf")
 
     @property
     def label(self) -> str:
-        """The tag that would choose it, or its name."""
+        """The tag that selects the model, or its name."""
         tags = list(_TAG.finditer(PurePosixPath(self.stem).name))
         return tags[-1][0] if tags else self.files[0]
 
     def has_tag(self, tag: str) -> bool:
-        """Whether ``tag`` ends the name, or is the whole of a directory's, in any case."""
+        """Return True if ``tag`` ends the file's name or is a directory's name, ignoring case."""
         *directories, name = self.stem.casefold().split("/")
         tag = tag.casefold()
         return tag in directories or re.search(rf"(^|[-._]){re.escape(tag)}$", name) is not None
 
 
 def models_in(files: Iterable[str]) -> list[ModelFiles]:
-    """The models among the files of a repository, in their order; parts are together, incomplete sets left out."""
+    """Return the models among the files of a repository, in order; split models with missing parts are left out."""
     groups: dict[tuple[str, int], list[str]] = {}
     for file in sorted(files):
         if not file.endswith(".gguf") or _NO_MODEL.search(PurePosixPath(file).name):
@@ -54,45 +54,45 @@ def models_in(files: Iterable[str]) -> list[ModelFiles]:
 
 
 def _is_whole(group: Sequence[str], count: int) -> bool:
-    """True if all parts are there, each once."""
+    """Return True if every part is present exactly once."""
     parts = [match["part"] for file in group if (match := SPLIT_NAME.fullmatch(file))]
     return not parts or [int(part) for part in parts] == list(range(1, count + 1))
 
 
 def choose(name: HubName, models: Sequence[ModelFiles]) -> ModelFiles:
-    """The model that ``name`` means. Raises UnknownModelError, with what there is, if that is none or more than one."""
+    """Return the model that ``name`` selects. Raises UnknownModelError, which lists the models, unless it is unique."""
     if not models:
-        raise UnknownModelError(f"hf.co/{name.repo} has no GGUF file; look for a repository whose name ends in -GGUF")
+        raise UnknownModelError(f"hf.co/{name.repo} has no GGUF file; try a repository whose name ends in -GGUF")
     if name.file:
-        found = [model for model in models if name.file in model.files]
-        wanted = name.file
+        matches = [model for model in models if name.file in model.files]
+        selector = name.file
     elif name.tag:
-        found = with_tag(models, name.tag)
-        wanted = name.tag
+        matches = with_tag(models, name.tag)
+        selector = name.tag
     else:
-        found = _default(models)
-        wanted = DEFAULT_TAGS[0]
-    if not found:
-        raise UnknownModelError(f"hf.co/{name.repo} has no {wanted}; it has {_list(model.label for model in models)}")
-    if len(found) > 1:
-        files = _list(model.files[0] for model in found)
+        matches = _default(models)
+        selector = DEFAULT_TAGS[0]
+    if not matches:
+        raise UnknownModelError(f"hf.co/{name.repo} has no {selector}; it has {_list(model.label for model in models)}")
+    if len(matches) > 1:
+        files = _list(model.files[0] for model in matches)
         raise UnknownModelError(
-            f"hf.co/{name.repo} has several files for {wanted}: name one, as in {name.repo}:FILE: {files}"
+            f"hf.co/{name.repo} has several files for {selector}; name one as {name.repo}:FILE: {files}"
         )
-    return found[0]
+    return matches[0]
 
 
 def with_tag(models: Sequence[ModelFiles], tag: str) -> list[ModelFiles]:
-    """The models of a tag; ``Q4_K_M`` is not ``UD-Q4_K_M`` where both are there."""
+    """Return the models with a tag; an exact match, such as Q4_K_M, excludes others, such as UD-Q4_K_M."""
     exact = [model for model in models if model.label.casefold() == tag.casefold()]
     return exact or [model for model in models if model.has_tag(tag)]
 
 
 def _default(models: Sequence[ModelFiles]) -> list[ModelFiles]:
-    """What a name without a tag means: the first default that is there, else the first model."""
+    """Return the model for a name without a tag: the first available default, else the first model."""
     for tag in DEFAULT_TAGS:
-        if found := with_tag(models, tag):
-            return found
+        if matches := with_tag(models, tag):
+            return matches
     return [models[0]]
 
 

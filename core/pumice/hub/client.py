@@ -1,7 +1,7 @@
-"""The HTTP client of downloads: which hosts it may reach, for how long it waits, and how it is stopped.
+"""The HTTP client of downloads, which restricts hosts, limits waits, and can be aborted.
 
-Every hop of a redirect is a request of its own here: its scheme, host and addresses are checked, the connection goes to
-an address that was checked, and the bodies of redirects are not read.
+Every redirect is followed as a separate request: its scheme, host and addresses are checked, the connection uses a
+checked address, and the bodies of redirects are not read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pumice.hub.names import LOCAL_HOSTS
 
 Origin = tuple[str, str, int]  # scheme, host, port
 
-_SILENT_SECONDS = 30.0  # without a byte, or to connect
-_ANSWER_SECONDS = 60.0  # until the headers of an answer, or all of a short one, are there
-_MAX_ANSWER = 64 << 20  # bytes of a short answer: a list of files
+_SILENT_SECONDS = 30.0  # to connect, or between two bytes
+_ANSWER_SECONDS = 60.0  # until the headers of a response, or all of a short one, have arrived
+_MAX_ANSWER = 64 << 20  # bytes of a short response, such as a list of files
 _MAX_REDIRECTS = 10
 _PORTS = {"http": 80, "https": 443}
 
@@ -37,19 +37,19 @@ class Access:
     """The hosts that a download may reach.
 
     Args:
-        trusted: origins that the operator named: the endpoint of the Hub, an address in the catalogue.
-        public_only: other hosts are reached by https, at port 443, and only if all their addresses are public.
+        trusted: origins that the operator configured, such as the Hub's endpoint or addresses in the catalogue.
+        public_only: other hosts must use https on port 443, and have public addresses only.
     """
 
     trusted: frozenset[Origin] = frozenset()
     public_only: bool = False
 
     def check(self, url: httpx2.URL) -> list[str]:
-        """Return the addresses to connect to; none: whatever the name resolves to. Raises HubError, OSError."""
+        """Return the addresses to connect to; empty allows any. Raises HubError, OSError."""
         origin = origin_of(url)
         scheme, host, port = origin
         if scheme not in _PORTS:
-            raise HubError(f"{url}: downloads come by https://")
+            raise HubError(f"{url}: downloads need https://")
         if origin in self.trusted:
             return []
         if scheme == "http" and (self.public_only or not self._plain(host)):
@@ -57,22 +57,22 @@ class Access:
         if not self.public_only:
             return []
         if port != _PORTS["https"]:
-            raise HubError(f"{url}: clients of the server reach port 443 alone")
+            raise HubError(f"{url}: clients of the server may use port 443 only")
         return resolve_public(host, port)
 
     def _plain(self, host: str) -> bool:
-        """Whether http will do: on this machine, or where the operator's own mirror has nothing better."""
+        """Return True if http is allowed: for this machine, or if the operator's own mirror uses it."""
         return host in LOCAL_HOSTS or any(scheme == "http" for scheme, _, _ in self.trusted)
 
 
 def origin_of(url: str | httpx2.URL) -> Origin:
-    """The origin of an address. Raises ``httpx2.InvalidURL``."""
+    """Return the origin of an address. Raises ``httpx2.InvalidURL``."""
     url = httpx2.URL(url)
     return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)
 
 
 class HubClient:
-    """Asks hosts that ``access`` allows. A context manager."""
+    """Sends requests to hosts that ``access`` allows. A context manager."""
 
     def __init__(self, access: Access, abort: Abort) -> None:
         self.access, self.abort = access, abort
@@ -88,7 +88,7 @@ class HubClient:
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, *, follow: bool = True
     ) -> httpx2.Response:
-        """Return a short answer with all of its body, whatever its status. Raises HubError, ``httpx2.HTTPError``."""
+        """Return a short response with its body, whatever its status. Raises HubError, ``httpx2.HTTPError``."""
         with self.abort.deadline(_ANSWER_SECONDS), self.stream(method, url, headers, follow=follow) as response:
             body = bytearray()
             if method != "HEAD":
@@ -97,7 +97,7 @@ class HubClient:
                     self.abort.check()
                     body += chunk
                     if len(body) > _MAX_ANSWER:
-                        raise HubError(f"{url}: the answer is longer than {_MAX_ANSWER >> 20} MiB")
+                        raise HubError(f"{url}: the response is longer than {_MAX_ANSWER >> 20} MiB")
             return httpx2.Response(
                 response.status_code, headers=_without_encoding(response), content=bytes(body), request=response.request
             )
@@ -106,7 +106,7 @@ class HubClient:
     def stream(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, *, follow: bool = True
     ) -> Iterator[httpx2.Response]:
-        """The answer, after redirects unless they are not to be followed; its body is to be read with ``iter_raw``."""
+        """Yield the response, after redirects if ``follow``; read its body with ``iter_raw``."""
         request = self._client.build_request(method, url, headers={**(headers or {}), "Accept-Encoding": "identity"})
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._client.send(request, stream=True)
@@ -114,25 +114,25 @@ class HubClient:
                 if response.next_request is None or not follow:
                     yield response
                     return
-                request = response.next_request  # without the credentials, if that is another origin
+                request = response.next_request  # without credentials if the origin changes
             finally:
                 response.close()
         raise HubError(f"{url}: more than {_MAX_REDIRECTS} redirects")
 
 
 def raise_for_status(response: httpx2.Response) -> None:
-    """As ``hf_raise_for_status``, without the body of a response that is being streamed."""
+    """Like ``hf_raise_for_status``, but leave the body of a streamed response unread."""
     headers = _without_encoding(response)
     bare = httpx2.Response(response.status_code, headers=headers, content=b"", request=response.request)
     hf_raise_for_status(bare)
 
 
 def refuse_encoding(response: httpx2.Response) -> None:
-    """Raise HubError for a body that is compressed, which was not asked for and may become any size."""
+    """Raise HubError for a compressed body, which was not requested and may expand to any size."""
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise HubError(
-            f"{response.url}: the server compresses what it sends ({encoding!r:.40}), which was not asked for"
+            f"{response.url}: the server sends a compressed response ({encoding!r:.40}), which was not requested"
         )
 
 
@@ -143,12 +143,12 @@ def _without_encoding(response: httpx2.Response) -> httpx2.Headers:
 
 
 class _Transport(httpx2.BaseTransport):
-    """Connects to addresses that were checked, through the proxy of the environment if there is one."""
+    """Connects to checked addresses, through the proxy of the environment if there is one."""
 
     def __init__(self, access: Access, abort: Abort) -> None:
         self._access = access
         self._abort = abort
-        self._ways: dict[str, httpx2.HTTPTransport] = {}  # by the proxy's address; empty: none
+        self._ways: dict[str, httpx2.HTTPTransport] = {}  # by the proxy's address; empty for none
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         self._abort.check()
@@ -160,7 +160,7 @@ class _Transport(httpx2.BaseTransport):
         except OSError as error:
             if not proxy:
                 raise httpx2.ConnectError(f"{request.url.host}: {error.strerror or error}", request=request) from None
-            addresses = []  # the proxy knows names that this machine does not
+            addresses = []  # the proxy resolves the name
         way = self._way(proxy)
         if proxy or not addresses:
             return self._send(way, request, request.url)
@@ -170,7 +170,7 @@ class _Transport(httpx2.BaseTransport):
         return self._send(way, request, request.url.copy_with(host=addresses[-1]))
 
     def _send(self, way: httpx2.HTTPTransport, request: httpx2.Request, url: httpx2.URL) -> httpx2.Response:
-        """``url`` is the request's, with an address as its host; the certificate is still the name's."""
+        """Send a request to ``url``, which has an address as its host; the certificate must match the name."""
         extensions = {**request.extensions, "trace": self._abort.trace}
         if url != request.url:
             extensions["sni_hostname"] = request.url.raw_host.decode("ascii").rstrip(".")
@@ -183,7 +183,7 @@ class _Transport(httpx2.BaseTransport):
 
     def _way(self, proxy: str) -> httpx2.HTTPTransport:
         if proxy not in self._ways:
-            # A connection serves one request: those of two names at one address have two certificates.
+            # Connections are not reused: two names at one address need two certificates.
             limits = httpx2.Limits(max_keepalive_connections=0)
             self._ways[proxy] = httpx2.HTTPTransport(_certificates(), proxy=proxy or None, limits=limits)
         return self._ways[proxy]
@@ -195,12 +195,12 @@ class _Transport(httpx2.BaseTransport):
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Those that this machine trusts, or ``$SSL_CERT_FILE``'s; they take a while to read."""
+    """Return the certificates that this machine trusts, or those of ``$SSL_CERT_FILE``; loading them is slow."""
     return httpx2.create_ssl_context()
 
 
 def _proxy_of(url: httpx2.URL) -> str:
-    """The proxy that the environment names for an address; empty if none."""
+    """Return the proxy that the environment sets for an address; empty without one."""
     proxies = urllib.request.getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all") or ""
     if not proxy or urllib.request.proxy_bypass(url.host):

@@ -1,4 +1,4 @@
-"""From the name of a model to its file, and to the options it is to be loaded with."""
+"""Resolve the name of a model to its file and options."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 
 from pumice.config import Config, Layer, load_config
 from pumice.errors import HubError, UnknownModelError
-from pumice.handbook import page
 from pumice.hub.abort import Abort, AbortedError
 from pumice.hub.catalogue import catalogue, look_up
 from pumice.hub.download import Progress
 from pumice.hub.names import CatalogueName, HubName, WebName, parse_name
-from pumice.suggest import did_you_mean
+from pumice.wording import did_you_mean, documentation_page
 
 _logger = logging.getLogger("pumice")
 
@@ -24,15 +23,20 @@ _logger = logging.getLogger("pumice")
 class Located(NamedTuple):
     """A model on this machine."""
 
-    path: Path  # the file, or its first part
-    options: Layer | None  # what the catalogue says it is to be loaded with
+    path: Path  # of the file, or of its first part
+    options: Layer | None  # options of the catalogue's entry
 
 
 def locate(model: str | Path, config: Config | None = None, progress: Progress | None = None) -> Located:
-    """The file of ``model``: a path, or a name of what may be fetched. What is here already is not asked for again.
+    """Return the file of a model, fetching it if it is not on this machine.
 
-    ``config`` is read if a name needs the catalogue and none is given. ``progress`` is called with what is
-    downloaded, the bytes done and the bytes in all. Raises HubError.
+    Args:
+        model: path or name of the model.
+        config: configuration with the catalogue; None reads it when a name needs it.
+        progress: called with the file's name, bytes done and total bytes.
+
+    Raises:
+        HubError: the model does not exist or cannot be fetched.
     """
     name, options = resolve_name(model, config)
     paths = cached(name) or _fetch(name, progress)
@@ -40,19 +44,19 @@ def locate(model: str | Path, config: Config | None = None, progress: Progress |
 
 
 def fetch(model: str, config: Config | None = None, progress: Progress | None = None) -> list[Path]:
-    """Ask where ``model`` comes from for its files, and fetch those that are new. Returns them all."""
+    """Update a model from its source, fetching new files. Return all of its files."""
     name, _ = resolve_name(model, config)
     if isinstance(name, Path) and not name.is_file():
-        raise HubError(f"{model}: no such file, and no name of a model that could be fetched")
+        raise HubError(f"{model}: no such file, and not a name of a model that can be fetched")
     return _fetch(name, progress)
 
 
 class ClientFetch:
-    """A download for a client of the server, whose ``model`` is no path of this machine.
+    """A download on behalf of a server's client, whose ``model`` is never a path.
 
-    Hosts are public or the operator's own: the Hub's endpoint, and addresses in the catalogue.
+    Hosts must be public or configured by the operator: the Hub's endpoint, and addresses in the catalogue.
 
-    Raises UnknownModelError for a name that means no model.
+    Raises UnknownModelError if the name is not one of a model.
     """
 
     def __init__(self, model: str, config: Config | None = None) -> None:
@@ -63,12 +67,16 @@ class ClientFetch:
         if isinstance(self._name, WebName) and self._options is None:
             address = urlsplit(self._name.url)
             if address.scheme != "https" or "@" in address.netloc:
-                raise UnknownModelError(f"{model}: clients name addresses that begin with https://, without a user")
+                raise UnknownModelError(
+                    f"{model}: clients may only use addresses that begin with https:// and have no user"
+                )
 
     def run(self, progress: Progress) -> Located:
-        """Fetch the model. What goes wrong says nothing of what other hosts answered: the log does.
+        """Fetch the model. Errors do not reveal responses of other hosts, which are only logged.
 
-        Raises UnknownModelError if the Hub has no such model, HubError if it cannot be fetched.
+        Raises:
+            UnknownModelError: the Hub has no such model.
+            HubError: the model cannot be fetched.
         """
         try:
             paths = _fetch_from(self._name, progress, self._trusted(), self._abort, public_only=True)
@@ -80,21 +88,21 @@ class ClientFetch:
             raise
         except HubError as error:
             _logger.error("%s", error)
-            raise HubError(f"{self._model}: cannot be fetched; the server's log says why") from None
+            raise HubError(f"{self._model}: the model cannot be fetched; see the server's log") from None
 
     def abort(self) -> None:
-        """End ``run``. Any thread may call this."""
+        """Abort ``run``. Thread-safe."""
         self._abort.abort()
 
     def _trusted(self) -> list[str]:
-        """Addresses that the operator named besides the Hub's."""
+        """Return the addresses that the operator configured besides the Hub's endpoint."""
         return [self._name.url] if isinstance(self._name, WebName) and self._options is not None else []
 
 
 def resolve_name(
     model: str | Path, config: Config | None = None, *, paths: bool = True
 ) -> tuple[Path | HubName | WebName, Layer | None]:
-    """What a name stands for, and the options that go with it. Without ``paths`` none is looked for."""
+    """Resolve a name to a model and the options of its entry. Without ``paths`` names are not read as paths."""
     name = parse_name(model, lambda text: text in catalogue(config or load_config()), paths=paths)
     options = None
     if isinstance(name, CatalogueName):
@@ -108,18 +116,18 @@ def resolve_name(
         and not os.path.exists(name)
         and _is_bare(model)
     ):
-        hint = did_you_mean(model, catalogue(config or load_config())) or f"; see {page('models.md')}"
-        raise HubError(f"{model}: no such file, and no name of the catalogue{hint}")
+        hint = did_you_mean(model, catalogue(config or load_config())) or f"; see {documentation_page('models.md')}"
+        raise HubError(f"{model}: no such file, and not a name of the catalogue{hint}")
     return name, options
 
 
 def _is_bare(text: str) -> bool:
-    """Whether ``text`` looks like a name and not like a path."""
+    """Return True if ``text`` looks like a name rather than a path."""
     return "/" not in text and "\\" not in text and not text.endswith(".gguf")
 
 
 def cached(name: Path | HubName | WebName) -> list[Path]:
-    """The files of a model that are on this machine; empty if it is not. Raises HubError."""
+    """Return the files of a model on this machine; empty if it is not there. Raises HubError."""
     from pumice.hub.repository import cached_model
     from pumice.hub.web import cached_file
 
@@ -132,7 +140,7 @@ def cached(name: Path | HubName | WebName) -> list[Path]:
 
 
 def _fetch(name: Path | HubName | WebName, progress: Progress | None) -> list[Path]:
-    """For the operator, who may name any host."""
+    """Fetch a model on behalf of the operator, who may use any host."""
     return _fetch_from(name, progress, [], Abort(), public_only=False)
 
 

@@ -1,4 +1,4 @@
-"""Names of models: a path, a repository of the Hugging Face Hub, a web address, or a name of the catalogue."""
+"""Parse names of models: paths, repositories of the Hugging Face Hub, web addresses, names of the catalogue."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True)
 class HubName:
-    """A model in a repository of the Hub: one of its files, or the one that a quantization's tag chooses."""
+    """A model in a repository of the Hub: a given file, or the one that a quantization's tag selects."""
 
     repo: str  # owner/name
-    file: str = ""  # its path in the repository
+    file: str = ""  # path of the file in the repository
     tag: str = ""  # e.g. Q4_K_M
     revision: str = "main"  # a branch, a tag or a commit
 
@@ -53,22 +53,31 @@ Name = Path | HubName | WebName | CatalogueName
 
 
 def parse_name(text: str | Path, is_known: Callable[[str], bool] = lambda name: False, *, paths: bool = True) -> Name:
-    """What ``text`` names: a path where such a file exists or where it can be nothing else, ``~`` expanded.
+    """Parse the name of a model.
 
-    ``is_known`` says whether a name is one of the catalogue. Without ``paths`` none is looked for on this machine.
-    Raises UnknownModelError for an address that cannot be one of a model, and for a path where it is not to be one.
+    A text is a path if the file exists or it cannot be anything else; ``~`` is expanded.
+
+    Args:
+        text: name, path or address.
+        is_known: returns True for names of the catalogue.
+        paths: allow paths; otherwise the file system is not accessed.
+
+    Raises:
+        UnknownModelError: the address is not one of a model, or a path is not allowed.
     """
     if isinstance(text, Path):
         return text
     if not text.strip():
-        raise UnknownModelError("the model has no name: give a path, a name like hf.co/owner/repository, or an address")
+        raise UnknownModelError(
+            "the name of the model is empty; give a path, a name like hf.co/owner/repository, or an address"
+        )
     if "\0" in text:
-        raise UnknownModelError(f"{_shown(text)}: not a name of a model: it has a NUL character")
+        raise UnknownModelError(f"{_shown(text)}: not a name of a model: it contains a NUL character")
     scheme, separator, rest = text.partition("://")
     if separator:
         return _address(text, scheme, rest)
     path = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
-    if paths and os.path.exists(path):  # False too for a name too long to be one
+    if paths and os.path.exists(path):  # False for names that are too long, too
         return path
     if is_known(text):
         return CatalogueName(text)
@@ -89,7 +98,7 @@ def _address(text: str, scheme: str, rest: str) -> HubName | WebName:
     try:
         url = urlsplit(text)
         port = url.port
-    except ValueError:  # what looks like an IPv6 address and is none, or a port that is no number
+    except ValueError:  # an invalid IPv6 address or port
         url, port = urlsplit(""), None
     if scheme not in ("https", "http") or not url.hostname or port == 0 or "\\" in text or not text.isprintable():
         raise UnknownModelError(f"{_shown(text)}: not an address of a model; those begin with hf:// or https://")
@@ -101,13 +110,13 @@ def _address(text: str, scheme: str, rest: str) -> HubName | WebName:
 
 
 def _hub_hosts() -> set[str]:
-    """Hosts whose addresses are names of repositories: the Hub's own, and the one ``$HF_ENDPOINT`` says to use."""
+    """Return the hosts whose addresses name repositories: the Hub's own, and that of ``$HF_ENDPOINT``."""
     mirror = urlsplit(os.environ.get("HF_ENDPOINT", "")).hostname
     return {"hf.co", "huggingface.co", "www.huggingface.co", *([mirror] if mirror else [])}
 
 
 def _without_verb(path: str) -> str:
-    """``owner/name/resolve/main/file``, as the pages of the Hub link it, as ``owner/name@main/file``."""
+    """Rewrite ``owner/name/resolve/main/file``, as in links of the Hub, to ``owner/name@main/file``."""
     owner, _, rest = path.partition("/")
     name, *more = rest.split("/")
     if len(more) >= 2 and more[0] in ("resolve", "blob", "tree", "raw"):
@@ -116,13 +125,13 @@ def _without_verb(path: str) -> str:
 
 
 def _hub_name(text: str, path: str) -> HubName:
-    """``owner/name[@revision][/file][:tag or file]``."""
+    """Parse ``owner/name[@revision][/file][:tag or file]``."""
     path, _, selector = path.partition(":")
     match = _REPOSITORY.fullmatch(path.rstrip("/"))
     file = (match["rest"] or "").strip("/") if match else ""
     if not match or (file and selector):
         raise UnknownModelError(
-            f"{_shown(text)}: expected hf.co/owner/repository, then perhaps :QUANTIZATION or /FILE.gguf"
+            f"{_shown(text)}: expected hf.co/owner/repository, optionally followed by :QUANTIZATION or /FILE.gguf"
         )
     if selector.endswith(".gguf"):
         file, selector = selector, ""
@@ -136,5 +145,5 @@ def _hub_name(text: str, path: str) -> HubName:
 
 
 def _shown(text: str) -> str:
-    """A name in a message: one line, whatever is in it."""
+    """Return a name for a message, printable and in one line."""
     return text if text.isprintable() else repr(text)

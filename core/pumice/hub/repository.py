@@ -1,7 +1,7 @@
-"""Repositories of the Hugging Face Hub: what is in them, what is here already, and fetching the rest.
+"""Repositories of the Hugging Face Hub: list their files, and fetch those that are not on this machine.
 
-Files lie in the cache of ``huggingface_hub``, in its layout, which its documentation describes ("Understand caching"):
-`models--OWNER--NAME/{blobs/CHECKSUM, refs/REVISION, snapshots/COMMIT/FILE}`; other programs find them there.
+Files are kept in the cache of ``huggingface_hub``, in its documented layout ("Understand caching"):
+`models--OWNER--NAME/{blobs/CHECKSUM, refs/REVISION, snapshots/COMMIT/FILE}`; other programs share it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pumice.file_names import is_safe_file_name
 from pumice.hub.choice import choose, models_in
 from pumice.hub.download import Progress, Remote, check_space, download, explain_os_error, locked, reporter, status_line
 from pumice.hub.names import HubName
-from pumice.printable import printable
+from pumice.wording import printable
 
 if TYPE_CHECKING:
     from pumice.hub.client import HubClient
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 _CHECKSUM = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")
-_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP}  # of file systems and users that cannot link
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP}  # errors of systems without links
 _logger = logging.getLogger("pumice")
 
 
@@ -38,35 +38,35 @@ class HubFile(NamedTuple):
 
     path: str
     size: int | None  # bytes
-    checksum: str  # hexadecimal: SHA-256 or, of the small files that git itself keeps, git's SHA-1; empty: not said
+    checksum: str  # hexadecimal SHA-256, or git's SHA-1 for small files; empty if unknown
 
     @classmethod
     def of(cls, sibling: Mapping[str, Any]) -> HubFile:
-        """From an entry of the Hub's answer. Raises LookupError, TypeError or AttributeError for any other value."""
+        """Convert an entry of the Hub's response. Raises LookupError, TypeError or AttributeError if it is invalid."""
         path, size, lfs = sibling["rfilename"], sibling.get("size"), sibling.get("lfs")
         checksum = lfs["sha256"] if lfs else sibling.get("blobId")
         if not isinstance(path, str) or not isinstance(checksum or "", str):
             raise TypeError
-        known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 1 << 60
-        return cls(path, size if known else None, checksum or "")
+        is_valid = isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 1 << 60
+        return cls(path, size if is_valid else None, checksum or "")
 
 
 def cache_directory() -> Path:
-    """Where ``huggingface_hub`` keeps files: ``$HF_HUB_CACHE``, by default ``~/.cache/huggingface/hub``."""
+    """Return the cache of ``huggingface_hub``: ``$HF_HUB_CACHE``, by default ``~/.cache/huggingface/hub``."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
 
 
 def endpoint() -> str:
-    """The address of the Hub, or of the mirror that the operator named: ``$HF_ENDPOINT``."""
+    """Return the address of the Hub, or of the operator's mirror: ``$HF_ENDPOINT``."""
     from huggingface_hub import constants
 
     return constants.ENDPOINT
 
 
 def cached_model(name: HubName) -> list[Path]:
-    """The files of the model that ``name`` means among those that are here; empty if none is."""
+    """Return the files of the model that ``name`` selects on this machine; empty without one."""
     snapshot = _snapshot(name)
     if snapshot is None:
         return []
@@ -78,7 +78,7 @@ def cached_model(name: HubName) -> list[Path]:
 
 
 def fetch_model(name: HubName, client: HubClient, progress: Progress | None = None) -> list[Path]:
-    """Ask the Hub for the files that ``name`` means, and fetch those that are not here. Raises HubError."""
+    """List the files that ``name`` selects, and fetch those that are missing. Raises HubError."""
     commit, files = _list_files(name, client)
     chosen = {file: files[file] for file in choose(name, models_in(files)).files}
     check_space(cache_directory(), sum(_missing_bytes(name, commit, file) for file in chosen.values()))
@@ -100,7 +100,7 @@ def fetch_model(name: HubName, client: HubClient, progress: Progress | None = No
 
 @contextlib.contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Errors of the network, of the Hub and of the disk as a HubError of one line about ``name``."""
+    """Convert errors of the network, the Hub and the disk to a one-line HubError about ``name``."""
     import httpx2
     from huggingface_hub import constants, errors
 
@@ -108,21 +108,23 @@ def explained(name: str) -> Iterator[None]:
         yield
     except errors.GatedRepoError:
         raise UnknownModelError(
-            f"{name}: its owner gives access on request: accept the conditions at {constants.ENDPOINT}, then set "
+            f"{name}: access must be requested: accept the conditions at {constants.ENDPOINT}, then set "
             "HF_TOKEN, or run `hf auth login`"
         ) from None
     except errors.RepositoryNotFoundError:
-        raise UnknownModelError(f"{name}: no such repository, or a private one: for that set HF_TOKEN") from None
+        raise UnknownModelError(f"{name}: no such repository; if it is private, set HF_TOKEN") from None
     except errors.RevisionNotFoundError:
         raise UnknownModelError(f"{name}: the repository has no such revision") from None
     except errors.OfflineModeIsEnabled:
-        raise HubError(f"{name} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it") from None
+        raise HubError(
+            f"{name} is not on this machine, and HF_HUB_OFFLINE is set; unset it to fetch the model"
+        ) from None
     except errors.HfHubHTTPError as error:
         raise HubError(f"{name}: {status_line(error.response.status_code)}") from None
     except httpx2.TimeoutException:
-        raise HubError(f"{name}: the server does not answer; try again, what came is kept") from None
+        raise HubError(f"{name}: the server does not respond; try again, the received part is kept") from None
     except httpx2.HTTPError as error:
-        raise HubError(f"{name}: no connection: {_first_line(error)}; try again, what came is kept") from None
+        raise HubError(f"{name}: no connection: {_first_line(error)}; try again, the received part is kept") from None
     except (errors.HFValidationError, httpx2.InvalidURL) as error:
         raise HubError(f"{name}: {_first_line(error)}") from None
     except OSError as error:
@@ -130,7 +132,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def _list_files(name: HubName, client: HubClient) -> tuple[str, dict[str, HubFile]]:
-    """The commit that the revision is now, and its models' files by their paths."""
+    """Return the current commit of the revision, and the files of its models by path."""
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, validate_repo_id
 
@@ -145,24 +147,26 @@ def _list_files(name: HubName, client: HubClient) -> tuple[str, dict[str, HubFil
         commit, siblings = answer["sha"], answer["siblings"]
         files = {file.path: file for file in map(HubFile.of, siblings) if file.path.endswith(".gguf")}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise HubError(f"{name}: {url} answers {response.status_code}, which is no list of files") from None
+        raise HubError(
+            f"{name}: {url} responds with status {response.status_code} instead of a list of files"
+        ) from None
     if not (isinstance(commit, str) and _COMMIT.fullmatch(commit)):
-        raise HubError(f"{name}: the server gives {commit!r:.100} for a commit, which is none")
+        raise HubError(f"{name}: the server returned an invalid commit, {commit!r:.100}")
     if _COMMIT.fullmatch(name.revision) and commit != name.revision:
-        raise HubError(f"{name}: the server answers with the commit {commit}, which was not asked for")
+        raise HubError(f"{name}: the server returned the commit {commit}, which was not requested")
     return commit, _check_names(name, files)
 
 
 def _check_names(name: HubName, files: dict[str, HubFile]) -> dict[str, HubFile]:
-    """Leave out files whose names are no paths. HubError if two would be one where case does not count."""
+    """Remove files whose names are not portable paths. Raises HubError if names differ only in case."""
     safe = {path: file for path, file in files.items() if is_safe_file_name(path)}
     for path in files.keys() - safe.keys():
-        _logger.warning("%s: left out a file whose name is no path everywhere: %r", name, path[:200])
+        _logger.warning("%s: ignored a file whose name is not a portable path: %r", name, path[:200])
     folded: dict[str, str] = {}
     for path in safe:
         other = folded.setdefault(path.casefold(), path)
         if other != path:
-            raise HubError(f"{name}: the names of two files, {other} and {path}, differ in case alone")
+            raise HubError(f"{name}: the names of two files, {other} and {path}, differ only in case")
     return safe
 
 
@@ -172,14 +176,14 @@ def _fetch_content(name: HubName, commit: str, file: HubFile, client: HubClient,
 
     url = hf_hub_url(name.repo, file.path, revision=commit, endpoint=constants.ENDPOINT)
     if file.checksum and not _CHECKSUM.fullmatch(file.checksum):
-        raise HubError(f"{name}: the server gives {file.checksum!r:.100} for {file.path}, which is no checksum")
+        raise HubError(f"{name}: the server returned an invalid checksum of {file.path}, {file.checksum!r:.100}")
     remote = Remote(url, file.size, file.checksum, headers=build_hf_headers())
     blob = _blob(name, commit, file)
     download(client, remote, blob, _lock(name, blob.name), report)
 
 
 def _link(name: HubName, commit: str, file: HubFile) -> None:
-    """Give a blob its name in the snapshot of a commit: a link or, on systems without those, the blob itself."""
+    """Link a blob into the snapshot of a commit, or move it there on systems without links."""
     blob, path = _blob(name, commit, file), _path(name, commit, file)
     if _is_linked(name, commit, file):
         return
@@ -187,7 +191,7 @@ def _link(name: HubName, commit: str, file: HubFile) -> None:
     path.unlink(missing_ok=True)
     try:
         os.symlink(os.path.relpath(blob, path.parent), path)
-    except FileExistsError:  # of another process that fetches the same
+    except FileExistsError:  # another process has fetched the same file
         pass
     except OSError as error:
         if error.errno not in _NO_LINKS and os.name != "nt":
@@ -203,7 +207,7 @@ def _is_linked(name: HubName, commit: str, file: HubFile) -> bool:
 
 
 def _write_reference(name: HubName, commit: str) -> None:
-    """Note which commit a revision is, whole or not at all."""
+    """Record the commit of a revision atomically."""
     path = _repository(name) / "refs" / name.revision
     if name.revision == commit or _read_reference(path) == commit:
         return
@@ -220,7 +224,7 @@ def _write_reference(name: HubName, commit: str) -> None:
 
 
 def _read_reference(path: Path) -> str:
-    """The commit that a reference names; empty if there is none."""
+    """Return the commit that a reference names; empty without one."""
     try:
         commit = path.read_text().strip()
     except (OSError, ValueError):
@@ -236,7 +240,7 @@ def _missing_bytes(name: HubName, commit: str, file: HubFile) -> int:
 
 
 def _blob(name: HubName, commit: str, file: HubFile) -> Path:
-    """Where a content lies: by its checksum or, where the server says none, by what is asked for."""
+    """Return the path of a blob: by its checksum, or, if unknown, by commit and file."""
     key = file.checksum or hashlib.sha256(f"{commit}/{file.path}".encode()).hexdigest()
     return _repository(name) / "blobs" / key
 
@@ -252,7 +256,7 @@ def _lock(name: HubName, what: str) -> Path:
 
 
 def _snapshot(name: HubName) -> Path | None:
-    """The directory of the files of a revision, if there is one."""
+    """Return the directory of a revision's files, if it exists."""
     repository = _repository(name)
     commit = _read_reference(repository / "refs" / name.revision) or name.revision
     snapshot = repository / "snapshots" / commit

@@ -1,4 +1,4 @@
-"""The models that were fetched and are still here: listed, and removed."""
+"""List and remove the fetched models on this machine."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from pumice.hub.web import source_of, web_directory
 
 @dataclass
 class StoredModel:
-    """A model in one of the caches, in all versions that are there."""
+    """A model in one of the caches, with all of its versions."""
 
-    name: str  # loads it
-    root: Path  # the directory of its repository or address
-    files: list[Path] = field(default_factory=list)  # the newest version's first
+    name: str  # name that loads the model
+    root: Path  # directory of its repository or address
+    files: list[Path] = field(default_factory=list)  # newest version first
     size: int = 0  # bytes on the disk
     modified: float = 0.0  # seconds since 1970
-    unfinished: bool = False  # files are parts of downloads that were cut
+    unfinished: bool = False  # True for the parts of an interrupted download
 
 
 def stored_models() -> list[StoredModel]:
-    """Every model that is here by name, sorted by it, and what is here of downloads that were cut."""
+    """Return all fetched models and interrupted downloads, sorted by name."""
     models = [*_from_hub(), *_from_web(), *_unfinished()]
     return sorted(models, key=lambda model: (model.name.casefold(), model.unfinished))
 
 
 def remove(model: StoredModel) -> None:
-    """Delete the files of a model, and what is of no use without them. Raises OSError."""
+    """Delete the files of a model, and everything that only they need. Raises OSError."""
     if model.root.is_relative_to(web_directory()):
         shutil.rmtree(model.root)
         return
@@ -49,7 +49,7 @@ def remove(model: StoredModel) -> None:
 
 
 def _tidy(repository: Path) -> None:
-    """Remove versions without files, the names of such versions, and a repository that has none left."""
+    """Remove empty versions, references to them, and an empty repository."""
     for directory, _, _ in os.walk(repository / "snapshots", topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(directory)
@@ -65,19 +65,22 @@ def _from_hub() -> Iterator[StoredModel]:
     for repository in sorted(cache_directory().glob("models--*--*")):
         repo = _repo(repository)
         versions = sorted(repository.glob("snapshots/*"), key=lambda path: path.stat().st_mtime, reverse=True)
-        found: dict[str, StoredModel] = {}
+        models_by_name: dict[str, StoredModel] = {}
         for version in versions:
             models = models_in(
                 path.relative_to(version).as_posix() for path in version.rglob("*.gguf") if path.exists()
             )
             for model in models:
                 name = _hub_name(repo, model, models)
-                _add(found.setdefault(name, StoredModel(name, repository)), [version / file for file in model.files])
-        yield from found.values()
+                _add(
+                    models_by_name.setdefault(name, StoredModel(name, repository)),
+                    [version / file for file in model.files],
+                )
+        yield from models_by_name.values()
 
 
 def _hub_name(repo: str, model: ModelFiles, models: list[ModelFiles]) -> str:
-    """The shortest name that chooses ``model`` among those that are here."""
+    """Return the shortest name that selects ``model`` among the models on this machine."""
     label = model.label
     unique = sum(other.label == label for other in models) == 1 and not label.endswith(".gguf")
     return str(HubName(repo, tag=label) if unique else HubName(repo, model.files[0]))
@@ -108,14 +111,14 @@ def _repo(repository: Path) -> str:
 
 
 def _add(model: StoredModel, files: list[Path]) -> None:
-    seen = {_content(file) for file in model.files}
+    contents = {_content(file) for file in model.files}
     model.files += files
-    for content in {_content(file) for file in files} - seen:
+    for content in {_content(file) for file in files} - contents:
         status = content.stat()
         model.size += status.st_size
         model.modified = max(model.modified, status.st_mtime)
 
 
 def _content(file: Path) -> Path:
-    """The blob that a file of a snapshot is a link to, or the file itself."""
+    """Return the blob that a file of a snapshot links to, or the file itself."""
     return Path(os.path.normpath(file.parent / os.readlink(file))) if file.is_symlink() else file

@@ -1,8 +1,8 @@
-"""Models at web addresses, in a cache of Pumice's own:
+"""Models at web addresses, kept in Pumice's own cache:
 
     $XDG_CACHE_HOME/pumice/models/HOST/HASH OF THE ADDRESS/{source.json, VERSION/FILE.gguf}
 
-A version is what the server says of its content: tag, date, size. A changed file is another one beside the old.
+A version is the server's ETag, date and size of the content. Changed files are kept beside older versions.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from pumice.hub.download import (
     validator_of,
 )
 from pumice.hub.names import WebName
+from pumice.sandbox import cache_homes
 
 if TYPE_CHECKING:
     from pumice.hub.client import HubClient
 
-_TRIES = 3  # for a file that changes while it is fetched
-_MAX_PARTS = 1000  # of a model, each of which is asked for
-_MAX_NAME = 200  # letters of a file's name, to which endings are added
+_TRIES = 3  # for a file that changes during the download
+_MAX_PARTS = 1000  # of a split model, each of which takes a request
+_MAX_NAME = 200  # characters of a file's name, to which suffixes are added
 
 
-class _State(NamedTuple):
-    """What a server says of a file."""
+class _RemoteState(NamedTuple):
+    """The state of a file by the server's headers."""
 
-    version: str  # empty: nothing that would tell another version from this one
-    validator: str  # of its content, as answers repeat it; empty: not said
+    version: str  # empty if the headers do not distinguish versions
+    validator: str  # ETag or date, as responses repeat it; empty if unknown
     size: int | None  # bytes
 
 
 def web_directory() -> Path:
-    """The directory of all models from web addresses."""
-    directory = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (directory if directory.is_absolute() else Path.home() / ".cache") / "pumice" / "models"
+    """Return the directory of all models from web addresses."""
+    return cache_homes()[0] / "pumice" / "models"
 
 
 def cached_file(name: WebName) -> list[Path]:
-    """The newest version that is here, or all of its parts; empty if there is none."""
+    """Return the newest version on this machine, with all parts; empty without one."""
     files = [_file_name(url) for url in _parts(name.url)]
     versions = sorted(_directory(name).glob("*/"), key=lambda version: version.stat().st_mtime, reverse=True)
     for version in versions:
@@ -64,7 +64,7 @@ def cached_file(name: WebName) -> list[Path]:
 
 
 def fetch_file(name: WebName, client: HubClient, progress: Progress | None = None) -> list[Path]:
-    """Ask for the file, or all of its parts, and fetch what is not here. Raises HubError."""
+    """Check the file, or all of its parts, and fetch what is missing. Raises HubError."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(ChangedError):
             return _fetch_parts(name, client, progress)
@@ -72,7 +72,7 @@ def fetch_file(name: WebName, client: HubClient, progress: Progress | None = Non
 
 
 def _fetch_parts(name: WebName, client: HubClient, progress: Progress | None) -> list[Path]:
-    """Raises ChangedError if the file became another one after the server was asked about it."""
+    """Fetch all parts. Raises ChangedError if a file changed after it was checked."""
     urls = _parts(name.url)
     states = [_ask(url, client) for url in urls]
     version = _hash("".join(state.version for state in states))
@@ -83,7 +83,7 @@ def _fetch_parts(name: WebName, client: HubClient, progress: Progress | None) ->
     total = sum(state.size or 0 for state in states)
     done = 0
     for url, state, path in zip(urls, states, paths, strict=True):
-        if not state.version:  # it may have changed since
+        if not state.version:  # changes cannot be detected
             path.unlink(missing_ok=True)
             path.with_name(f"{path.name}.incomplete").unlink(missing_ok=True)
         report = reporter(progress, path.name, done, total)
@@ -94,7 +94,7 @@ def _fetch_parts(name: WebName, client: HubClient, progress: Progress | None) ->
 
 
 def source_of(directory: Path) -> str:
-    """The address whose file and versions lie in ``directory``; empty if there is no note of it."""
+    """Return the address whose versions are in ``directory``; empty if it is not recorded."""
     try:
         return str(json.loads((directory / "source.json").read_text())["url"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -115,31 +115,31 @@ def _note(name: WebName) -> None:
             raise
 
 
-def _ask(url: str, client: HubClient) -> _State:
-    """The state of the file, by a HEAD request; a server that answers none of those tells nothing."""
+def _ask(url: str, client: HubClient) -> _RemoteState:
+    """Return the state of the file from a HEAD request; empty if the server does not support it."""
     from pumice.hub.client import raise_for_status
 
     response = client.ask("HEAD", url)
     if response.status_code in (405, 501):
-        return _State("", "", None)
+        return _RemoteState("", "", None)
     raise_for_status(response)
     length = response.headers.get("Content-Length", "")
     size = length if length.isdecimal() and len(length) <= 18 else ""
-    known = (response.headers.get("ETag", ""), response.headers.get("Last-Modified", ""))
-    return _State(
-        " ".join([*known, size]) if any(known) else "", validator_of(response.headers), int(size or 0) or None
+    tags = (response.headers.get("ETag", ""), response.headers.get("Last-Modified", ""))
+    return _RemoteState(
+        " ".join([*tags, size]) if any(tags) else "", validator_of(response.headers), int(size or 0) or None
     )
 
 
 def _parts(url: str) -> list[str]:
-    """The addresses of all parts of a model that is split over several files, or the one address."""
+    """Return the addresses of all parts of a split model, or the single address."""
     address = urlsplit(url)
     split = SPLIT_NAME.fullmatch(address.path)
     if not split:
         return [url]
     count = split["count"]
     if int(count) > _MAX_PARTS:
-        raise HubError(f"{url}: a model of {int(count)} parts; at most {_MAX_PARTS} are fetched")
+        raise HubError(f"{url}: the model has {int(count)} parts, but the limit is {_MAX_PARTS}")
     paths = [f"{split['prefix']}-{part:05}-of-{count}.gguf" for part in range(1, int(count) + 1)]
     return [address._replace(path=path).geturl() for path in paths]
 
@@ -150,7 +150,7 @@ def _directory(name: WebName) -> Path:
 
 
 def _file_name(url: str) -> str:
-    """The end of an address as a file's name that no shell or file system minds."""
+    """Return the end of an address as a portable file name."""
     name = PurePosixPath(unquote(urlsplit(url).path)).name.removesuffix(".gguf")
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".")[-_MAX_NAME:]
     return "_" * (not is_safe_file_name(name + ".gguf")) + name + ".gguf"

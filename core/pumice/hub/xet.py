@@ -1,4 +1,4 @@
-"""Files that the Hub does not send over plain HTTP since they are too large: by its package ``hf_xet``."""
+"""Fetch files that are too large for plain HTTP from the Hub, by its package ``hf_xet``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_too_large(n_bytes: int | None) -> bool:
-    """True if only Xet brings a file of ``n_bytes``."""
+    """Return True if a file of ``n_bytes`` needs Xet."""
     from huggingface_hub import constants
 
     return (n_bytes or 0) > constants.MAX_HTTP_DOWNLOAD_SIZE
@@ -22,17 +22,19 @@ def is_too_large(n_bytes: int | None) -> bool:
 def fetch_by_xet(
     client: HubClient, url: str, n_bytes: int, headers: Mapping[str, str], path: Path, report: Callable[[int], None]
 ) -> None:
-    """Fetch a file to ``path``. Its connections are not checked, so that clients of the server get none."""
+    """Fetch a file to ``path``. Not for clients of the server, since connections are not checked."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import xet_get
     from huggingface_hub.utils._xet import parse_xet_file_data_from_response
 
     if client.access.public_only:
-        raise HubError(f"{url}: {n_bytes:,} bytes are too many for a client: fetch it with pumice pull")
+        raise HubError(
+            f"{url}: {n_bytes:,} bytes are too many for a client's download; fetch the model with pumice pull"
+        )
     answer = client.ask("HEAD", url, headers, follow=False)
     data = parse_xet_file_data_from_response(answer, endpoint=constants.ENDPOINT)
     if data is None:
-        raise HubError(f"{url}: {n_bytes:,} bytes are more than the server sends at once, and it has no Xet")
+        raise HubError(f"{url}: {n_bytes:,} bytes are too many for plain HTTP, and the server has no Xet")
     xet_get(
         incomplete_path=path,
         xet_file_data=data,
@@ -43,7 +45,7 @@ def fetch_by_xet(
 
 
 def _bar_class(report: Callable[[int], None]) -> Any:
-    """What ``xet_get`` takes for a progress bar of tqdm."""
+    """Return a class with the interface of tqdm's progress bars, for ``xet_get``."""
 
     class Bar:
         def __init__(self, initial: int = 0, **_: Any) -> None:

@@ -1,19 +1,19 @@
-"""Importance matrices (imatrix): how large what goes into each column of a model's matrices is, on some text.
+"""Importance matrices (imatrix): mean squares of the inputs of a model's matrices on some text.
 
-It tells the quantizers how much an error in each column counts. Definitions and files are llama-imatrix's.
+They weight the errors of columns in quantization. Definitions and files are llama-imatrix's.
 """
 
 from pumice.imatrix.collect import Collector
 from pumice.imatrix.files import read_sums, write_sums
 from pumice.imatrix.statistics import LayerStatistics, TensorStatistics, layer_statistics, tensor_statistics
-from pumice.imatrix.sums import ActivationSums, Sums
+from pumice.imatrix.sums import ActivationSums, TensorSums
 
 __all__ = [
     "ActivationSums",
     "Collector",
     "LayerStatistics",
-    "Sums",
     "TensorStatistics",
+    "TensorSums",
     "layer_statistics",
     "read_sums",
     "tensor_statistics",

@@ -1,4 +1,4 @@
-"""`Collector`: squares of what goes into a model's matrices, summed while it reads a text."""
+"""`Collector`: sum the squares of the inputs of a model's matrices while it reads a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYERS, OUTPUT = "blk.", "output.weight"
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix by its tensor's name, what it multiplies, and for experts which of them a row goes to."""
+    """A product with a matrix: the tensor's name, the input, and the choice of experts, if any."""
 
     weight: str
     n_matrices: int
@@ -29,10 +29,10 @@ class Product:
 
 
 class Collector:
-    """An observer of a model's steps: give it to ``pumice.load(..., observer=collector)``.
+    """An observer of a model's steps: pass it to ``pumice.load(..., observer=collector)``.
 
-    Every matrix of a layer counts, and with ``process_output`` that of the output. ``sums`` is what was found so far.
-    Raises QuantizeError, in the step, for activations that are not finite.
+    It observes the matrices of all layers and, with ``process_output``, that of the output. ``sums`` has the sums so
+    far. A step raises QuantizeError if an activation is not finite.
     """
 
     def __init__(self, sums: ActivationSums, process_output: bool = False) -> None:
@@ -41,24 +41,24 @@ class Collector:
         self._products: list[Product] = []
 
     def watch(self, graph: Graph) -> Graph:
-        """The graph with what goes into its matrices among the outputs."""
+        """Return the graph with the inputs of its matrices added to the outputs."""
         nodes = [part for node in graph.nodes for part in self._opened(node)]
-        found: dict[tuple[str, Tensor], Product] = {}
+        products: dict[tuple[str, Tensor], Product] = {}
         for node in nodes:
             if product := self._product(node):
-                found.setdefault((product.weight, product.x), product)
+                products.setdefault((product.weight, product.x), product)
         for part in (part for node in graph.nodes for part in node.parts() if part.op == "latent_attention"):
             weight, latent = part.weight("kv_b"), part.inputs["latent"]
             if not weight.is_derived:
-                found[weight.name, latent] = Product(weight.name, 1, int(weight.shape[-1]), latent, None)
-        self._products = list(found.values())
+                products[weight.name, latent] = Product(weight.name, 1, int(weight.shape[-1]), latent, None)
+        self._products = list(products.values())
         outputs = dict(graph.outputs)
         for product in self._products:
             outputs |= {_key(tensor): tensor for tensor in (product.x, product.ids) if tensor is not None}
         return replace(graph, nodes=nodes, outputs=outputs)
 
     def __call__(self, outputs: Mapping[str, NDArray[Any]]) -> None:
-        """Take a step's outputs."""
+        """Process a step's outputs."""
         for product in self._products:
             x = outputs[_key(product.x)]
             if product.ids is None:
@@ -70,31 +70,31 @@ class Collector:
             else:
                 squares, counts = _of_experts(x, outputs[_key(product.ids)], product.n_matrices)
             if not np.isfinite(squares).all():
-                raise QuantizeError(f"what goes into {product.weight!r} is not finite: the model cannot be measured")
+                raise QuantizeError(f"the input of {product.weight!r} is not finite, so the model cannot be measured")
             self.sums.add(product.weight, squares, counts)
 
     @property
     def n_bytes(self) -> int:
-        """What the sums and counts take in a file, once a model is watched."""
+        """Size in bytes of the sums and counts in a file, once a model is watched."""
         values = {product.weight: product.n_matrices * (product.columns + 1) for product in self._products}
         return np.dtype(np.float32).itemsize * sum(values.values())
 
     def _opened(self, node: Node) -> Iterator[Node]:
-        """The node, or the parts of a composite one that has matrices inside."""
-        if any(self._product(part) for each in node.expansion for part in each.parts()):
-            for each in node.expansion:
-                yield from self._opened(each)
+        """Yield the node, or the parts of a composite node that contains matrices."""
+        if any(self._product(part) for inner in node.expansion for part in inner.parts()):
+            for inner in node.expansion:
+                yield from self._opened(inner)
         else:
             yield node
 
     def _product(self, node: Node) -> Product | None:
-        """None for a node that is no product with a matrix that counts."""
+        """Return the product of a node; None if it is no product with an observed matrix."""
         if node.op not in PRODUCTS or "weight" not in node.inputs:
             return None
         weight = node.weight("weight")
         if weight.is_derived:
             return None
-        name = weight.name.partition("[")[0]  # of which it may be some rows
+        name = weight.name.partition("[")[0]  # a part of the rows has a suffix in brackets
         if not name.startswith(LAYERS) and not (self._process_output and name == OUTPUT):
             return None
         n_matrices = int(weight.shape[0]) if len(weight.shape) > 2 else 1
@@ -108,11 +108,11 @@ def _key(tensor: Tensor) -> str:
 def _of_experts(
     x: NDArray[np.float32], ids: NDArray[np.int32], n_experts: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums [n_experts, k] of the squares of ``x [t, k]`` or ``[t, e, k]`` by the expert ``ids [t, e]``, and counts."""
+    """Return sums [n_experts, k] of squares of ``x [t, k]`` or ``[t, e, k]`` by expert ``ids [t, e]``, and counts."""
     rows = np.broadcast_to(x[:, None] if x.ndim == 2 else x, (*ids.shape, x.shape[-1])).reshape(-1, x.shape[-1])
     order = np.argsort(ids, axis=None, kind="stable")
     counts = np.bincount(ids.reshape(-1), minlength=n_experts)
     squares = np.zeros((n_experts, x.shape[-1]))
-    for expert, own in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-        squares[expert] = np.einsum("ij,ij->j", rows[own], rows[own], dtype=np.float64)
+    for expert, indices in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+        squares[expert] = np.einsum("ij,ij->j", rows[indices], rows[indices], dtype=np.float64)
     return squares, counts.astype(np.float64)

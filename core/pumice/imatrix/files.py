@@ -1,9 +1,9 @@
-"""Files of importance matrices, in llama-imatrix's two formats: GGUF, and the older one (`.dat`)."""
+"""Read and write importance matrices in llama-imatrix's formats: GGUF, and the older `.dat`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 from pathlib import Path
 from struct import Struct, pack
@@ -14,19 +14,25 @@ from numpy.typing import NDArray
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
 from pumice.gguf.output import NewFiles
-from pumice.imatrix.sums import CHUNK_SIZE, ActivationSums, Sums
+from pumice.imatrix.sums import CHUNK_SIZE, ActivationSums, TensorSums
 
 MAGIC = b"GGUF"
 SQUARES, COUNTS = ".in_sum2", ".counts"
 DATASETS, CHUNKS, CHUNK_TOKENS = "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size"
 
 _I32 = Struct("<i")
+_MAX = float(np.finfo(np.float32).max)  # files store sums in float32
 
 
 def read_sums(path: str | os.PathLike[str], chunk_size: int = CHUNK_SIZE) -> ActivationSums:
-    """Read a file of either format. QuantizeError if it is not one, or has numbers that are not finite.
+    """Read a file in either format.
 
-    chunk_size: tokens a chunk in an older file, which does not say.
+    Args:
+        path: path of the file.
+        chunk_size: tokens per chunk, which the older format does not store.
+
+    Raises:
+        QuantizeError: the file is invalid, or has non-finite values.
     """
     path = Path(path)
     try:
@@ -36,20 +42,22 @@ def read_sums(path: str | os.PathLike[str], chunk_size: int = CHUNK_SIZE) -> Act
         raise QuantizeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     sums = _read_gguf(path) if is_gguf else _read_dat(path, chunk_size)
     if not sums.tensors:
-        raise QuantizeError(f"{path}: is an importance matrix without entries")
+        raise QuantizeError(f"{path}: the importance matrix has no entries")
     for name, of_tensor in sums.tensors.items():
-        if not (np.isfinite(of_tensor.squares).all() and np.isfinite(of_tensor.counts).all()):
-            raise QuantizeError(f"{path}: the weights of {name!r} are not all finite")
+        if not all(np.abs(values).max(initial=0) <= _MAX for values in (of_tensor.squares, of_tensor.counts)):
+            raise QuantizeError(f"{path}: the weights of {name!r} are not all finite numbers of 32 bits")
     return sums
 
 
 def write_sums(path: str | os.PathLike[str], sums: ActivationSums, *, dat: bool = False, force: bool = False) -> None:
-    """Write a GGUF file, or with ``dat`` one of the older format, which loses the counts of experts.
+    """Write a GGUF file or, with ``dat``, the older format, which lacks the counts of experts.
 
-    GGUFError if it cannot be written, or is there already without ``force``; QuantizeError for sums without entries.
+    Raises:
+        GGUFError: the file cannot be written, or exists and ``force`` is False.
+        QuantizeError: ``sums`` has no entries.
     """
     if not sums.tensors:
-        raise QuantizeError(f"{path}: no activations were collected, so that there is nothing to write")
+        raise QuantizeError(f"{path}: no activations were collected, so there is nothing to write")
     if dat:
         with NewFiles([path], force=force) as files:
             files.next()
@@ -61,13 +69,11 @@ def write_sums(path: str | os.PathLike[str], sums: ActivationSums, *, dat: bool 
 
 def _read_gguf(path: Path) -> ActivationSums:
     with GGUFFile.open(path) as file:
-        for key in (DATASETS, CHUNKS, CHUNK_TOKENS):
-            if key not in file.metadata:
-                raise QuantizeError(f"{path}: metadata key {key!r} is missing; is it an importance matrix?")
-        chunk_size = int(file.metadata[CHUNK_TOKENS])
-        if chunk_size < 1:
-            raise QuantizeError(f"{path}: {CHUNK_TOKENS} is {chunk_size}, it must be at least 1")
-        sums = ActivationSums({}, [str(name) for name in file.metadata[DATASETS]], chunk_size)
+        n_chunks, chunk_size = (_integer(file, key, least) for key, least in ((CHUNKS, 0), (CHUNK_TOKENS, 1)))
+        datasets = _value(file, DATASETS)
+        if not isinstance(datasets, Sequence) or not all(isinstance(name, str) for name in datasets):
+            raise QuantizeError(f"{path}: {DATASETS} must be a list of texts")
+        sums = ActivationSums({}, list(datasets), chunk_size)
         for name, squares in file.tensors.items():
             if name.endswith(SQUARES):
                 weight = name.removesuffix(SQUARES)
@@ -75,14 +81,27 @@ def _read_gguf(path: Path) -> ActivationSums:
                     raise QuantizeError(f"{path}: tensor {weight + COUNTS!r} is missing")
                 counts = file.tensors[weight + COUNTS].dequantize().reshape(-1)
                 sums.tensors[weight] = _sums(path, weight, squares.dequantize(), counts)
-        sums.n_chunks = int(file.metadata[CHUNKS])
+        sums.n_chunks = n_chunks
         return sums
 
 
-def _sums(path: Path, name: str, squares: NDArray[np.float32], counts: NDArray[np.float32]) -> Sums:
+def _value(file: GGUFFile, key: str) -> object:
+    if key not in file.metadata:
+        raise QuantizeError(f"{file.path}: metadata key {key!r} is missing; is it an importance matrix?")
+    return file.metadata[key]
+
+
+def _integer(file: GGUFFile, key: str, least: int) -> int:
+    value = _value(file, key)
+    if not isinstance(value, int) or value < least:
+        raise QuantizeError(f"{file.path}: {key} is {value!r:.60}, but must be an integer of at least {least}")
+    return value
+
+
+def _sums(path: Path, name: str, squares: NDArray[np.float32], counts: NDArray[np.float32]) -> TensorSums:
     if squares.size % len(counts):
-        raise QuantizeError(f"{path}: {squares.size} sums of {name!r} do not go with {len(counts)} counts")
-    return Sums(squares.reshape(len(counts), -1).astype(np.float64), counts.astype(np.float64))
+        raise QuantizeError(f"{path}: {squares.size} sums of {name!r} do not match {len(counts)} counts")
+    return TensorSums(squares.reshape(len(counts), -1).astype(np.float64), counts.astype(np.float64))
 
 
 def _write_gguf(path: str | os.PathLike[str], sums: ActivationSums, force: bool) -> None:
@@ -104,13 +123,13 @@ def _write_gguf(path: str | os.PathLike[str], sums: ActivationSums, force: bool)
 
 
 def _read_dat(path: Path, chunk_size: int) -> ActivationSums:
-    """Entries of name, number of chunks, and sums a chunk; then perhaps the number of chunks and the text."""
+    """Read the older format: name, number of chunks and sums per entry, optionally number of chunks and dataset."""
     data, offset = path.read_bytes(), 0
 
     def take(n_bytes: int) -> bytes:
         nonlocal offset
         if not 0 <= n_bytes <= len(data) - offset:
-            raise QuantizeError(f"{path}: is not an importance matrix: it ends or is wrong at byte {offset}")
+            raise QuantizeError(f"{path}: not an importance matrix: truncated or invalid at byte {offset}")
         offset += n_bytes
         return data[offset - n_bytes : offset]
 
@@ -125,15 +144,17 @@ def _read_dat(path: Path, chunk_size: int) -> ActivationSums:
         sums.add(name, values[None] * chunk_size, [n_calls * chunk_size])
     if offset < len(data):
         sums.n_chunks = number()
+        if sums.n_chunks < 0:
+            raise QuantizeError(f"{path}: the number of chunks is {sums.n_chunks}, but must be at least 0")
         sums.datasets.append(take(number()).decode("utf-8", "replace"))
     return sums
 
 
 def _dat(sums: ActivationSums) -> Iterator[bytes]:
-    """The bytes of a file of the older format: for a tensor the mean squares times the chunks it has seen."""
-    seen = {name: each for name, each in sorted(sums.tensors.items()) if each.counts.max() > 0}
-    yield _I32.pack(len(seen))
-    for name, of_tensor in seen.items():
+    """Yield the bytes of the older format, in which mean squares are multiplied by the number of chunks."""
+    counted = {name: tensor for name, tensor in sorted(sums.tensors.items()) if tensor.counts.max() > 0}
+    yield _I32.pack(len(counted))
+    for name, of_tensor in counted.items():
         n_calls = ceil(of_tensor.counts.max() / sums.chunk_size)
         encoded, values = name.encode(), of_tensor.means * np.float32(n_calls)
         yield pack("<i", len(encoded)) + encoded + pack("<ii", n_calls, values.size) + values.astype("<f4").tobytes()

@@ -1,4 +1,4 @@
-"""Statistics of an importance matrix, as ``llama-imatrix --show-statistics`` counts them."""
+"""Statistics of an importance matrix, as in ``llama-imatrix --show-statistics``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from numpy.typing import NDArray
 
 from pumice.imatrix.sums import ActivationSums
 
-ACTIVE = 1e-5  # least mean square of a column that counts as used
+ACTIVE = 1e-5  # minimum mean square of an active column
 
 
 @dataclass(frozen=True)
 class TensorStatistics:
-    """Of one tensor's mean squares.
+    """Statistics of one tensor's mean squares.
 
-    layer: None for a tensor of no layer. active: the share that is used at all. entropy: bits, of the values taken as
-    probabilities; ``entropy_share``: of what it can be. z_density: the share more than a standard deviation above the
-    mean (Dumitru et al. 2024, arXiv:2406.17415). similarity: the cosine to the same tensor one layer before.
+    Attributes:
+        layer: layer of the tensor; None without one.
+        active: share of active columns.
+        entropy: entropy of the normalized values in bits.
+        entropy_share: entropy divided by its maximum.
+        z_density: share of values more than a standard deviation above the mean (Dumitru et al. 2024,
+            arXiv:2406.17415).
+        similarity: cosine similarity to the same tensor of the previous layer.
     """
 
     name: str
@@ -41,7 +46,7 @@ class TensorStatistics:
 
 @dataclass(frozen=True)
 class LayerStatistics:
-    """Means over the tensors of a layer, each as often as it has columns."""
+    """Means over the tensors of a layer, weighted by their number of columns."""
 
     layer: int
     total: float
@@ -50,20 +55,20 @@ class LayerStatistics:
 
 
 def tensor_statistics(sums: ActivationSums) -> list[TensorStatistics]:
-    """Of every tensor that has seen a row: by name without the layer, then the largest sums first."""
-    found = []
+    """Return the statistics of all counted tensors, sorted by name without the layer, then by decreasing sum."""
+    statistics = []
     for name, of_tensor in sums.tensors.items():
         reached = of_tensor.counts > 0
         if reached.any():
             values = (of_tensor.squares[reached] / of_tensor.counts[reached, None]).reshape(-1)
-            found.append(_statistics(name, values, _similarity(sums, name)))
-    return sorted(found, key=lambda each: (_parts(each.name)[1], -each.total))
+            statistics.append(_statistics(name, values, _similarity(sums, name)))
+    return sorted(statistics, key=lambda item: (_parts(item.name)[1], -item.total))
 
 
 def layer_statistics(tensors: list[TensorStatistics]) -> list[LayerStatistics]:
-    """Of every layer, in order."""
-    layers = sorted({each.layer for each in tensors if each.layer is not None})
-    return [_layer(layer, [each for each in tensors if each.layer == layer]) for layer in layers]
+    """Return the statistics of every layer, in order."""
+    layers = sorted({tensor.layer for tensor in tensors if tensor.layer is not None})
+    return [_layer(layer, [tensor for tensor in tensors if tensor.layer == layer]) for layer in layers]
 
 
 def _statistics(name: str, values: NDArray[np.float64], similarity: float) -> TensorStatistics:
@@ -87,16 +92,16 @@ def _statistics(name: str, values: NDArray[np.float64], similarity: float) -> Te
 
 
 def _layer(layer: int, tensors: list[TensorStatistics]) -> LayerStatistics:
-    weights = [each.n for each in tensors]
+    weights = [tensor.n for tensor in tensors]
 
     def mean(values: list[float]) -> float:
         return float(np.average(values, weights=weights))
 
     return LayerStatistics(
         layer,
-        mean([each.total for each in tensors]),
-        mean([each.z_density for each in tensors]),
-        mean([each.similarity for each in tensors]),
+        mean([tensor.total for tensor in tensors]),
+        mean([tensor.z_density for tensor in tensors]),
+        mean([tensor.similarity for tensor in tensors]),
     )
 
 
@@ -111,7 +116,7 @@ def _similarity(sums: ActivationSums, name: str) -> float:
 
 
 def _parts(name: str) -> tuple[int | None, str]:
-    """The layer, and the rest of a tensor's name."""
+    """Return the layer of a tensor, and the rest of its name."""
     pieces = name.split(".", 2)
     if len(pieces) == 3 and pieces[0] == "blk" and pieces[1].isdigit():
         return int(pieces[1]), pieces[2]

@@ -1,4 +1,4 @@
-"""A pool of worker processes. A call that fails, crashes or takes too much ends alone, with an error of its own."""
+"""A pool of worker processes. A call that fails, crashes or exceeds its limits affects no other call."""
 
 from __future__ import annotations
 
@@ -25,43 +25,41 @@ T = TypeVar("T")
 logger = logging.getLogger("pumice")
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS")
-_LOOK_SECONDS = 1.0  # between two looks at a worker that has had its processor time, whether it is stopped
-_END_SECONDS = 1.0  # for a process that closed its output to be gone
+_LOOK_SECONDS = 1.0  # interval of checking whether a late worker is stopped
+_END_SECONDS = 1.0  # to wait for a process that has closed its output
 
 
 class WorkerPool:
-    """Runs tasks, functions of one plain value, in worker processes. Any thread may call.
+    """Runs tasks, functions of one plain value, in worker processes. Thread-safe.
 
-    Workers start when they are needed, and again after a call that ended one. They end with this process; a process
-    forked from it starts its own.
+    Workers start on demand, and again after a call has killed one. They end with this process; a forked process starts
+    its own.
     """
 
     def __init__(self, work: str, limits: Limits | None = None, n_workers: int | None = None) -> None:
-        """``work`` begins error messages: "rendering the chat template"."""
+        """``work`` is the beginning of error messages, such as "rendering the chat template"."""
         self._work = work
         self._limits = limits or Limits()
         n_workers = n_workers or min(4, max(2, os.cpu_count() or 1))
         self._workers = [_Worker(work, self._limits) for _ in range(n_workers)]
         self._change = threading.Condition()
-        self._n_large = 0  # calls with large payloads, also those that wait
+        self._n_large = 0  # calls with large payloads, including waiting ones
         self._watch = _Watch(self._workers)
-        self._finalizer = weakref.finalize(
-            self, _close, self._workers, self._watch
-        )  # at the exit of the interpreter too
+        self._finalizer = weakref.finalize(self, _close, self._workers, self._watch)  # also at the interpreter's exit
         _pools.add(self)
 
     def call(self, task: str, payload: object, returns: type[T]) -> T:
-        """Return what a task makes of ``payload``.
+        """Run a task and return its result.
 
         Args:
-            task: the name of a function, as ``pumice.lazy`` resolves it.
+            task: name of a function, as resolved by ``pumice.lazy``.
             payload: plain data: texts, numbers, lists and dictionaries.
-            returns: the type of the result, which is checked.
+            returns: type of the result, which is checked.
 
         Raises:
-            TooExpensiveError: the call takes more than its ``Limits``, or crashes its worker.
+            TooExpensiveError: the call exceeds its ``Limits``, or crashes its worker.
             UnavailableError: no worker was free in time, or workers ended for reasons outside the call.
-            PumiceError: what the task raised.
+            PumiceError: error of the task.
         """
         frame = self._frame(task, payload)
         lost = ""
@@ -71,20 +69,20 @@ class WorkerPool:
                     return self._result(worker.ask(frame, self._watch), returns)
                 except _LostError as error:
                     lost = str(error)
-                    logger.warning("%s: its process %s", self._work, lost)
-        raise UnavailableError(f"{self._work} failed, its process {lost}: try again later")
+                    logger.warning("%s: the worker process %s", self._work, lost)
+        raise UnavailableError(f"{self._work} failed: the worker process {lost}; try again later")
 
     def close(self) -> None:
-        """End all workers. Calls in progress fail, and so do later ones."""
+        """End all workers. Active and later calls fail."""
         self._finalizer()
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that are running."""
+        """Return the process ids of the running workers."""
         return [worker.pid for worker in self._workers if worker.pid]
 
     def forget(self) -> None:
-        """In a forked process: the workers are those of another process."""
+        """Forget the workers in a forked process: they belong to its parent."""
         self._change = threading.Condition()
         self._n_large = 0
         self._watch = _Watch(self._workers)
@@ -92,31 +90,31 @@ class WorkerPool:
             worker.forget()
 
     def _frame(self, task: str, payload: object) -> bytes:
-        """A call to send. Every value takes a byte at least, so few payloads need to be counted."""
+        """Return the frame of a call. Every value takes at least a byte, so few payloads need to be counted."""
         limits, data = self._limits, wire.encode(payload)
         if len(data) > limits.max_in:
-            raise TooExpensiveError(f"{self._work} takes at most {limits.max_in} bytes, not {len(data)}: send less")
+            raise TooExpensiveError(f"{self._work} takes at most {limits.max_in} bytes, not {len(data)}; send less")
         if len(data) > limits.max_values and measure(payload, limits.max_values)[0] > limits.max_values:
-            raise TooExpensiveError(f"{self._work} takes at most {limits.max_values} values: send less")
-        return wire.encode(wire.Call(task, msgspec.Raw(data)))
+            raise TooExpensiveError(f"{self._work} takes at most {limits.max_values} values; send less")
+        return wire.encode(wire.TaskCall(task, msgspec.Raw(data)))
 
     @contextlib.contextmanager
     def _free_worker(self, large: bool) -> Iterator[_Worker]:
-        """A worker for one call. Large payloads leave one worker to the small."""
+        """Yield a worker for one call. One worker is reserved for small payloads."""
         most_large = max(1, len(self._workers) - 1)
         worker = None
 
         def is_free() -> bool:
-            n_large = sum(each.busy and each.large for each in self._workers)
-            return not (large and n_large >= most_large) and not all(each.busy for each in self._workers)
+            n_large = sum(worker.busy and worker.large for worker in self._workers)
+            return not (large and n_large >= most_large) and not all(worker.busy for worker in self._workers)
 
         try:
             with self._change:
                 self._n_large += large
                 refused = self._n_large > self._limits.max_large
                 if refused or not self._change.wait_for(is_free, self._limits.wait_seconds):
-                    raise UnavailableError(f"{self._work} waits for too much else: try again later")
-                worker = next(each for each in self._workers if not each.busy)
+                    raise UnavailableError(f"{self._work}: no worker is free; try again later")
+                worker = next(candidate for candidate in self._workers if not candidate.busy)
                 worker.busy, worker.large = True, large
             yield worker
         finally:
@@ -127,30 +125,30 @@ class WorkerPool:
                 self._change.notify_all()
 
     def _result(self, answer: bytes, returns: type[T]) -> T:
-        """What a worker answered. It may be hostile by now, so that everything is checked."""
+        """Return a worker's result. Everything is checked, since a worker may be compromised."""
         try:
-            told = wire.decode(answer, wire.Answer)
-            if not told.error:
-                return wire.decode(told.result, returns)
+            message = wire.decode(answer, wire.TaskResult)
+            if not message.error:
+                return wire.decode(message.result, returns)
         except msgspec.MsgspecError as error:
-            raise EngineError(f"{self._work} failed: its process answers what it should not: {error}") from None
-        kind = class_named(told.error) or EngineError
+            raise EngineError(f"{self._work} failed: the worker process returned an invalid result: {error}") from None
+        kind = class_named(message.error) or EngineError
         if kind in (TooExpensiveError, EngineError):
-            raise kind(f"{self._work} {told.message}")
-        raise kind(told.message)
+            raise kind(f"{self._work} {message.message}")
+        raise kind(message.message)
 
 
 class _LostError(Exception):
-    """A worker that ended, or did not begin, for a reason outside its call."""
+    """A worker ended, or did not start, for a reason outside of its call."""
 
 
 class _Worker:
-    """A process, started when it is first asked. One thread at a time asks it: the one that made it ``busy``."""
+    """A worker process, started on its first call. Only the thread that made it ``busy`` uses it."""
 
     def __init__(self, work: str, limits: Limits) -> None:
         self.busy = self.large = self.closed = False
-        self.deadline = math.inf  # of the call in progress, by the monotonic clock
-        self.late = math.inf  # when it is looked whether the worker is stopped: it cannot run for so long
+        self.deadline = math.inf  # of the active call, by the monotonic clock
+        self.late = math.inf  # when to check whether the worker is stopped
         self._work = work
         self._limits = limits
         self._child: Child | None = None
@@ -160,7 +158,7 @@ class _Worker:
         return self._child.pid if self._child else None
 
     def ask(self, frame: bytes, watch: _Watch) -> bytes:
-        """Send a call and return the answer. Raises TooExpensiveError, UnavailableError or _LostError."""
+        """Send a call and return the result. Raises TooExpensiveError, UnavailableError or _LostError."""
         child = self._running()
         answer, deadline = None, time.monotonic() + self._limits.wall_seconds
         try:
@@ -171,8 +169,8 @@ class _Worker:
                 answer = wire.read_frame(child.stdout, self._limits.max_out)
         except OverflowError:
             self.end()
-            raise TooExpensiveError(f"{self._work} gives more than {self._limits.max_out} bytes") from None
-        except BaseException:  # interrupted: what comes now would be the answer to the next
+            raise TooExpensiveError(f"{self._work} returns more than {self._limits.max_out} bytes") from None
+        except BaseException:  # interrupted: a late result would answer the next call
             self.end()
             raise
         finally:
@@ -182,12 +180,12 @@ class _Worker:
         return answer
 
     def kill(self) -> None:
-        """End the process of a call in progress. Who asked it sees to the rest."""
+        """Kill the process of an active call, whose caller handles the rest."""
         if child := self._child:
             child.kill()
 
     def look(self, now: float) -> None:
-        """End the process of a call in progress whose time is over, or whose worker is stopped."""
+        """Kill the process of an active call that is late, or whose worker is stopped."""
         child = self._child
         if child and self.deadline <= now:
             child.kill()
@@ -200,12 +198,12 @@ class _Worker:
         self.kill() if self.busy else self.end()
 
     def forget(self) -> None:
-        """Leave the process to whom it belongs."""
+        """Forget the process, which belongs to the parent."""
         child, self._child, self.busy, self.deadline = self._child, None, False, math.inf
         _close_pipes(child)
 
     def end(self, patience: float = 0.0) -> int:
-        """End the process, unless it does so by itself within ``patience`` seconds; its status."""
+        """Return the status of the process, killing it unless it ends within ``patience`` seconds."""
         child, self._child = self._child, None
         if child is None:
             return 0
@@ -218,7 +216,7 @@ class _Worker:
 
     def _running(self) -> Child:
         if self.closed:
-            raise UnavailableError(f"{self._work} is not possible any more: this process is ending")
+            raise UnavailableError(f"{self._work} is not possible: this process is ending")
         if self._child is None or self._child.poll() is not None:
             self.end()
             try:
@@ -228,24 +226,26 @@ class _Worker:
         return self._child
 
     def _failure(self, status: int, too_late: bool) -> Exception:
-        """Why there is no answer, by the status of the process."""
+        """Return the error for a missing result, by the status of the process."""
         name = describe_status(status)
         if too_late:
             seconds = f"{self._limits.wall_seconds:g} seconds"
-            logger.warning("%s: its process gave nothing in %s", self._work, seconds)
-            return UnavailableError(f"{self._work} gave nothing in {seconds}, its process hangs: try again later")
+            logger.warning("%s: the worker process did not respond within %s", self._work, seconds)
+            return UnavailableError(
+                f"{self._work}: the worker process did not respond within {seconds}; try again later"
+            )
         if name == "SIGXCPU":
             seconds = f"{self._limits.cpu_seconds} seconds of processor time"
-            return TooExpensiveError(f"{self._work} takes more than {seconds}: send less")
+            return TooExpensiveError(f"{self._work} takes more than {seconds}; send less")
         if name in _CRASHES:
-            return TooExpensiveError(f"{self._work} crashes ({name}): it is too large or nested too deeply")
-        return _LostError(f"was ended by {name}")
+            return TooExpensiveError(f"{self._work} crashed ({name}): the input is too large or nested too deeply")
+        return _LostError(f"was killed by {name}")
 
 
 class _Watch:
-    """Kills workers that are late, or stopped, in one thread, which sleeps while there are no calls.
+    """Kills late or stopped workers from one thread, which sleeps while there are no calls.
 
-    A worker that takes its next call at that very moment is lost, and that call is asked again.
+    If a worker takes its next call at that moment, it is lost, and the call is repeated.
     """
 
     def __init__(self, workers: Sequence[_Worker]) -> None:
@@ -255,7 +255,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def look(self) -> None:
-        """Take notice of a new deadline. Raises UnavailableError where no thread can be started."""
+        """Register a new deadline. Raises UnavailableError if no thread can be started."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pumice-worker-watch", daemon=True)
             try:
@@ -267,12 +267,12 @@ class _Watch:
             self._wake.set()
 
     def end(self) -> None:
-        """Where all workers are closed."""
+        """End the thread once all workers are closed."""
         self._wake.set()
 
     def _run(self) -> None:
         while not all(worker.closed for worker in self._workers):
-            self._asleep = True  # before deadlines are read: a later one wakes this
+            self._asleep = True  # set before deadlines are read, so that later ones wake the thread
             first = min(min(worker.deadline, worker.late) for worker in self._workers)
             self._asleep = first == math.inf
             self._wake.wait(None if self._asleep else max(0.0, first - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Frames between a pool and its workers: a length, and that many bytes of msgpack. Only plain values pass."""
+"""Frames between a pool and its workers: a length, and that many bytes of MessagePack with plain values."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 _LENGTH = struct.Struct("<I")
 
 
-class Call(msgspec.Struct, array_like=True):
-    """A task, named as ``pumice.lazy`` resolves it, and its argument."""
+class TaskCall(msgspec.Struct, array_like=True):
+    """A task, named as resolved by ``pumice.lazy``, and its argument."""
 
     task: str
     payload: msgspec.Raw
 
 
-class Answer(msgspec.Struct, array_like=True):
-    """The result of a task, or its error: the name of a class of ``pumice.errors``, and a message."""
+class TaskResult(msgspec.Struct, array_like=True):
+    """The result of a task, or its error: the name of a class in ``pumice.errors``, and a message."""
 
     result: msgspec.Raw = msgspec.Raw(b"\xc0")
     error: str = ""
@@ -32,17 +32,17 @@ class Answer(msgspec.Struct, array_like=True):
 
 
 def encode(value: object) -> bytes:
-    """Raises RequestError for what msgpack cannot express."""
+    """Encode a value. Raises RequestError if it is not plain data."""
     try:
         return msgspec.msgpack.encode(value, enc_hook=_plain)
     except OverflowError:
-        raise RequestError("a whole number has more than 64 bits") from None
+        raise RequestError("an integer has more than 64 bits") from None
     except (TypeError, RecursionError, UnicodeEncodeError) as error:
         raise RequestError(f"a value is not plain data: {error}") from None
 
 
 def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
-    """Raises msgspec.DecodeError or msgspec.ValidationError where ``data`` is no ``kind``."""
+    """Decode a value. Raises msgspec.DecodeError or msgspec.ValidationError unless it is of type ``kind``."""
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:
@@ -50,7 +50,7 @@ def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
 
 
 def take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Standard input and output, for messages alone: what else reads finds nothing, what else writes is a message."""
+    """Return standard input and output for messages alone: others read nothing, and write to standard error."""
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -60,16 +60,16 @@ def take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def write_frame(stream: IO[bytes], data: bytes) -> None:
-    """To a raw stream, which may take less than it is given. Raises OSError."""
+    """Write a frame to a raw stream, which may accept less than it is given. Raises OSError."""
     view = memoryview(_LENGTH.pack(len(data)) + data)
     while view:
         view = view[stream.write(view) :]
 
 
 def read_frame(stream: IO[bytes], most: int | Callable[[], int]) -> bytes | None:
-    """None if the stream ends. Raises OverflowError for a frame of more than ``most`` bytes.
+    """Return the next frame, or None at the end of the stream.
 
-    A function of that is called when a frame comes.
+    Raises OverflowError if the frame is larger than ``most`` bytes; a function is called for every frame.
     """
     head = _read(stream, _LENGTH.size)
     if head is None:
@@ -92,7 +92,7 @@ def _read(stream: IO[bytes], length: int) -> bytes | None:
 
 
 def _plain(value: object) -> object:
-    """Subclasses and views as what they stand for."""
+    """Convert subclasses and views to plain types."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -101,4 +101,4 @@ def _plain(value: object) -> object:
         return float(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} cannot be represented in JSON")

@@ -1,6 +1,6 @@
-"""A worker process: calls come by standard input, answers go by standard output, one at a time.
+"""A worker process: reads calls from standard input, and writes results to standard output, one at a time.
 
-It ends when its input does, so it does not outlive the process that started it by more than a call.
+It ends with its input, so it outlives its parent by at most one call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 from pumice.errors import PumiceError
 from pumice.isolation.limits import Limits, allow_seconds, confine
-from pumice.isolation.wire import Answer, Call, decode, encode, read_frame, take_standard_streams, write_frame
+from pumice.isolation.wire import TaskCall, TaskResult, decode, encode, read_frame, take_standard_streams, write_frame
 from pumice.lazy import resolve
 
 _HEAD = 1 << 10  # bytes of a frame beside a payload or a result
@@ -27,24 +27,26 @@ def main(argument: str) -> None:
             answer = _answer(frame, limits)
         except MemoryError:
             message = f"takes more than {limits.memory >> 20} MiB of memory: send less"
-            write_frame(answers, encode(Answer(error="TooExpensiveError", message=message)))
-            return  # what is left of memory may be too little for the next call
+            write_frame(answers, encode(TaskResult(error="TooExpensiveError", message=message)))
+            return  # the remaining memory may be too small for the next call
         write_frame(answers, encode(answer))
 
 
-def _answer(frame: bytes, limits: Limits) -> Answer:
+def _answer(frame: bytes, limits: Limits) -> TaskResult:
     try:
-        call = decode(frame, Call)
+        call = decode(frame, TaskCall)
         result = encode(resolve(call.task)(decode(call.payload, object)))
     except MemoryError:
         raise
     except PumiceError as error:
-        return Answer(error=type(error).__name__, message=str(error))
+        return TaskResult(error=type(error).__name__, message=str(error))
     except Exception as error:
-        return Answer(error="EngineError", message=f"fails: {type(error).__name__}: {error}")
+        return TaskResult(error="EngineError", message=f"failed: {type(error).__name__}: {error}")
     if len(result) > limits.max_out - _HEAD:
-        return Answer(error="TooExpensiveError", message=f"gives {len(result)} bytes, at most {limits.max_out}")
-    return Answer(msgspec.Raw(result))
+        return TaskResult(
+            error="TooExpensiveError", message=f"returns {len(result)} bytes, but the limit is {limits.max_out}"
+        )
+    return TaskResult(msgspec.Raw(result))
 
 
 if __name__ == "__main__":

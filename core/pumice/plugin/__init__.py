@@ -1,10 +1,13 @@
-"""Everything a plugin may import, bundled or not."""
+"""The contract of plugins: everything that a plugin may import, bundled or not."""
 
-from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, Architecture, HParams, Masks
-from pumice.arena import Arena
+from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks
 from pumice.backend import Backend, Capabilities, DeviceInfo, KernelTime, NoOptions, Program
+from pumice.backend.arena import Arena
+from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
+from pumice.backend.step import Batch, Limits, Memory, Pending, Step
+from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
 from pumice.chat import ChatFormat, Keys
-from pumice.cluster import Cluster, Replicas
+from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
 from pumice.gguf import (
     CODINGS,
@@ -53,12 +56,12 @@ from pumice.graph import (
     row_size,
 )
 from pumice.hookspecs import hookimpl
-from pumice.host import cores, host_memory_bytes
-from pumice.pick import Ahead, Ask, Pick, Raw, Restriction
+from pumice.machine import cores, host_memory_bytes
+from pumice.media_encoder import MediaEncoder
+from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice.sandbox import Access, cache_homes
-from pumice.step import Batch, Limits, Memory, Pending, Step
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
@@ -77,6 +80,7 @@ __all__ = [
     "N_SEQS",
     "N_TOKENS",
     "OPERATIONS",
+    "STREAM",
     "Access",
     "Ahead",
     "Architecture",
@@ -86,6 +90,7 @@ __all__ = [
     "Backend",
     "BackendError",
     "Batch",
+    "BatchRow",
     "Candidates",
     "Capabilities",
     "ChatFormat",
@@ -105,9 +110,11 @@ __all__ = [
     "Limits",
     "MaskSampler",
     "Masks",
+    "MediaEncoder",
     "Memory",
     "MemoryPlan",
     "ModelError",
+    "ModelSpec",
     "NoOptions",
     "Node",
     "Operation",
@@ -117,6 +124,9 @@ __all__ = [
     "PlannedSampler",
     "PreTokenizer",
     "Program",
+    "Proposal",
+    "Proposer",
+    "ProposerContext",
     "PumiceError",
     "Quantizer",
     "Raw",
@@ -150,11 +160,16 @@ __all__ = [
     "fixed",
     "hookimpl",
     "host_memory_bytes",
+    "is_private",
+    "is_safe",
     "mask_width",
     "operation",
     "plan_memory",
     "quantize",
+    "read_file",
     "row_bytes",
     "row_size",
+    "stated_cache",
     "type_size",
+    "write_file",
 ]

@@ -1,4 +1,4 @@
-"""What an engine in another process has been asked for, and therefore may say: its events are checked against that."""
+"""Track the requests that an engine in another process owes answers to, and check its events against them."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ from pumice.errors import EngineError
 from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
 
 _FIRST = itemgetter(0)
-_SMALL = 1 << 16  # bytes of a message that has neither vectors nor log-probabilities
-_TOP_BYTES = 16  # of a token and its log-probability
+_SMALL = 1 << 16  # bytes of a message without vectors and log probabilities
+_TOP_BYTES = 16  # bytes of a token and its log probability
 
 
 class Awaited:
-    """The completions and answers that an engine owes; ``facts`` once they are known. Any thread may use it.
+    """The completions and answers that an engine owes; ``facts`` is set once the engine is loaded. Thread-safe.
 
-    Each id ends with one event. Those of other ids are left out: ``Accepted`` may come after a short completion's end.
+    Each id ends with one event. Events of other ids are dropped: ``Accepted`` may follow the end of a short completion.
     """
 
     def __init__(self) -> None:
         self.facts: Facts | None = None
-        self._owed: dict[int, tuple[_Generation | Encode | Score | Ask, int]] = {}  # with the bytes that it may take
+        self._owed: dict[
+            int, tuple[_Generation | Encode | Score | Ask, int]
+        ] = {}  # with the maximum bytes of its answer
         self._max_bytes = MAX_BYTES
-        self._lock = threading.Lock()  # of what senders change too
-        self._n_strays = 0  # events that nobody waited for, less those that there may be
+        self._lock = threading.Lock()  # guards the fields that senders change
+        self._n_strays = 0  # unexpected events, minus the allowed ones
 
     @property
     def max_bytes(self) -> int:
-        """Most bytes of a message now: more than usual where large answers are owed."""
+        """Return the current maximum bytes of a message, which grows with the owed answers."""
         return self._max_bytes if self.facts else MAX_LOADING_BYTES
 
     def add(self, command: Command) -> None:
-        """An engine is asked."""
+        """Register a command that is sent to the engine."""
         if isinstance(command, Add):
             for id in command.ids:
                 self._put(id, _Generation(command.request))
@@ -61,7 +63,7 @@ class Awaited:
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
-        """Those of ids that are owed. Raises EngineError for an event that its command has no use for."""
+        """Return the events of owed ids. Raises EngineError for an event that does not fit its command."""
         n_vocab, heard = self._n_vocab, []
         for event in events:
             command, size = self._owed.get(event.id, (None, 0))
@@ -71,7 +73,7 @@ class Awaited:
                 self._count_stray(event)
                 continue
             elif not self._fits(command, event):
-                raise EngineError(f"a wrong answer to the request {event.id}: {type(event).__name__}")
+                raise EngineError(f"unexpected answer to request {event.id}: {type(event).__name__}")
             elif not isinstance(event, (Accepted, Progress)):
                 with self._lock:
                     del self._owed[event.id]
@@ -82,7 +84,7 @@ class Awaited:
     def _count_stray(self, event: Event) -> None:
         self._n_strays += 1
         if self._n_strays > 0:
-            raise EngineError(f"an event of the request {event.id}, which is none or has ended")
+            raise EngineError(f"event of request {event.id}, which does not exist or has ended")
 
     def _put(self, id: int, command: _Generation | Encode | Score | Ask) -> None:
         size = self._size(command)
@@ -105,18 +107,18 @@ class Awaited:
         if isinstance(command, Score):
             if not isinstance(event, Scored) or len(event.logprobs) != max(0, len(command.tokens) - 1):
                 return False
-            return _known(event.logprobs, command.n_top, self._n_vocab)
-        return isinstance(event, Encoded) and [each.shape for each in event.values] == self._shapes(command)
+            return _are_valid(event.logprobs, command.n_top, self._n_vocab)
+        return isinstance(event, Encoded) and [array.shape for array in event.values] == self._shapes(command)
 
     def _shapes(self, command: Encode) -> list[tuple[int, ...]]:
         if self.facts is None:
             return []
         width = self.facts.n_labels if command.scores else self.facts.n_embd
-        whole = command.pooling == "none" and not command.scores
-        return [(len(text), width) if whole else (width,) for text in command.texts]
+        per_token = command.pooling == "none" and not command.scores
+        return [(len(text), width) if per_token else (width,) for text in command.texts]
 
     def _size(self, command: _Generation | Encode | Score | Ask) -> int:
-        """Most bytes of the largest message that answers a command, beyond what any message may have."""
+        """Return the maximum bytes of an answer's largest message beyond the usual limit."""
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
         if isinstance(command, Score):
@@ -127,7 +129,7 @@ class Awaited:
 
 
 class _Generation:
-    """What is left of a completion."""
+    """The expected rest of a completion."""
 
     __slots__ = ("_n_left", "n_logprobs")
 
@@ -137,24 +139,24 @@ class _Generation:
         self._n_left = math.inf if most is None or most < 0 else most
 
     def take(self, output: Output, n_vocab: int) -> None:
-        """Raises EngineError for tokens that were not asked for, or that are none."""
-        tokens, found = output.tokens, output.logprobs
+        """Count the tokens of an output. Raises EngineError if they are too many or invalid."""
+        tokens, logprobs = output.tokens, output.logprobs
         n = len(tokens)
         self._n_left -= n
         right = n > 0 and len(output.texts) == n and max(tokens) < n_vocab and self._n_left >= 0
-        if found is not None:
+        if logprobs is not None:
             most = self.n_logprobs
-            right = right and most is not None and len(found) == n and _known(found, most, n_vocab)
+            right = right and most is not None and len(logprobs) == n and _are_valid(logprobs, most, n_vocab)
         elif self.n_logprobs is not None:
             right = False
         if not right:
-            raise EngineError(f"wrong tokens of the request {output.id}")
+            raise EngineError(f"invalid tokens of request {output.id}")
 
 
-def _known(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
-    """Whether there are no more of the likeliest tokens than asked for, all of the vocabulary."""
-    for each in logprobs:
-        top = each.top
+def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
+    """Return True if no token has more than ``n_top`` alternatives, and all tokens are in the vocabulary."""
+    for item in logprobs:
+        top = item.top
         if len(top) > n_top or (top and max(map(_FIRST, top)) >= n_vocab):
             return False
     return True

@@ -1,8 +1,8 @@
-"""Messages between processes as bytes: MessagePack of typed messages, checked against their types when they arrive.
+"""Encode messages between processes as MessagePack, and check their types when they arrive.
 
-Nothing is unpickled: bytes become the classes named here, or an error. A message is an array of its class's name and
-its fields. Of the types that MessagePack lacks, paths are bytes, arrays their shape and float32 numbers, configurations
-their layers, and errors the name of a class of ``pumice.errors`` and its arguments.
+Nothing is unpickled: bytes are decoded to the classes defined here, or raise an error. A message is an array of its
+class's name and its fields. Types that MessagePack lacks are converted: paths to bytes, arrays to their shape and
+float32 values, configurations to their layers, errors to the name of a class of ``pumice.errors`` and its arguments.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pumice.engine.messages import Add, Command, Count, Event, Facts, Message, N
 from pumice.errors import EngineError, PumiceError, RequestError
 from pumice.process.header import MAX_HEADER_BYTES, Header
 
-MAX_BYTES: Final = 16 << 20  # of a message, unless an answer that was asked for is larger
-MAX_LOADING_BYTES: Final = MAX_HEADER_BYTES + MAX_BYTES  # of one before the engine is loaded
+MAX_BYTES: Final = 16 << 20  # of a message, unless a larger answer is owed
+MAX_LOADING_BYTES: Final = MAX_HEADER_BYTES + MAX_BYTES  # of a message before the engine is loaded
 MAX_COMMAND_BYTES: Final = 64 << 20  # of a command: a prompt of twelve million tokens
 _MAX_TEXT = 1 << 16  # characters of an error or a line of a log
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Load(Message, frozen=True):
-    """The first command: the file, its settings, and what the process tells of itself; ``level`` of what it logs."""
+    """The first command: the file, its configuration, and the log level of the process."""
 
     path: Path
     config: Config
@@ -45,58 +45,58 @@ class Load(Message, frozen=True):
 
 
 class Loading(Message, frozen=True):
-    """Steps of loading that are done, of all."""
+    """Progress of loading: steps done, and total steps."""
 
     done: Count
     total: Count
 
 
 class Alive(Message, frozen=True):
-    """A sign of life while the model is loaded."""
+    """A sign of life while the model is loading."""
 
 
 class Loaded(Message, frozen=True):
-    """The engine takes commands from now on."""
+    """The engine is ready for commands."""
 
     facts: Facts
-    header: Header | None = None  # None: the file is where the other end can read it
+    header: Header | None = None  # None if the other end can read the file
 
 
 class Summarized(Message, frozen=True):
-    """What a reader says of each file: its header, without lists; None: it cannot be read."""
+    """The header of one file, without lists; None if it cannot be read."""
 
     header: Header | None
 
 
 class NotLoaded(Message, frozen=True):
-    """The last message of a process whose model cannot be had."""
+    """The last message of a process that failed to load its model."""
 
     error: Exception
 
 
 class Logged(Message, frozen=True):
-    """A line for the log."""
+    """A log record."""
 
     level: Annotated[int, Meta(ge=0, le=100)]
     message: Annotated[str, Meta(max_length=_MAX_TEXT)]
 
 
 class Step(Message, frozen=True):
-    """The events of a step."""
+    """The events of one step."""
 
     events: Sequence[Event]
 
 
 Report = Loading | Alive | Loaded | Summarized | NotLoaded | Logged | Step
-"""What an engine's process says."""
+"""Messages from an engine's process."""
 
 
 class CodecError(EngineError):
-    """Bytes from another process that are no message."""
+    """Raised for invalid messages of another process."""
 
 
 class _Fault(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """An error of Pumice's."""
+    """The encoding of a PumiceError."""
 
     kind: Name
     arguments: list[str | int | float | bool | None]
@@ -112,42 +112,42 @@ _ERRORS = dict(inspect.getmembers(pumice.errors, inspect.isclass))
 
 
 class Codec(Generic[T]):
-    """Encodes messages, and decodes those of the union ``kind``."""
+    """Encodes messages, and decodes messages of the union ``kind``."""
 
     def __init__(self, kind: Any) -> None:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_to_plain)
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind, dec_hook=_from_plain)
 
     def encode(self, message: T) -> bytes:
-        """Raises TypeError, ValueError, OverflowError or RecursionError for values that are no plain data."""
+        """Encode a message. Raises TypeError, ValueError, OverflowError or RecursionError unless it is plain data."""
         return self._encoder.encode(message)
 
     def decode(self, data: bytes | bytearray | memoryview) -> T:
-        """Raises CodecError."""
+        """Decode a message. Raises CodecError if it is invalid."""
         try:
             return self._decoder.decode(data)
         except (msgspec.DecodeError, PumiceError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise CodecError(f"a message from another process is wrong: {one_line(str(error))}") from None
+            raise CodecError(f"invalid message from another process: {one_line(str(error))}") from None
 
 
 def encode_command(command: Command) -> bytes:
-    """Raises RequestError for one with values that cannot be sent: no plain data, or too much of it."""
+    """Encode a command. Raises RequestError if it is too large or has values that are not plain data."""
     try:
         if isinstance(command, Add):
             for name, value in dict(command.request.sampling).items():
                 _check_plain(name, value)
             without_prompt = msgspec.structs.replace(command, request=replace(command.request, prompt=[]))
-            COMMANDS.decode(COMMANDS.encode(without_prompt))  # an error here, not the end of the engine there
+            COMMANDS.decode(COMMANDS.encode(without_prompt))  # raises here rather than ending the engine
         data = COMMANDS.encode(command)
     except (TypeError, ValueError, OverflowError, RecursionError, CodecError) as error:
         raise RequestError(f"the request cannot be sent to the engine's process: {one_line(str(error))}") from None
     if len(data) > MAX_COMMAND_BYTES:
-        raise RequestError(f"the request has {len(data)} bytes, at most {MAX_COMMAND_BYTES} can be sent to the engine")
+        raise RequestError(f"the request has {len(data)} bytes, but the limit is {MAX_COMMAND_BYTES}")
     return data
 
 
 def encode_events(events: Sequence[Event]) -> Iterator[bytes]:
-    """The events of a step, in more than one message where they are large."""
+    """Yield the messages for the events of a step; large ones are split."""
     data = _STEPS.encode(Step(events))
     parts = _halves(events) if len(data) > MAX_BYTES else []
     if not parts:
@@ -157,47 +157,50 @@ def encode_events(events: Sequence[Event]) -> Iterator[bytes]:
 
 
 def decode_events(data: bytes) -> Sequence[Event]:
-    """Raises CodecError."""
+    """Decode the events of a step. Raises CodecError."""
     return _STEPS.decode(data).events
 
 
 def decode_command(data: bytes) -> Load | Command:
-    """Raises CodecError. A function, which Ray pickles by its name; a codec would be pickled with what it holds."""
+    """Decode a command.
+
+    Raises CodecError. Ray pickles this function by name; it would pickle a codec with its content.
+    """
     return COMMANDS.decode(data)
 
 
 def encode_report(report: Report) -> bytes:
-    """What an engine says of its loading, for ``decode_facts``."""
+    """Encode an engine's report about loading, for ``decode_facts``."""
     return REPORTS.encode(report)
 
 
 def decode_facts(data: bytes) -> Facts:
-    """The facts of an engine that says whether it is loaded. Raises what loading raised, or CodecError."""
+    """Return the facts of a loaded engine. Raises the error of loading, or CodecError."""
     report = REPORTS.decode(data)
     if isinstance(report, NotLoaded):
         raise report.error
     if not isinstance(report, Loaded):
-        raise CodecError(f"the engine says {type(report).__name__} before it is loaded")
+        raise CodecError(f"the engine sent {type(report).__name__} before it was loaded")
     return report.facts
 
 
 def portable(error: Exception) -> PumiceError:
-    """An error as another process gets it: one of ``pumice.errors``, with plain arguments."""
+    """Convert an error for another process: to a class of ``pumice.errors`` with plain arguments."""
     if isinstance(error, MemoryError):
-        return EngineError("out of memory: give it a smaller n_ctx, n_parallel or model")
+        return EngineError("out of memory: reduce n_ctx or n_parallel, or choose a smaller model")
     if not isinstance(error, PumiceError):
         return EngineError(one_line(f"{type(error).__name__}: {error}"))
     return _error_of(_fault_of(error))
 
 
 def one_line(text: str) -> str:
-    """A text of another process for a log or an error: no control characters, no lone surrogates, not endless."""
+    """Sanitize a text of another process: one line without control characters and lone surrogates, shortened."""
     shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:_MAX_TEXT])
     return shown[:_MAX_TEXT]
 
 
 def _halves(events: Sequence[Event]) -> list[Sequence[Event]]:
-    """Events in two parts; tokens of one event are parted too. Nothing if that cannot be done."""
+    """Split events into two parts, and the tokens of a single event; empty if that is impossible."""
     middle = len(events) // 2
     if middle:
         return [events[:middle], events[middle:]]
@@ -213,7 +216,7 @@ def _halves(events: Sequence[Event]) -> list[Sequence[Event]]:
 
 
 def _check_plain(name: str, value: object) -> None:
-    """Raise RequestError for a value of a request that is no number, text, list or map of such."""
+    """Raise RequestError for a value of a request that does not consist of numbers, texts, lists and maps."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _check_plain(name, key)
@@ -226,7 +229,7 @@ def _check_plain(name: str, value: object) -> None:
         raise RequestError(f"{name}: a {kind} cannot be sent to the engine's process; give numbers, texts, lists, maps")
 
 
-# --- types that MessagePack lacks
+# --- conversion of types that MessagePack lacks
 
 
 def _to_plain(value: object) -> object:
@@ -242,7 +245,7 @@ def _to_plain(value: object) -> object:
         return [(layer.source, layer.data) for layer in value.layers]
     if isinstance(value, (Mapping, Sequence)):
         return dict(value) if isinstance(value, Mapping) else list(value)
-    raise TypeError(f"a {type(value).__name__} is no plain data")
+    raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
 def _from_plain(kind: Any, value: Any) -> Any:
@@ -252,12 +255,12 @@ def _from_plain(kind: Any, value: Any) -> Any:
 def _array_of(value: object) -> NDArray[np.float32]:
     plain = msgspec.convert(value, _Array)
     if math.prod(plain.shape) * 4 != len(plain.data):
-        raise ValueError("an array has another shape than numbers")
+        raise ValueError("the shape of an array does not match its values")
     return np.frombuffer(plain.data, "<f4").reshape(plain.shape)
 
 
 def _config_of(value: object) -> Config:
-    layers = [Layer(*each) for each in msgspec.convert(value, list[tuple[str, dict[str, Any]]])]
+    layers = [Layer(*item) for item in msgspec.convert(value, list[tuple[str, dict[str, Any]]])]
     if not layers:
         raise ValueError("a configuration has no layers")
     return merge_layers(layers)
@@ -270,20 +273,20 @@ def _path_of(value: object) -> Path:
 def _fault_of(error: Exception) -> _Fault:
     if not isinstance(error, PumiceError):
         error = portable(error)
-    kind = next(each for each in type(error).__mro__ if _ERRORS.get(each.__name__) is each)
-    known = kind is type(error) and all(isinstance(each, (str, int, float, type(None))) for each in error.args)
-    arguments = list(error.args) if known else [str(error)]
+    kind = next(cls for cls in type(error).__mro__ if _ERRORS.get(cls.__name__) is cls)
+    is_plain = kind is type(error) and all(isinstance(item, (str, int, float, type(None))) for item in error.args)
+    arguments = list(error.args) if is_plain else [str(error)]
     index = error.prompt_index if isinstance(error, RequestError) else None
-    return _Fault(kind.__name__, [one_line(each) if isinstance(each, str) else each for each in arguments], index)
+    return _Fault(kind.__name__, [one_line(item) if isinstance(item, str) else item for item in arguments], index)
 
 
 def _error_of(value: object) -> PumiceError:
     fault = msgspec.convert(value, _Fault)
     kind = _ERRORS.get(fault.kind)
     if kind is None or not issubclass(kind, PumiceError):
-        raise ValueError(f"there is no error {fault.kind[:60]!r}")
-    error: PumiceError = kind(*(one_line(each) if isinstance(each, str) else each for each in fault.arguments))
-    str(error)  # raises where the arguments are not those of the class
+        raise ValueError(f"unknown class of errors {fault.kind[:60]!r}")
+    error: PumiceError = kind(*(one_line(item) if isinstance(item, str) else item for item in fault.arguments))
+    str(error)  # raises if the arguments do not fit the class
     if isinstance(error, RequestError):
         error.prompt_index = fault.prompt_index
     return error

@@ -1,4 +1,4 @@
-"""The near end of an engine's process: it is started, commands are sent, its messages are read, its end is seen."""
+"""Start an engine's process, send it commands, read its messages, and notice its end."""
 
 from __future__ import annotations
 
@@ -33,24 +33,26 @@ from pumice.process.frames import FrameWriter, read_frames
 from pumice.process.header import Header
 from pumice.spawning import describe_status, start
 
-_STOPPED_SECONDS = 1.0  # of closing, then it is killed if it is stopped
-_CLOSE_SECONDS = 5.0  # then it is killed
-_SILENCE = 12  # times so many seconds without a message, after which an engine that is being loaded is killed:
-_SILENCE_SECONDS = 10.0  # a clock that jumps, as after the sleep of a machine, counts as one of them
-_AHEAD = 256  # messages that may wait for who hears them
-_AHEAD_SECONDS = 10.0  # for those to be heard; an event loop that is busy for longer gets more of them
+_STOPPED_SECONDS = 1.0  # after closing, a stopped process is killed
+_CLOSE_SECONDS = 5.0  # after closing, the process is killed
+# A loading engine is killed after _SILENCE intervals without a message. A jump of the clock, as after the machine's
+# sleep, counts as one interval.
+_SILENCE = 12
+_SILENCE_SECONDS = 10.0
+_AHEAD = 256  # unprocessed messages after which reading pauses
+_AHEAD_SECONDS = 10.0  # maximum pause
 
 logger = logging.getLogger("pumice")
 
 
 class EngineProcess:
-    """An engine in a process of its own, which is not trusted: it is killed when it says what it should not.
+    """An engine in a process of its own, which is not trusted: it is killed if it violates the protocol.
 
     Args:
-        receive: gets the events of each step in the thread that reads them.
-        died: called once if the process ends and nobody closed it; ``loaded`` then fails too, if it was not there yet.
-        caught_up: waits until the events that ``receive`` got were heard, or for so many seconds. It is called after
-            every few messages, so that an engine that floods its pipe fills no memory here.
+        receive: called with the events of each step, in the thread that reads them.
+        died: called once if the process ends without being closed; ``loaded`` then fails, too, unless it is done.
+        caught_up: waits until the events passed to ``receive`` were processed, or the given seconds are over. It is
+            called regularly, so that an engine that floods its pipe does not fill the memory of this process.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class EngineProcess:
         caught_up: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         self.loaded: Future[Facts] = Future()
-        self.header: Header | None = None  # of the model's file, once it is loaded
-        self.error: Exception | None = None  # why it ended
+        self.header: Header | None = None  # of the model's file, once loaded
+        self.error: Exception | None = None  # the reason of its end
         self._receive = receive
         self._died = died
         self._progress = progress
@@ -84,7 +86,10 @@ class EngineProcess:
         return self._child.pid
 
     def send(self, command: Command) -> None:
-        """Never waits. Raises EngineDiedError, ModelClosedError, or RequestError for what cannot be sent."""
+        """Send a command without waiting.
+
+        Raises EngineDiedError, ModelClosedError, or RequestError if it cannot be sent.
+        """
         if self._closing:
             raise ModelClosedError("the model is closed")
         if self.error:
@@ -94,7 +99,7 @@ class EngineProcess:
         self._commands.put(data)
 
     def close(self) -> None:
-        """End it: what it has in hand ends as cancelled, and its memory is given back. Waits for that."""
+        """Stop the engine and wait for its end. Active requests are cancelled, and its memory is released."""
         self._closing = True
         self._commands.put(None)
         for seconds, if_stopped in ((_STOPPED_SECONDS, True), (_CLOSE_SECONDS, False)):
@@ -105,19 +110,19 @@ class EngineProcess:
         self._child.wait()
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the process."""
         self._child.kill()
         self._child.wait()
 
     def _write(self, pipe: IO[bytes]) -> None:
         write = FrameWriter(pipe)
-        with contextlib.suppress(OSError), pipe:  # the end of the process is told by who reads
+        with contextlib.suppress(OSError), pipe:  # the reading thread reports the end of the process
             while (data := self._commands.get()) is not None:
                 write(data)
 
     def _read(self, pipe: IO[bytes]) -> None:
         try:
-            with BufferedReader(cast(RawIOBase, pipe)) as reports:  # a message is one call of the system
+            with BufferedReader(cast(RawIOBase, pipe)) as reports:  # one system call per message
                 for number, data in enumerate(read_frames(reports, lambda: self._awaited.max_bytes), 1):
                     self._heard.set()
                     self._take(REPORTS.decode(data))
@@ -125,7 +130,7 @@ class EngineProcess:
                         self._caught_up(_AHEAD_SECONDS)
         except Exception as error:
             reason = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
-            self.error = EngineError(f"the engine's process was ended, since it sent what it must not send: {reason}")
+            self.error = EngineError(f"the engine's process was killed, since it violated the protocol: {reason}")
             self._child.kill()
         status = self._child.wait()
         self._commands.put(None)
@@ -139,7 +144,7 @@ class EngineProcess:
         self._died(self.error)
 
     def _watch_loading(self) -> None:
-        """Kill a process that is stopped, or hangs, before its model is loaded; later the server asks it for life."""
+        """Kill a process that stops or hangs while loading; later the server checks that it is alive."""
         n_silent = 0
         while not self.loaded.done():
             n_silent = 0 if self._heard.wait(_SILENCE_SECONDS) else n_silent + 1
@@ -150,12 +155,12 @@ class EngineProcess:
                 self._child.kill()
 
     def _take(self, report: Report) -> None:
-        """Raises EngineError for what should not come now."""
+        """Process a message. Raises EngineError if it is unexpected."""
         if isinstance(report, Logged):
             logger.log(report.level, "%s", one_line(report.message))
             return
         if isinstance(report, Step) == (self._awaited.facts is None) or self.error:
-            raise EngineError(f"{type(report).__name__} comes too early, or too late")
+            raise EngineError(f"{type(report).__name__} at the wrong time")
         if isinstance(report, Step):
             self._receive(self._awaited.check(report.events))
         elif isinstance(report, Loading):
@@ -168,11 +173,11 @@ class EngineProcess:
         elif isinstance(report, NotLoaded):
             self.error = report.error
         elif not isinstance(report, Alive):
-            raise EngineError(f"{type(report).__name__} is nothing that an engine says")
+            raise EngineError(f"unexpected message {type(report).__name__}")
 
 
 def _describe(status: int) -> str:
-    """Why a process ended, from the status that it gave."""
+    """Return the error for the status of an ended process."""
     if status >= 0:
         return f"the engine's process ended with {describe_status(status)}"
     name = describe_status(status)

@@ -1,4 +1,4 @@
-"""Frames of messages over a pipe, written by any thread, and read until it ends."""
+"""Write frames of messages to a pipe from any thread, and read them until the pipe ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice.isolation.wire import read_frame, write_frame
 
 
 class FrameWriter:
-    """Writes frames whole, from any thread. ``stream`` is not buffered."""
+    """Writes whole frames to an unbuffered stream. Thread-safe."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -23,12 +23,12 @@ class FrameWriter:
 
 
 def read_frames(stream: IO[bytes], most: Callable[[], int]) -> Iterator[bytes]:
-    """Frames until the other end closes, or ends in the middle of one.
+    """Yield frames until the other end closes, even in the middle of a frame.
 
-    Raises EngineError for one of more than ``most()`` bytes, which are not read. ``most`` is called when a frame comes.
+    ``most`` returns the maximum bytes and is called for every frame. Raises EngineError for a larger frame.
     """
     try:
         while (data := read_frame(stream, most)) is not None:
             yield data
     except OverflowError as error:
-        raise EngineError(f"a message from another process has {error} bytes, more than it may have") from None
+        raise EngineError(f"a message from another process has {error} bytes, which exceeds the limit") from None

@@ -1,4 +1,4 @@
-"""What a model's file says of itself, as its engine or a reader tells it: a server opens no model."""
+"""The header of a model's file, sent by its engine or a reader, since a server does not open models."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pumice.engine.messages import Message, Name
 from pumice.errors import EngineError, ModelError
 from pumice.gguf.metadata import MAX_STRINGS, Metadata
 from pumice.gguf.values import DTYPES
-from pumice.summary import Summary
+from pumice.model_files.summary import Summary
 
-MAX_HEADER_BYTES: Final = 60 << 20  # large vocabularies with their merges have 10
+MAX_HEADER_BYTES: Final = 60 << 20  # large vocabularies with their merges take 10 MiB
 _WRONG = "the engine's process sent {!r:.80} with a wrong type: the model's file may be damaged"
 _DTYPES = {dtype.str: dtype for dtype in DTYPES.values()}
 
 
 class Strings(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
-    """A list of texts, whose bytes need not be UTF-8: the length of each, as uint32, and all bytes."""
+    """A list of texts, which need not be valid UTF-8: their lengths as uint32, and all bytes."""
 
     lengths: bytes
     data: bytes
@@ -34,7 +34,7 @@ class Numbers(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unk
 
 
 class Header(Message, frozen=True):
-    """``metadata``: but for arrays of arrays; ``summary``: without its metadata, which are among those."""
+    """The header of a model: ``metadata`` without nested arrays, and ``summary`` without metadata."""
 
     metadata: dict[Name, bool | int | float | str | Strings | Numbers]
     summary: Summary
@@ -42,15 +42,15 @@ class Header(Message, frozen=True):
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], summary: Summary, loras: list[str]) -> Header:
-        """Raises ModelError for metadata that are too large to be sent."""
-        told = {key: value for key in metadata if (value := _to_wire(metadata[key])) is not None}
-        size = sum(len(key) + _size(value) for key, value in told.items())
+        """Make a header. Raises ModelError if the metadata is too large to be sent."""
+        wire_metadata = {key: value for key in metadata if (value := _to_wire(metadata[key])) is not None}
+        size = sum(len(key) + _size(value) for key, value in wire_metadata.items())
         if size > MAX_HEADER_BYTES:
-            raise ModelError(f"the file's metadata take {size} bytes, at most {MAX_HEADER_BYTES} can be served")
-        return cls(told, replace(summary, metadata={}), loras)
+            raise ModelError(f"the file's metadata takes {size} bytes, but the limit is {MAX_HEADER_BYTES}")
+        return cls(wire_metadata, replace(summary, metadata={}), loras)
 
     def read(self) -> tuple[Metadata, Summary]:
-        """Raises EngineError for what is no metadata."""
+        """Return metadata and summary. Raises EngineError if the metadata is invalid."""
         metadata = {key: _from_wire(key, value) for key, value in self.metadata.items()}
         scalars = {key: value for key, value in metadata.items() if isinstance(value, str | int | float)}
         return Metadata(metadata), replace(self.summary, metadata=scalars)
@@ -60,12 +60,12 @@ def _to_wire(value: Any) -> bool | int | float | str | Strings | Numbers | None:
     if isinstance(value, np.ndarray):
         return Numbers(value.dtype.str, value.tobytes())
     if not isinstance(value, list):
-        known: bool | int | float | str = value
-        return known
-    if not all(isinstance(each, str) for each in value):
+        scalar: bool | int | float | str = value
+        return scalar
+    if not all(isinstance(item, str) for item in value):
         return None
-    texts = [each.encode("utf-8", "surrogateescape") for each in value]
-    return Strings(np.array([len(each) for each in texts], "<u4").tobytes(), b"".join(texts))
+    texts = [item.encode("utf-8", "surrogateescape") for item in value]
+    return Strings(np.array([len(text) for text in texts], "<u4").tobytes(), b"".join(texts))
 
 
 def _size(value: bool | int | float | str | Strings | Numbers) -> int:

@@ -1,4 +1,4 @@
-"""A model whose engine is at the other end of a link: in another process, on another machine."""
+"""A model whose engine runs elsewhere: in another process, or on another machine."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from pumice.engine.messages import Event, Facts
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
-from pumice.opening import open_model
+from pumice.model_files.opening import open_model
 from pumice.process.header import Header
 from pumice.registry import get_registry
 
-#: Has a function called with arguments, where events are to be heard: ``loop.call_soon_threadsafe`` for example.
+#: Schedules a function where events are processed, for example ``loop.call_soon_threadsafe``.
 Deliver = Callable[..., object]
 
 
 class FarEngine(EngineLink, Protocol):
-    """A link to an engine that is loaded in its own time: ``loaded``; ``error`` says why it ended by itself."""
+    """A link to an engine that loads asynchronously (``loaded``); ``error`` is the reason of an unexpected end."""
 
     loaded: Future[Facts]
     error: Exception | None
 
 
 Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]], FarEngine]
-"""Makes a link, given what gets the events, a list of them at a time, and what is called once if the engine dies."""
+"""Makes a link from two callbacks: one for lists of events, and one that is called once if the engine dies."""
 
 
 class LinkedModel(Frontend):
-    """As ``Model``, but its engine ends alone; here is only the tokenizer.
+    """Like ``Model``, but the engine runs elsewhere, and only the tokenizer in this process.
 
-    Its streams then raise EngineDiedError, and so does whoever asks after; load it again. ``path`` is the model's file
-    here, which is opened unless the engine tells its header. ``deliver``: how events reach those who listen; None: in
-    the thread that receives them.
+    If the engine dies, streams and new requests raise EngineDiedError; load the model again.
+
+    Args:
+        path: path of the model's file, which is opened unless the engine sends its header.
+        deliver: schedules the processing of events; None: in the thread that receives them.
     """
 
     def __init__(self, path: Path, config: Config, connect: Connect, deliver: Deliver | None = None) -> None:
@@ -59,6 +61,7 @@ class LinkedModel(Frontend):
             else:
                 file = stack.enter_context(open_model(path, registry))
             super().__init__(file, config, registry, client, facts)
+            stack.callback(self._load_projector.close)
             self.link = link
             self._checker = shared_checker()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
@@ -72,7 +75,7 @@ class LinkedModel(Frontend):
         return not self._finalizer.alive
 
     def _header(self) -> Header | None:
-        """What the engine told of the model's file; None: it is read here."""
+        """Return the header sent by the engine; None if the file is to be read here."""
         return None
 
     @property
@@ -89,12 +92,12 @@ def _deliver(
     method: Callable[[EngineClient, object], None],
     what: list[Event] | Exception,
 ) -> None:
-    """Have a client hear what came; one that nobody uses any more hears nothing, nor does one whose loop is closed."""
+    """Deliver an event or error to a client, unless it is no longer used or its event loop is closed."""
     listening = client()
     if listening is None:
         return
     if deliver is None:
         method(listening, what)
         return
-    with contextlib.suppress(RuntimeError):  # of call_soon_threadsafe
+    with contextlib.suppress(RuntimeError):  # call_soon_threadsafe of a closed loop
         deliver(method, listening, what)

@@ -1,4 +1,4 @@
-"""A process that reads the headers of models, for a server that lists those which are not loaded."""
+"""Read the headers of models in a separate process, for a server that lists models that are not loaded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import msgspec
 from pumice.errors import EngineError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.isolation.wire import read_frame, take_standard_streams, write_frame
+from pumice.model_files.summary import Summary
 from pumice.process.codec import MAX_LOADING_BYTES, REPORTS, Summarized
 from pumice.process.header import Header
 from pumice.spawning import spawns, start
-from pumice.summary import Summary
 
 _SECONDS = 60.0
 
@@ -25,10 +25,9 @@ logger = logging.getLogger("pumice")
 
 
 def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
-    """What the headers of GGUF files say; None for one that is not to be read.
+    """Return the summaries of GGUF files; None for files that cannot be read.
 
-    A process of its own reads them where this one has a spawner; one that it may not read is none to be read.
-    Raises PumiceError, OSError.
+    If this process has a spawner, a separate process reads them, within its sandbox. Raises PumiceError, OSError.
     """
     if not spawns() or not paths:
         return [_read(path) for path in paths]
@@ -38,7 +37,7 @@ def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
     try:
         return [_told(path, read_frame(child.stdout, MAX_LOADING_BYTES)) for path in paths]
     except OverflowError as error:
-        raise EngineError(f"the reader of headers sends {error} bytes") from None
+        raise EngineError(f"the reader of headers sent a message of {error} bytes, which exceeds the limit") from None
     finally:
         timer.cancel()
         child.kill()
@@ -49,14 +48,14 @@ def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
 
 def _told(path: Path, data: bytes | None) -> Summary | None:
     if data is None:
-        raise EngineError(f"the reader of headers ended before it told that of {path}")
+        raise EngineError(f"the reader of headers ended before {path}")
     try:
-        told = REPORTS.decode(data)
-        if not isinstance(told, Summarized):
-            raise EngineError(f"the reader of headers says {type(told).__name__}")
-        return told.header.read()[1] if told.header else None
-    except EngineError as error:  # those of other files can be read
-        logger.warning("%s: its header cannot be read: %s", path, error)
+        report = REPORTS.decode(data)
+        if not isinstance(report, Summarized):
+            raise EngineError(f"unexpected message {type(report).__name__} from the reader of headers")
+        return report.header.read()[1] if report.header else None
+    except EngineError as error:  # other headers may still be valid
+        logger.warning("%s: the header cannot be read: %s", path, error)
         return None
 
 
@@ -69,7 +68,7 @@ def _read(path: Path) -> Summary | None:
 
 
 def main(paths: Sequence[str]) -> None:
-    """Tell of each file in turn. An empty path is one that is not to be read."""
+    """Send the summary of each file in turn. An empty path stands for a file that must not be read."""
     _, answers = take_standard_streams()
     for path in paths:
         write_frame(answers, _report(Path(path)) if path else REPORTS.encode(Summarized(None)))
@@ -79,7 +78,7 @@ def _report(path: Path) -> bytes:
     try:
         summary = _read(path)
         return REPORTS.encode(Summarized(Header.of(summary.metadata, summary, []) if summary else None))
-    except (PumiceError, ValueError):  # of metadata that are too large, or no text
+    except (PumiceError, ValueError):  # the metadata is too large, or not valid text
         return REPORTS.encode(Summarized(None))
 
 

@@ -1,6 +1,6 @@
-"""The engine's process: commands come in by standard input, events go out by standard output, one message a step.
+"""The engine's process: reads commands from standard input, and writes one message per step to standard output.
 
-It ends when its input does, so that it never outlives who started it.
+It ends with its input, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from pumice.process.codec import (
     one_line,
     portable,
 )
+from pumice.process.engine_host import EngineHost
 from pumice.process.frames import FrameWriter, read_frames
 from pumice.process.header import Header
-from pumice.process.host import EngineHost
-from pumice.running import Running, told
+from pumice.process_list import RunningModel, listed
 
 logger = logging.getLogger("pumice")
 
 _OF_MEMORY = ("memory", "alloc", "start new thread")
-_ALIVE_SECONDS = 2.0  # between two signs of life while the model is loaded
-_CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
+_ALIVE_SECONDS = 2.0  # between two signs of life while loading
+_CLOSE_SECONDS = 20.0  # for the engine to end its step and release its memory
 
 
 def main() -> int:
@@ -77,7 +77,7 @@ def main() -> int:
         return 1
     sandbox.seal()
     host = EngineHost(model, write_events)
-    with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
+    with listed(RunningModel(load.command, load.name, model.backends, model.memory, model.n_ctx)):
         write(Loaded(model.facts, header))
         loaded.set_result(host)
         model.engine.join()
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def _explained(error: Exception, limit: float) -> Exception:
-    """An error of loading; one of memory tells of the limit, if there is one."""
+    """Return an error of loading; errors of memory mention the limit, if there is one."""
     shown = str(portable(error))
     if not limit or not any(word in shown.lower() for word in _OF_MEMORY):
         return error
@@ -93,15 +93,15 @@ def _explained(error: Exception, limit: float) -> Exception:
 
 
 def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:
-    """Give the engine commands until there are no more. Without this thread the process is of no use."""
+    """Pass commands to the engine until they end. The process exits with this thread."""
     try:
         for command in coming:
             if isinstance(command, (Load, Close)):
-                raise EngineError(f"{type(command).__name__} is no command of a loaded engine")
+                raise EngineError(f"{type(command).__name__} is not a command for a loaded engine")
             loaded.result().obey(command)
         if not loaded.done():
             os._exit(1)
-        timer = threading.Timer(_CLOSE_SECONDS, os._exit, [1])  # a step that never ends
+        timer = threading.Timer(_CLOSE_SECONDS, os._exit, [1])  # in case a step never ends
         timer.daemon = True
         timer.start()
         loaded.result().model.close()
@@ -112,7 +112,7 @@ def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:
 
 @contextlib.contextmanager
 def _signs_of_life(write: Callable[[Report], None]) -> Iterator[None]:
-    """Say now and then that this process runs, however long one step of loading takes."""
+    """Send signs of life during a long step of loading."""
     over = threading.Event()
 
     def say() -> None:
@@ -129,7 +129,7 @@ def _signs_of_life(write: Callable[[Report], None]) -> Iterator[None]:
 
 
 def _log_to(write: Callable[[Report], None], level: int) -> None:
-    """What is logged and warned of here is logged over there."""
+    """Send log records and warnings to the other process."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

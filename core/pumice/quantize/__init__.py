@@ -1,4 +1,4 @@
-"""Quantizing models: what each tensor becomes, and making it so."""
+"""Quantize models: decide on the type of each tensor, and carry the decisions out."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ from pathlib import Path
 from pumice.config import load_config
 from pumice.errors import QuantizeError
 from pumice.gguf import GGUFFile
+from pumice.gguf.file_types import COPY, FILE_TYPES, FileType, file_type, tensor_type
 from pumice.gguf.writer import Described
-from pumice.opening import open_model
+from pumice.model_files.opening import open_model
 from pumice.quantize.decide import Decision, Options, missing_weights
-from pumice.quantize.file_types import COPY, FILE_TYPES, FileType, file_type, tensor_type
 from pumice.quantize.imatrix import ImportanceMatrix, read_imatrix
 from pumice.quantize.plan import Plan, make_plan
 from pumice.quantize.run import run
@@ -38,7 +38,7 @@ __all__ = [
 def plan_quantization(
     file: GGUFFile, to: str, *, imatrix: ImportanceMatrix | None = None, options: Options | None = None
 ) -> Plan:
-    """What ``quantize`` would make of an opened file; tensors may lack weights that they need (`missing_weights`)."""
+    """Return the plan of ``quantize`` for an open file; tensors may lack required weights (`missing_weights`)."""
     return make_plan(file, None if to.upper() == COPY else file_type(to), imatrix, options or Options())
 
 
@@ -54,27 +54,38 @@ def quantize(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """Write the model at ``path``, or one that is open, to ``out`` in another type, and return what was done.
+    """Quantize a model to ``out``, with the same bytes as llama-quantize, and return the plan.
 
-    to: a name of `FILE_TYPES` or ``COPY``, in any case. imatrix: one that was read, or its file.
-    threads: None: as many as there are cores. parts: how many tensors each part of a split model gets, of all in order.
-    force: replace a file that is there.
-    progress: called with the bytes read so far and the bytes to read.
+    All decisions are made and checked before anything is written. After an error ``out`` is unchanged.
 
-    The bytes are llama-quantize's. All decisions are made and checked before anything is written; after an error there
-    is no file, or the one that was there before. Raises QuantizeError and GGUFError.
+    Args:
+        path: path of the model, or an open file.
+        out: path of the new file.
+        to: a name in `FILE_TYPES`, or ``COPY``, in any case.
+        imatrix: importance matrix, or path of its file.
+        options: options of the quantization.
+        threads: number of threads; None: one per core.
+        parts: returns the number of tensors in each part of a split model.
+        force: replace an existing file.
+        progress: called with the bytes read so far and the bytes to read.
+
+    Raises:
+        QuantizeError: the model cannot be quantized as requested.
+        GGUFError: a file cannot be read or written.
     """
     if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
         imatrix = read_imatrix(imatrix)
     with nullcontext(path) if isinstance(path, GGUFFile) else open_model(path) as file:
         if _is_same_file(out, file.path):
-            raise QuantizeError(f"{out}: is the model itself, which would be lost: give another name")
+            raise QuantizeError(f"{out}: this is the model itself, which would be overwritten; give another name")
         plan = plan_quantization(file, to, imatrix=imatrix, options=options)
         if parts is not None:
             plan = replace(plan, parts=parts([decision.info for decision in plan.decisions]))
         for decision in missing_weights(plan.decisions):
             becomes = f"tensor {decision.source.name!r} becomes {decision.info.type.name}"
-            raise QuantizeError(f"{file.path}: {becomes}, which needs an importance matrix: pumice imatrix makes one")
+            raise QuantizeError(
+                f"{file.path}: {becomes}, which needs an importance matrix; make one with pumice imatrix"
+            )
         run(plan, out, get_registry(load_config()).quantizers, threads=threads, force=force, progress=progress)
     return plan
 

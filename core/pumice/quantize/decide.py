@@ -1,4 +1,4 @@
-"""What each tensor becomes: the rules of a mix, the user's wishes, and the weights that a type needs."""
+"""Decide on the type of each tensor: by the rules of a mix, the user's options, and the required weights."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from numpy.typing import NDArray
 
 from pumice.errors import QuantizeError
 from pumice.gguf import Encoded, GGMLType, GGUFFile, ModelTensor, TensorInfo, block_size
+from pumice.gguf.file_types import FileType
 from pumice.gguf.tensors import without_ones
-from pumice.quantize.file_types import FileType
 from pumice.quantize.imatrix import ImportanceMatrix
 from pumice.quantize.mix import Mix, ModelFacts, fallback, kind_of
 from pumice.quantize.protected import is_protected
 
 FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 CANNOT_WITHOUT_WEIGHTS = (GGMLType.IQ1_S, GGMLType.IQ2_XXS, GGMLType.IQ2_XS)
-NEED_WEIGHTS = (*CANNOT_WITHOUT_WEIGHTS, GGMLType.IQ1_M, GGMLType.IQ2_S, GGMLType.IQ3_XXS)  # to be worth anything
+NEED_WEIGHTS = (*CANNOT_WITHOUT_WEIGHTS, GGMLType.IQ1_M, GGMLType.IQ2_S, GGMLType.IQ3_XXS)  # for usable quality
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is quantized.
+    """Options of quantization.
 
-    pure: the mix's default type for every tensor that is not protected. leave_output: ``output.weight`` keeps its type.
-    output_type, embedding_type: of ``output.weight`` and of ``token_embd.weight``.
-    tensor_types: (pattern, type); the first whose regular expression is found in a tensor's name decides.
-    prune_layers: numbers of layers to leave out. overrides: metadata that is set.
+    Attributes:
+        pure: use the mix's default type for all unprotected tensors.
+        leave_output: keep the type of ``output.weight``.
+        output_type: type of ``output.weight``.
+        embedding_type: type of ``token_embd.weight``.
+        tensor_types: pairs of regular expression and type; the first expression found in a tensor's name counts.
+        prune_layers: numbers of layers to leave out.
+        overrides: metadata to set.
     """
 
     pure: bool = False
@@ -46,16 +50,18 @@ class Options:
 
 @dataclass(frozen=True)
 class Decision:
-    """One tensor: where it comes from, and what is written of it.
+    """The decision on one tensor.
 
-    weights: [matrices, columns] of an importance matrix; None: there are none, or it is copied.
-    wanted: the type that was chosen, where its blocks do not divide the rows.
+    Attributes:
+        weights: [matrices, columns] of the importance matrix; None without one, or if the tensor is copied.
+        needs_weights: True if the new type requires weights.
+        replaced: the originally chosen type, if its blocks do not divide the rows.
     """
 
     source: ModelTensor
     info: TensorInfo
     weights: NDArray[np.float32] | None = None
-    wanted: GGMLType | None = None
+    replaced: GGMLType | None = None
     needs_weights: bool = False
 
     @property
@@ -64,7 +70,16 @@ class Decision:
 
 
 class Chooser:
-    """Decides on one tensor after another, in the file's order."""
+    """Decides on the type of each tensor, in the file's order.
+
+    Args:
+        file: the model.
+        values: its metadata with overrides.
+        to: the type or mix; None: copy.
+        imatrix: the importance matrix.
+        options: options of quantization.
+        names: names of all tensors, for the rules of the mix.
+    """
 
     def __init__(
         self,
@@ -82,25 +97,36 @@ class Chooser:
         self.fitting: set[int] = set()
 
     def decide(self, source: ModelTensor, name: str) -> Decision:
+        """Return the decision on a tensor.
+
+        Args:
+            source: the tensor of the source file.
+            name: its name in the new file.
+
+        Raises:
+            QuantizeError: the tensor cannot be quantized to its type.
+        """
         shape = without_ones(source.shape)
-        wanted = self._type(source.type, name, shape)
+        chosen = self._type(source.type, name, shape)
         columns = shape[-1]
-        type = wanted if wanted in FLOATS or wanted is source.type else self._fitting_type(wanted, name, columns)
+        type = chosen if chosen in FLOATS or chosen is source.type else self._fitting_type(chosen, name, columns)
         info = TensorInfo(name, type, shape)
         if type is source.type:
             return Decision(source, info)
         self._check_source(source)
         needs = self._needs_weights(name, type)
         weights = None if type in FLOATS else self._weights(source.name, shape, needs)
-        return Decision(source, info, weights, wanted if wanted is not type else None, needs)
+        return Decision(source, info, weights, chosen if chosen is not type else None, needs)
 
     def check_patterns(self) -> None:
-        """QuantizeError for a pattern that no tensor fits: it is most likely misspelt; and where none counts."""
+        """Raise QuantizeError if a pattern matches no tensor, and so is probably misspelled, or has no effect."""
         if self.patterns and self.to is not None and self.to.default in FLOATS:
-            raise QuantizeError(f"{self.to.name} is one type for all tensors: patterns for single ones do not count")
+            raise QuantizeError(
+                f"{self.to.name} sets one type for all tensors, so patterns of tensor names have no effect"
+            )
         for i, (pattern, _) in enumerate(self.patterns):
             if i not in self.fitting:
-                raise QuantizeError(f"no tensor that may be quantized fits the pattern {pattern.pattern!r}")
+                raise QuantizeError(f"the pattern {pattern.pattern!r} matches no tensor that can be quantized")
 
     def _type(self, old: GGMLType, name: str, shape: tuple[int, ...]) -> GGMLType:
         if self.mix is None or is_protected(self.architecture, name, shape):
@@ -124,24 +150,22 @@ class Chooser:
         return self.mix.choose(name, shape[-1], shape[-3] if len(shape) > 2 else 1)
 
     def _pattern(self, name: str) -> GGMLType | None:
-        found = [(i, type) for i, (pattern, type) in enumerate(self.patterns) if pattern.search(name)]
-        self.fitting.update(i for i, _ in found)
-        return found[0][1] if found else None
+        matches = [(i, type) for i, (pattern, type) in enumerate(self.patterns) if pattern.search(name)]
+        self.fitting.update(i for i, _ in matches)
+        return matches[0][1] if matches else None
 
-    def _fitting_type(self, wanted: GGMLType, name: str, columns: int) -> GGMLType:
+    def _fitting_type(self, chosen: GGMLType, name: str, columns: int) -> GGMLType:
         try:
-            return fallback(wanted, columns)
+            return fallback(chosen, columns)
         except QuantizeError as error:
             raise QuantizeError(f"{self.file.path}: tensor {name!r}: {error}") from None
 
     def _check_source(self, source: ModelTensor) -> None:
         if len(without_ones(source.shape)) > 3:
-            raise QuantizeError(
-                f"{self.file.path}: tensor {source.name!r} has four dimensions, which none can quantize"
-            )
+            raise QuantizeError(f"{self.file.path}: tensor {source.name!r} has four dimensions and cannot be quantized")
         if block_size(source.type) > 1 and not self.options.allow_requantize:
             raise QuantizeError(
-                f"{self.file.path}: tensor {source.name!r} is {source.type.name} already: quantize from F32, F16 or "
+                f"{self.file.path}: tensor {source.name!r} is already {source.type.name}; quantize from F32, F16 or "
                 "BF16, or give --allow-requantize"
             )
 
@@ -152,7 +176,7 @@ class Chooser:
         return type in NEED_WEIGHTS or q2_k_s
 
     def _weights(self, name: str, shape: tuple[int, ...], needed: bool) -> NDArray[np.float32] | None:
-        """Of the tensor that ``name`` is in the source: [matrices, columns]."""
+        """Return the weights of the tensor, ``name`` in the source, as [matrices, columns]."""
         if self.imatrix is None:
             return None
         values = self.imatrix.weights.get(name)
@@ -160,7 +184,7 @@ class Chooser:
         if values is None:
             if needed:
                 raise QuantizeError(
-                    f"{self.imatrix.path}: has no weights for tensor {name!r}, whose new type needs them: measure on "
+                    f"{self.imatrix.path}: no weights for tensor {name!r}, whose new type needs them; measure on "
                     "more text, or choose another type for it with --tensor-type"
                 )
             return None
@@ -169,22 +193,22 @@ class Chooser:
         if kind_of(name) == "embedding":
             return None
         raise QuantizeError(
-            f"{self.imatrix.path}: has {values.size} weights for tensor {name!r}, which has {n_matrices} x {columns} "
-            "columns; is it of another model?"
+            f"{self.imatrix.path}: {values.size} weights for tensor {name!r}, which has {n_matrices} x {columns} "
+            "columns; is the importance matrix from another model?"
         )
 
 
 def missing_weights(decisions: Sequence[Decision]) -> list[Decision]:
-    """The tensors whose new type needs weights that there are not."""
+    """Return the tensors that lack weights required by their new type."""
     return [decision for decision in decisions if decision.needs_weights and decision.weights is None]
 
 
 def model_facts(file: GGUFFile, values: Mapping[str, Any]) -> ModelFacts:
-    """What the rules of mixes ask, from a file's metadata as they are overridden."""
+    """Return the model facts that the rules of mixes use, from the metadata with its overrides."""
     architecture = file.architecture
 
     def number(key: str, default: int = 0) -> int:
-        """Of the first layer, where each has its own."""
+        """Return a number, or that of the first layer if layers differ."""
         value = values.get(f"{architecture}.{key}", default)
         if isinstance(value, np.ndarray):
             value = value[0] if value.size else default
@@ -203,4 +227,4 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise QuantizeError(f"{pattern!r} is not a regular expression: {error}") from None
+        raise QuantizeError(f"invalid regular expression {pattern!r}: {error}") from None

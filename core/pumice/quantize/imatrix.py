@@ -1,4 +1,4 @@
-"""Importance matrices as quantizers take them: how much an error in each column of a matrix counts."""
+"""Importance matrices for quantizers: weights for the errors in the columns of a matrix."""
 
 import os
 from collections.abc import Callable
@@ -13,9 +13,13 @@ from pumice.imatrix import read_sums
 
 @dataclass(frozen=True)
 class ImportanceMatrix:
-    """Weights of columns by the name of a tensor: float32 [matrices * columns], finite.
+    """Weights of columns by tensor name.
 
-    datasets: the texts they were measured on. n_chunks: how many pieces of them; 0 if the file does not say.
+    Attributes:
+        path: path of the file, for messages.
+        weights: finite float32 [matrices * columns] by tensor name.
+        datasets: texts on which the weights were measured.
+        n_chunks: number of chunks of text; 0 if unknown.
     """
 
     path: Path
@@ -24,13 +28,13 @@ class ImportanceMatrix:
     n_chunks: int = 0
 
     def only(self, keep: Callable[[str], bool]) -> "ImportanceMatrix":
-        """Those of the tensors that ``keep`` wants."""
-        kept = {name: values for name, values in self.weights.items() if keep(name)}
-        return ImportanceMatrix(self.path, kept, self.datasets, self.n_chunks)
+        """Return the weights of the tensors for which ``keep`` is true."""
+        weights = {name: values for name, values in self.weights.items() if keep(name)}
+        return ImportanceMatrix(self.path, weights, self.datasets, self.n_chunks)
 
 
 def read_imatrix(path: str | os.PathLike[str]) -> ImportanceMatrix:
-    """Read a file of llama-imatrix's formats. QuantizeError if it is not one, or has numbers that are not finite."""
+    """Read a file in one of llama-imatrix's formats. Raises QuantizeError if it is invalid or has non-finite values."""
     sums = read_sums(path)
     weights = {name: of_tensor.means.reshape(-1) for name, of_tensor in sums.tensors.items()}
     return ImportanceMatrix(Path(path), weights, sums.datasets, sums.n_chunks)

@@ -1,7 +1,7 @@
-"""Which type a mix gives to which tensor.
+"""The rules by which a mix assigns types to tensors.
 
-The rules are llama.cpp's (`llama-quant.cpp`): tensors where an error costs more get more bits. Some rules count the
-tensors of a kind, so that they must be asked in the order of the file.
+The rules are llama.cpp's (`llama-quant.cpp`): tensors with more sensitive values get more bits. Some rules count the
+tensors of a kind, so tensors must be passed in the order of the file.
 """
 
 import re
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, block_size
-from pumice.quantize.file_types import FileType
+from pumice.gguf.file_types import FileType
 
 T = GGMLType
 
-# Kinds of tensors by a part of their names; the first that fits counts.
+# Kinds of tensors by a part of their names; the first match counts.
 _KINDS = {
     "attn_qkv.weight": "v",
     "attn_kv_b.weight": "v",
@@ -37,7 +37,7 @@ _ATTENTION_OUTPUT_OF_EIGHT = (
     "Q2_K", "IQ3_XS", "IQ3_XXS", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ3_S", "IQ3_M", "IQ4_XS",
 )  # fmt: skip
 
-# What takes the place of a type whose blocks do not divide a row.
+# Replacements of types whose blocks do not divide a row.
 _FALLBACK = {
     **dict.fromkeys((T.IQ1_S, T.IQ1_M, T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ3_XXS, T.IQ3_S, T.IQ4_XS), T.IQ4_NL),
     **dict.fromkeys((T.Q2_0, T.Q2_K, T.Q3_K, T.TQ1_0, T.TQ2_0), T.Q4_0),
@@ -49,10 +49,12 @@ _FALLBACK = {
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the rules ask of a model.
+    """The facts about a model that the rules use.
 
-    n_layer: with layers for predicting further tokens. gqa: query heads that share a key/value head in layer 0; 0 if it
-    has none. n_expert: 0 for a dense model.
+    Attributes:
+        n_layer: number of layers, including those that predict further tokens.
+        gqa: query heads per key/value head in layer 0; 0 without attention.
+        n_expert: number of experts; 0 for a dense model.
     """
 
     architecture: str
@@ -63,7 +65,7 @@ class ModelFacts:
 
 
 def kind_of(name: str) -> str:
-    """``output``, ``embedding``, one of the kinds above, or ``other``."""
+    """Return the kind of a tensor: ``output``, ``embedding``, one of the kinds above, or ``other``."""
     if name == "output.weight":
         return "output"
     if name in ("token_embd.weight", "per_layer_token_embd.weight"):
@@ -72,20 +74,17 @@ def kind_of(name: str) -> str:
 
 
 def fallback(type: GGMLType, columns: int) -> GGMLType:
-    """The type itself, or one whose blocks divide a row of so many columns. QuantizeError if there is none."""
+    """Return the type, or a replacement whose blocks divide a row. Raises QuantizeError if there is none."""
     if columns % block_size(type) == 0:
         return type
     if type not in _FALLBACK and block_size(type) > 32:
-        raise QuantizeError(f"a row of {columns} is not a whole number of {type.name} blocks of {block_size(type)}")
+        raise QuantizeError(f"a row of {columns} is not divisible into {type.name} blocks of {block_size(type)}")
     smaller = _FALLBACK.get(type, type)
     return smaller if columns % block_size(smaller) == 0 else T.F16
 
 
 class Mix:
-    """The rules of one mix for one model; ``choose`` is asked once for each tensor, in order.
-
-    names: of all tensors of the file. has_imatrix: whether there is an importance matrix.
-    """
+    """The rules of one mix for one model; call ``choose`` once for each tensor, in order."""
 
     def __init__(self, file_type: FileType, model: ModelFacts, names: Iterable[str], has_imatrix: bool) -> None:
         self.name = file_type.name
@@ -98,7 +97,7 @@ class Mix:
         self._seen = dict.fromkeys(("v", "down", "gate", "up"), 0)
 
     def choose(self, name: str, columns: int, n_matrices: int) -> GGMLType:
-        """The type of a tensor with ``columns`` columns, whose rows may not be whole blocks of it (`fallback`)."""
+        """Return the type of a tensor with ``columns`` columns, whose blocks may not divide a row (`fallback`)."""
         kind = kind_of(name)
         if self.model.architecture == "glm5-next" and any(
             part in name for part in ("attn_q_a", "attn_q_b", "nextn.eh_proj")
@@ -231,23 +230,21 @@ class Mix:
         return T.IQ3_XXS if self.name == "IQ3_XS" and n // 8 <= i < 7 * n // 8 else None
 
     def _count(self, kind: str) -> int:
-        """How many of a kind came before."""
+        """Return the number of previous tensors of a kind, and count this one."""
         self._seen[kind] += 1
         return self._seen[kind] - 1
 
     def _layer(self, kind: str, name: str) -> int:
-        """The layer of a tensor: in a model with experts by its name, else the tensors of its kind are counted."""
+        """Return the layer of a tensor: from its name if the model has experts, else by counting its kind."""
         i = self._count(kind)
         if self.model.n_expert <= 1:
             return i
         number = re.match(r"blk\.(\d+)\.", name)
         if number is None or int(number[1]) >= self.model.n_layer:
-            raise QuantizeError(
-                f"tensor {name!r} does not say which of the model's {self.model.n_layer} layers it is of"
-            )
+            raise QuantizeError(f"tensor {name!r}: its name has no layer from 0 to {self.model.n_layer - 1}")
         return int(number[1])
 
 
 def more_bits(i: int, n: int) -> bool:
-    """Whether layer i of n is among those that get more bits: the first and last eighths, and each third between."""
+    """Return True if layer i of n gets more bits: in the first and last eighths, and every third layer between."""
     return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2

@@ -1,4 +1,4 @@
-"""What a file will become, before it is written: its metadata, the order of its tensors, and a decision on each."""
+"""Plan a quantized file: its metadata, the order of its tensors, and a decision on each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 from pumice.errors import QuantizeError
 from pumice.gguf import Encoded, GGUFFile, encode
 from pumice.gguf.copy import SPLIT_KEYS, encoded_metadata
+from pumice.gguf.file_types import GUESSED, FileType
 from pumice.quantize.decide import FLOATS, Chooser, Decision, Options
-from pumice.quantize.file_types import GUESSED, FileType
 from pumice.quantize.imatrix import ImportanceMatrix
 from pumice.quantize.mix import kind_of
 
 FILE_TYPE, VERSION = "general.file_type", "general.quantization_version"
-QUANTIZATION_VERSION = 2  # of ggml's formats
-MAX_TEXT_BYTES = 127  # of the names that llama-quantize notes
+QUANTIZATION_VERSION = 2  # version of ggml's block formats
+MAX_TEXT_BYTES = 127  # of the names that llama-quantize records
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Metadata and tensors of the new file in order. parts: number of tensors of each file; None: one file."""
+    """Metadata and tensors of the new file, in order. ``parts``: number of tensors per file; None: one file."""
 
     metadata: dict[str, Encoded]
     decisions: list[Decision]
@@ -34,14 +34,14 @@ class Plan:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all tensors."""
+        """Total size of all tensors in bytes."""
         return sum(decision.info.nbytes for decision in self.decisions)
 
     @property
     def unweighted(self) -> list[str]:
-        """Names of the tensors that are quantized without weights of an importance matrix, but for both ends."""
-        quantized = (each for each in self.decisions if not each.is_copy and each.info.type not in FLOATS)
-        names = (each.info.name for each in quantized if each.weights is None)
+        """Names of the tensors quantized without weights, except embeddings and output."""
+        quantized = (item for item in self.decisions if not item.is_copy and item.info.type not in FLOATS)
+        names = (item.info.name for item in quantized if item.weights is None)
         return [name for name in names if kind_of(name) not in ("embedding", "output")]
 
     @property
@@ -50,27 +50,27 @@ class Plan:
 
 
 def make_plan(file: GGUFFile, to: FileType | None, imatrix: ImportanceMatrix | None, options: Options) -> Plan:
-    """Decide on every tensor. to: None copies all of them.
+    """Decide on every tensor. ``to`` None copies all of them.
 
-    Raises QuantizeError for what cannot be done: a type whose blocks do not divide a row, a quantized source without
-    ``allow_requantize``, weights that a type needs and the importance matrix does not have, a pattern that no tensor
-    fits.
+    Raises:
+        QuantizeError: no type has blocks that divide a row, the source is quantized and ``allow_requantize`` is False,
+            the importance matrix lacks required weights, or a pattern matches no tensor.
     """
     values = {**file.metadata, **{key: decode_scalar(value) for key, value in options.overrides.items()}}
     names = _new_names(file, options.prune_layers)
     chooser = Chooser(file, values, to, imatrix, options, list(names.values()))
-    order = list(names) if options.keep_split else sorted(names, key=lambda name: _place(names[name]))
+    order = list(names) if options.keep_split else sorted(names, key=lambda name: _sort_key(names[name]))
     decisions = [chooser.decide(file.tensors[name], names[name]) for name in order]
     chooser.check_patterns()
     if not decisions:
-        raise QuantizeError(f"{file.path}: has no tensors to quantize")
+        raise QuantizeError(f"{file.path}: the file has no tensors to quantize")
     parts = _parts(file, names) if options.keep_split else None
     metadata = _metadata(file, to, imatrix, options, values, names)
     return Plan(metadata, decisions, parts, sum(decision.source.nbytes for decision in decisions))
 
 
 def decode_scalar(value: Encoded) -> Any:
-    """A metadata value that is no array, as Python has it."""
+    """Return a scalar metadata value as a Python object."""
     from pumice.gguf.values import LAYOUTS, ValueType
 
     if value.type is ValueType.STR:
@@ -86,7 +86,7 @@ def _metadata(
     values: Mapping[str, Any],
     names: Mapping[str, str],
 ) -> dict[str, Encoded]:
-    """The source's, and after them what says how the new file came to be, in llama-quantize's order."""
+    """Return the source's metadata, followed by records of the quantization in llama-quantize's order."""
     number = to.number if to is not None else int(values.get(FILE_TYPE, GUESSED))
     new = {
         VERSION: encode(QUANTIZATION_VERSION, "u32"),
@@ -111,32 +111,32 @@ def _metadata(
 
 
 def _new_names(file: GGUFFile, pruned: Sequence[int]) -> dict[str, str]:
-    """The tensors that are kept, and their new names: layers are numbered without gaps."""
+    """Return the remaining tensors with their new names, in which layers are numbered without gaps."""
     numbers = sorted({int(match[1]) for name in file.tensors if (match := _BLOCK.match(name))})
     for number in pruned:
         if number not in numbers:
-            raise QuantizeError(f"{file.path}: there is no layer {number} to leave out")
-    kept = {old: new for new, old in enumerate(number for number in numbers if number not in pruned)}
+            raise QuantizeError(f"{file.path}: no layer {number} to leave out")
+    numbering = {old: new for new, old in enumerate(number for number in numbers if number not in pruned)}
     names = {}
     for name in file.tensors:
         match = _BLOCK.match(name)
         if match is None:
             names[name] = name
-        elif int(match[1]) in kept:
-            new = kept[int(match[1])] if pruned else int(match[1])
+        elif int(match[1]) in numbering:
+            new = numbering[int(match[1])] if pruned else int(match[1])
             names[name] = f"blk.{new}.{name[match.end() :]}"
     return names
 
 
 def _parts(file: GGUFFile, names: Container[str]) -> list[int]:
-    """How many tensors of each file of a split model are kept."""
+    """Return the number of remaining tensors in each file of a split model."""
     from pumice.gguf.split import parse_parts
 
     return [sum(name in names for name in part.tensors) for part in parse_parts(file.path)]
 
 
-def _place(name: str) -> tuple[int, bytes]:
-    """llama.cpp's order: what is of no layer first, then by layer, each by name."""
+def _sort_key(name: str) -> tuple[int, bytes]:
+    """Return the sort key of llama.cpp's order: tensors without a layer first, then by layer and name."""
     match = _BLOCK.match(name)
     return int(match[1]) if match else -1, name.encode()
 

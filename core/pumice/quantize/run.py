@@ -1,4 +1,4 @@
-"""Carrying out a plan: tensors are read, quantized on all cores and written, some rows at a time."""
+"""Carry out a plan: read tensors, quantize them on all cores and write them, some rows at a time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, Writer, dequantize
 from pumice.gguf.copy import PIECE
 from pumice.guard import guarded
-from pumice.host import cores
+from pumice.machine import cores
 from pumice.quantize.decide import FLOATS, Decision
 from pumice.quantize.plan import Plan
 from pumice.quantizer import Quantizer
 
-MAX_FLOAT16 = 65504.0  # the largest scale of a block
-SLAB = 1 << 20  # numbers that a thread works on at a time, in whole rows
+MAX_FLOAT16 = 65504.0  # limit of a block's scale
+SLAB = 1 << 20  # values per task of a thread, in whole rows
 
 Numbers = NDArray[np.float32]
-Progress = Callable[[int, int], None]  # bytes read, bytes to read
+Progress = Callable[[int, int], None]  # called with bytes read, total bytes to read
 
 
 def run(
@@ -36,7 +36,7 @@ def run(
     force: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Write the planned file. QuantizeError, which leaves no file, names a tensor with numbers that are not finite."""
+    """Write the planned file. Raises QuantizeError, leaving no file, if a tensor has non-finite values."""
     n_threads = threads or cores()
     encoders = {type: _encoder(type, quantizers) for type in {d.info.type for d in plan.decisions if not d.is_copy}}
     infos = [decision.info for decision in plan.decisions]
@@ -57,7 +57,7 @@ Encoder = Callable[[Numbers, Numbers | None], NDArray[np.uint8]]
 def _pieces(
     decision: Decision, encode: Encoder | None, pool: ThreadPoolExecutor, n_threads: int
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Bytes read, and bytes to write for them; some pieces are worked on beforehand."""
+    """Yield the number of bytes read and the bytes to write; some pieces are computed ahead."""
     source = decision.source
     if decision.is_copy or encode is None:
         data = source.data.reshape(-1)
@@ -88,7 +88,7 @@ def _finished(
 
 
 def _slabs(decision: Decision) -> Iterator[tuple[int, int, int]]:
-    """Rows from and to, of all matrices one after the other, and which matrix they are of."""
+    """Yield first and last row, counted over all matrices, and the number of the matrix."""
     columns = decision.info.shape[-1]
     n_rows = decision.info.shape[-2] if len(decision.info.shape) > 1 else 1
     step = max(1, SLAB // columns)
@@ -111,8 +111,8 @@ def _quantize(
     blocks = encode(values, weights)
     if largest > MAX_FLOAT16 and not np.isfinite(dequantize(blocks, decision.info.type)).all():
         raise QuantizeError(
-            f"tensor {decision.source.name!r}: rows {first} to {first + len(values) - 1}: numbers are as large as "
-            f"{largest:g}, too large for {decision.info.type.name}: give it another type"
+            f"tensor {decision.source.name!r}: rows {first} to {first + len(values) - 1}: values are as large as "
+            f"{largest:g}, too large for {decision.info.type.name}; choose another type for this tensor"
         )
     return blocks
 
@@ -121,16 +121,16 @@ def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> Encoder:
     if type in FLOATS:
         return lambda values, weights: _to_float(values, type)
     if type.name not in quantizers:
-        raise QuantizeError(f"nothing here quantizes to {type.name}")
+        raise QuantizeError(f"quantizing to {type.name} is not supported")
     return guarded(quantizers[type.name].quantize, f"quantizer {type.name!r}: quantize")
 
 
 def _to_float(values: Numbers, type: GGMLType) -> NDArray[np.uint8]:
-    """Rounded to nearest, ties to even."""
+    """Convert to a float type, rounding to nearest, ties to even."""
     if type is GGMLType.F32:
         return np.ascontiguousarray(values).view(np.uint8)
     if type is GGMLType.F16:
-        with np.errstate(over="ignore"):  # too large becomes infinite
+        with np.errstate(over="ignore"):  # values that are too large become infinite
             return values.astype("<f2").view(np.uint8)
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

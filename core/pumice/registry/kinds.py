@@ -1,4 +1,4 @@
-"""What plugins register: one row of ``KINDS`` for each hook."""
+"""The kinds of things that plugins register, one row of ``KINDS`` per hook."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ from pumice.errors import (
     TokenizerError,
 )
 from pumice.gguf import GGMLType
-from pumice.handbook import page
+from pumice.media_encoder import MediaEncoder
+from pumice.proposers import CHOICES, Proposer
 from pumice.quantizer import Quantizer
 from pumice.sampler import Sampler, parameters
 from pumice.sampler.contract import outdated
 from pumice.tokenizers import PreTokenizer, Tokenizer
+from pumice.wording import documentation_page
 
 Check = Callable[[str, Any, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Things of one contract. Plugins register them through the hook ``pumice_register_<plural>``.
+    """A kind of things with one contract. Plugins register them through the hook ``pumice_register_<plural>``.
 
     Attributes:
-        check: raises PluginError for what cannot be registered: called with the name, the thing, and the things of this
-            kind that are there already, by name.
-        error: raised for a name that nobody registered, with ``advice`` at the end of its message.
+        check: raises PluginError for an invalid thing; called with its name, the thing, and the already registered
+            things of the kind by name.
+        error: raised for an unknown name, with ``advice`` at the end of its message.
     """
 
     plural: str
@@ -56,12 +58,12 @@ class Kind:
 
     @property
     def noun(self) -> str:
-        """For messages: ``"pre-tokenizer"``."""
+        """The singular for messages: ``"pre-tokenizer"``."""
         return self.plural.removesuffix("s").replace("_", "-")
 
 
 def _check_class(contract: type) -> Check:
-    """A check that something is a class that fulfils ``contract``."""
+    """Return a check that a thing is a class that implements ``contract``."""
 
     def check(name: str, cls: Any, others: Mapping[str, Any]) -> None:
         if not isinstance(cls, type) or not issubclass(cls, contract):
@@ -78,7 +80,7 @@ def _check_backend(name: str, cls: Any, others: Mapping[str, Any]) -> None:
     if not dataclasses.is_dataclass(cls.Options):
         raise PluginError(f"its Options must be a dataclass, not {cls.Options!r}")
     if name == "auto" or name in Config.model_fields:
-        raise PluginError("this name means something else in configuration files; choose another")
+        raise PluginError("this name has another meaning in configuration files; choose another")
 
 
 def _check_sampler(name: str, cls: Any, others: Mapping[str, Any]) -> None:
@@ -101,6 +103,15 @@ def _check_sampler(name: str, cls: Any, others: Mapping[str, Any]) -> None:
                 )
 
 
+def _check_proposer(name: str, cls: Any, others: Mapping[str, Any]) -> None:
+    _check_class(Proposer)(name, cls, others)
+    if name in CHOICES or not name.replace("-", "").isidentifier():
+        raise PluginError(f"{name!r} has another meaning as a value of speculate; use letters, digits and dashes")
+    for item in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        if item.init and item.default is item.default_factory is dataclasses.MISSING:
+            raise PluginError(f"its parameter {item.name!r} needs a default")
+
+
 def _check_pre_tokenizer(name: str, row: Any, others: Mapping[str, Any]) -> None:
     if not isinstance(row, PreTokenizer):
         raise PluginError(f"expected a PreTokenizer, not {row!r}")
@@ -119,7 +130,7 @@ def _check_quantizer(name: str, quantizer: Any, others: Mapping[str, Any]) -> No
     if not isinstance(quantizer, Quantizer):
         raise PluginError(f"expected a Quantizer, not {quantizer!r}")
     if name not in GGMLType.__members__:
-        raise PluginError(f"there is no tensor type {name}")
+        raise PluginError(f"unknown tensor type {name}")
 
 
 def _check_command(name: str, command: Any, others: Mapping[str, Any]) -> None:
@@ -133,7 +144,7 @@ def _written(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
-_ADVICE = f"; a plugin can add it: see {page('plugins.md')}"
+_ADVICE = f"; a plugin can add it: see {documentation_page('plugins.md')}"
 
 _CLUSTER_ADVICE = "; Pumice's own is in pumice[ray]"
 
@@ -143,13 +154,15 @@ KINDS = {
         Kind("backends", _check_backend, BackendError),
         Kind("architectures", _check_class(Architecture), ModelError, _ADVICE),
         Kind("samplers", _check_sampler, ConfigError),
+        Kind("proposers", _check_proposer, ConfigError),
         Kind("tokenizers", _check_class(Tokenizer), TokenizerError, _ADVICE),
         Kind("pre_tokenizers", _check_pre_tokenizer, TokenizerError, _ADVICE),
         Kind("chat_formats", _check_chat_format, ConfigError),
         Kind("quantizers", _check_quantizer, QuantizeError, _ADVICE),
         Kind("conversions", _check_class(Conversion), ConvertError, _ADVICE),
+        Kind("media_encoders", _check_class(MediaEncoder), ModelError, _ADVICE),
         Kind("clusters", _check_class(Cluster), PluginError, _CLUSTER_ADVICE),
         Kind("commands", _check_command, PluginError),
     )
 }
-"""By plural, in the order in which ``pumice plugins`` lists them."""
+"""Kinds by plural, in the order in which ``pumice plugins`` lists them."""

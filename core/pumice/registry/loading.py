@@ -1,4 +1,4 @@
-"""Finding plugins and loading them, each on its own."""
+"""Find plugins, and load each of them separately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumice.errors import PluginError
 from pumice.guard import describe
 from pumice.registry.kinds import KINDS, Kind
 from pumice.registry.names import Names, Registration, quiet_stdout
-from pumice.suggest import did_you_mean
+from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
     import click
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     from pumice.chat import ChatFormat
     from pumice.cluster import Cluster
     from pumice.convert.conversion import Conversion
+    from pumice.media_encoder import MediaEncoder
+    from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
 GROUP = "pumice"
-PACKAGE = "pumice"  # the distribution
-CORE = "core"  # the name of the plugin that `pumice.builtin` is
-#: The distribution's entry points.
+PACKAGE = "pumice"  # name of the distribution
+CORE = "core"  # name of the plugin `pumice.builtin`
+#: Entry points of the distribution.
 BUNDLED = ("architectures", "cpu", "mlx", "numpy", "ray", "samplers", "server", "vulkan")
 
 logger = logging.getLogger("pumice")
@@ -44,7 +46,17 @@ logger = logging.getLogger("pumice")
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """One installed plugin; ``registered`` maps a kind to names, ``error`` says why it did not load."""
+    """An installed plugin.
+
+    Attributes:
+        name: name of the entry point.
+        distribution: name of the distribution; None for a passed object.
+        version: version of the distribution.
+        hooks: names of its hooks.
+        registered: names of registered objects by kind.
+        error: reason if the plugin did not load.
+        disabled: True if the configuration disables it.
+    """
 
     name: str
     distribution: str | None = None
@@ -56,22 +68,29 @@ class PluginInfo:
 
 
 class Registry:
-    """Every plugin that is installed, and what the loaded ones registered, by name.
+    """All installed plugins, and what the loaded ones registered, by name.
 
-    A plugin that fails, whatever the exception, is in ``plugins`` with its error and stops nothing else.
-    ``passed`` are plugins that are not installed, modules or other objects with hooks: what they register replaces what
-    installed ones do. Raises PluginError if one of these fails.
+    A plugin that fails, with any exception, is listed in ``plugins`` with its error and does not affect others.
+
+    Args:
+        settings: the section ``plugins`` of the configuration.
+        passed: modules or other objects with hooks, whose registrations replace those of installed plugins.
+
+    Raises:
+        PluginError: an object of ``passed`` fails.
     """
 
     backends: Names[type[Backend]]
     architectures: Names[type[Architecture]]
     samplers: Names[type[Sampler]]
+    proposers: Names[type[Proposer]]
     tokenizers: Names[type[Tokenizer]]
     pre_tokenizers: Names[PreTokenizer]
     chat_formats: Names[ChatFormat]
     quantizers: Names[Quantizer]
     conversions: Names[type[Conversion]]
-    clusters: Names[type[Cluster]]
+    media_encoders: Names[type[MediaEncoder]]
+    clusters: Names[type[Cluster[object]]]
     commands: Names[click.Command]
 
     def __init__(self, settings: Plugins, passed: Sequence[object] = ()) -> None:
@@ -92,15 +111,15 @@ class Registry:
             names.settle(claims, settings.prefer.get(plural, {}), self._absent())
 
     def problems(self) -> dict[str, list[str]]:
-        """What is wrong with names that loaded plugins registered, by plugin. Imports everything."""
-        found: dict[str, list[str]] = {}
+        """Return the problems of registered names by plugin. Imports everything."""
+        problems: dict[str, list[str]] = {}
         for names in self.kinds.values():
             for plugin, error in names.problems():
-                found.setdefault(plugin, []).append(error)
-        return found
+                problems.setdefault(plugin, []).append(error)
+        return problems
 
     def files(self) -> list[str]:
-        """Where the plugins that loaded were imported from."""
+        """Return the files from which the loaded plugins were imported."""
         return [file for plugin in self._manager.get_plugins() if (file := getattr(plugin, "__file__", None))]
 
     def _load_installed(self, settings: Plugins) -> None:
@@ -123,12 +142,11 @@ class Registry:
 
     def _load_passed(self, plugin: object) -> None:
         if self._manager.is_registered(plugin):
-            return  # installed too
+            return  # also installed
         name = plugin.__name__ if inspect.ismodule(plugin) else type(plugin).__name__
         taken = {info.name for info in self.plugins}
-        name = next(
-            each for each in itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2))) if each not in taken
-        )
+        candidates = itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2)))
+        name = next(candidate for candidate in candidates if candidate not in taken)
         self._load(PluginInfo(name), lambda: plugin)
         info = self.plugins[-1]
         if info.error is None and not info.hooks:
@@ -138,7 +156,7 @@ class Registry:
             raise PluginError(f"plugin {name}: {info.error}")
 
     def _load(self, info: PluginInfo, load: Callable[[], Any]) -> None:
-        """Import a plugin and collect what it registers: all of it, or after any error nothing."""
+        """Import a plugin and collect its registrations: all of them, or none after an error."""
         try:
             with quiet_stdout():
                 plugin = load()
@@ -147,7 +165,7 @@ class Registry:
                 claims = [claim for kind in kinds for claim in self._call(plugin, info.name, kind)]
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # it may even call sys.exit
+        except BaseException as error:  # a plugin may even call sys.exit
             logger.debug("plugin %s did not load", info.name, exc_info=True)
             self.plugins.append(dataclasses.replace(info, error=describe(error)))
             return
@@ -157,23 +175,23 @@ class Registry:
         self.plugins.append(dataclasses.replace(info, hooks=hooks, registered=registered))
 
     def _hooks(self, plugin: object) -> list[Kind]:
-        """The kinds that a plugin registers things of."""
+        """Return the kinds that a plugin registers."""
         called = [caller.name for caller in self._manager.get_hookcallers(plugin) or []]
-        known = {kind.hook: kind for kind in KINDS.values()}
+        kinds = {kind.hook: kind for kind in KINDS.values()}
         for name in called:
-            if name not in known:
+            if name not in kinds:
                 kind = name.removeprefix("pumice_register_")
                 hint = did_you_mean(kind, KINDS).replace("mean '", "mean 'pumice_register_")
-                raise PluginError(f"unknown hook {name!r}{hint} (known: {', '.join(known)})")
-        return [kind for hook, kind in known.items() if hook in called]
+                raise PluginError(f"unknown hook {name!r}{hint} (known: {', '.join(kinds)})")
+        return [kind for hook, kind in kinds.items() if hook in called]
 
     def _call(self, plugin: object, plugin_name: str, kind: Kind) -> list[Registration]:
-        """Call one hook of one plugin; what it registers, checked where it is no text."""
+        """Call a hook of a plugin and return its registrations; objects other than names to import are checked."""
         claims: dict[str, Registration] = {}
 
         def register(name: str, target: Any) -> None:
             if not isinstance(name, str) or not name:
-                raise PluginError(f"the name of a {kind.noun} must be a string that is not empty, not {name!r}")
+                raise PluginError(f"the name of a {kind.noun} must be a non-empty string, not {name!r}")
             claim = Registration(kind, name, plugin_name, target)
             if name in claims:
                 raise PluginError(f"{kind.noun} {name!r} is registered twice")
@@ -186,7 +204,7 @@ class Registry:
         return list(claims.values())
 
     def _classes(self, kind: Kind, name: str) -> dict[str, Any]:
-        """What is registered of a kind under other names, and imported already."""
+        """Return the already imported objects of a kind with other names."""
         return {
             claim.name: claim.target
             for claim in self._claims
@@ -194,7 +212,7 @@ class Registry:
         }
 
     def _absent(self) -> str:
-        """The plugins that are not there: a name that is sought may be theirs."""
+        """Describe the plugins that are not loaded, to which an unknown name may belong."""
         failed = [info.name for info in self.plugins if info.error]
         disabled = [info.name for info in self.plugins if info.disabled]
         return (f"; these plugins did not load: {', '.join(failed)} (see `pumice plugins`)" if failed else "") + (
@@ -206,9 +224,9 @@ _registries: dict[str, Registry] = {}
 
 
 def load_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
-    """The plugins, loaded once for each set of plugin settings; conflicts and errors are only recorded.
+    """Return the registry, loaded once per set of plugin settings; conflicts and errors are recorded, not raised.
 
-    With ``plugins`` that are not installed it is a registry of its own. Raises PluginError if one of these fails.
+    With additional ``plugins`` it is a separate registry. Raises PluginError if one of these fails.
     """
     if plugins:
         return Registry(config.plugins, plugins)
@@ -219,7 +237,7 @@ def load_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
 
 
 def entry_points() -> list[importlib.metadata.EntryPoint]:
-    """Pumice's own first, so that a bundled plugin keeps its name whatever else is installed."""
+    """Return the entry points, Pumice's first, so that bundled plugins keep their names."""
     points = importlib.metadata.entry_points(group=GROUP)
 
     def order(point: importlib.metadata.EntryPoint) -> tuple[bool, str, str]:

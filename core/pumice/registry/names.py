@@ -1,4 +1,4 @@
-"""What is registered of one kind, by name."""
+"""Registrations of one kind, by name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pumice.errors import PluginError
 from pumice.guard import describe
 from pumice.lazy import resolve
 from pumice.registry.kinds import Kind
-from pumice.suggest import unknown_name
+from pumice.wording import unknown_name
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Registration:
-    """One call of ``register``: what a plugin calls ``name``, or the text that says where to import it from."""
+    """One call of ``register``: a thing with a name, or a text with the place to import it from."""
 
     kind: Kind
     name: str
@@ -30,7 +30,7 @@ class Registration:
         return f"{self.kind.noun} {self.name!r} (plugin {self.plugin})"
 
     def resolve(self, others: Mapping[str, Any]) -> Any:
-        """What is registered, imported if need be, and checked beside the ``others`` of its kind.
+        """Return the registered thing, imported if necessary, and checked against the ``others`` of its kind.
 
         Raises PluginError, which names plugin, name and target.
         """
@@ -47,23 +47,20 @@ class Registration:
 
 
 class Names(Mapping[str, T]):
-    """What stands for each name of one kind; what is registered as a text is imported when it is first asked for.
+    """The things of one kind by name; those registered as a text are imported on first use.
 
-    Looking up a name raises KeyError if nobody registered it, and PluginError if it cannot be had: because several
-    plugins claim it, or because it cannot be imported.
+    A lookup raises KeyError for an unknown name, and PluginError if several plugins claim the name or the import fails.
     """
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self._claims: dict[str, list[Registration]] = {}
-        self._things: dict[
-            str, T
-        ] = {}  # those that were imported; what is registered as it is, is there from the start
+        self._things: dict[str, T] = {}  # imported things, and those that were registered directly
         self.absent = ""
-        """For messages: the plugins that did not load, whose the name that is sought may be."""
+        """Plugins that did not load, for messages about unknown names."""
 
     def settle(self, claims: Iterable[Registration], prefer: Mapping[str, str], absent: str) -> None:
-        """Take what plugins registered; a name that several claim is that of the plugin that ``prefer`` says."""
+        """Set the registrations; a name that several plugins claim goes to the one in ``prefer``."""
         self.absent = absent
         for claim in claims:
             if prefer.get(claim.name, claim.plugin) == claim.plugin:
@@ -89,21 +86,21 @@ class Names(Mapping[str, T]):
         return len(self._claims)
 
     def find(self, name: str) -> T:
-        """As looking up, but a name that nobody registered is the error of its kind, with the known names."""
+        """Like a lookup, but raise the kind's error with the known names for an unknown name."""
         if name not in self:
             raise self.kind.error(self.unknown(name))
         return self[name]
 
     def unknown(self, name: str) -> str:
-        """One line about a name that nobody registered."""
+        """Return one line about an unknown name."""
         return unknown_name(self.kind.noun, name, self) + self.absent + self.kind.advice
 
     def describe(self, name: str) -> str:
-        """For messages: ``backend 'cpu' (plugin cpu)``."""
+        """Describe a name for messages: ``backend 'cpu' (plugin cpu)``."""
         return str(self._claims[name][0])
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Plugin and error for each name that cannot be had. Imports everything."""
+        """Yield plugin and error for each name that is not available. Imports everything."""
         for name, claims in self._claims.items():
             try:
                 self[name]
@@ -111,7 +108,7 @@ class Names(Mapping[str, T]):
                 yield from ((claim.plugin, str(error)) for claim in claims)
 
     def conflict(self, name: str) -> str | None:
-        """Which plugins claim a name, and what to do; None where it is one's."""
+        """Return a message if several plugins claim a name, with what to do; otherwise None."""
         if len(self._claims[name]) == 1:
             return None
         plugins = " and ".join(repr(claim.plugin) for claim in self._claims[name])
@@ -122,5 +119,5 @@ class Names(Mapping[str, T]):
 
 
 def quiet_stdout() -> contextlib.redirect_stdout[Any]:
-    """What a plugin prints while it is imported goes to standard error: standard output is for text and JSON."""
+    """Redirect a plugin's output during import to standard error, since standard output is for text and JSON."""
     return contextlib.redirect_stdout(sys.stderr)

@@ -1,4 +1,4 @@
-"""The settings that belong to plugins: checked once it is known what these registered."""
+"""Check the settings of plugins once their registrations are known."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from pumice.errors import BackendError, ConfigError, RequestError
 from pumice.registry.kinds import KINDS
 from pumice.registry.loading import Registry, load_registry
 from pumice.sampler import parameters
-from pumice.suggest import did_you_mean, unknown_name
+from pumice.wording import did_you_mean, unknown_name
 
 
 def get_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
-    """The plugins, and ``plugins`` that are not installed, after a check of the settings that belong to them.
+    """Return the registry, including ``plugins`` that are not installed, after a check of the settings of plugins.
 
-    Raises PluginError if one of ``plugins`` fails, BackendError for an unknown ``backend``, and ConfigError for a
-    section of no backend, an option its backend does not have, a sampling parameter no sampler of the chain has, or a
-    preferred plugin that does not register the name.
+    Raises:
+        PluginError: one of ``plugins`` fails.
+        BackendError: ``backend`` is unknown.
+        ConfigError: a section has no backend, a backend lacks an option, no sampler of the chain has a parameter, or a
+            preferred plugin does not register the name.
     """
     registry = load_registry(config, plugins)
     _check_prefer(config, registry)
@@ -76,7 +78,7 @@ def _check_sections(config: Config, registry: Registry) -> None:
 
 
 def _check_samplers(config: Config, registry: Registry) -> None:
-    """Only names set above the package's own layer: its default chain is not the user's mistake."""
+    """Check the samplers' names and parameters, except those of the package's own defaults."""
     samplers = registry.samplers
     for name in config.samplers:
         if name not in samplers and not config.is_default("samplers"):
@@ -92,7 +94,7 @@ def _check_samplers(config: Config, registry: Registry) -> None:
 
 
 def _schema(options: type) -> type[BaseModel]:
-    """The fields of a dataclass as a pydantic model."""
+    """Return a Pydantic model with the fields of a dataclass."""
     hints = typing.get_type_hints(options, include_extras=True)
     fields: dict[str, Any] = {item.name: (hints[item.name], ...) for item in dataclasses.fields(options) if item.init}
     settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())

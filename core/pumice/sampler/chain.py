@@ -1,4 +1,4 @@
-"""The sampler chain of one sequence."""
+"""The sampler chain of a sequence."""
 
 from __future__ import annotations
 
@@ -12,30 +12,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend.pick import Pick, Restriction
 from pumice.errors import BackendError, PluginError, RequestError
 from pumice.guard import guarded, raise_named
-from pumice.pick import Pick, Restriction
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import MaskSampler, Plan, Sampler, SamplerContext, Selector
 from pumice.sampler.mask import Mask, allows, at_most_one, count, to_tokens
 from pumice.sampler.random import make_rng
-from pumice.suggest import unknown_name
+from pumice.wording import unknown_name
 
-_LOOKED_AT = 64  # random numbers, of which most are asked for later
-_SPARE = 4  # highest logits that are looked at first, for each that is needed, where a mask may exclude some
+_LOOKED_AT = 64  # random numbers drawn ahead
+_SPARE = 4  # highest logits considered first for each one needed, since a mask may exclude some
 
 
 class Chain:
-    """Samplers in the order they run; those that would do nothing are left out."""
+    """Samplers in their order, without those that do nothing with their parameters.
+
+    Attributes:
+        samplers: Samplers; only the last one selects.
+        masking: Samplers that only forbid tokens.
+        n_best: Number of highest logits that decide; None if any logit may.
+        lowers: True if logits may be lowered or masked before these decide, so that further logits may be needed.
+        pick: Operation of a device that most likely chooses the same tokens with the numbers from ``peek``; an exact
+            one does but for rounding. None if there is none.
+        certain: True if the same logits always give the same token.
+    """
 
     def __init__(self, samplers: Sequence[Sampler], context: SamplerContext) -> None:
-        """``samplers``: the last of them, and only it, selects.
-
-        ``n_best`` is then how many of the highest logits decide, None if it may be any; with ``lowers`` only after some
-        were lowered or masked, so that a few more may be needed. ``pick``, where there is one, most likely chooses the
-        same tokens with the numbers from ``peek``, and where it is exact the same but for roundings.
-        """
+        """Start the samplers; only the last one selects."""
         self.samplers = tuple(samplers)
         self._context = context
         self._remember = [s for s in self.samplers if type(s).accept is not Sampler.accept]
@@ -43,20 +48,19 @@ class Chain:
         plans = [_plan(sampler) for sampler in self.samplers]
         self._biases = [plan.biases for plan in plans if plan.biases]
         self._mask: Mask | None = None
-        self._few: Sequence[int] | None = None  # the token of a mask that leaves one, or none
-        self._coming = np.empty(0, np.float32)  # random numbers that were looked at already
-        self._n_skipped = 0  # of those, taken elsewhere
+        self._few: Sequence[int] | None = None  # the token of a mask that allows one, or none
+        self._coming = np.empty(0, np.float32)  # random numbers drawn ahead
+        self._n_skipped = 0  # random numbers used elsewhere
         self._mask_known = not self.masking
         self._peeking = make_rng(context.kind, 0)
         for sampler in self.samplers:
             guarded(sampler.start, f"{_describe(sampler)}: start")(context)
-        self._n_lower = 0  # of the first samplers, those that only lower some logits
+        self._n_lower = 0  # number of first samplers that only lower some logits
         self.n_best: int | None = None
         self.pick = self._follow(plans)
         self.lowers = self._n_lower > 0
         choice = self._picking(-1, plans[-1], Pick())
         self.certain = choice is not None and choice.temperature == 0
-        """Whether the same logits always give the same token."""
 
     @classmethod
     def build(
@@ -67,83 +71,87 @@ class Chain:
         context: SamplerContext,
         first: Sequence[Sampler] = (),
     ) -> Chain:
-        """The chain of the samplers named in ``order``.
+        """Return the chain of the samplers named in ``order``.
 
         Args:
-            samplers: all known sampler classes, by name.
-            order: names, first to last; at least one of them selects.
-            params: values by parameter name; None stands for the default. ``seed`` and ``rng`` replace
-                the context's.
-            context: of the sequence.
-            first: samplers that stand before all of them.
+            samplers: Classes of all registered samplers by name.
+            order: Names, first to last; at least one of them selects.
+            params: Values by parameter name; None stands for the default. ``seed`` and ``rng`` replace the context's.
+            context: Context of the sequence.
+            first: Samplers that run before the named ones.
 
         Raises:
-            RequestError: an unknown sampler or parameter, a value of the wrong type or out of its range, or
-                an order without a sampler that selects.
+            RequestError: A sampler or a parameter is unknown, a value is of a wrong type or out of its range, or no
+                sampler selects.
         """
         for name in order:
             if name not in samplers:
                 raise RequestError(unknown_name("sampler", name, samplers))
-        given = {name: value for name, value in params.items() if value is not None}
-        if "seed" in given:
-            context = dataclasses.replace(context, seed=parameters.plain(given["seed"]))
-        if "rng" in given:
-            context = dataclasses.replace(context, kind=given["rng"])
+        values = {name: value for name, value in params.items() if value is not None}
+        if "seed" in values:
+            context = dataclasses.replace(context, seed=parameters.plain(values["seed"]))
+        if "rng" in values:
+            context = dataclasses.replace(context, kind=values["rng"])
         classes = [samplers[name] for name in order]
-        parameters.check_known(given.keys() - parameters.SHARED, classes, samplers, parameters.ARGUMENTS)
-        return cls([*first, *_without_idle([parameters.create(c, given) for c in classes])], context)
+        parameters.check_known(values.keys() - parameters.SHARED, classes, samplers, parameters.ARGUMENTS)
+        return cls([*first, *_without_idle([parameters.create(c, values) for c in classes])], context)
 
     @property
     def seed(self) -> int:
-        """The seed in use: given again with the same logits, it gives the same tokens."""
+        """Seed in use, with which the same logits give the same tokens."""
         return self._context.seed
 
     @property
     def n_vocab(self) -> int:
+        """Number of logits of a token."""
         return self._context.n_vocab
 
     def peek(self, n: int, skip: int = 0) -> NDArray[np.float32]:
-        """float32 [n]: the random numbers that come next, or after so many; they are still to come.
+        """Return the next random numbers, float32 ``[n]``, without using them; zeros if the chain needs none.
 
-        Zeros where none decides.
+        Args:
+            n: Number of random numbers.
+            skip: Number of random numbers to leave out before them.
         """
         if self.certain:
             return np.zeros(n, np.float32)
         begin = self._n_skipped + skip
         if begin + n > len(self._coming):
             self._catch_up()
-            self._peeking.bit_generator.state = self._context.rng.bit_generator.state  # takes longer than the numbers
+            self._peeking.bit_generator.state = self._context.rng.bit_generator.state  # slower than drawing the numbers
             self._coming = self._peeking.random(skip + n + _LOOKED_AT).astype(np.float32)
             begin = skip
         return self._coming[begin : begin + n]
 
     def skip(self, n: int) -> None:
-        """Leave out the random numbers of ``n`` tokens, which were picked with them elsewhere."""
+        """Leave out the random numbers of ``n`` tokens that a device picked with them."""
         self._n_skipped += n
 
     def _catch_up(self) -> None:
-        """Leave out of the generator itself what was skipped."""
+        """Advance the generator past the skipped numbers."""
         if self._n_skipped and not self.certain:
             self._context.rng.random(self._n_skipped)
         self._n_skipped, self._coming = 0, self._coming[:0]
 
     def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates | None:
-        """Run the chain: the candidates left at its end, one of them selected.
+        """Run the chain, and return the candidates left at its end, one of them selected.
 
         Args:
-            logits: float [n_vocab]; not changed.
-            ids: int32; with them ``logits`` are only those of these tokens, the ``n_best`` highest or more, in
-                descending order, equal ones by token id; NaN comes first. The result is the same, or None: where
-                tokens were lowered or masked, others may be needed.
+            logits: float ``[n_vocab]``; not changed.
+            ids: int32 ``[n]``, the tokens of ``logits``: the ``n_best`` highest logits or more, in descending order,
+                equal ones by token id; NaN comes first. None if ``logits`` are those of the whole vocabulary.
+
+        Returns:
+            The candidates; None if the logits of ``ids`` are not enough, since tokens were lowered or masked.
 
         Raises:
-            BackendError: logits of the wrong shape, or without a finite maximum.
+            BackendError: The logits have a wrong shape, or no finite maximum.
         """
-        self._catch_up()  # samplers may take some
+        self._catch_up()  # samplers may use random numbers
         n_vocab = self._context.n_vocab
         if ids is None and logits.shape != (n_vocab,):
             raise BackendError(f"expected logits of shape {(n_vocab,)}, not {logits.shape}")
-        if ids is None and self.n_best == 1 and not self.lowers and self.mask is None:  # one look at each logit
+        if ids is None and self.n_best == 1 and not self.lowers and self.mask is None:  # reads each logit once
             ids = np.array([logits.argmax()], np.int32)
             logits = logits[ids]
         peak = float(logits.max() if ids is None else logits[0])
@@ -152,9 +160,9 @@ class Chain:
             raise BackendError(f"the model's logits {what}; try another backend, or check the model file")
         if ids is None and self._n_best_likely:
             best = largest(logits, self._n_best_likely)
-            found = self._run(logits[best], best.astype(np.int32))
-            if found is not None:
-                return found
+            candidates = self._run(logits[best], best.astype(np.int32))
+            if candidates is not None:
+                return candidates
         return self._run(logits, ids)
 
     def _run(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> Candidates | None:
@@ -176,7 +184,7 @@ class Chain:
         return candidates
 
     def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
-        """The next token, for logits as ``apply`` takes them, which is not accepted yet. None and errors as there."""
+        """Return the next token without accepting it. Arguments, None and errors are those of ``apply``."""
         candidates = self.apply(logits, ids)
         if candidates is None:
             return None
@@ -185,12 +193,12 @@ class Chain:
         return candidates.selected
 
     def _wrong_choice(self, selected: int | None) -> str | None:
-        known = selected is None or selected in range(self.n_vocab)
-        return None if known else f"selected {selected!r}, which is no token of {self.n_vocab}"
+        is_token = selected is None or selected in range(self.n_vocab)
+        return None if is_token else f"selected {selected!r}, which is no token of {self.n_vocab}"
 
     @property
     def mask(self) -> Mask | None:
-        """What all samplers allow as the next token; None: everything."""
+        """Mask of the tokens that all samplers allow next; None allows all."""
         if not self._mask_known:
             masks = [mask for sampler in self.masking if (mask := sampler.mask()) is not None]
             self._mask = functools.reduce(np.bitwise_and, masks) if masks else None
@@ -200,17 +208,21 @@ class Chain:
 
     @property
     def few(self) -> Sequence[int] | None:
-        """The next token, where the mask leaves one, or none where it leaves none; None: it leaves more."""
+        """The only token that the mask allows, or an empty sequence; None if it allows several."""
         return None if self.mask is None else self._few
 
     @property
     def forced(self) -> Sequence[int]:
-        """The next tokens, as far as a sampler knows that there is no choice about them."""
+        """Next tokens for which a sampler leaves no choice."""
         return self.masking[0].forced() if len(self.masking) == 1 else ()
+
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """Return how many of these tokens may come next, one after the other."""
+        return min((sampler.n_allowed(tokens) for sampler in self.masking), default=len(tokens))
 
     @property
     def restriction(self) -> Restriction:
-        """What holds for the next token, where ``pick`` is restricted."""
+        """Mask and biases of the next token, for a restricted ``pick``."""
         if not self._biases:
             return Restriction(self.mask)
         added: dict[int, float] = {}
@@ -229,32 +241,32 @@ class Chain:
                 raise_named(error, f"{_describe(sampler)}: accept")
 
     def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> Candidates:
-        """The candidates that the mask leaves, in arrays that may be written."""
+        """Return the candidates that the mask allows, in arrays that may be written."""
         mask, n_vocab = self.mask, self._context.n_vocab
         if mask is None:
             # A first sampler that keeps few of all logits writes into none; they need no copy.
             writes = ids is not None or self.lowers or self.n_best is None
             candidates = Candidates(logits.copy() if writes else logits, ids)
         else:
-            here = to_tokens(mask, n_vocab) if ids is None else np.flatnonzero(allows(mask, ids))
-            candidates = Candidates(logits[here], here.astype(np.int32) if ids is None else ids[here])
+            allowed = to_tokens(mask, n_vocab) if ids is None else np.flatnonzero(allows(mask, ids))
+            candidates = Candidates(logits[allowed], allowed.astype(np.int32) if ids is None else ids[allowed])
         candidates.sorted = ids is not None
         return candidates
 
     @property
     def _n_best_likely(self) -> int:
-        """How many of the highest logits most likely hold enough that are allowed, if a mask leaves many; else 0."""
+        """Number of highest logits that most likely hold enough allowed ones; 0 without a mask or with a narrow one."""
         if self.mask is None or self.n_best is None or _SPARE * self._n_allowed < self.n_vocab:
             return 0
         return _SPARE * self.n_best
 
     @property
     def _n_allowed(self) -> int:
-        """Tokens that the mask leaves."""
+        """Number of tokens that the mask allows."""
         return self._context.n_vocab if self.mask is None else count(self.mask, self._context.n_vocab)
 
     def _decided(self, candidates: Candidates, highest_left_out: np.float32) -> bool:
-        """Whether enough of the candidates, after lowering, are above all that are not among them; or those are all."""
+        """Return True if enough candidates, after lowering, are above all other tokens, or if there are no others."""
         assert self.n_best is not None
         if (candidates.sorted and len(candidates) >= self.n_best) or len(candidates) == self._n_allowed:
             return True
@@ -265,7 +277,7 @@ class Chain:
         return bool(np.count_nonzero(candidates.logits > highest_left_out) >= self.n_best)
 
     def _follow(self, plans: Sequence[Plan]) -> Pick | None:
-        """Compose what the samplers do, as far as plans say it; None if it takes all logits."""
+        """Return the pick that does what the plans of the samplers describe; None if all logits are needed."""
         pick = Pick()
         for i, plan in enumerate(plans):
             following = self._picking(i, plan, pick)
@@ -289,7 +301,7 @@ class Chain:
 
 
 def make_masks(chains: Sequence[Chain]) -> None:
-    """Have what several sequences need to know of their next tokens made together, where their samplers can."""
+    """Compute the masks of several sequences together, for samplers that can."""
     kinds: dict[type[MaskSampler], list[MaskSampler]] = {}
     for sampler in itertools.chain.from_iterable(chain.masking for chain in chains):
         kinds.setdefault(type(sampler), []).append(sampler)
@@ -299,12 +311,12 @@ def make_masks(chains: Sequence[Chain]) -> None:
 
 
 def _describe(sampler: Sampler) -> str:
-    """For messages: the class, with its module, which tells whose it is."""
+    """Return the class and its module for messages; the module tells the plugin."""
     return f"sampler {type(sampler).__module__}.{type(sampler).__qualname__}"
 
 
 def _plan(sampler: Sampler) -> Plan:
-    """The plan of a sampler, whose errors name it."""
+    """Return the plan of a sampler; errors name the sampler."""
     try:
         return Plan.of(sampler)
     except Exception as error:
@@ -312,9 +324,9 @@ def _plan(sampler: Sampler) -> Plan:
 
 
 def _without_idle(samplers: Sequence[Sampler]) -> list[Sampler]:
-    """Up to the sampler that selects, the samplers that do something.
+    """Return the samplers that do something, up to the one that selects.
 
-    That is the first active one that selects, or else the last: ``[top_k, dist]`` has no other choice.
+    That is the first active one that selects, or else the last one: ``[top_k, dist]`` has no other choice.
     """
     selecting = [s for s in samplers if isinstance(s, Selector)]
     if not selecting:

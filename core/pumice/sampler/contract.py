@@ -1,4 +1,4 @@
-"""What a sampler is, and what it is told about the sequence it works for."""
+"""Contract of samplers, and the context of a sequence that they get."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend.pick import Pick
 from pumice.errors import RequestError
-from pumice.pick import Pick
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.random import RNGS, make_rng
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplerContext:
-    """What the samplers of one sequence share.
+    """Context that the samplers of a sequence share.
 
     Attributes:
-        n_vocab: number of logits at each step.
-        seed: of ``rng``, 0 or more; -1 draws a fresh one, and this attribute then holds it.
-        tokenizer: of the model, or None if there is none.
-        kind: of the random numbers, one of ``RNGS``.
-        rng: the source of randomness of who chooses. It is shared, so no two samplers draw the same numbers.
+        n_vocab: Number of logits of a token.
+        seed: Seed of ``rng``, 0 or more; -1 draws one, and this attribute then holds it.
+        tokenizer: Tokenizer of the model; None if the file has no known one.
+        kind: Generator of the random numbers, one of ``RNGS``.
+        rng: Generator for the sampler that selects.
     """
 
     n_vocab: int
@@ -48,30 +48,30 @@ class SamplerContext:
         object.__setattr__(self, "rng", make_rng(self.kind, self.seed))
 
     def filter_rng(self) -> np.random.Generator:
-        """Randomness of a sampler that does not choose: llama.cpp gives each its own, with the same seed."""
+        """Return the generator for a sampler that does not select; in llama.cpp each has one with the same seed."""
         return self.rng if self.kind == RNGS[0] else make_rng(self.kind, self.seed)
 
 
 class Sampler(ABC):
     """One step of the chain that turns logits into a token.
 
-    A subclass is a dataclass whose fields are its parameters: users set them by name, as arguments of
-    ``generate`` or under ``sampling`` in a configuration file. Samplers that declare the same name get the
-    same value. Types and ranges are checked before ``__init__``; state of a sequence is made in ``start``::
+    A subclass is a dataclass whose fields are its parameters. Users set them by name, in ``sampling`` of a request
+    or of a configuration file. Samplers that declare the same name get the same value. Types and ranges are
+    checked before ``__init__``; ``start`` creates the state of a sequence::
 
         @dataclass
         class TopK(Sampler):
-            top_k: Annotated[int, Ge(0)] = 40       # ranges as the annotated_types package writes them
+            top_k: Annotated[int, Ge(0)] = 40       # ranges by the package annotated_types
 
-    One that chooses is a ``Selector``, one that only forbids tokens is a ``MaskSampler``, and one that a device can
-    replace is a ``PlannedSampler``.
+    A sampler that selects is a ``Selector``, one that only forbids tokens is a ``MaskSampler``, and one that a device
+    can replace is a ``PlannedSampler``.
     """
 
     def start(self, context: SamplerContext) -> None:  # noqa: B027 - most samplers have no state
-        """Begin a sequence. The tokens of the prompt follow, through ``accept``."""
+        """Begin a sequence. The tokens of the prompt follow by ``accept``."""
 
     def accept(self, token: int) -> None:  # noqa: B027 - most samplers have no history
-        """Take note of the next token of the sequence, from the prompt or chosen."""
+        """Take the next token of the sequence, from the prompt or sampled."""
 
     @abstractmethod
     def apply(self, candidates: Candidates) -> None:
@@ -79,56 +79,62 @@ class Sampler(ABC):
 
 
 class Selector(Sampler):
-    """A sampler that chooses: ``apply`` calls ``candidates.select``. The first that is not neutral ends the chain."""
+    """A sampler that selects a token by ``candidates.select``. The first one that is not neutral ends the chain."""
 
     def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
-        """Return those samplers before it that matter. The chain leaves out the others."""
+        """Return the samplers before this one that matter; the chain leaves out the others."""
         return before
 
 
 class MaskSampler(Sampler):
-    """A sampler that only forbids tokens: what is not in its mask is no candidate."""
+    """A sampler that only forbids tokens: those that are not in its mask."""
 
     @abstractmethod
     def mask(self) -> NDArray[np.uint32] | None:
-        """Which tokens may come next: a bit a token; None: all.
+        """Return the mask of the tokens that may come next; None allows all.
 
-        uint32 ``[ceil(n_vocab / 32)]``; token t is bit t % 32 of word t // 32, bits beyond the vocabulary are 0. It is
-        asked once for each token, after ``accept`` of the one before; the array may be written again at the next call.
-        It holds before the chain: samplers see the candidates that all masks allow. A token that is the only one
-        allowed is appended without being sampled, and several such in a row are computed together, like a prompt. A
-        mask that allows none ends the sequence, as an end token does.
+        The chain asks once for each token, after ``accept`` of the one before, and applies all masks before its
+        samplers. A token that is the only one allowed is appended without being sampled, and several such tokens in a
+        row are computed together, like a prompt. A mask that allows no token ends the sequence, as an end token does.
+
+        Returns:
+            uint32 ``[ceil(n_vocab / 32)]``; token t is bit t % 32 of word t // 32, bits beyond the vocabulary are 0.
+            The next call may write into the same array.
         """
 
     @classmethod
     def make_masks(cls, samplers: Sequence[Self]) -> None:
-        """Prepare the masks of several sequences together, right before each is asked for; errors wait until then."""
+        """Prepare the masks of several sequences together, before ``mask`` of each; errors wait for that call."""
 
     def forced(self) -> Sequence[int]:
-        """The next tokens, as far as it is known at little cost that ``mask`` will leave no choice about them."""
+        """Return next tokens for which ``mask`` will leave no choice, as far as they are cheap to know."""
         return ()
 
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """Return how many of these tokens may come next, one after the other; a number too high costs only time."""
+        return len(tokens)
+
     def apply(self, candidates: Candidates) -> None:
-        """Nothing: the chain gives it only what the mask allows."""
+        """Do nothing: the chain has applied the mask."""
 
 
 def _unknown(pick: Pick) -> None:
-    """No pick does what such a sampler does."""
+    """Return None: no pick describes the sampler."""
 
 
 class Plan(NamedTuple):
-    """What a sampler will do, as far as it is known before it runs. Asked before ``start``; its functions after.
+    """Description of a sampler's effect. The chain asks for it before ``start``, and calls its functions after.
 
     Attributes:
-        neutral: these parameters switch the sampler off, and the chain leaves it out.
-        truncates: it only drops unlikely candidates; selectors that truncate by themselves leave it out.
-        keeps_best: the candidate with the highest logit stays that; selectors that take it leave it out.
-        pick: the ``Pick`` that does what its argument does and then what the sampler does; None: there is none, and the
-            chain waits for all logits. A ``Pick`` without ``top_k`` may only adjust logits. While it is ``exact``
-            it is all that the chain does but for masks; else the chain looks at the highest logits again, and what it
-            does not say may only lower logits.
-        biases: where ``pick`` is made ``restricted``, what the sampler adds to the logits of single tokens, each of
-            them once, none above 0. It is called once for each token, after ``accept`` of the one before.
+        neutral: True if the parameters switch the sampler off; the chain leaves it out.
+        truncates: True if it only drops unlikely candidates; selectors that truncate by themselves leave it out.
+        keeps_best: True if the candidate with the highest logit stays so; selectors that take it leave it out.
+        pick: Returns the ``Pick`` that does what its argument does and then what the sampler does, or None: then the
+            chain waits for all logits. A ``Pick`` without ``top_k`` may only adjust logits. An ``exact`` one is all
+            that the chain does, except for masks; for others the chain runs again on the highest logits, and effects
+            that the ``Pick`` leaves out may only lower logits.
+        biases: For a ``restricted`` pick: returns tokens and the numbers that the sampler adds to their logits, each
+            token once, no number above 0. Called once for each token, after ``accept`` of the one before.
     """
 
     neutral: bool = False
@@ -139,7 +145,7 @@ class Plan(NamedTuple):
 
     @staticmethod
     def of(sampler: Sampler) -> Plan:
-        """The plan of any sampler: of one without, that nothing is known."""
+        """Return the plan of a sampler; one without a plan gets an empty one."""
         if isinstance(sampler, PlannedSampler):
             return sampler.plan()
         return Plan(pick=_unchanged) if isinstance(sampler, MaskSampler) else Plan()
@@ -150,11 +156,11 @@ def _unchanged(pick: Pick) -> Pick:
 
 
 class PlannedSampler(Sampler):
-    """A sampler that says beforehand what it will do, so that a device can do it instead."""
+    """A sampler that describes its effect beforehand, so that a device can have it instead."""
 
     @abstractmethod
     def plan(self) -> Plan:
-        """Describe what ``apply`` does with these parameters."""
+        """Return the description of what ``apply`` does with these parameters."""
 
 
 _MOVED = {
@@ -166,11 +172,11 @@ _MOVED = {
     **dict.fromkeys(("is_neutral", "truncates", "keeps_best"), "subclass PlannedSampler, and say it in its plan"),
     **dict.fromkeys(("guess", "n_best", "lowers", "adjusts"), "subclass PlannedSampler, and say it in its plan's pick"),
 }
-"""Former members, and what took their places."""
+"""Former members, and their replacements."""
 
 
 def outdated(cls: type[Sampler]) -> str | None:
-    """Why a class does not fit the contract any more, where it has a member that nobody would ask."""
+    """Return why a class does not fit the contract any more; None if it fits."""
     parts = [base for base in (Selector, MaskSampler) if issubclass(cls, base)]
     fields = getattr(cls, "__dataclass_fields__", {})
     for name, instead in _MOVED.items():

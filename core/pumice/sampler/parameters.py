@@ -1,4 +1,4 @@
-"""Samplers from flat keyword arguments: which sampler takes which, and whether the values are right."""
+"""Parameters of samplers: flat keyword arguments, assigned to the samplers that declare them, and checked."""
 
 from __future__ import annotations
 
@@ -13,54 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.errors import PluginError, RequestError
+from pumice.options import CHAT, REQUEST, SAMPLING
 from pumice.sampler.contract import Sampler
-from pumice.suggest import did_you_mean
+from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-RESERVED = frozenset(
-    [
-        "adapters",
-        "block_length",
-        "budget",
-        "cache_salt",
-        "cfg_scale",
-        "choices",
-        "context_shift",
-        "diffusion_algorithm",
-        "diffusion_steps",
-        "each",
-        "grammar",
-        "json_schema",
-        "json_whitespace",
-        "logprobs",
-        "logprobs_sampled",
-        "max_tokens",
-        "messages",
-        "n",
-        "n_ctx",
-        "newline_timeout",
-        "priority",
-        "progress",
-        "prompt",
-        "prompts",
-        "regex",
-        "request_id",
-        "samplers",
-        "special",
-        "stop",
-        "stop_tokens",
-        "timeout",
-    ]
-)
-"""Arguments of the methods of ``Model`` that generate: no sampler can have a parameter of such a name."""
+ARGUMENTS = frozenset({*CHAT, *REQUEST, "progress"} - SAMPLING.keys())
+"""Options of ``generate`` and ``chat`` that are no parameters of samplers."""
 
-ARGUMENTS = RESERVED - {"each", "messages", "progress", "prompt", "prompts"}
-"""Those that a misspelt parameter of a request may mean."""
+RESERVED = ARGUMENTS | {"each", "max_tool_turns", "messages", "prompt", "prompts", "run_tools"}
+"""Arguments of the methods that generate; a sampler cannot have a parameter of such a name."""
 
 SHARED = frozenset(["rng", "seed"])
-"""Parameters of a chain and not of one sampler."""
+"""Parameters of the chain, not of a single sampler."""
 
 _NOUNS = {
     "integer": "an integer",
@@ -74,37 +41,37 @@ _BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum
 
 
 def names(cls: type[Sampler]) -> list[str]:
-    """The parameters that a sampler class declares."""
+    """Return the names of the parameters that a sampler class declares."""
     return [item.name for item in dataclasses.fields(cls) if item.init] if dataclasses.is_dataclass(cls) else []
 
 
 def defaults(chain: Iterable[type[Sampler]]) -> dict[str, Any]:
-    """The parameters of the samplers of a chain, with the values that they have where none are given."""
+    """Return the parameters of the samplers of a chain with their default values."""
     samplers = [cls() for cls in chain]
     return {name: getattr(sampler, name) for sampler in samplers for name in names(type(sampler))}
 
 
 def of_chain(params: Mapping[str, Any], chain: Iterable[type[Sampler]]) -> dict[str, Any]:
-    """Those of ``params`` that a sampler of the chain declares, or that all share."""
-    known = {name for cls in chain for name in names(cls)} | SHARED
-    return {name: value for name, value in params.items() if name in known}
+    """Return the parameters that a sampler of the chain declares, or that all samplers share."""
+    declared = {name for cls in chain for name in names(cls)} | SHARED
+    return {name: value for name, value in params.items() if name in declared}
 
 
 def create(cls: type[Sampler], params: Mapping[str, Any]) -> Sampler:
-    """A sampler with those of ``params`` that it declares. Raises RequestError naming a wrong one."""
+    """Return a sampler with the parameters that it declares. Raises RequestError that names a wrong one."""
     from pydantic import ValidationError
 
-    given = {name: plain(params[name]) for name in names(cls) if name in params}
+    values = {name: plain(params[name]) for name in names(cls) if name in params}
     schema = _schema(cls)
     try:
-        schema.model_validate(given)
+        schema.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        raise RequestError(_describe(schema, given, problem)) from None
-    for name, value in given.items():
+        raise RequestError(_describe(schema, values, problem)) from None
+    for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise RequestError(f"{name} must be a finite number, not {value}")
-    return cls(**given)
+    return cls(**values)
 
 
 def check_known(
@@ -115,23 +82,26 @@ def check_known(
 ) -> None:
     """Raise RequestError for a parameter that no sampler of the chain declares.
 
-    ``others``: all samplers there are, by name, so that the message can name the one to add. ``arguments``: names that
-    may have been meant besides.
+    Args:
+        params: Names of parameters.
+        chain: Classes of the samplers of the chain.
+        others: All registered samplers by name; the message names the one to add to the chain.
+        arguments: Other names that may have been meant.
     """
-    known = {name for cls in chain for name in names(cls)}
+    declared = {name for cls in chain for name in names(cls)}
     for param in params:
-        if param in known:
+        if param in declared:
             continue
         owners = [name for name in others if _declares(others, name, param)]
         if owners:
             raise RequestError(f"{param} is a parameter of {owners[0]!r}, which is not in the list of samplers; add it")
-        meant = known.union(arguments)
-        hint = did_you_mean(param, meant) or f" (known: {', '.join(sorted(meant)) or 'none'})"
-        raise RequestError(f"unknown sampling parameter {param!r}{hint}")
+        candidates = declared.union(arguments)
+        hint = did_you_mean(param, candidates) or f" (known: {', '.join(sorted(candidates)) or 'none'})"
+        raise RequestError(f"unknown {'option' if arguments else 'sampling parameter'} {param[:100]!r}{hint}")
 
 
 def _declares(samplers: Mapping[str, type[Sampler]], name: str, param: str) -> bool:
-    """Whether a sampler has a parameter; one that cannot be imported has none."""
+    """Return True if a sampler has a parameter; a sampler that cannot be imported has none."""
     with contextlib.suppress(PluginError):
         return param in names(samplers[name])
     return False
@@ -149,12 +119,18 @@ def _schema(cls: type[Sampler]) -> type[BaseModel]:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy scalar as the Python number; anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
+    """Return a value as samplers declare it: with Python's numbers, lists and dictionaries."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    return value
 
 
-def _describe(schema: type[BaseModel], given: Mapping[str, Any], problem: Any) -> str:
-    """One line for one of pydantic's errors: the parameter, what it may be, and what it was."""
+def _describe(schema: type[BaseModel], values: Mapping[str, Any], problem: Any) -> str:
+    """Return one line for an error of pydantic: the parameter, what was expected, and the value."""
     name, *inside = problem["loc"]
     described = schema.model_json_schema()["properties"][name]
     noun = _NOUNS.get(described.get("type"))
@@ -163,4 +139,4 @@ def _describe(schema: type[BaseModel], given: Mapping[str, Any], problem: Any) -
         return f"{name}{where} {problem['msg'].replace('Input should', 'must', 1)}, not {problem['input']!r}"
     bounds = [f"{words} {described[key]:g}" for key, words in _BOUNDS.items() if key in described]
     expected = noun + (f", {' and '.join(bounds)}" if bounds else "")
-    return f"{name} must be {expected}, not {given[name]!r}"
+    return f"{name} must be {expected}, not {values[name]!r}"

@@ -1,4 +1,4 @@
-"""Random numbers of a sequence: those of NumPy, or those that llama.cpp draws for the same seed."""
+"""Random numbers of a sequence: NumPy's, or llama.cpp's for the same seed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 RNGS = ("pcg64", "mt19937")
-"""Kinds of random numbers, by name: the first is the default, the second is llama.cpp's."""
+"""Generators by name: the first is the default, the second is llama.cpp's."""
 
 
 class LlamaGenerator(np.random.Generator):
-    """The numbers of C++'s ``std::mt19937`` and ``std::uniform_real_distribution``, as libstdc++ makes them.
+    """The numbers of C++'s ``std::mt19937`` and ``std::uniform_real_distribution`` in libstdc++.
 
     A double takes two words of 32 bits, the lower one first, a float takes one (``std::generate_canonical``).
     """
@@ -23,7 +23,7 @@ class LlamaGenerator(np.random.Generator):
         super().__init__(words)
 
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
-        """Numbers from [0, 1); ``size`` a count or None for one."""
+        """Return ``size`` numbers from [0, 1); None returns a single number."""
         assert out is None
         n = 1 if size is None else size
         double = np.dtype(dtype) == np.float64
@@ -39,4 +39,5 @@ class LlamaGenerator(np.random.Generator):
 
 
 def make_rng(kind: str, seed: int) -> np.random.Generator:
+    """Return the generator named ``kind``, one of ``RNGS``."""
     return LlamaGenerator(seed) if kind == "mt19937" else np.random.Generator(np.random.PCG64(seed))

@@ -1,6 +1,6 @@
-"""Landlock: which files a process may open. https://docs.kernel.org/userspace-api/landlock.html
+"""Landlock: restrict the files that a process may open. https://docs.kernel.org/userspace-api/landlock.html
 
-A ruleset names every right that it knows, and so takes all of them away but for the paths that have a rule.
+A ruleset handles every right that it knows, and so removes all of them, except for paths that have a rule.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from enum import IntFlag
 from pumice.sandbox import kernel
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_ASK_VERSION = 1  # a flag of _CREATE_RULESET
-_PATH_BENEATH = 1  # a type of rule
-_LOG_NEW_EXEC_ON = 1 << 1  # denials of programs that this one starts are in the audit log too
+_ASK_VERSION = 1  # flag of _CREATE_RULESET
+_PATH_BENEATH = 1  # type of a rule
+_LOG_NEW_EXEC_ON = 1 << 1  # also log denials of programs that this one starts
 
 
 class Right(IntFlag):
@@ -38,7 +38,7 @@ class Right(IntFlag):
     MAKE_FIFO = 1 << 10
     MAKE_BLOCK = 1 << 11
     MAKE_SYM = 1 << 12
-    REFER = 1 << 13  # to move between directories
+    REFER = 1 << 13  # move files between directories
     TRUNCATE = 1 << 14
     IOCTL_DEV = 1 << 15
 
@@ -58,7 +58,7 @@ DEVICE = READ | Right.WRITE_FILE | Right.IOCTL_DEV
 EXECUTE = Right.EXECUTE | Right.READ_FILE
 _OF_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL_DEV
 
-_SINCE = {Right.REFER: 2, Right.TRUNCATE: 3, Right.IOCTL_DEV: 5}  # the version that brought a right
+_SINCE = {Right.REFER: 2, Right.TRUNCATE: 3, Right.IOCTL_DEV: 5}  # first version with a right
 _NETWORK_SINCE, _BIND_AND_CONNECT = 4, 0b11
 _SCOPES_SINCE, _ABSTRACT_SOCKETS_AND_SIGNALS = 6, 0b11
 _LOGS_SINCE = 7
@@ -67,18 +67,28 @@ Rule = tuple[str, Right]
 
 
 def version() -> int:
-    """The version (ABI) that the kernel has. Raises OSError where it has none, or where it is switched off."""
+    """Return the kernel's Landlock version (ABI). Raises OSError if it is missing or disabled."""
     return kernel.call(_CREATE_RULESET, None, 0, _ASK_VERSION)
 
 
 def restrict(rules: Iterable[Rule], network: bool = False) -> int:
-    """Take from this thread, and from all that it starts, every right on files but those of ``rules``.
+    """Remove every right on files, except those of ``rules``, from this thread and everything that it starts.
 
-    Paths that do not exist are left out. Unless ``network``, TCP too; and signals to processes outside, where the
-    kernel can. There must be no other thread: it would keep its rights. Returns Landlock's version. Raises OSError.
+    Unless ``network``, TCP is denied, too, as are signals to other processes if the kernel supports it. Call it in a
+    process with one thread, since other threads would keep their rights.
+
+    Args:
+        rules: allowed rights by path; paths that do not exist are ignored.
+        network: allow TCP.
+
+    Returns:
+        Landlock's version.
+
+    Raises:
+        OSError: the rules cannot be enforced.
     """
     if kernel.n_threads() > 1:
-        raise OSError(errno.EBUSY, "other threads run already")
+        raise OSError(errno.EBUSY, "other threads are already running")
     has = version()
     rights = sum(right for right in Right if _SINCE.get(right, 1) <= has)
     ports = _BIND_AND_CONNECT if has >= _NETWORK_SINCE and not network else 0
@@ -104,7 +114,7 @@ def _allow(ruleset: int, path: str, right: int) -> None:
         rule = struct.pack("<Qi", right, file)
         kernel.call(_ADD_RULE, ruleset, _PATH_BENEATH, _pointer(rule), 0)
     finally:
-        if not path.startswith("/proc/"):  # its nodes are made anew, without their rule, when nobody holds them
+        if not path.startswith("/proc/"):  # /proc nodes are recreated without their rule when unused
             os.close(file)
 
 

@@ -1,4 +1,4 @@
-"""Starting a module of Python in a process that confines itself first."""
+"""Start a Python module in a process that confines itself first."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import NamedTuple
 from pumice.sandbox.policy import Access, Policy
 
 POLICY = "_PUMICE_SANDBOX_POLICY"
-"""The variable that holds the policy, as JSON; gone once it is in force."""
+"""Environment variable with the policy as JSON; removed once it is enforced."""
 
 OUTER_CACHE = "_PUMICE_OUTER_CACHE"
-"""The variable that holds the user's cache folder, which a confined process may read and not write."""
+"""Environment variable with the user's cache folder, which a confined process may only read."""
 
 _SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|AUTH", re.IGNORECASE)
 
@@ -30,12 +30,12 @@ class Launch(NamedTuple):
 
 
 def launch(module: str, arguments: Sequence[str] = (), policy: Policy | None = None) -> Launch:
-    """How to start ``python -m module``, confined if there is a policy.
+    """Return how to start ``python -m module``, confined if there is a policy.
 
-    It may also read what Python imports from. It gets no variable that sounds like a secret, and a cache folder of its
-    own: what a confined process wrote is never run by another.
+    The process may read Python's import path, too. It gets no environment variable that may be a secret, and a separate
+    cache folder, so that other processes never execute files that a confined process wrote.
     """
-    python = [sys.executable, "-P", "-m"]  # -P: nothing is imported from this directory
+    python = [sys.executable, "-P", "-m"]  # -P: do not import from the current directory
     if policy is None:
         return Launch([*python, module, *arguments], dict(os.environ))
     environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
@@ -47,7 +47,7 @@ def launch(module: str, arguments: Sequence[str] = (), policy: Policy | None = N
 
 
 def received() -> Policy:
-    """The policy that this process was started with."""
+    """Return the policy with which this process was started."""
     fields = json.loads(os.environ.pop(POLICY))
     access = Access(**{name: tuple(paths) for name, paths in fields.pop("access").items()})
     execute, families = tuple(fields.pop("execute")), tuple(fields.pop("families"))
@@ -55,13 +55,13 @@ def received() -> Policy:
 
 
 def cache_home() -> Path:
-    """The user's folder of caches, ``$XDG_CACHE_HOME`` or ``~/.cache``. Raises RuntimeError without a home."""
+    """Return the user's cache folder, ``$XDG_CACHE_HOME`` or ``~/.cache``. Raises RuntimeError without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return Path(base) if os.path.isabs(base) else Path.home() / ".cache"
 
 
 def cache_homes() -> list[Path]:
-    """The user's folder of caches; in a confined process, which can only read it, its own one behind.
+    """Return the cache folders to search: the user's and, in a confined process, the process's own.
 
     Raises RuntimeError without a home.
     """
@@ -70,7 +70,7 @@ def cache_homes() -> list[Path]:
 
 
 def make_cache() -> str:
-    """A folder for caches of confined processes alone; empty where none can be made."""
+    """Create the cache folder of confined processes; empty if that fails."""
     try:
         folder = cache_home() / "pumice" / "sandbox"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

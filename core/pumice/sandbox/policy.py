@@ -1,4 +1,4 @@
-"""What a process may do, and making it so."""
+"""Sandbox policies, and their enforcement."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MAX_FILES = 4096  # descriptors
 
 @dataclass(frozen=True)
 class Access:
-    """Paths that a process may open, with all that is below them; those that do not exist are ignored.
+    """Paths that a process may open, including everything below them; missing ones are ignored.
 
     Attributes:
         read: files and folders.
-        write: folders in which files may also be made, changed and removed.
-        devices: device nodes, or folders of them: read, written, and controlled by ioctl.
-        folders: folders that may be listed; no file in them is read.
+        write: folders in which files may also be created, changed and removed.
+        devices: device nodes or their folders, which may be read, written and controlled by ioctl.
+        folders: folders that may be listed, without reading their files.
     """
 
     read: tuple[str, ...] = ()
@@ -40,15 +40,15 @@ class Access:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a process may do.
+    """The permissions of a process.
 
     Attributes:
         access: paths that it may open.
-        cache: a folder of its own, for what it and its libraries keep; empty: it keeps nothing.
-        execute: programs that it may start, until it is sealed; none: it starts no process.
-        families: address families of sockets that it may make.
-        limits: of resources, by the end of RLIMIT_*: ``{"AS": 1 << 30}``. None is raised.
-        required: where it cannot be enforced the process ends, instead of going on with what can.
+        cache: cache folder for it and its libraries; empty for none.
+        execute: programs that it may start until it is sealed; empty for none.
+        families: address families of sockets that it may create.
+        limits: resource limits by the suffix of RLIMIT_*: ``{"AS": 1 << 30}``. Existing lower limits are kept.
+        required: end the process if a part cannot be enforced, instead of continuing without it.
     """
 
     access: Access = Access()
@@ -61,7 +61,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Enforced:
-    """What is in force. ``landlock``: its version, 0 if it is not; ``missing``: why what is not in force is not."""
+    """The enforced parts. ``landlock``: its version, 0 if not enforced; ``missing``: reasons for the other parts."""
 
     landlock: int
     seccomp: bool
@@ -74,7 +74,7 @@ class Enforced:
 
 
 SWITCH = "PUMICE_SANDBOX"
-"""The variable that is ``off`` where no process is to be confined, to look for faults."""
+"""Environment variable; ``off`` disables the sandbox, for debugging."""
 
 _in_force: tuple[Policy, Enforced] | None = None  # of this process
 
@@ -84,7 +84,7 @@ def switched_off() -> bool:
 
 
 def missing() -> tuple[str, ...]:
-    """Why processes cannot be confined on this machine, a line for each part that is not there."""
+    """Return why processes cannot be confined on this machine, one line per missing part."""
     if not kernel.LINUX:
         return (f"Landlock and seccomp are parts of Linux, this is {sys.platform}",)
     problems: list[str] = []
@@ -96,9 +96,9 @@ def missing() -> tuple[str, ...]:
 
 
 def enforce(policy: Policy) -> Enforced:
-    """Confine this process, and all that it starts, for good. What the kernel lacks is in the result, and no error.
+    """Confine this process and everything that it starts permanently. Missing parts are reported in the result.
 
-    Call it before there is another thread: Landlock confines the thread that asks.
+    Call it in a process with one thread, since Landlock confines only the calling thread.
     """
     global _in_force
     if switched_off():
@@ -121,29 +121,29 @@ def enforce(policy: Policy) -> Enforced:
 
 
 def in_force() -> Enforced | None:
-    """What confines this process; None if nothing does."""
+    """Return what confines this process; None if nothing does."""
     return _in_force[1] if _in_force else None
 
 
 def seal() -> None:
-    """Let this process start no other from now on, if it is confined: what it needed them for is done."""
+    """Forbid this process to start others from now on, if it is confined."""
     if _in_force and _in_force[1].seccomp and _in_force[0].execute:
         seccomp.restrict(False, _in_force[0].families)
 
 
 def limit(limits: Mapping[str, int]) -> None:
-    """Lower limits of resources, where the system has them."""
+    """Lower resource limits, if the system supports them."""
     try:
         import resource
     except ImportError:
         return
-    for name, most in limits.items():
+    for name, value in limits.items():
         which = getattr(resource, f"RLIMIT_{name}", None)
         with contextlib.suppress(ValueError, OSError):
             if which is not None:
                 hard = resource.getrlimit(which)[1]
-                most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-                resource.setrlimit(which, (most, most))
+                value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                resource.setrlimit(which, (value, value))
 
 
 def _rules(policy: Policy) -> Iterator[landlock.Rule]:

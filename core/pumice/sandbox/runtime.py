@@ -1,4 +1,4 @@
-"""What Python, its extensions and the C library open, whatever program they run."""
+"""The files that Python, its extensions and the C library open in every program."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _DEVICES = ("/dev/null", "/dev/full")
 
 
 def python_access() -> Access:
-    """What this interpreter imports from, and what it and its libraries look at."""
+    """Return the files that this interpreter and its libraries read."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     imports = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *sys.path]
-    own = [path for path in (*imports, *libraries) if os.path.isabs(path) and path != os.sep]
-    return Access((*own, *_checkout(), *_SYSTEM, *_PROCESS, *_MACHINE, *_READ_DEVICES), (), _DEVICES)
+    paths = [path for path in (*imports, *libraries) if os.path.isabs(path) and path != os.sep]
+    return Access((*paths, *_checkout(), *_SYSTEM, *_PROCESS, *_MACHINE, *_READ_DEVICES), (), _DEVICES)
 
 
 def interpreter() -> tuple[str, ...]:
-    """The files that are executed when Python is: the program, and the loader of its libraries."""
+    """Return the files executed when Python starts: the program, and the loader of its libraries."""
     loaders = [path for folder in ("/lib", "/lib64") for path in Path(folder).glob("ld-*.so*")]
     return (os.path.realpath(sys.executable), *map(str, loaders))
 
 
 def _checkout() -> list[str]:
-    """What lies at the root of a checkout, where Pumice is not installed but run from it."""
+    """Return the entries at the root of a checkout, if Pumice runs from one."""
     package = Path(__file__).resolve().parents[1]
     root = package.parents[1]
     return [] if (package / "registry.yaml").exists() else [str(root / name) for name in ("registry.yaml", "shaders")]

@@ -1,7 +1,7 @@
-"""seccomp: which system calls a process may make, as programs for the kernel's BPF machine.
+"""seccomp: restrict the system calls of a process by programs for the kernel's BPF machine.
 
-A denied call gives EPERM, so that a library which only tries it goes on without. A call newer than this module, by
-whichever number, does not exist: ENOSYS. A call by another machine's numbers ends the process.
+A denied call returns EPERM, so that libraries that merely try it continue. Calls newer than this module return ENOSYS,
+as if they did not exist. A call by another machine's numbers ends the process.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import NamedTuple
 from pumice.sandbox import kernel
 
 _SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
-_ALL_THREADS, _LOG, _NO_SLOW_STORES = 1, 2, 4  # flags; the last: no mitigation that makes everything slower
+_ALL_THREADS, _LOG, _NO_SLOW_STORES = 1, 2, 4  # flags; the last one disables a costly mitigation
 _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _ENOSYS = 38
 
-NEWEST = 469  # file_setattr, of Linux 6.17: the last call that is known here
+NEWEST = 469  # file_setattr of Linux 6.17, the newest known call
 
-_CLONE3 = 435  # its flags lie in memory, where no filter sees them; libraries then take `clone`
+_CLONE3 = 435  # its flags are in memory, which filters cannot read; libraries fall back to `clone`
 _CLONE_THREAD = 0x00010000
 _NEW_NAMESPACES = 0x7E020000
-_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the terminal that standard error is
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: insert input into the terminal
 
 
 class _Machine(NamedTuple):
     audit: int  # AUDIT_ARCH_*
-    column: int  # of the numbers below
+    column: int  # column in the numbers below
 
 
 _MACHINES = {"x86_64": _Machine(0xC000003E, 0), "aarch64": _Machine(0xC00000B7, 1)}
 
-#: Numbers by machine; -1: it has no such call.
+#: Numbers by machine; -1 for missing calls.
 _NUMBERS = {
     "seccomp": (317, 277),
     "clone": (56, 220),
@@ -127,7 +127,7 @@ _NUMBERS = {
     "setfsuid": (122, 151),
     "setfsgid": (123, 152),
     "capset": (126, 91),
-    # Landlock does not guard these: they change files that may only be read, or tell of others.
+    # Landlock does not cover these calls, which change read-only files or reveal others.
     "inotify_init": (253, -1),
     "inotify_init1": (294, 26),
     "inotify_add_watch": (254, 27),
@@ -153,20 +153,20 @@ _NUMBERS = {
     "fremovexattr": (199, 16),
     "removexattrat": (466, 466),
     "file_setattr": (469, 469),
-    # What lies in the kernel's memory for other processes.
+    # Kernel memory for other processes.
     "shmget": (29, 194),
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
 }
 
-#: Allowed by what they are called with, see ``_filter``.
+#: Calls that are allowed depending on their arguments, see ``_filter``.
 _BY_ARGUMENT = {"seccomp", "clone", "ioctl", "prlimit64", "socket", "kill", "tgkill"}
 _SOCKETS = {"connect", "bind"}
 _PROCESSES = {"fork", "vfork", "execve"}
 _DENIED = _NUMBERS.keys() - _BY_ARGUMENT - _SOCKETS - _PROCESSES
 
-_Instruction = tuple[int, int, int, int]  # what it does, where it jumps if true and if not, a number
+_Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 _LOAD, _JUMP_EQUAL, _JUMP_GREATER, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _LOAD_NUMBER: _Instruction = (_LOAD, 0, 0, 0)  # offsets in struct seccomp_data
 _LOAD_MACHINE: _Instruction = (_LOAD, 0, 0, 4)
@@ -176,30 +176,30 @@ _UNKNOWN: _Instruction = (_RETURN, 0, 0, _ERRNO | _ENOSYS)
 
 
 def check() -> None:
-    """Raises OSError where the kernel has no filters, or does not let this process have one."""
+    """Check that this process may install filters. Raises OSError."""
     if kernel.MACHINE not in _MACHINES:
-        raise OSError(_ENOSYS, f"no numbers of system calls are known for {kernel.MACHINE or 'this machine'}")
+        raise OSError(_ENOSYS, f"unknown system call numbers of {kernel.MACHINE or 'this machine'}")
     action = struct.pack("<I", _ERRNO)
     kernel.call(number("seccomp"), _GET_ACTION_AVAIL, 0, _pointer(action))
 
 
 def number(name: str) -> int:
-    """The number of a system call on this machine; -1: it has none."""
+    """Return the number of a system call on this machine; -1 if it has none."""
     return _NUMBERS[name][_MACHINES[kernel.MACHINE].column]
 
 
 def restrict(processes: bool = False, families: Sequence[int] = ()) -> None:
-    """Deny system calls to every thread of this process, and to all that it starts. Needs no new privileges.
+    """Deny system calls to all threads of this process, and everything that it starts. Needs no privileges.
 
     Args:
-        processes: other programs may be started, and sent signals.
-        families: the address families of sockets that may be made.
+        processes: allow starting and signalling other programs.
+        families: allowed address families of sockets.
 
     Raises OSError.
     """
     check()
     flags = _ALL_THREADS | _NO_SLOW_STORES
-    _install(_prologue(), flags)  # what libraries do without each time is not logged
+    _install(_prologue(), flags)  # calls that libraries try routinely are not logged
     _install(_filter(processes, families), flags | _LOG)
 
 
@@ -210,7 +210,7 @@ def _prologue() -> list[_Instruction]:
         (_JUMP_EQUAL, 1, 0, audit),
         (_RETURN, 0, 0, _KILL_PROCESS),
         _LOAD_NUMBER,
-        (_JUMP_GREATER, 0, 1, NEWEST),  # the numbers of x32 too
+        (_JUMP_GREATER, 0, 1, NEWEST),  # including the numbers of x32
         _UNKNOWN,
         (_JUMP_EQUAL, 0, 1, _CLONE3),
         _UNKNOWN,
@@ -220,37 +220,37 @@ def _prologue() -> list[_Instruction]:
 
 def _filter(processes: bool, families: Sequence[int]) -> list[_Instruction]:
     denied = _DENIED | (set() if families else _SOCKETS) | (set() if processes else _PROCESSES)
-    own = () if processes else (os.getpid(),)  # the same until the end: there is no fork
+    process = () if processes else (os.getpid(),)  # constant, since there is no fork
     program = [
         _LOAD_NUMBER,
         *_where("clone", [_load(0), (_JUMP_BITS, 0, 1, _NEW_NAMESPACES), _DENY, *_only_threads(processes), _PASS]),
         *_where("ioctl", [_load(1), *_unless(_TERMINAL_INPUT), _PASS]),
         *_where("socket", [_load(0), *_if(families), _DENY]),
-        *_where("prlimit64", [_load(0), *_if((0, *own)), _DENY]),
+        *_where("prlimit64", [_load(0), *_if((0, *process)), _DENY]),
     ]
     if not processes:
-        program += [each for name in ("kill", "tgkill") for each in _where(name, [_load(0), *_if(own), _DENY])]
+        program += [step for name in ("kill", "tgkill") for step in _where(name, [_load(0), *_if(process), _DENY])]
     for name in sorted(denied):
         program += _where(name, [_DENY])
     return [*program, _PASS]
 
 
 def _where(name: str, then: list[_Instruction]) -> list[_Instruction]:
-    """Instructions for one system call, of which the last returns."""
+    """Return instructions for one system call; the last one returns."""
     return [(_JUMP_EQUAL, 0, len(then), number(name)), *then] if number(name) >= 0 else []
 
 
 def _load(argument: int) -> _Instruction:
-    """The low half of an argument: all that counts of an int."""
+    """Return an instruction that loads the low half of an argument, all that matters of an int."""
     return (_LOAD, 0, 0, 16 + 8 * argument)
 
 
 def _if(values: Iterable[int]) -> list[_Instruction]:
-    return [each for value in values for each in ((_JUMP_EQUAL, 0, 1, value), _PASS)]
+    return [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _PASS)]
 
 
 def _unless(values: Iterable[int]) -> list[_Instruction]:
-    return [each for value in values for each in ((_JUMP_EQUAL, 0, 1, value), _DENY)]
+    return [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _DENY)]
 
 
 def _only_threads(processes: bool) -> list[_Instruction]:
@@ -263,7 +263,7 @@ def _install(program: list[_Instruction], flags: int) -> None:
     header = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(buffer))  # struct sock_fprog
     failed_thread = kernel.call(number("seccomp"), _SET_MODE_FILTER, flags, _pointer(header))
     if failed_thread:
-        raise OSError(EPERM, f"thread {failed_thread} has a filter of its own")
+        raise OSError(EPERM, f"thread {failed_thread} has a separate filter")
 
 
 def _pointer(data: bytes) -> ctypes.c_void_p:

@@ -1,6 +1,6 @@
-"""Starting children: directly, or through the spawner, a process that was forked for that before this one was confined.
+"""Start children directly, or by the spawner, a process forked for that purpose before this one was confined.
 
-The spawner alone may start programs. If it ends, what it started goes on, and nothing else is started.
+Only the spawner may start programs. If it ends, its children continue, and no others can be started.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pumice.spawning import wire
 from pumice.spawning.child import UNKNOWN, Child, popen
 from pumice.spawning.server import serve
 
-_ENDING, _POLL = 3.0, 0.01  # seconds that a spawner has to end, and between two looks at it
-_SECONDS = 60.0  # to start a child; a spawner that takes longer hangs
+_ENDING, _POLL = 3.0, 0.01  # seconds to wait for the end of a spawner, and polling interval
+_SECONDS = 60.0  # timeout of starting a child
 _GONE = "the process that starts engines and workers has ended: start the server again"
 
 logger = logging.getLogger("pumice")
@@ -36,22 +36,22 @@ _spawner: Spawner | None = None
 
 
 def start(kind: str, order: bytes) -> Child:
-    """Start a child of one of ``KINDS``. Raises OSError, and PumiceError for an order that is refused."""
+    """Start a child of one of ``KINDS``. Raises OSError, and PumiceError if the order is refused."""
     if _spawner:
         return _spawner.start(kind, order)
     return cast(Child, popen(kind, order, subprocess.PIPE, subprocess.PIPE))
 
 
 def spawns() -> bool:
-    """Whether ``start`` uses a spawner."""
+    """Return True if ``start`` uses a spawner."""
     return _spawner is not None
 
 
 @contextlib.contextmanager
 def spawner() -> Iterator[Spawner]:
-    """Fork a spawner, which ``start`` uses meanwhile. At the end all that it started is killed.
+    """Fork a spawner, which ``start`` uses within this context. At the end all of its children are killed.
 
-    It has what this process has imported, so that it costs neither time nor memory. Call this before there is another
+    It shares this process's imported modules, so it takes little time and memory. Call this in a process with one
     thread.
     """
     global _spawner
@@ -65,25 +65,25 @@ def spawner() -> Iterator[Spawner]:
     try:
         yield _spawner
     finally:
-        made, _spawner = _spawner, None
-        made.close()
+        current, _spawner = _spawner, None
+        current.close()
 
 
 class Spawner:
-    """The near end. Any thread may use it."""
+    """The connection to the spawner. Thread-safe."""
 
     def __init__(self, channel: socket.socket, pid: int) -> None:
         self.pid = pid
         self._channel = channel
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # of what is sent, and of the dictionaries
+        self._lock = threading.Lock()  # guards sending and the dictionaries
         self._waiting: dict[int, Future[int]] = {}
         self._children: dict[int, _Spawned] = {}
         self._reader: threading.Thread | None = None
         self._gone = self._closing = False
 
     def start(self, kind: str, order: bytes) -> Child:
-        """Raises OSError, and PumiceError for an order that is refused, or a spawner that is gone."""
+        """Start a child. Raises OSError, and PumiceError if the order is refused or the spawner has ended."""
         far_in, stdin = os.pipe()
         stdout, far_out = os.pipe()
         child = _Spawned(self, next(self._numbers), os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0))
@@ -97,7 +97,9 @@ class Spawner:
         except BaseException as error:
             self._forget(child)
             if isinstance(error, FutureTimeoutError):
-                raise EngineError(f"the process that starts engines gave nothing in {_SECONDS:g} seconds") from None
+                raise EngineError(
+                    f"the process that starts engines did not respond within {_SECONDS:g} seconds"
+                ) from None
             raise
         finally:
             wire.close([far_in, far_out])
@@ -109,11 +111,11 @@ class Spawner:
                 self._send(wire.Kill(child.number, if_stopped))
 
     def close(self) -> None:
-        """End the spawner, and all that it started."""
+        """End the spawner and all of its children."""
         self._closing = True
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
-        if not self._ends():  # it is stopped, or hangs
+        if not self._ends():  # stopped or hanging
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
             self._ends()
@@ -122,7 +124,7 @@ class Spawner:
         self._channel.close()
 
     def _ends(self) -> bool:
-        """Wait until the spawner's process has ended, for some seconds."""
+        """Wait some seconds for the end of the spawner; return True if it has ended."""
         with contextlib.suppress(ChildProcessError):
             for _ in range(int(_ENDING / _POLL)):
                 if os.waitpid(self.pid, os.WNOHANG)[0]:
@@ -139,12 +141,12 @@ class Spawner:
         child.stdout.close()
 
     def _listen(self) -> None:
-        """Hear what the spawner says, from the first child on: a process that confines itself has one thread alone."""
+        """Start reading the spawner's messages with the first child: a process that confines itself has one thread."""
         if self._reader is None:
             self._reader = threading.Thread(target=self._hear, name="pumice-spawner", daemon=True)
             self._reader.start()
 
-    def _send(self, message: wire.Message, pipes: tuple[int, ...] = ()) -> None:
+    def _send(self, message: wire.SpawnMessage, pipes: tuple[int, ...] = ()) -> None:
         try:
             if self._gone:
                 raise OSError
@@ -157,18 +159,18 @@ class Spawner:
     def _hear(self) -> None:
         try:
             while (received := wire.receive(self._channel, wire.TOLD)) is not None:
-                told, pipes = received
+                message, pipes = received
                 wire.close(pipes)
-                self._take(told)
+                self._take(message)
         except OSError:
-            pass  # it has ended
+            pass  # the spawner has ended
         except (OverflowError, msgspec.MsgspecError) as error:
-            logger.error("the process that starts engines says what it should not: %s", error)
+            logger.error("the process that starts engines violated the protocol: %s", error)
         finally:
             self._lose()
 
     def _lose(self) -> None:
-        """Have nobody wait for a spawner that is not heard any more."""
+        """Fail everything that waits for a spawner that has ended."""
         with self._lock:
             self._gone = True
             waiting, self._waiting = self._waiting, {}
@@ -179,33 +181,33 @@ class Spawner:
         for future in waiting.values():
             future.set_exception(EngineError(_GONE))
         if not self._closing:
-            logger.error("%s; what runs goes on", _GONE)
+            logger.error("%s; running engines continue", _GONE)
 
-    def _take(self, told: wire.Told) -> None:
+    def _take(self, report: wire.SpawnReport) -> None:
         with self._lock:
-            waits = None if isinstance(told, wire.Ended) else self._waiting.pop(told.number, None)
-            child = None if isinstance(told, wire.Started) else self._children.pop(told.number, None)
-        if isinstance(told, wire.Ended) and child:
-            child.status = told.status
+            waits = None if isinstance(report, wire.Ended) else self._waiting.pop(report.number, None)
+            child = None if isinstance(report, wire.Started) else self._children.pop(report.number, None)
+        if isinstance(report, wire.Ended) and child:
+            child.status = report.status
             child.over.set()
-        elif isinstance(told, wire.Started) and waits:
-            waits.set_result(told.pid)
-        elif isinstance(told, wire.NotStarted) and waits:
-            waits.set_exception(_error_of(told))
+        elif isinstance(report, wire.Started) and waits:
+            waits.set_result(report.pid)
+        elif isinstance(report, wire.NotStarted) and waits:
+            waits.set_exception(_error_of(report))
 
 
-def _error_of(told: wire.NotStarted) -> Exception:
-    kind = class_named(told.kind) if told.kind else OSError
+def _error_of(report: wire.NotStarted) -> Exception:
+    kind = class_named(report.kind) if report.kind else OSError
     try:
-        error = kind(told.message) if kind else None
-        str(error)  # raises where a message is not what the class takes
+        error = kind(report.message) if kind else None
+        str(error)  # raises if the message does not fit the class
     except (TypeError, AttributeError):
         error = None
-    return error or EngineError(told.message)
+    return error or EngineError(report.message)
 
 
 class _Spawned:
-    """A child of the spawner. ``over``: its status is known, or is ``lost`` with the spawner."""
+    """A child of the spawner. ``over`` is set once its status is known, or ``lost`` with the spawner."""
 
     def __init__(self, owner: Spawner, number: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.number = number
@@ -221,7 +223,7 @@ class _Spawned:
         return self.status if self.over.is_set() and not self.lost else None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Of one that is lost at once: whoever asks has closed its input, or seen its output end."""
+        """Wait for the end. Returns at once for a lost child, whose input is closed or whose output has ended."""
         if not self.over.wait(timeout):
             raise subprocess.TimeoutExpired("a child", timeout or 0.0)
         return self.status

@@ -1,4 +1,4 @@
-"""The spawner's process: starts children as it is asked, tells of their ends, and ends them with whoever asked."""
+"""The spawner's process: starts children on request, reports their ends, and ends them with its client."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pumice.errors import PumiceError, class_named
 from pumice.spawning import wire
 from pumice.spawning.child import KINDS, OwnChild, popen
 
-MAX_CHILDREN = 64  # at once; a server has four workers for each kind of work, and as many engines as fit
+MAX_CHILDREN = 64  # at a time; a server has four workers per kind of work, and as many engines as fit
 
 
 def serve(channel: socket.socket) -> NoReturn:
-    """Be the spawner until the other end closes ``channel``. Called in a process that was just forked."""
+    """Run the spawner in a freshly forked process until the other end closes ``channel``."""
     status = 1
     try:
-        _detach(channel)
+        detach(channel)
         status = _Children(channel).serve()
     except Exception as error:
         _say(f"the process that starts engines ends: {type(error).__name__}: {error}")
@@ -30,11 +30,11 @@ def serve(channel: socket.socket) -> NoReturn:
         os._exit(status)
 
 
-def _detach(channel: socket.socket) -> None:
-    """Keep nothing of the process that this one was forked from but standard error and ``channel``."""
+def detach(channel: socket.socket) -> None:
+    """Close everything inherited from the parent except standard error and ``channel``."""
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # it ends when its parent does; a function, so that children get none
+        signal.signal(number, lambda *_: None)  # ends with its parent; a function, so that children inherit nothing
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -55,8 +55,8 @@ def _wake_at_ends() -> int:
 
 
 def _kind(error: Exception) -> str:
-    """The class of ``pumice.errors`` that an error is of; empty: of none."""
-    names = (each.__name__ for each in type(error).__mro__ if class_named(each.__name__) is each)
+    """Return the name of an error's class in ``pumice.errors``; empty if it has none."""
+    names = (cls.__name__ for cls in type(error).__mro__ if class_named(cls.__name__) is cls)
     return next(names, "")
 
 
@@ -75,7 +75,7 @@ class _Children:
             self._selector.register(source, selectors.EVENT_READ)
 
     def serve(self) -> int:
-        """Return the status of this process, once nobody asks any more or somebody asks what cannot be."""
+        """Return the status of this process when the client closes the channel or violates the protocol."""
         try:
             while True:
                 for key, _ in self._selector.select():
@@ -84,42 +84,42 @@ class _Children:
                     elif not self._obey():
                         return 0
         except (OverflowError, msgspec.MsgspecError, ValueError) as error:
-            _say(f"the process that starts engines was asked for what cannot be, and ends: {error}")
+            _say(f"the process that starts engines received an invalid request, and ends: {error}")
             return 1
         except OSError:
-            return 0  # the other end is gone
+            return 0  # the client has ended
         finally:
             for child in self._children.values():
                 child.kill()
 
     def _obey(self) -> bool:
-        """False: the other end is closed. Raises ValueError for what makes no sense."""
+        """Process a message; return False if the channel is closed. Raises ValueError if the message is invalid."""
         received = wire.receive(self._channel, wire.ASKED)
         if received is None:
             return False
-        asked, pipes = received
+        request, pipes = received
         try:
-            if isinstance(asked, wire.Kill):
-                if asked.number in self._children:
-                    self._children[asked.number].kill(asked.if_stopped)
-            elif asked.kind not in KINDS or len(pipes) != 2 or asked.number in self._children:
-                raise ValueError(f"no child can be started: {asked.kind!r:.40}, {len(pipes)} pipes")
+            if isinstance(request, wire.Kill):
+                if request.number in self._children:
+                    self._children[request.number].kill(request.if_stopped)
+            elif request.kind not in KINDS or len(pipes) != 2 or request.number in self._children:
+                raise ValueError(f"invalid request for a child: {request.kind!r:.40}, {len(pipes)} pipes")
             else:
-                self._start(asked, pipes[0], pipes[1])
+                self._start(request, pipes[0], pipes[1])
         finally:
             wire.close(pipes)
         return True
 
-    def _start(self, asked: wire.Start, stdin: int, stdout: int) -> None:
+    def _start(self, request: wire.Start, stdin: int, stdout: int) -> None:
         try:
             if len(self._children) >= MAX_CHILDREN:
-                raise OSError(f"{MAX_CHILDREN} processes run already")
-            child = popen(asked.kind, asked.order, stdin, stdout)
+                raise OSError(f"{MAX_CHILDREN} processes are already running")
+            child = popen(request.kind, request.order, stdin, stdout)
         except (OSError, PumiceError) as error:
-            wire.send(self._channel, wire.NotStarted(asked.number, _kind(error), str(error)))
+            wire.send(self._channel, wire.NotStarted(request.number, _kind(error), str(error)))
             return
-        self._children[asked.number] = child
-        wire.send(self._channel, wire.Started(asked.number, child.pid))
+        self._children[request.number] = child
+        wire.send(self._channel, wire.Started(request.number, child.pid))
 
     def _reap(self) -> None:
         os.read(self._ends, 1 << 16)

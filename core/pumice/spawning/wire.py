@@ -1,4 +1,4 @@
-"""Messages between a process and its spawner: MessagePack of typed structures, each behind its length."""
+"""Messages between a process and its spawner: typed MessagePack structures, each preceded by its length."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from msgspec import Meta
 
 T = TypeVar("T")
 
-MAX_BYTES: Final = 1 << 24  # of a message: an order has the configuration of a model, with its chat template
+MAX_BYTES: Final = 1 << 24  # of a message; an order contains a model's configuration with its chat template
 _LENGTH = struct.Struct("<I")
 _N_PIPES = 2
 
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
-    """``number`` is that of a child, which who asks for it chooses and never uses again."""
+class SpawnMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    """The base of all messages. ``number`` identifies a child; the client chooses it and never reuses it."""
 
     number: Number
 
 
-class Start(Message, frozen=True):
-    """Start a child. Two pipes come with this, its standard input and output."""
+class Start(SpawnMessage, frozen=True):
+    """Start a child. Two pipes are attached: its standard input and output."""
 
     kind: Annotated[str, Meta(max_length=100)]
     order: bytes
 
 
-class Kill(Message, frozen=True):
-    """End a child at once, or only if it is stopped."""
+class Kill(SpawnMessage, frozen=True):
+    """Kill a child; with ``if_stopped``, only if it is stopped."""
 
     if_stopped: bool
 
 
-class Started(Message, frozen=True):
+class Started(SpawnMessage, frozen=True):
     pid: Number
 
 
-class NotStarted(Message, frozen=True):
-    """``kind``: the name of a class of ``pumice.errors``; empty: the system did not start it."""
+class NotStarted(SpawnMessage, frozen=True):
+    """The child was not started. ``kind`` is a class of ``pumice.errors``; empty for an error of the system."""
 
     kind: str
     message: str
 
 
-class Ended(Message, frozen=True):
-    """``status`` as ``subprocess`` has it."""
+class Ended(SpawnMessage, frozen=True):
+    """A child has ended, with a status like that of ``subprocess``."""
 
     status: int
 
 
-Asked = Start | Kill
-Told = Started | NotStarted | Ended
-ASKED: Final[msgspec.msgpack.Decoder[Asked]] = msgspec.msgpack.Decoder(Asked)
-TOLD: Final[msgspec.msgpack.Decoder[Told]] = msgspec.msgpack.Decoder(Told)
+SpawnRequest = Start | Kill
+SpawnReport = Started | NotStarted | Ended
+ASKED: Final[msgspec.msgpack.Decoder[SpawnRequest]] = msgspec.msgpack.Decoder(SpawnRequest)
+TOLD: Final[msgspec.msgpack.Decoder[SpawnReport]] = msgspec.msgpack.Decoder(SpawnReport)
 
 
-def send(channel: socket.socket, message: Message, pipes: tuple[int, ...] = ()) -> None:
-    """Raises OSError, and OverflowError for a message that is too large."""
+def send(channel: socket.socket, message: SpawnMessage, pipes: tuple[int, ...] = ()) -> None:
+    """Send a message. Raises OSError, and OverflowError if it is too large."""
     data = msgspec.msgpack.encode(message)
     if len(data) > MAX_BYTES:
-        raise OverflowError(f"a message of {len(data)} bytes, at most {MAX_BYTES} are sent")
+        raise OverflowError(f"a message of {len(data)} bytes exceeds the limit of {MAX_BYTES}")
     head = _LENGTH.pack(len(data))
     if pipes:
         n_sent = socket.send_fds(channel, [head], pipes)
@@ -75,9 +75,9 @@ def send(channel: socket.socket, message: Message, pipes: tuple[int, ...] = ()) 
 
 
 def receive(channel: socket.socket, decoder: msgspec.msgpack.Decoder[T]) -> tuple[T, list[int]] | None:
-    """Return a message and the pipes that came with it, or None where the other end is closed.
+    """Return a message and its attached pipes, or None if the other end is closed.
 
-    Raises OSError, OverflowError, and msgspec.MsgspecError for what ``decoder`` does not take.
+    Raises OSError, OverflowError, and msgspec.MsgspecError if the message is invalid.
     """
     head, pipes, _, _ = socket.recv_fds(channel, _LENGTH.size, _N_PIPES)
     message = None
@@ -91,13 +91,13 @@ def receive(channel: socket.socket, decoder: msgspec.msgpack.Decoder[T]) -> tupl
 
 
 def _rest(channel: socket.socket, head: bytes) -> bytearray | None:
-    """The bytes of a message whose first bytes came; None where it does not end. Raises as ``receive``."""
+    """Return a message whose first bytes were read; None if it is incomplete. Raises like ``receive``."""
     rest = _read(channel, _LENGTH.size - len(head))
     if rest is None:
         return None
     (length,) = _LENGTH.unpack(head + rest)
     if length > MAX_BYTES:
-        raise OverflowError(f"a message of {length} bytes, at most {MAX_BYTES} are read")
+        raise OverflowError(f"a message of {length} bytes exceeds the limit of {MAX_BYTES}")
     return _read(channel, length)
 
 

@@ -1,16 +1,16 @@
-"""Tokenizers, made from the metadata of a GGUF file alone."""
+"""Tokenizers, built from the metadata of a GGUF file alone."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pumice.errors import TokenizerError
 from pumice.guard import guarded
-from pumice.handbook import page
 from pumice.lazy import resolve
 from pumice.tokenizers.base import Tokenizer
 from pumice.tokenizers.incremental import IncrementalDecoder
 from pumice.tokenizers.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from pumice.tokenizers.vocabulary import value
+from pumice.wording import documentation_page
 
 __all__ = ["PRE_TOKENIZERS", "TOKENIZERS", "IncrementalDecoder", "PreTokenizer", "Tokenizer", "from_metadata"]
 
@@ -25,13 +25,13 @@ TOKENIZERS = {
     "hybriddna": "pumice.tokenizers.bpe_variants:HybridDNATokenizer",  # BPE with DNA k-mers
     "whitespace": "pumice.tokenizers.bpe_variants:WhitespaceTokenizer",  # BPE within words
 }
-"""The value of ``tokenizer.ggml.model`` -> its class, imported when used: one file needs one of them."""
+"""Tokenizer class by the value of ``tokenizer.ggml.model``, imported on first use."""
 
 _NONE = ("none", "no_vocab", "test")
 
 
 def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
-    """Whether a file describes a tokenizer, of whatever kind."""
+    """Return True if a file describes a tokenizer of any kind."""
     model = value(metadata, "model", str)
     return model is not None and model not in _NONE
 
@@ -41,24 +41,24 @@ def from_metadata(
     tokenizers: Mapping[str, type[Tokenizer] | str] = TOKENIZERS,
     pre_tokenizers: Mapping[str, PreTokenizer] = PRE_TOKENIZERS,
 ) -> Tokenizer:
-    """The tokenizer that a GGUF file describes.
+    """Return the tokenizer that a GGUF file describes.
 
     Args:
         metadata: The file's metadata; the keys ``tokenizer.*`` are read (GGUF specification, section "Tokenizer").
-        tokenizers: Classes by the value of ``tokenizer.ggml.model``: those that come with Pumice, and plugins' ones.
-        pre_tokenizers: Likewise, by the value of ``tokenizer.ggml.pre``.
+        tokenizers: Classes by the value of ``tokenizer.ggml.model``, built-in and from plugins.
+        pre_tokenizers: Pre-tokenizers by the value of ``tokenizer.ggml.pre``, built-in and from plugins.
 
     Raises:
-        TokenizerError: No tokenizer, one of an unknown model or pre-tokenizer, or one that the metadata does not
-            describe consistently. The file's model can still be run on token ids.
+        TokenizerError: The file has no tokenizer, names an unknown model or pre-tokenizer, or has inconsistent
+            metadata. The model can still be run on token ids.
     """
     model = value(metadata, "model", str)
     if model in tokenizers:
         cls: type[Tokenizer] = resolve(tokenizers[model])
         return guarded(cls.from_metadata, f"tokenizer {cls.__module__}.{cls.__qualname__}")(metadata, pre_tokenizers)
     if not has_tokenizer(metadata):
-        raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): its model takes token ids, not text")
+        raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model); pass token ids instead of text")
     raise TokenizerError(
         f"tokenizer.ggml.model: {model!r} is not supported (known: {', '.join(sorted(tokenizers))}); "
-        f"a plugin can add it: see {page('plugins.md')}"
+        f"a plugin can add it: see {documentation_page('plugins.md')}"
     )

@@ -1,4 +1,4 @@
-"""What all tokenizers share: special tokens, BOS and EOS, and turning ids back into text."""
+"""The base class of tokenizers: special tokens, BOS and EOS, and conversion of ids to text."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -12,21 +12,21 @@ from pumice.tokenizers.pre_tokenizers import PreTokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary, is_unicode, value
 
-_FEW_CHARACTERS = 1 << 16  # of texts that are never too long to be tokenized as they are
-_PER_TOKEN = 8  # characters of a token, of which texts that fit rarely have more
+_FEW_CHARACTERS = 1 << 16  # length up to which texts are tokenized without a check
+_PER_TOKEN = 8  # characters per token, which few texts exceed
 _CHUNK = 1 << 14  # characters
 
 
 class Tokenizer(ABC):
-    """Text to token ids and back, as a GGUF file describes it.
+    """Converts text to token ids and back.
 
     Attributes:
         n_vocab: Number of tokens.
         bos, eos, sep: Ids of the tokens that begin, end and separate texts, or None.
         eog: Ids of all tokens that end a generation.
-        fim: Those of fill-in-the-middle, by name: fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep.
+        fim: Ids of fill-in-the-middle tokens, by name: fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep.
         suppressed: Ids of tokens that are never generated.
-        add_bos, add_eos, add_sep: Whether the model wants them around its input.
+        add_bos, add_eos, add_sep: True if the model expects the token around its input.
         chat_template: The Jinja template of the file's ``tokenizer.chat_template``, or None.
     """
 
@@ -44,9 +44,16 @@ class Tokenizer(ABC):
         add_sep: bool = False,
         space_prefix: bool = False,
     ) -> None:
-        """The flags are what goes for the tokenizer model if the file does not say.
+        """Initialize from a file's metadata; the flags are defaults for files that do not set them.
 
-        ``space_prefix``: the first token of a text opens with a space that is not in the text.
+        Args:
+            metadata: Metadata of the file.
+            vocabulary: Vocabulary of the file.
+            special: Special tokens of the file.
+            add_bos: Add BOS before a text.
+            add_eos: Add EOS after a text.
+            add_sep: Add SEP between texts.
+            space_prefix: The first token of a text begins with a space that is not in the text.
         """
         self.vocabulary = vocabulary
         self.n_vocab = len(vocabulary)
@@ -73,40 +80,39 @@ class Tokenizer(ABC):
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> "Tokenizer":
-        """The tokenizer of a file; ``pre_tokenizers`` are for those that cut text by ``tokenizer.ggml.pre`` first."""
+        """Return the tokenizer of a file; byte-level BPE takes its pre-tokenizer from ``pre_tokenizers``."""
         return cls(metadata)  # type: ignore[call-arg]  # a subclass reads the rest from the metadata
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True, *, mark: str = "") -> list[int]:
-        """The ids of ``text``.
+        """Return the ids of ``text``.
 
         Args:
             text: Any text.
-            add_special: Add the tokens the model wants around its input (BOS, EOS; CLS and SEP).
+            add_special: Add the tokens that the model expects around its input (BOS, EOS; CLS and SEP).
             parse_special: Read the spelling of a control token (``<|eot_id|>``) as that token. Set it to False for
-                text of unknown origin. User-defined tokens are read in any case.
-            mark: A character that is left out of the text. A spelling that it stands in is no special token.
+                untrusted text. User-defined tokens are always recognized.
+            mark: A character that is removed from the text. Spellings that contain it are not special tokens.
 
         Raises:
             TokenizerError: ``text`` has a lone surrogate.
         """
         if not is_unicode(text):
-            raise TokenizerError("the text to tokenize is not valid Unicode: it has a lone surrogate")
+            raise TokenizerError("the text to tokenize is not valid Unicode: it contains a lone surrogate")
         ids: list[int] = []
         for part in self._partition.split(text, parse_special):
             ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
         return self._before() + ids + self._after() if add_special else ids
 
     def tokenize_following(self, text: str) -> list[int]:
-        """The ids of a text that follows another one, without the space that some kinds put before a text."""
-        newline, both = (self.tokenize(each, add_special=False) for each in ("\n", "\n" + text))
+        """Return the ids of a text that follows other text, without the space that some kinds add at the start."""
+        newline, both = (self.tokenize(part, add_special=False) for part in ("\n", "\n" + text))
         is_apart = both[: len(newline)] == newline
         return both[len(newline) :] if is_apart else self.tokenize(text, add_special=False)
 
     def check_fits(self, texts: Sequence[str], n_ctx: int) -> None:
-        """Raise PromptTooLongError for texts that ``n_ctx`` tokens cannot hold together, without tokenizing them whole.
+        """Raise PromptTooLongError if texts clearly exceed ``n_ctx`` tokens together, without tokenizing them whole.
 
-        That would take memory and time for each of their characters. A text that fits is never refused, unless it has
-        more characters than ``n_ctx`` tokens of the longest kind.
+        Tokenizing costs time and memory per character. Texts that fit are never refused.
         """
         n_characters = sum(map(len, texts))
         if n_characters <= max(_FEW_CHARACTERS, _PER_TOKEN * n_ctx):
@@ -114,7 +120,7 @@ class Tokenizer(ABC):
         n_tokens = n_characters // self.longest
         if n_tokens > n_ctx:
             raise PromptTooLongError(n_tokens, n_ctx, exact=False)
-        # Cut anywhere, a text has a few more tokens: twice as many are too many all the same.
+        # Arbitrary cuts add a few tokens, so only twice the limit counts as too many.
         n_tokens = 0
         for text in texts:
             for begin in range(0, len(text), _CHUNK):
@@ -123,20 +129,20 @@ class Tokenizer(ABC):
                     raise PromptTooLongError(n_tokens // 2, n_ctx, exact=False)
 
     def detokenize(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The text of ``ids``; with ``special``, control tokens and the unknown token are spelt out.
+        """Return the text of ``ids``; with ``special``, control tokens and the unknown token are spelled out.
 
         Raises:
-            TokenizerError: An id outside the vocabulary.
+            TokenizerError: An id is outside the vocabulary.
         """
         decoder = self.decoder(special=special)
         return "".join(map(decoder.push, ids)) + decoder.flush()
 
     def decoder(self, *, special: bool | Container[int] = False, continues: bool = False) -> IncrementalDecoder:
-        """A decoder for tokens that come one at a time; its texts, joined, are those of `detokenize`.
+        """Return a decoder for single tokens; its texts, joined, equal those of `detokenize`.
 
         Args:
-            special: Spell control tokens and the unknown token out; or only those of these ids.
-            continues: The tokens follow others (as a completion its prompt): a space that opens them is text.
+            special: Spell out control tokens and the unknown token, all of them or those with the given ids.
+            continues: The tokens follow others, as a completion does: a space at their start belongs to the text.
         """
         return IncrementalDecoder(
             self._piece if special is True else partial(self._shown_piece, shown=special or ()),
@@ -146,17 +152,20 @@ class Tokenizer(ABC):
 
     @cached_property
     def longest(self) -> int:
-        """Characters of the longest token, at least 1: a text has no fewer tokens than its characters over these."""
+        """Characters of the longest token, at least 1.
+
+        Text length divided by it bounds the number of tokens from below.
+        """
         return max(1, *map(len, self.vocabulary.tokens))
 
     def token_text(self, token: int) -> str:
-        """A token as the vocabulary spells it: ``▁the``, ``Ġthe``, ``<0x0A>``."""
+        """Return the spelling of a token in the vocabulary: ``▁the``, ``Ġthe``, ``<0x0A>``."""
         if not 0 <= token < self.n_vocab:
             raise TokenizerError(f"token {token} is outside the vocabulary of {self.n_vocab} tokens")
         return self.vocabulary.tokens[token]
 
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
-        """What a token adds to a text that it continues; control tokens and the unknown one only with ``special``."""
+        """Return the bytes that a token adds to a text; control and unknown tokens add some only with ``special``."""
         return self._piece(token) if special or token not in self._hidden else b""
 
     def _piece(self, token: int) -> bytes:
@@ -179,17 +188,17 @@ class Tokenizer(ABC):
         return self._decode(text)
 
     def _before(self) -> list[int]:
-        """The tokens that the model wants before a text."""
+        """Return the tokens that the model expects before a text."""
         return [self.bos] if self.add_bos and self.bos is not None else []
 
     def _after(self) -> list[int]:
-        """The tokens that the model wants after a text."""
+        """Return the tokens that the model expects after a text."""
         return [self.eos] if self.add_eos and self.eos is not None else []
 
     @abstractmethod
     def _encode(self, text: str) -> list[int]:
-        """The ids of a text between special tokens."""
+        """Return the ids of a text between special tokens."""
 
     @abstractmethod
     def _decode(self, text: str) -> bytes:
-        """The bytes that a normal token stands for."""
+        """Return the bytes of a normal token."""

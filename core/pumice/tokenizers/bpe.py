@@ -24,12 +24,12 @@ _logger = logging.getLogger("pumice")
 
 SPACE = "▁"
 
-# The text of a token that no text has.
+# The spelling of the unknown token; the empty text occurs nowhere.
 _UNKNOWN = ""
 
 
 def _byte_symbols() -> dict[str, int]:
-    """The printable character that spells each byte in GPT-2's vocabulary, and that byte."""
+    """Return the printable characters that spell bytes in GPT-2's vocabulary, with their bytes."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     symbols = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in set(printable))
@@ -40,7 +40,7 @@ BYTES = _byte_symbols()
 
 
 class BPETokenizer(Tokenizer):
-    """Words by the patterns of a pre-tokenizer, then the merges of the file, in their order."""
+    """Splits text into words by the patterns of a pre-tokenizer, then applies the merges of the file in order."""
 
     kind: ClassVar[str] = "bpe"
 
@@ -61,14 +61,14 @@ class BPETokenizer(Tokenizer):
         super().__init__(metadata, vocabulary, special=special, add_bos=row.add_bos, add_sep=row.add_sep)
         self.add_bos |= row.force_bos
         self._row = row
-        # What has no token is dropped, but not before merging: its neighbours must not become neighbours.
+        # Symbols without a token are dropped after merging, so that their neighbours do not become adjacent.
         nameless = [symbol for symbol in BYTES if symbol not in vocabulary.ids] if row.byte_level else [_UNKNOWN]
         self._nameless = {symbol: self.n_vocab + i for i, symbol in enumerate(nameless)}
         self._metadata = metadata
 
     @cached_property
     def _bpe(self) -> "tokenizers.Tokenizer":
-        """Made when the first text is encoded: decoding, and prompts of token ids, do without."""
+        """The merging tokenizer, built for the first text: decoding and prompts of token ids do not need it."""
         from tokenizers import Tokenizer, pre_tokenizers
 
         merges = _merges(self._metadata, optional=self._row.merges_optional)
@@ -77,7 +77,7 @@ class BPETokenizer(Tokenizer):
         return tokenizer
 
     def _words(self) -> list[Any]:
-        """The pre-tokenizers that cut text into words."""
+        """Return the pre-tokenizers that split text into words."""
         from tokenizers import Regex, pre_tokenizers
 
         words: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._row.patterns]
@@ -99,12 +99,12 @@ class BPETokenizer(Tokenizer):
     def _encode_words(self, text: str) -> list[int]:
         bpe = self._bpe
         try:
-            # The fast one does not count where in the text each token is.
+            # The fast variant does not compute the offsets of tokens.
             ids: list[int] = bpe.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except BaseException as error:
             if not _is_panic(error):
                 raise
-            raise TokenizerError("the text has a run too long to cut into words (of white space, say)") from None
+            raise TokenizerError("the text has too long a run, such as of white space, to split into words") from None
         return [token for token in ids if token < self.n_vocab] if self._nameless else ids
 
     def _decode(self, text: str) -> bytes:
@@ -117,23 +117,23 @@ class BPETokenizer(Tokenizer):
 
 
 def _pre(metadata: Mapping[str, Any]) -> str:
-    """The name of the pre-tokenizer; files older than the key have none."""
+    """Return the name of the pre-tokenizer; files older than the key have none."""
     name: str = value(metadata, "pre", str, "")
     if not name:
         _logger.warning(
-            "the file names no pre-tokenizer (%spre): words are cut as 'default' does, perhaps not as in training",
+            "the file names no pre-tokenizer (%spre); 'default' is used, which may differ from training",
             PREFIX,
         )
     return name or "default"
 
 
 def _merges(metadata: Mapping[str, Any], *, optional: bool) -> list[tuple[str, str]]:
-    """The pairs that merge, first ones first."""
+    """Return the pairs to merge, in order."""
     if optional and PREFIX + "merges" not in metadata:
         return []
     merges = strings(metadata, "merges")
     if len(set(merges)) < len(merges):
-        merges = list(dict.fromkeys(merges))  # the first of equals counts
+        merges = list(dict.fromkeys(merges))  # the first occurrence counts
     return [(left, right) for left, _, right in map(str.partition, merges, repeat(" "))]
 
 
@@ -155,8 +155,8 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def _wrong_merge(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> str:
-    """What is wrong with the first pair that is not of two tokens, or does not make a third one."""
+    """Return the problem of the first pair that does not join two tokens to a third one; empty without one."""
     for left, right in merges:
         if left not in ids or right not in ids or left + right not in ids:
-            return f"{left!r} and {right!r} are not two tokens that make a third one"
+            return f"{left!r} and {right!r} are not two tokens that form a third one"
     return ""

@@ -1,4 +1,4 @@
-"""BPE over parts of a text: words alone (GGUF's tokenizer model "whitespace"), and what is not DNA ("hybriddna")."""
+"""BPE over parts of a text: within words (GGUF's tokenizer model "whitespace"), and outside of DNA ("hybriddna")."""
 
 import re
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from pumice.tokenizers.wpm import lowercased
 
 _DNA, _END_OF_DNA, _UNKNOWN_DNA = "<dna>", "</dna>", "<oov>"
 _DNA_REGION = re.compile(r"<dna>(.*?)(</dna>|\Z)", re.DOTALL)
-# Letters of DNA in a token, and the mark that ends such tokens in a file (they may spell the same as others).
+# Letters of DNA per token, and the suffix of such tokens in a file, which distinguishes them from equal spellings.
 _K = 6
 _K_MER_MARK = "\ue000"
 
 
 class WhitespaceTokenizer(BPETokenizer):
-    """White space only separates words, and is dropped; capitals may become small letters."""
+    """White space only separates words, and is dropped; text may be lowercased."""
 
     def __init__(self, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> None:
         super().__init__(metadata, pre_tokenizers)
@@ -34,19 +34,19 @@ class WhitespaceTokenizer(BPETokenizer):
 
 
 class HybridDNATokenizer(BPETokenizer):
-    """Text between ``<dna>`` and ``</dna>`` is cut into k-mers of six letters, the last filled up with A."""
+    """Text between ``<dna>`` and ``</dna>`` is split into k-mers of six letters, the last one padded with A."""
 
     def _encode(self, text: str) -> list[int]:
         ids = self.vocabulary.ids
         if not {_DNA, _END_OF_DNA, _UNKNOWN_DNA} <= ids.keys():
             return super()._encode(text)
-        found: list[int] = []
-        done = 0
+        tokens: list[int] = []
+        end = 0
         for region in _DNA_REGION.finditer(text):
-            found += super()._encode(text[done : region.start()])
-            found += (ids[_DNA], *self._k_mers(region[1]), *([ids[_END_OF_DNA]] if region[2] else []))
-            done = region.end()
-        return found + super()._encode(text[done:])
+            tokens += super()._encode(text[end : region.start()])
+            tokens += (ids[_DNA], *self._k_mers(region[1]), *([ids[_END_OF_DNA]] if region[2] else []))
+            end = region.end()
+        return tokens + super()._encode(text[end:])
 
     def _k_mers(self, text: str) -> list[int]:
         letters = text.encode().upper()

@@ -1,8 +1,7 @@
-"""SentencePiece's normalisation of characters: a table of what is replaced by what, in the form that files keep it.
+"""SentencePiece's normalization of characters by a table of replacements, in its binary form.
 
 The form is that of SentencePiece's ``normalizer.cc`` (``precompiled_charsmap``): the size of a double array in bytes,
-that array (a trie of the texts that are replaced: https://github.com/s-yata/darts-clone), and the replacements, each
-ended by a NUL.
+the array (a trie of the replaced strings: https://github.com/s-yata/darts-clone), and the NUL-terminated replacements.
 """
 
 import re
@@ -17,26 +16,26 @@ from pumice.tokenizers.vocabulary import PREFIX
 
 _Nodes = npt.NDArray[np.uint32]
 
-# Characters of the longest part that is replaced.
+# Maximum characters of a replaced string.
 _LONGEST = 64
 
-# Ways to begin a replaced text, in characters, beyond which a table is not a real one.
-_MOST_BEGINNINGS = 1 << 20
+# Limit on the prefixes of replaced strings, in characters; real tables have fewer.
+_MAX_PREFIXES = 1 << 20
 
 
 class Charsmap:
-    """Replaces at each place of a text the longest part that the table has."""
+    """Replaces the longest string in the table at each position of a text."""
 
     def __init__(self, data: Any) -> None:
-        """``data``: the array ``tokenizer.ggml.precompiled_charsmap``; None: nothing is replaced.
+        """``data``: the array ``tokenizer.ggml.precompiled_charsmap``; None replaces nothing.
 
         Raises:
-            TokenizerError: The bytes are no such table.
+            TokenizerError: The table is invalid.
         """
         content = b"" if data is None else _bytes(data)
         size = int.from_bytes(content[:4], "little")
         if content and (len(content) <= 4 + size or size % 4 or not size):
-            raise _malformed(f"{size} bytes of double array and their replacements do not fit in {len(content)} bytes")
+            raise _malformed(f"{size} bytes of double array and the replacements do not fit in {len(content)} bytes")
         units = np.frombuffer(content, "<u4", size // 4, 4) if content else np.zeros(1)
         self._trie = DoubleArray(units.astype(np.uint32))
         self._strings = content[4 + size :]
@@ -44,7 +43,7 @@ class Charsmap:
 
     @cached_property
     def _pairs(self) -> tuple[set[str], re.Pattern[str] | None]:
-        """The characters that parts of several begin with, and a pattern of those that come second: most are rare."""
+        """First characters of longer replaced strings, and a pattern of their second characters, which are rare."""
         firsts, nodes = self._trie.next_characters(self._trie.root)
         seconds, _ = self._trie.next_characters(nodes)
         return firsts, re.compile(f"[{re.escape(''.join(sorted(seconds)))}]") if seconds else None
@@ -56,19 +55,19 @@ class Charsmap:
         while seconds and (match := seconds.search(text, second)):
             second = match.end()
             start = match.start() - 1
-            found = self.replacement(text[start : start + _LONGEST]) if text[start] in firsts else None
-            if found and found[0] > 1:
-                parts += (text[done:start].translate(self._characters), found[1])
-                done = start + found[0]
+            replaced = self.replacement(text[start : start + _LONGEST]) if text[start] in firsts else None
+            if replaced and replaced[0] > 1:
+                parts += (text[done:start].translate(self._characters), replaced[1])
+                done = start + replaced[0]
                 second = done + 1
         parts.append(text[done:].translate(self._characters))
         return "".join(parts)
 
     def replacement(self, text: str) -> tuple[int, str] | None:
-        """How many characters at the start of ``text`` are replaced, and by what.
+        """Return how many characters at the start of ``text`` are replaced, and the replacement; None if none are.
 
         Raises:
-            TokenizerError: The table points outside of itself.
+            TokenizerError: An offset in the table is out of range.
         """
         data = text.encode()
         for length, start in reversed(self._trie.prefixes(data)):
@@ -76,43 +75,43 @@ class Charsmap:
                 continue  # it ends within a character
             end = self._strings.find(b"\0", start)
             if start >= len(self._strings) or end < 0:
-                raise _malformed(f"it has no whole replacement at byte {start} of {len(self._strings)}")
+                raise _malformed(f"no complete replacement at byte {start} of {len(self._strings)}")
             return len(data[:length].decode()), self._strings[start:end].decode(errors="replace")
         return None
 
 
 class _Characters(dict[int, str]):
-    """Replacements of single characters for ``str.translate``, filled as characters come."""
+    """Replacements of single characters for ``str.translate``, computed on first use."""
 
     def __init__(self, table: Charsmap) -> None:
         self._table = table
 
     def __missing__(self, codepoint: int) -> str:
         char = chr(codepoint)
-        found = self._table.replacement(char)
-        self[codepoint] = replaced = found[1] if found else char
-        return replaced
+        match = self._table.replacement(char)
+        self[codepoint] = replacement = match[1] if match else char
+        return replacement
 
 
 class DoubleArray:
     """A trie of byte strings with values, in an array of 32-bit units.
 
-    A unit has the label of the edge to its node in bits 0 to 7, whether a string ends there in bit 8, and in bits 9 to
-    31 how to come to its children and its value, whose unit has bit 31 set. A node is written as the place from which
-    the label of an edge, by exclusive or, leads to the unit of a child. Branches that are alike may be one.
+    Bits 0 to 7 of a unit hold the label of the edge to its node, bit 8 is set if a string ends there, and bits 9 to 31
+    hold the offset to its children and its value, whose unit has bit 31 set. A node is represented by the index that
+    yields the unit of a child by exclusive or with the label of its edge. Equal branches may be shared.
     """
 
     def __init__(self, units: _Nodes) -> None:
         self._units = units
         self._steps: _Nodes = ((units >> 10) << ((units & (1 << 9)) >> 6)).astype(np.uint32)
         self.root = self._steps[:1]
-        # As lists: faster for one byte after the other.
+        # Lists are faster than arrays for single elements.
         self._unit_list, self._step_list = units.tolist(), self._steps.tolist()
 
     def prefixes(self, data: bytes) -> list[tuple[int, int]]:
-        """Lengths and values of the strings that ``data`` begins with, short ones first."""
+        """Return lengths and values of the strings that are prefixes of ``data``, shortest first."""
         units, steps = self._unit_list, self._step_list
-        found = []
+        matches = []
         node = steps[0]
         for length, byte in enumerate(data, 1):
             node ^= byte
@@ -121,17 +120,17 @@ class DoubleArray:
             ends, node = units[node] & (1 << 8), node ^ steps[node]
             if ends:
                 if node >= len(units):
-                    raise _malformed(f"unit {node} of {len(units)} has a replacement")
-                found.append((length, units[node] & ((1 << 31) - 1)))
-        return found
+                    raise _malformed(f"the unit of a value, {node}, exceeds the {len(units)} units")
+                matches.append((length, units[node] & ((1 << 31) - 1)))
+        return matches
 
     def next_characters(self, nodes: _Nodes) -> tuple[set[str], _Nodes]:
-        """The UTF-8 characters that can come next at ``nodes``, and the nodes after them."""
+        """Return the characters that can follow ``nodes``, and the nodes after them."""
         characters: set[str] = set()
         after: set[int] = set()
         begun = {(b"", node) for node in nodes.tolist()}
         while begun:
-            if len(begun) + len(after) > _MOST_BEGINNINGS:
+            if len(begun) + len(after) > _MAX_PREFIXES:
                 raise _malformed("its double array has too many branches")
             texts, starts = zip(*begun, strict=True)
             begun = set()
@@ -145,8 +144,8 @@ class DoubleArray:
         return characters, np.array(sorted(after), np.uint32)
 
     def _children(self, nodes: _Nodes) -> list[tuple[int, int, int]]:
-        """For every edge from ``nodes``: the index of its node there, its label, and the node it leads to."""
-        found: list[tuple[int, int, int]] = []
+        """Return the index in ``nodes``, the label and the target of every edge from ``nodes``."""
+        edges: list[tuple[int, int, int]] = []
         labels = np.arange(1, 256, dtype=np.uint32)
         for first in range(0, len(nodes), 4096):
             units = nodes[first : first + 4096, None] ^ labels
@@ -154,17 +153,17 @@ class DoubleArray:
             rows, columns = np.nonzero((units == inside) & (self._units[inside] & (1 << 31 | 0xFF) == labels))
             children = units[rows, columns]
             reached = (children ^ self._steps[children]).tolist()
-            found += zip((rows + first).tolist(), (columns + 1).tolist(), reached, strict=True)
-        return found
+            edges += zip((rows + first).tolist(), (columns + 1).tolist(), reached, strict=True)
+        return edges
 
 
 def _utf8_length(lead: int) -> int:
-    """Bytes of the character that begins with a byte."""
+    """Return the number of bytes of a character by its first byte."""
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 def _bytes(data: Any) -> bytes:
-    """An array of 8-bit numbers, signed or not, as bytes."""
+    """Return an array of signed or unsigned 8-bit integers as bytes."""
     try:
         values = np.asarray(data)
     except ValueError:  # lists of different lengths

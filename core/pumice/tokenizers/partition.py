@@ -1,4 +1,4 @@
-"""Cutting special tokens out of text before the rest is tokenized."""
+"""Split text at special tokens before the rest is tokenized."""
 
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -8,30 +8,30 @@ from typing import Any
 
 from pumice.tokenizers.vocabulary import Vocabulary
 
-# What the C locale's isspace() accepts.
+# The characters that the C locale's isspace() accepts.
 _SPACE = " \t\n\v\f\r"
 _SPACES = re.compile(f"[{_SPACE}]*")
 
-# Characters of a special token that are searched for first.
+# Length of the prefixes of special tokens that are searched for first.
 _HEAD = 4
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Splits text at the special tokens it spells. Longer tokens are found before shorter ones."""
+    """Splits text at the spellings of special tokens, longer ones first."""
 
     spellings: Sequence[tuple[str, int]]
     """Text and id of the special tokens, longest first."""
     ordinary: Set[int]
-    """Those that are found even in text that is not to be parsed for special tokens: the user-defined ones."""
+    """User-defined tokens, which are recognized even if special tokens are not parsed."""
     lstrip: Set[int] = field(default_factory=frozenset)
-    """Tokens that swallow the white space before them."""
+    """Tokens that absorb preceding white space."""
     rstrip: Set[int] = field(default_factory=frozenset)
-    """Tokens that swallow the white space after them."""
+    """Tokens that absorb following white space."""
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], vocabulary: Vocabulary) -> "Partition":
-        """The partition for a vocabulary. A file does not say which tokens strip: models are known by name."""
+        """Return the partition of a vocabulary. Tokens that strip are known by model, since files do not list them."""
         special = sorted(vocabulary.special)
         spellings = [(vocabulary.tokens[token], token) for token in special]
         spellings.sort(key=lambda pair: -len(pair[0].encode()))
@@ -40,13 +40,13 @@ class Partition:
 
     @cached_property
     def _heads(self) -> Set[str]:
-        """What the special tokens begin with: few are all that most texts need to be searched for."""
+        """Prefixes of the special tokens; most texts need to be searched for these few only."""
         return {spelling[:_HEAD] for spelling, _ in self.spellings}
 
     def split(self, text: str, parse_special: bool) -> list[str | int]:
-        """``text`` as a list of texts (never empty ones) and special tokens.
+        """Return ``text`` as a list of non-empty texts and special tokens.
 
-        With ``parse_special`` False, control and unknown tokens are taken as the text they look like.
+        With ``parse_special`` False, the spellings of control and unknown tokens are text.
         """
         parts: list[str | int] = [text] if text else []
         present = {head for head in self._heads if head in text}
@@ -62,21 +62,21 @@ class Partition:
         return parts
 
     def _cut(self, text: str, spelling: str, token: int) -> list[str | int]:
-        """``text`` around the places where it spells ``token``; white space that a token swallows spells no other."""
+        """Split ``text`` at the spelling of ``token``; absorbed white space cannot belong to another token."""
         parts: list[str | int] = []
-        at = 0
-        while (found := text.find(spelling, at)) >= 0:
-            before = text[at:found]
+        position = 0
+        while (start := text.find(spelling, position)) >= 0:
+            before = text[position:start]
             parts += (before.rstrip(_SPACE) if token in self.lstrip else before, token)
-            at = found + len(spelling)
+            position = start + len(spelling)
             if token in self.rstrip:
-                at = _SPACES.match(text, at).end()  # type: ignore[union-attr]  # it matches no space too
-        parts.append(text[at:])
+                position = _SPACES.match(text, position).end()  # type: ignore[union-attr]  # the pattern matches the empty text, too
+        parts.append(text[position:])
         return [part for part in parts if part != ""]
 
 
 def _stripping(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[set[int], set[int]]:
-    """The tokens that swallow white space before and after them, as llama.cpp knows them."""
+    """Return the tokens that absorb white space before and after them, by llama.cpp's list."""
     pre = str(metadata.get("tokenizer.ggml.pre", ""))
     name = str(metadata.get("general.name", "")).lower()
     architecture = str(metadata.get("general.architecture", ""))

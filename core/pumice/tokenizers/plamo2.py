@@ -1,6 +1,6 @@
-"""PLaMo 2's tokenizer (GGUF's tokenizer model "plamo2"): the cheapest cut of a text into tokens, found from its end.
+"""PLaMo 2's tokenizer (GGUF's tokenizer model "plamo2"): the cheapest segmentation of a text, searched from its end.
 
-The costs and the order are those of ``tokenization_plamo.py``, which the model publishes.
+Costs and order are those of the model's ``tokenization_plamo.py``.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from pumice.tokenizers.lattice import Lattice, finite_scores
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, byte_token
 
-# Scores are compared as whole multiples of 1 / this.
+# Scores are compared as integer multiples of 1 / _SCALE.
 _SCALE = 10_000
-# The scaled score of a character that is no token, and one below which a token is never used.
+# The scaled score of an unknown character, and the one up to which tokens are never used.
 _UNKNOWN, _INVALID = -10_000_000, -20_000_000
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 class PLaMo2Tokenizer(Tokenizer):
-    """Unigram over integers; a character that no token has is spelt by the tokens of its bytes."""
+    """Unigram over integer scores; unknown characters are spelled by byte tokens."""
 
     kind: ClassVar[str] = "plamo2"
 
@@ -30,15 +30,17 @@ class PLaMo2Tokenizer(Tokenizer):
         special = SpecialTokens.from_metadata(metadata, vocabulary, bos=1, eos=2, unk=0)
         super().__init__(metadata, vocabulary, special=special, add_bos=False)
         self._scores = finite_scores(metadata, self.n_vocab)
-        found = {vocabulary.tokens[token].upper(): token for token in vocabulary.byte}
-        missing = [byte for byte in range(256) if not found.get(byte_token(byte).upper())]
+        byte_tokens = {vocabulary.tokens[token].upper(): token for token in vocabulary.byte}
+        missing = [byte for byte in range(256) if not byte_tokens.get(byte_token(byte).upper())]
         if missing:
-            raise TokenizerError(f"{PREFIX}tokens: no byte token {byte_token(missing[0])}: PLaMo 2 needs all of them")
-        self._bytes = [found[byte_token(byte).upper()] for byte in range(256)]
+            raise TokenizerError(
+                f"{PREFIX}tokens: byte token {byte_token(missing[0])} is missing; PLaMo 2 needs all 256"
+            )
+        self._bytes = [byte_tokens[byte_token(byte).upper()] for byte in range(256)]
 
     @cached_property
     def _lattice(self) -> Lattice:
-        """Of reversed tokens for reversed text: of equal costs, the longest token at a place wins."""
+        """The segmentation of reversed text into reversed tokens; of equal costs, the longest token wins."""
         scores: dict[str, float] = {}
         ids: list[int] = []
         for token, text in enumerate(self.vocabulary.tokens):
@@ -69,5 +71,5 @@ class PLaMo2Tokenizer(Tokenizer):
 
 
 def _rounded(score: float) -> float:
-    """The nearest whole number, halves away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     return float(int(score + (0.5 if score >= 0 else -0.5)))

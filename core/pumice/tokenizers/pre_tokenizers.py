@@ -1,49 +1,48 @@
-r"""Pre-tokenizers of byte-level BPE: how text is cut into words before merging. One row of ``ROWS`` is one of them.
+r"""Pre-tokenizers of byte-level BPE, which split text into words before merging: one per row of ``ROWS``.
 
 To add one, add a row (or a name to a row): ``names`` are the values of the GGUF key ``tokenizer.ggml.pre``,
-``patterns`` the ``Split`` patterns of the model's ``tokenizer.json``, in their order. Each pattern cuts the pieces
-that the ones before it left: a match is a piece, and so is the text between two matches. The syntax is
-Oniguruma's, as in Hugging Face ``tokenizers``, which runs them.
+``patterns`` the ``Split`` patterns of the model's ``tokenizer.json``, in order. Each pattern splits the pieces of the
+previous one: a match is a piece, and so is the text between two matches. The syntax is Oniguruma's, as in Hugging
+Face ``tokenizers``, which runs them.
 
-A case-insensitive ``(?i:'s)`` of a model is spelt ``'[sS]`` here, because Unicode folds ``ſ`` to ``s``. Where llama.cpp
-only approximates a pattern, the model's own stands here. It does so for the o200k family (gpt-4o, tekken, kimi-k2, …),
-deepseek-llm and -coder, afmoe and superbpe: its regular expressions know no capitals, no digits and no white space but
-one beyond ASCII, and its groups of digits keep the text before them.
+A case-insensitive ``(?i:'s)`` of a model is written ``'[sS]`` here, because Unicode folds ``ſ`` to ``s``. Patterns are
+the models' own, even if llama.cpp approximates them. It does so for the o200k family (gpt-4o, tekken, kimi-k2, …),
+deepseek-llm and -coder, afmoe and superbpe: its regular expressions support capitals, digits and white space only in
+ASCII, apart from one space, and its groups of digits keep the text before them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumice.errors import TokenizerError
-from pumice.handbook import page
-from pumice.suggest import did_you_mean
+from pumice.wording import did_you_mean, documentation_page
 
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """One row of the table: the patterns that cut text into words, and what else goes with the name."""
+    """The patterns that split text into words, and further properties of a pre-tokenizer."""
 
     names: tuple[str, ...] = ()
-    """In ``ROWS``; a plugin's has the name that it is registered under."""
+    """Names in ``ROWS``; a plugin's pre-tokenizer has the name that it is registered under."""
     patterns: tuple[str, ...] = ()
     ignore_merges: bool = False
-    """A word that is a token as it stands is that token, whatever the merges would make of it."""
+    """A word that is a token is not merged."""
     add_bos: bool = False
-    """Whether a prompt starts with BOS if the file does not say."""
+    """Start prompts with BOS if the file does not specify it."""
     force_bos: bool = False
-    """A prompt starts with BOS whatever the file says."""
+    """Start prompts with BOS whatever the file specifies."""
     add_sep: bool = False
-    """Whether a pair of texts is joined with SEP if the file does not say."""
+    """Join pairs of texts by SEP if the file does not specify it."""
     has_default_bos: bool = True
     """BOS is token 11 (as in the first byte-level files) if the file does not name one."""
     byte_level: bool = True
     """Tokens spell bytes (GPT-2); otherwise they are plain text, and ``<0xNN>`` for bytes."""
     marks_spaces: bool = False
-    """A space is written ``▁`` before text is cut into words, and in tokens."""
+    """Spaces are replaced by ``▁`` before text is split, and in tokens."""
     merges_optional: bool = False
-    """A file may come without merges: words that are no tokens are their bytes."""
+    """The file may have no merges: words that are not tokens are spelled by bytes."""
     newline_tokens: bool = False
-    """A run of newlines that is a token is that token, though no merge makes it."""
+    """A run of newlines that is a token stays whole even if no merge forms it."""
 
 
 def _any(*alternatives: str) -> str:
@@ -237,18 +236,18 @@ ROWS: tuple[PreTokenizer, ...] = (
 )  # fmt: skip
 
 PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {name: row for row in ROWS for name in row.names}
-"""The rows by name, a value of ``tokenizer.ggml.pre``."""
+"""Pre-tokenizers by name, the value of ``tokenizer.ggml.pre``."""
 
 
 def pre_tokenizer(name: str, known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS) -> PreTokenizer:
-    """The pre-tokenizer of a name.
+    """Return the pre-tokenizer with a name.
 
     Raises:
-        TokenizerError: ``known`` has no such name.
+        TokenizerError: The name is unknown.
     """
     if name not in known:
         raise TokenizerError(
             f"tokenizer.ggml.pre: unknown pre-tokenizer {name!r}{did_you_mean(name, known)}; "
-            f"{len(known)} are known; a plugin can add its patterns: see {page('plugins.md')}"
+            f"{len(known)} are known; a plugin can add its patterns: see {documentation_page('plugins.md')}"
         )
     return known[name]

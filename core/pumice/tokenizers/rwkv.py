@@ -1,6 +1,6 @@
-r"""RWKV's tokenizer (GGUF's tokenizer model "rwkv"): at each byte the longest token, whatever comes after.
+r"""RWKV's tokenizer (GGUF's tokenizer model "rwkv"): greedy longest match over bytes.
 
-Tokens are bytes, which a file spells as Python's ``repr`` does: ``\t``, ``\n``, ``\r``, ``\\``, ``\x1b``.
+Tokens are bytes in Python's escaped notation: ``\t``, ``\n``, ``\r``, ``\\``, ``\x1b``.
 """
 
 import re
@@ -17,12 +17,12 @@ from pumice.tokenizers.vocabulary import PREFIX, Vocabulary
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.?))", re.DOTALL)
 _CONTROLS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
-# Bytes of text by which the lengths to try are known.
+# Number of bytes by which the possible lengths of a token are looked up.
 _HEAD = 2
 
 
 class RWKVTokenizer(Tokenizer):
-    """The longest match first, over bytes; nothing is normalised, and nothing added around a text."""
+    """Greedy longest match over bytes; text is not normalized, and no tokens are added around it."""
 
     kind: ClassVar[str] = "rwkv"
 
@@ -33,29 +33,29 @@ class RWKVTokenizer(Tokenizer):
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        """Token ids by the bytes they stand for; of equal ones the last. Text that spells a control token is text."""
+        """Token ids by their bytes, except control tokens; the last of equal ones counts."""
         control = self.vocabulary.control
         return {self._decode(text): i for i, text in enumerate(self.vocabulary.tokens) if i not in control}
 
     @cached_property
     def _lengths(self) -> dict[bytes, list[int]]:
-        """For the first bytes of a text: the lengths that tokens which begin so have, long ones first."""
+        """Lengths of the tokens with the given first bytes, longest first."""
         lengths: defaultdict[bytes, set[int]] = defaultdict(set)
         for piece in self._ids:
             lengths[piece[:_HEAD]].add(len(piece))
-        return {head: sorted(found, reverse=True) for head, found in lengths.items()}
+        return {head: sorted(sizes, reverse=True) for head, sizes in lengths.items()}
 
     def _encode(self, text: str) -> list[int]:
-        data, known, lengths = text.encode(), self._ids, self._lengths
+        data, vocabulary, lengths = text.encode(), self._ids, self._lengths
         ids: list[int] = []
         start = 0
         while start < len(data):
             for length in lengths.get(data[start : start + _HEAD], ()):
-                token = known.get(data[start : start + length])
+                token = vocabulary.get(data[start : start + length])
                 if token is not None:
                     break
             else:
-                token, length = known.get(data[start : start + 1], self.unk), 1
+                token, length = vocabulary.get(data[start : start + 1], self.unk), 1
             if token is not None:
                 ids.append(token)
             start += length

@@ -1,7 +1,7 @@
-"""Special tokens: which ids begin, end and separate texts, and which ones end a generation.
+"""Special tokens: the ids that begin, end and separate texts, and those that end a generation.
 
-A file names some of them by key; others are known by their spelling, because many files leave the key out. The
-spellings, and the exceptions at the end of this module, are those that llama.cpp knows (``llama-vocab.cpp``).
+A file names some of them by key; others are recognized by their spelling, because many files omit the key. The
+spellings, and the exceptions at the end of this module, are those of llama.cpp (``llama-vocab.cpp``).
 """
 
 import logging
@@ -14,7 +14,7 @@ from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, value
 
 _logger = logging.getLogger("pumice")
 
-# Special tokens known by their spelling where the file does not name them: key -> spellings, the first found wins.
+# Special tokens recognized by spelling if the file does not name them: key -> spellings, of which the first counts.
 _SPELLINGS = {
     "fim_pre": (
         "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
@@ -39,7 +39,7 @@ END_OF_GENERATION = (
     "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
 )  # fmt: skip
 
-# Marks of the harmony format, shown like any text.
+# Marks of the harmony format, which are rendered as text.
 _SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
 _OLD_KEYS = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}
@@ -47,7 +47,7 @@ _OLD_KEYS = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The ids of the tokens with a meaning of their own; None where the vocabulary has none."""
+    """The ids of special tokens; None for those that the vocabulary lacks."""
 
     bos: int | None
     eos: int | None
@@ -56,9 +56,9 @@ class SpecialTokens:
     eog: frozenset[int]
     """All tokens that end a generation."""
     fim: Mapping[str, int]
-    """Those of fill-in-the-middle that there are: fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep."""
+    """Present fill-in-the-middle tokens by name: fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep."""
     suppressed: frozenset[int]
-    """Those that the file never wants generated."""
+    """Tokens that the file excludes from generation."""
 
     @classmethod
     def from_metadata(
@@ -66,10 +66,10 @@ class SpecialTokens:
     ) -> "SpecialTokens":
         """Read the ids; ``defaults`` are those of a tokenizer model for ``bos``, ``eos``, ``unk`` and ``sep``.
 
-        Tokens known by their spelling become control tokens in ``vocabulary``. An id outside the vocabulary, as some
-        files have where they mean none, is as good as none, and a warning.
+        Tokens recognized by spelling become control tokens in ``vocabulary``. An id outside the vocabulary, which some
+        files use for none, is ignored with a warning.
         """
-        keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator"}  # misspelt in the format itself
+        keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator"}  # "seperator" is GGUF's spelling
         ids = {name: _token_id(metadata, key, vocabulary, defaults.get(name)) for name, key in keys.items()}
         fim = _fill_in_the_middle(metadata, vocabulary)
         eog = _end_of_generation(metadata, vocabulary, ids["eos"], fim)
@@ -78,21 +78,21 @@ class SpecialTokens:
 
 def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, default: int | None = None) -> int | None:
     key += "_token_id"
-    found: int | None = value(metadata, key, int)
-    if found is not None:
-        if 0 <= found < len(vocabulary):
-            return found
+    token: int | None = value(metadata, key, int)
+    if token is not None:
+        if 0 <= token < len(vocabulary):
+            return token
         _logger.warning(
-            "%s%s is %d, outside the vocabulary of %d tokens: it is not used", PREFIX, key, found, len(vocabulary)
+            "%s%s is %d, outside the vocabulary of %d tokens; it is ignored", PREFIX, key, token, len(vocabulary)
         )
     return default if default is not None and 0 <= default < len(vocabulary) else None
 
 
 def _suppressed(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> frozenset[int]:
-    """Ids outside the vocabulary mean nothing, as in llama.cpp."""
+    """Return the suppressed tokens; ids outside the vocabulary are ignored, as in llama.cpp."""
     key = f"{PREFIX}suppress_tokens"
-    found = metadata.get(key, [])
-    tokens = found.tolist() if hasattr(found, "tolist") else found
+    ids = metadata.get(key, [])
+    tokens = ids.tolist() if hasattr(ids, "tolist") else ids
     if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
         raise TokenizerError(f"metadata key {key} must be a list of token ids")
     return frozenset(token for token in tokens if 0 <= token < len(vocabulary))
@@ -137,7 +137,7 @@ def _without_exceptions(eog: set[int], vocabulary: Vocabulary) -> set[int]:
     if calls and texts & {"<|return|>", "<|flush|>"} and "<|end|>" in texts:
         eog = eog - {vocabulary.ids["<|end|>"]}
         _retype_as_user_defined(vocabulary.ids["<|end|>"], vocabulary)
-    # Gemma 4 and PLaMo have </s> as a piece of text like any other.
+    # In Gemma 4 and PLaMo, </s> is an ordinary piece of text.
     if texts & {"<|tool_response>", "<|plamo:eos|>"} and "</s>" in texts:
         eog = eog - {vocabulary.ids["</s>"]}
         _retype_as_normal(vocabulary.ids["</s>"], vocabulary)

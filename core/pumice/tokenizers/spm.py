@@ -1,7 +1,7 @@
-"""SentencePiece BPE (GGUF's tokenizer model "llama"): neighbours merge where they make a token, best score first.
+"""SentencePiece BPE (GGUF's tokenizer model "llama"): adjacent symbols that form a token merge, best score first.
 
-Kudo and Richardson, "SentencePiece", 2018 (https://arxiv.org/abs/1808.06226); the order of merging is that of
-SentencePiece's ``bpe_model.cc``, which llama.cpp shares: the highest score, and among equals the leftmost.
+Kudo and Richardson, "SentencePiece", 2018 (https://arxiv.org/abs/1808.06226). The order of merging is that of
+SentencePiece's ``bpe_model.cc`` and of llama.cpp: highest score first, leftmost among equals.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _CACHED_LENGTH = 32
 
 
 class SPMTokenizer(Tokenizer):
-    """Merges by score over the characters of the text; spaces are written ``▁``."""
+    """Merges characters by score; spaces are written ``▁``."""
 
     kind: ClassVar[str] = "spm"
 
@@ -37,12 +37,12 @@ class SPMTokenizer(Tokenizer):
         )
         self._scores = numbers(metadata, "scores", self.n_vocab) or [0.0] * self.n_vocab
         if any(score != score for score in self._scores):
-            raise TokenizerError(f"{PREFIX}scores has a value that is not a number (NaN)")
+            raise TokenizerError(f"{PREFIX}scores contains NaN")
         self._cache: dict[str, list[int]] = {}
 
     @cached_property
     def _neighbours(self) -> set[tuple[str, str]]:
-        """The pairs of characters that stand side by side in some token."""
+        """Pairs of adjacent characters in tokens."""
         joined = "\0".join(self.vocabulary.tokens)
         return set(pairwise(joined))
 
@@ -51,37 +51,34 @@ class SPMTokenizer(Tokenizer):
             text = " " + text
         ids: list[int] = []
         for segment in self._segments(text.replace(" ", SPACE)):
-            found = self._cache.get(segment)
-            if found is None:
-                found = self._merge(segment)
+            tokens = self._cache.get(segment)
+            if tokens is None:
+                tokens = self._merge(segment)
                 if len(segment) <= _CACHED_LENGTH and len(self._cache) < _CACHE_SIZE:
-                    self._cache[segment] = found
-            ids += found
+                    self._cache[segment] = tokens
+            ids += tokens
         return ids
 
     def _segments(self, text: str) -> list[str]:
-        """``text``, cut where no token can span the cut.
-
-        Merging never crosses such a place, so that segments can be merged (and remembered) one by one.
-        """
+        """Split ``text`` where no token can span the cut, so that segments can be merged and cached one by one."""
         neighbours = self._neighbours
         cuts = [i for i, pair in enumerate(pairwise(text), 1) if pair not in neighbours]
         return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
     @cached_property
     def _mergeable(self) -> dict[str, int]:
-        """The tokens that text is made of: text that spells a control token is text."""
+        """Tokens that text can consist of: all except control tokens."""
         control = self.vocabulary.control
         return {text: token for text, token in self.vocabulary.ids.items() if token not in control}
 
     def _merge(self, text: str) -> list[int]:
         """Merge the characters of ``text`` into tokens, with a heap of the merges that are possible."""
         ids, scores = self._mergeable, self._scores
-        symbols: list[str] = list(text)  # a merged symbol stands where its first character was; "" after it
+        symbols: list[str] = list(text)  # a merged symbol replaces its first character; "" replaces the others
         end = len(symbols)
         before = list(range(-1, end - 1))
         after = list(range(1, end + 1))
-        heap: list[tuple[float, int, int, str]] = []  # (-score, left, right, the token they would make)
+        heap: list[tuple[float, int, int, str]] = []  # (-score, left, right, merged token)
         for left in range(end - 1):
             merged = symbols[left] + symbols[left + 1]
             if merged in ids:
@@ -90,7 +87,7 @@ class SPMTokenizer(Tokenizer):
         while heap:
             _, left, right, merged = heappop(heap)
             if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != len(merged):
-                continue  # one of the two has merged with another symbol since
+                continue  # one of the two has merged with another symbol meanwhile
             symbols[left], symbols[right] = merged, ""
             following = after[left] = after[right]
             if following < end:
@@ -106,14 +103,14 @@ class SPMTokenizer(Tokenizer):
         return [token for symbol in symbols if symbol for token in self._symbol_ids(symbol)]
 
     def _symbol_ids(self, symbol: str) -> list[int]:
-        """A symbol's token; for a character that is none, the tokens of its bytes or the unknown token."""
+        """Return a symbol's token, or, for an unknown character, the tokens of its bytes or the unknown token."""
         ids = self._mergeable
         if symbol in ids:
             return [ids[symbol]]
-        spelt = [ids.get(byte_token(byte)) for byte in symbol.encode()]
-        known = [token for token in spelt if token is not None]
-        if len(known) == len(spelt):
-            return known
+        byte_tokens = [ids.get(byte_token(byte)) for byte in symbol.encode()]
+        present = [token for token in byte_tokens if token is not None]
+        if len(present) == len(byte_tokens):
+            return present
         return [] if self.unk is None else [self.unk]
 
     def _decode(self, text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""SentencePiece Unigram (GGUF's tokenizer model "t5"): the most probable of all ways to cut a text.
+"""SentencePiece Unigram (GGUF's tokenizer model "t5"): the most probable segmentation of a text.
 
 Kudo, 2018 (https://arxiv.org/abs/1804.10959).
 """
@@ -16,12 +16,12 @@ from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, value
 
 SPACE = "▁"
 
-# The score of an unknown character is that of the least probable token, less this.
+# The score of an unknown character is the lowest score minus this.
 _UNKNOWN_PENALTY = 10.0
 
 
 class UnigramTokenizer(Tokenizer):
-    """Characters are replaced by a table, spaces marked, and text cut so that the tokens' scores sum to the most."""
+    """Normalizes characters, marks spaces, and splits text into the tokens with the highest total score."""
 
     kind: ClassVar[str] = "ugm"
 
@@ -39,7 +39,7 @@ class UnigramTokenizer(Tokenizer):
             space_prefix=self._add_prefix or self._merge_spaces,
         )
         if self.unk is None:
-            raise TokenizerError(f"{PREFIX}unknown_token_id is missing: Unigram needs it")
+            raise TokenizerError(f"{PREFIX}unknown_token_id is missing; Unigram needs it")
         self._unknown = [self.unk]
         self._charsmap_bytes = metadata.get(PREFIX + "precompiled_charsmap")
 
@@ -58,7 +58,7 @@ class UnigramTokenizer(Tokenizer):
         return self._lattice.encode(self._spaced(self._charsmap.normalize(text)), lambda run: self._unknown)
 
     def _spaced(self, text: str) -> str:
-        """``text`` with ``▁`` for spaces; one before each word, or as many as there are and one before the first."""
+        """Replace spaces by ``▁``: one before each word, or all of them and one before the first word."""
         if self._merge_spaces:
             return "".join(SPACE + word for word in text.split(" ") if word)
         words = text.lstrip(" ")
@@ -71,7 +71,7 @@ class UnigramTokenizer(Tokenizer):
 
 
 def _scores(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, float]:
-    """The scores of the tokens that text is cut into: not of control, unknown and byte tokens.
+    """Scores of the tokens that text can consist of: all except control, unknown and byte tokens.
 
     Those that users defined have the best one, 0.
     """

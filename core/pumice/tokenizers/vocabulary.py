@@ -19,9 +19,9 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 @dataclass
 class Vocabulary:
-    """Tokens by id, ids by token, and the ids of each kind but normal ones.
+    """Tokens by id, ids by token, and the ids of each special kind.
 
-    A token may be both control and user-defined: control wins where they differ.
+    A token may be both control and user-defined; control takes precedence.
     """
 
     tokens: list[str]
@@ -31,11 +31,11 @@ class Vocabulary:
     user_defined: set[int] = field(default_factory=set)
     byte: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
-    """Unused tokens, and those of no known kind: they have no text."""
+    """Unused tokens and those of unknown kinds, which have no text."""
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Vocabulary":
-        """Read ``tokenizer.ggml.tokens`` and ``tokenizer.ggml.token_type`` (absent: all normal)."""
+        """Read ``tokenizer.ggml.tokens`` and ``token_type``, without which all tokens are normal."""
         tokens = strings(metadata, "tokens")
         if not tokens:
             raise TokenizerError(f"{PREFIX}tokens is empty: the file has no vocabulary")
@@ -59,7 +59,7 @@ class Vocabulary:
                     sets.get(kind, vocabulary.silent).add(i)
             for i in vocabulary.byte:
                 if not re.fullmatch("<0x[0-9A-Fa-f]{2}>", tokens[i]):
-                    raise TokenizerError(f"{PREFIX}tokens: byte token {i} is {tokens[i]!r}, not of the form <0xNN>")
+                    raise TokenizerError(f"{PREFIX}tokens: byte token {i} is {tokens[i]!r}, expected the form <0xNN>")
         return vocabulary
 
     def __len__(self) -> int:
@@ -67,47 +67,50 @@ class Vocabulary:
 
     @property
     def hidden(self) -> set[int]:
-        """Tokens whose text is not part of the text they stand in: control tokens and the unknown token."""
+        """Control tokens and the unknown token, whose spelling is not part of a text."""
         return self.control | self.unknown
 
     @property
     def special(self) -> set[int]:
-        """Tokens found in text before it is tokenized, as they are spelt."""
+        """Tokens whose spelling is recognized in text before it is tokenized."""
         return self.hidden | self.user_defined
 
 
 def byte_token(byte: int) -> str:
-    """The spelling of the token for one byte."""
+    """Return the spelling of a byte's token."""
     return f"<0x{byte:02X}>"
 
 
 def value(metadata: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
-    """The value of ``tokenizer.ggml.<key>``, which must be of type ``kind``, or ``default``."""
-    found = metadata.get(PREFIX + key)
-    if found is None:
+    """Return the value of ``tokenizer.ggml.<key>``, or ``default``.
+
+    Raises TokenizerError unless its type is ``kind``.
+    """
+    item = metadata.get(PREFIX + key)
+    if item is None:
         return default
-    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-        raise TokenizerError(f"{PREFIX}{key} is of type {type(found).__name__}, not {kind.__name__}")
-    return found
+    if not isinstance(item, kind) or (kind is int and isinstance(item, bool)):
+        raise TokenizerError(f"{PREFIX}{key} is of type {type(item).__name__}, not {kind.__name__}")
+    return item
 
 
 def strings(metadata: Mapping[str, Any], key: str) -> list[str]:
-    """The list of strings ``tokenizer.ggml.<key>``."""
-    found = metadata.get(PREFIX + key)
-    if found is None:
-        raise TokenizerError(f"{PREFIX}{key} is missing: the file does not describe its tokenizer fully")
-    if not isinstance(found, Sequence) or isinstance(found, str) or set(map(type, found)) - {str}:
+    """Return the list of strings ``tokenizer.ggml.<key>``. Raises TokenizerError."""
+    items = metadata.get(PREFIX + key)
+    if items is None:
+        raise TokenizerError(f"{PREFIX}{key} is missing: the description of the tokenizer is incomplete")
+    if not isinstance(items, Sequence) or isinstance(items, str) or set(map(type, items)) - {str}:
         raise TokenizerError(f"{PREFIX}{key} is not an array of strings")
-    return check_unicode(list(found), PREFIX + key)
+    return check_unicode(list(items), PREFIX + key)
 
 
 def numbers(metadata: Mapping[str, Any], key: str, n: int) -> list[Any] | None:
-    """The ``n`` numbers ``tokenizer.ggml.<key>``, or None where the file has none."""
-    found = metadata.get(PREFIX + key)
-    if found is None:
+    """Return the array ``tokenizer.ggml.<key>`` of ``n`` numbers, or None if it is missing. Raises TokenizerError."""
+    array = metadata.get(PREFIX + key)
+    if array is None:
         return None
     try:
-        values = found.tolist() if hasattr(found, "tolist") else list(found)
+        values = array.tolist() if hasattr(array, "tolist") else list(array)
     except TypeError:
         values = [None]
     if not isinstance(values, list) or set(map(type, values)) - {int, float}:
@@ -118,7 +121,7 @@ def numbers(metadata: Mapping[str, Any], key: str, n: int) -> list[Any] | None:
 
 
 def check_unicode(texts: list[str], where: str) -> list[str]:
-    """``texts``, if all of them can be written as UTF-8 (a lone surrogate cannot)."""
+    """Return ``texts``. Raises TokenizerError if one contains a lone surrogate."""
     if not is_unicode("".join(texts)):
         bad = next(i for i, text in enumerate(texts) if not is_unicode(text))
         raise TokenizerError(f"{where}: text {bad} ({texts[bad]!a}) is not valid Unicode")
@@ -126,7 +129,7 @@ def check_unicode(texts: list[str], where: str) -> list[str]:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether ``text`` has no lone surrogate."""
+    """Return True if ``text`` has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

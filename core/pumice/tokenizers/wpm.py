@@ -1,7 +1,7 @@
-"""WordPiece (GGUF's tokenizer model "bert"): each word is cut into the longest tokens, from left to right.
+"""WordPiece (GGUF's tokenizer model "bert"): greedy longest match within words, from left to right.
 
-Devlin et al., "BERT", 2018 (https://arxiv.org/abs/1810.04805). GGUF writes the token that opens a word with ``▁``
-before it, and those that go on without BERT's ``##``.
+Devlin et al., "BERT", 2018 (https://arxiv.org/abs/1810.04805). GGUF prefixes tokens at the start of a word with ``▁``,
+and omits BERT's ``##`` of the others.
 """
 
 import unicodedata
@@ -17,7 +17,7 @@ _WORD_START = "▁"
 
 _CACHE_SIZE = 1 << 16
 
-# Ideographs, which are words by themselves; kana and Hangul are not. From BERT's tokenization.py.
+# Ideographs, each of which is a word, unlike kana and Hangul. From BERT's tokenization.py.
 _IDEOGRAPHS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -31,7 +31,7 @@ _IDEOGRAPHS = (
 
 
 class WPMTokenizer(Tokenizer):
-    """Words by white space and punctuation, then the longest match first; a word that does not match is unknown."""
+    """Splits text at white space and punctuation, then matches greedily; a word that does not match is unknown."""
 
     kind: ClassVar[str] = "wpm"
 
@@ -42,7 +42,7 @@ class WPMTokenizer(Tokenizer):
         super().__init__(metadata, vocabulary, special=special, add_bos=True, add_sep=True, space_prefix=True)
         for name, token in {"bos": self.bos, "seperator": self.sep, "unknown": self.unk}.items():
             if token is None:
-                raise TokenizerError(f"{PREFIX}{name}_token_id is missing: WordPiece needs it")
+                raise TokenizerError(f"{PREFIX}{name}_token_id is missing; WordPiece needs it")
         lowercase = value(metadata, "normalizer.lowercase", bool, True)
         strip_accents = value(metadata, "normalizer.strip_accents", bool, lowercase)
         self._normalized = _Normalization(lowercase, strip_accents)
@@ -52,12 +52,12 @@ class WPMTokenizer(Tokenizer):
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = []
         for word in text.translate(self._normalized).split():
-            found = self._words.get(word)
-            if found is None:
-                found = self._word_ids(_WORD_START + word)
+            tokens = self._words.get(word)
+            if tokens is None:
+                tokens = self._word_ids(_WORD_START + word)
                 if len(self._words) < _CACHE_SIZE:
-                    self._words[word] = found
-            ids += found
+                    self._words[word] = tokens
+            ids += tokens
         return ids
 
     def _word_ids(self, word: str) -> list[int]:
@@ -84,9 +84,9 @@ class WPMTokenizer(Tokenizer):
 
 
 class _Normalization(dict[int, str]):
-    """A table for ``str.translate``, filled as characters come: words end up apart from each other by spaces.
+    """A table for ``str.translate``, computed on first use, that puts spaces around words.
 
-    Without accents, a character is the first of its canonical decomposition (NFD), as in llama.cpp.
+    Stripping accents keeps the first character of the canonical decomposition (NFD), as in llama.cpp.
     """
 
     def __init__(self, lowercase: bool, strip_accents: bool) -> None:
@@ -114,7 +114,7 @@ class _Normalization(dict[int, str]):
 
 
 def lowercased(char: str) -> str:
-    """A character in lower case; the first where that is several, as in llama.cpp."""
+    """Return a character in lower case; the first if there are several, as in llama.cpp."""
     return char.lower()[0]
 
 

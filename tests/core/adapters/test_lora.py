@@ -68,8 +68,9 @@ def test_prefixes_are_shared_only_by_equal_scales(tmp_path):
     ("adapters", "message"),
     [
         ({"b": 1.0}, "the model has no adapter 'b'; it has: a0"),
-        ({"a0": "much"}, "the scale of 'a0' must be a number, not 'much'"),
-        ({"a0": float("nan")}, "the scale of 'a0' must be a number"),
+        ({"a0": "much"}, "adapters must be a mapping of names to numbers, not {'a0': 'much'}"),
+        ({"a0": float("nan")}, "adapters must be a mapping of names to numbers"),
+        ({"a0": float("inf")}, "the scale of 'a0' must be a finite number"),
         (["a0"], "adapters must be a mapping of names to numbers"),
     ],
 )
@@ -109,13 +110,13 @@ def test_alpha_is_a_part_of_the_scale(tmp_path):
         (
             {"general.type": "model"},
             ATTENTION,
-            "is neither a LoRA adapter nor a control vector: general.type",
+            "neither a LoRA adapter nor a control vector: general.type",
         ),
-        ({"adapter.lora.alpha": "x"}, ATTENTION, "'adapter.lora.alpha' is 'x', not a number"),
-        ({"general.architecture": "qwen2"}, ATTENTION, "is an adapter of 'qwen2', the model is 'llama'"),
-        ({}, ["blk.0.attn_q.weight", "blk.9.attn_q.weight"], "changes 'blk.9.attn_q.weight', which is no matrix"),
-        ({}, [], "is an adapter without tensors"),
-        ({"adapter.alora.invocation_tokens": [1, 2]}, ATTENTION, "is an activated LoRA adapter"),
+        ({"adapter.lora.alpha": "x"}, ATTENTION, "'adapter.lora.alpha' is 'x', expected a number"),
+        ({"general.architecture": "qwen2"}, ATTENTION, "the adapter is for 'qwen2', but the model is 'llama'"),
+        ({}, ["blk.0.attn_q.weight", "blk.9.attn_q.weight"], "changes 'blk.9.attn_q.weight', which this model does"),
+        ({}, [], "the adapter has no tensors"),
+        ({"adapter.alora.invocation_tokens": [1, 2]}, ATTENTION, "activated LoRA adapters"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, changes, names, message):

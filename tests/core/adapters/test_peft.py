@@ -64,7 +64,7 @@ def test_a_file_is_the_folder(folders, tmp_path):
 def test_the_model_must_be_known(folders, tmp_path):
     _, adapter = folders("llama", config={"base_model_name_or_path": "somebody/model"})
     with pytest.raises(
-        ConvertError, match=r"give the folder of the model .* with --base; it was made for 'somebody/model'"
+        ConvertError, match=r"give the folder of the base model with --base; it was made for 'somebody/model'"
     ):
         CliRunner().invoke(cli, ["convert", str(adapter)], catch_exceptions=False)
     done = CliRunner().invoke(
@@ -85,12 +85,16 @@ def pair(n, rank):
 @pytest.mark.parametrize(
     ("config", "tensors", "message"),
     [
-        ({"peft_type": "IA3"}, {}, "peft_type is 'IA3'; only LORA is known"),
-        ({"use_dora": True}, {}, "DoRA changes the size of whole matrices"),
-        ({}, {"base_model.model.lm_head.weight": np.ones((4, 4), np.float32)}, "is a whole tensor; only LoRA's pairs"),
-        ({}, {"base_model.model.x.lora_A.weight": np.ones((4, 4), np.float32)}, "of 'x' one of a pair is missing"),
-        ({"lora_alpha": "much"}, {}, "cannot be understood, perhaps since 'lora_alpha' is 'much'"),
-        ({}, pair(32, 3), r"of '.*q_proj', \[4, 32\] and \[32, 3\] are no pair"),
+        ({"peft_type": "IA3"}, {}, "peft_type is 'IA3'; only LORA is supported"),
+        ({"use_dora": True}, {}, "DoRA is not supported"),
+        (
+            {},
+            {"base_model.model.lm_head.weight": np.ones((4, 4), np.float32)},
+            "replaces a whole tensor; only LoRA pairs",
+        ),
+        ({}, {"base_model.model.x.lora_A.weight": np.ones((4, 4), np.float32)}, "'x' lacks one matrix of its pair"),
+        ({"lora_alpha": "much"}, {}, "is not understood, perhaps since 'lora_alpha' is 'much'"),
+        ({}, pair(32, 3), r"'.*q_proj': shapes \[4, 32\] and \[32, 3\] do not match"),
         ({}, pair(30, 4), "q_proj.weight' .* does not fit the configuration"),
     ],
 )
@@ -109,5 +113,5 @@ def test_a_family_that_turns_its_matrices_around(tmp_path):
     name = "base_model.model.transformer.h.0.attn.c_attn"
     shapes = {f"{name}.lora_A.weight": (2, 32), f"{name}.lora_B.weight": (96, 2)}
     write_safetensors(adapter / "adapter_model.safetensors", {key: weights(key, shapes[key]) for key in shapes})
-    with pytest.raises(ConvertError, match="is stored otherwise in GGUF, so that it cannot be adapted there"):
+    with pytest.raises(ConvertError, match="cannot be converted, since GGUF stores that matrix differently"):
         pumice.load(model, config={"adapters": {"a": str(adapter)}})

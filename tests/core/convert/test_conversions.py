@@ -11,7 +11,7 @@ from checkpoints import FIXTURES, PROMPT, ROWS, weights, write_checkpoint, write
 from pumice.config import load_config
 from pumice.convert import Options
 from pumice.gguf import GGMLType
-from pumice.opening import check_model, open_model
+from pumice.model_files.opening import check_model, open_model
 from pumice.registry import get_registry
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())

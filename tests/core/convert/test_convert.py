@@ -20,7 +20,7 @@ from pumice.convert.safetensors import TYPES, read_safetensors
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.gguf.compare import problems
-from pumice.opening import check_model, open_model
+from pumice.model_files.opening import check_model, open_model
 from pumice.registry import get_registry
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
@@ -64,7 +64,10 @@ def test_names_types_and_what_is_there_already(folder, tmp_path):
     assert first == str(folder / "Tiny-Llama-29K-1b-Chat-BF16.gguf")
     with pytest.raises(pumice.PumiceError, match="exists already; give --force"):
         run(folder)
-    assert run(folder, "--force", "-o", folder).stdout.strip() == first
+    assert run(folder, "--force", "-o", first).stdout.strip() == first
+    for option in ([], ["-o", folder]):
+        refused = CliRunner().invoke(cli, ["convert", str(folder), "--force", *map(str, option)])
+        assert f"--force replaces a file that is named: -o {first}" in " ".join(refused.output.split())
     for type in ("f16", "f32", "q8_0"):
         assert run(folder, "--type", type, "-o", tmp_path / f"{type}.gguf").exit_code == 0
         with GGUFFile.open(tmp_path / f"{type}.gguf") as file:
@@ -80,7 +83,7 @@ def test_numbers_beyond_float16_are_not_lost(folder):
     tensors["model.layers.1.mlp.up_proj.weight"][3, 3] = 1e6
     write_safetensors(folder / "model.safetensors", tensors)
     with pytest.raises(
-        ConvertError, match=r"'blk\.1\.ffn_up\.weight' has numbers too large for F16: choose --type bf16"
+        ConvertError, match=r"'blk\.1\.ffn_up\.weight' has values too large for F16; choose --type bf16"
     ):
         run(folder, "--type", "f16")
     assert not list(folder.glob("*.gguf"))
@@ -92,7 +95,7 @@ def test_numbers_too_large_for_a_types_scales(type, most):
     quantizer = get_registry(load_config()).quantizers[type]
     lazy = LazyTensor.of(np.full((1, 256), most, np.float32))
     tensor = ConvertedTensor("x.weight", GGMLType[type], lazy, quantizer)
-    with pytest.raises(ConvertError, match=f"'x.weight' has numbers too large for {type}: choose --type bf16 or f32"):
+    with pytest.raises(ConvertError, match=f"'x.weight' has values too large for {type}; choose --type bf16 or f32"):
         tensor.dequantize()
     fits = ConvertedTensor("x.weight", GGMLType[type], LazyTensor.of(lazy.read() * 0.8), quantizer)
     assert np.isfinite(fits.dequantize()).all()
@@ -102,7 +105,7 @@ def test_a_number_that_is_none(folder):
     tensors = {name: weights(name, shape) for name, shape in CASE["shapes"].items()}
     tensors["model.layers.1.mlp.up_proj.weight"][3, 5] = np.nan
     write_safetensors(folder / "model.safetensors", tensors)
-    with pytest.raises(ConvertError, match=r"'blk\.1\.ffn_up\.weight': the number at \[3, 5\] is NaN"):
+    with pytest.raises(ConvertError, match=r"'blk\.1\.ffn_up\.weight': the value at \[3, 5\] is NaN"):
         run(folder)
     assert not list(folder.glob("*.gguf"))
 
@@ -164,7 +167,7 @@ def test_further_tokens_that_end_and_the_template_beside_the_tokenizer(folder):
         assert file.metadata["tokenizer.chat_template"] == "{{ 'of the file' }}"
     assert {stop["id"], added["<|im_end|>"]} <= pumice.load_tokenizer(folder).eog
     (folder / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(ConvertError, match="its files cannot be understood: UnicodeDecodeError"):
+    with pytest.raises(ConvertError, match="its files are not understood: UnicodeDecodeError"):
         open_model(folder)
 
 
@@ -173,10 +176,10 @@ def test_further_tokens_that_end_and_the_template_beside_the_tokenizer(folder):
 
 def test_methods_of_quantizing_that_cannot_be_undone(folder):
     set_config(folder, quantization_config={"quant_method": "awq"})
-    with pytest.raises(ConvertError, match=r"is quantized by 'awq', which cannot be undone; only bitnet"):
+    with pytest.raises(ConvertError, match=r"unknown quantization method 'awq'; only bitnet"):
         open_model(folder)
     set_config(folder, quantization_config={"quant_method": "gptq", "bits": 3})
-    with pytest.raises(ConvertError, match=r"do not fit 'gptq': numbers of 3 bits"):
+    with pytest.raises(ConvertError, match=r"do not fit the method 'gptq': unsupported width of 3 bits"):
         open_model(folder)
 
 
@@ -187,18 +190,18 @@ def test_methods_of_quantizing_that_cannot_be_undone(folder):
         ({"architectures": ["NobodyForCausalLM"]}, "models of class 'NobodyForCausalLM' cannot be converted"),
         ({"num_hidden_layers": "2"}, "'n_layers' is '2', expected an integer"),
         ({"num_hidden_layers": 3}, r"blk\.2\.attn_norm\.weight is missing"),
-        ({"num_hidden_layers": 1}, "tensor 'model.layers.1.input_layernorm.weight' is none that llama has"),
+        ({"num_hidden_layers": 1}, "unknown tensor 'model.layers.1.input_layernorm.weight' for architecture llama"),
         ({"num_attention_heads": 3}, "tensor .* does not fit the configuration"),
         ({"hidden_size": 64}, "has shape"),
         ({"num_hidden_layers": 10**9}, "'n_layers' is 1000000000, expected an integer from 1 to 1024"),
-        ({"vocab_size": 10**9}, "a vocabulary of 1000000000 tokens is too large"),
+        ({"vocab_size": 10**9}, "a vocabulary of 1000000000 tokens exceeds the limit"),
         ({"hidden_size": 10**30}, "'hidden_size' is 10{30}, expected an integer of at least 0"),
-        ({"head_dim": 10**9}, "heads of 1000000000 values are wider than those of any model"),
+        ({"head_dim": 10**9}, "a head dimension of 1000000000 exceeds the limit of 65536"),
         ({"head_dim": [8]}, r"'head_dim' is \[8\], expected an integer"),
         ({"rope_parameters": {"rope_theta": "10000"}}, "'rope_theta' is '10000', expected a number"),
         (
             {"rope_parameters": {"rope_type": "llama3", "factor": []}},
-            "cannot be understood, perhaps since '.*' is .*: ",
+            "is not understood, perhaps since '.*' is .*: ",
         ),
         ({"rms_norm_eps": "tiny"}, "'rms_norm_eps' is 'tiny', expected a number"),
     ],
@@ -219,7 +222,7 @@ def test_there_is_a_token_for_each_row_of_the_embeddings(tmp_path, caplog, case,
         assert len(file.metadata["tokenizer.ggml.tokens"]) == 424 == len(file.tensors["token_embd.weight"].data)
         assert list(file.metadata["tokenizer.ggml.token_type"])[-4:] == [5, 5, 5, 5]
         assert list(problems(file)) == []
-    assert f"{said or 420} tokens, and the embeddings have 424 rows" in caplog.text
+    assert f"{said or 420} tokens, but the embeddings have 424 rows" in caplog.text
 
 
 def test_tokens_without_a_row_are_named(tmp_path, caplog):
@@ -228,7 +231,10 @@ def test_tokens_without_a_row_are_named(tmp_path, caplog):
     (folder / "added_tokens.json").write_text(json.dumps({"<mine>": 424}))
     with open_model(folder) as file:
         assert len(file.metadata["tokenizer.ggml.tokens"]) == 424
-    assert "1 tokens of the tokenizer are left out, as the model has 424: 424, '<mine>', is the first" in caplog.text
+    assert (
+        "1 tokens of the tokenizer are left out, since the model has only 424; the first is 424, '<mine>'"
+        in caplog.text
+    )
 
 
 def test_no_value_of_a_configuration_is_an_error_without_a_name(tmp_path):
@@ -264,7 +270,7 @@ def test_sizes_that_no_model_has_take_no_memory(tmp_path):
 import resource
 from pathlib import Path
 from pumice.errors import ConvertError
-from pumice.opening import check_model, open_model
+from pumice.model_files.opening import check_model, open_model
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 for folder in sorted(Path({str(tmp_path)!r}).iterdir()):
     try:
@@ -297,16 +303,16 @@ def test_no_code_of_a_folder_is_run(folder, tmp_path):
 
 
 def test_folders_that_are_no_models(folder, tmp_path):
-    with pytest.raises(ConvertError, match=r"is a folder without config\.json"):
+    with pytest.raises(ConvertError, match=r"the folder has no config\.json"):
         pumice.load(tmp_path)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ConvertError, match=r"pytorch_model\.bin may run code when it is read, and is not opened"):
+    with pytest.raises(ConvertError, match=r"pytorch_model\.bin is not opened, since pickled files can run code"):
         pumice.load(folder)
     (folder / "config.json").write_text("{")
-    with pytest.raises(ConvertError, match="is not JSON"):
+    with pytest.raises(ConvertError, match="not valid JSON"):
         pumice.load(folder)
     (folder / "config.json").write_text("[" * 100_000)
-    with pytest.raises(ConvertError, match="is not JSON"):
+    with pytest.raises(ConvertError, match="not valid JSON"):
         pumice.load(folder)
 
 
@@ -354,7 +360,7 @@ def test_experts_must_be_all_there(tmp_path):
     case = CASES["qwen3moe"]
     shapes = {name: shape for name, shape in case["shapes"].items() if "layers.1.mlp.experts.2.up_proj" not in name}
     folder = write_checkpoint(tmp_path / "m", case["config"], shapes, "bpe")
-    with pytest.raises(ConvertError, match="of 4 experts some are missing"):
+    with pytest.raises(ConvertError, match="some of 4 experts are missing"):
         open_model(folder)
 
 
@@ -369,8 +375,8 @@ def test_parts_of_a_table_are_written_one_after_the_other(tmp_path):
         assert len(pieces) == case["config"]["split_ngram_parts"]
         assert b"".join(pieces) == file.tensors[table].data.tobytes()
     for values, message in (
-        ({"split_ngram_parts": 3}, r"of 3 parts of 'ngram_embedding' 2 are there"),
-        ({"output_gate_type": None}, r"'output_gate_type' is 'silu', qwen4exp knows 'sigmoid' alone"),
+        ({"split_ngram_parts": 3}, r"'ngram_embedding' must have 3 parts, but 2 are present"),
+        ({"output_gate_type": None}, r"unsupported 'output_gate_type': 'silu', expected 'sigmoid'"),
     ):
         (folder / "config.json").write_text(json.dumps(case["config"] | values))
         with pytest.raises(ConvertError, match=message):
@@ -407,19 +413,19 @@ def test_floats_of_eight_bits(name, values):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"", "is empty|is not a safetensors file"),
+        (b"", "is empty|not a complete safetensors file"),
         (b"[]", "the header is not a JSON object"),
-        (b"{ ", "the header is not JSON"),
-        (b"[" * 50_000, "the header is not JSON"),
+        (b"{ ", "the header is not valid JSON"),
+        (b"[" * 50_000, "the header is not valid JSON"),
         (b'{"x": 3}', "its entry lacks dtype, shape or data_offsets"),
-        (b'{"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}', "has numbers of type 'F4'; only F64"),
-        (b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', r"4 bytes are not those of F32 \[2\]"),
-        (b'{"x": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}', r"are not those of F32 \[-1\]"),
+        (b'{"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}', "unknown type 'F4'; only F64"),
+        (b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', r"4 bytes do not fit F32 \[2\]"),
+        (b'{"x": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}', r"do not fit F32 \[-1\]"),
         (
             b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}',
-            "end after the file's; is the file complete",
+            "ends after the end of the file; is the file complete",
         ),
-        (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "end after the file's"),
+        (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "ends after the end of the file"),
         (b'{"x": {"dtype": "F32", "shape": ["a"], "data_offsets": [0, 4]}}', "its entry lacks"),
         (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}', "its entry lacks"),
         (b'{"x": {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 4]}}', "its entry lacks"),
@@ -431,7 +437,7 @@ def test_broken_safetensors(tmp_path, header, message):
     with pytest.raises(ConvertError, match=message):
         read_safetensors(path)
     path.write_bytes((1 << 60).to_bytes(8, "little") + header)
-    with pytest.raises(ConvertError, match="is not a safetensors file, or not whole"):
+    with pytest.raises(ConvertError, match="not a complete safetensors file"):
         read_safetensors(path)
 
 
@@ -453,15 +459,15 @@ def case_folder(tmp_path):
 
 def test_a_draft_needs_its_model(case_folder, tmp_path):
     draft, target = case_folder("eagle3"), case_folder("llama-bpe")
-    with pytest.raises(ConvertError, match=r"drafts for another model: give that model's folder \(pumice convert --ta"):
+    with pytest.raises(ConvertError, match=r"this is a draft model; give the folder of its target model with --ta"):
         run(draft)
     written = run(draft, "--target", target, "-o", tmp_path / "draft.gguf").stdout.strip()
     with GGUFFile.open(written) as file, open_model(target) as model:
         assert file.tensors["d2t"].type is GGMLType.I64
         assert list(file.metadata["tokenizer.ggml.tokens"]) == list(model.metadata["tokenizer.ggml.tokens"])
-    with pytest.raises(pumice.PumiceError, match="is no draft: it takes nothing of another model"):
+    with pytest.raises(pumice.PumiceError, match="not a draft model: it uses no values of the target model"):
         run(target, "--target", target)
-    with pytest.raises(pumice.PumiceError, match=r"has shape \[424, 32\], the model needs \[424, 64\]"):
+    with pytest.raises(pumice.PumiceError, match=r"has shape \[424, 32\], but the model needs \[424, 64\]"):
         run(case_folder("gemma4-assistant"), "--target", case_folder("gemma4"))
 
 
@@ -469,14 +475,14 @@ def test_a_draft_is_loaded_from_its_folder(case_folder):
     options = {"draft": str(case_folder("dflash"))}
     with pumice.load(case_folder("qwen3"), config=options, n_ctx=32, backend="numpy") as model:
         assert model.logits(PROMPT).shape == (len(PROMPT), model.n_vocab)
-    with pytest.raises(ConvertError, match="drafts for another model"):
+    with pytest.raises(ConvertError, match="this is a draft model"):
         pumice.load(config=options)
 
 
 def test_pickles_of_a_draft_are_not_opened(case_folder):
     folder = case_folder("dflash")
     (folder / "mask_embedding.pt").write_bytes(b"")
-    with pytest.raises(ConvertError, match=r"mask_embedding\.pt may run code when it is read, and is not opened"):
+    with pytest.raises(ConvertError, match=r"refusing to read mask_embedding\.pt: this format can run code"):
         open_model(folder)
 
 
@@ -485,7 +491,7 @@ def test_a_folder_without_a_configuration_is_recognised_or_refused(case_folder, 
         assert file.architecture == "pockettts"
     folder = case_folder("llama-bpe")
     (folder / "config.json").unlink()
-    with pytest.raises(ConvertError, match=r"is a folder without config\.json: give a GGUF file or"):
+    with pytest.raises(ConvertError, match=r"the folder has no config\.json; give a GGUF file or"):
         open_model(folder)
 
 

@@ -14,7 +14,7 @@ from pumice.convert import Folder, Options
 from pumice.convert.vocabulary.difference import first_difference
 from pumice.convert.vocabulary.pre_tokenizer import HARD_TEXT, recognise
 from pumice.errors import ConvertError
-from pumice.opening import open_model
+from pumice.model_files.opening import open_model
 from pumice.registry import load_registry
 from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
 from pumice.tokenizers.bpe import BYTES
@@ -71,7 +71,8 @@ def test_an_unknown_pre_tokenizer_is_refused_with_what_is_nearest_unless_a_plugi
     pattern = PRE_TOKENIZERS["llama-bpe"].patterns[0].replace(r"\p{N}{1,3}", r"\p{N}{1,5}")
     folder = folder_of(tmp_path / "m", trained(pattern), vocab_size=500)
     with pytest.raises(
-        ConvertError, match=r"no known .* \(the nearest, 'llama.*', has the word ' ?444' where it has '4444'"
+        ConvertError,
+        match=r"unknown pre-tokenizer \(the most similar one, 'llama.*', splits off ' ?444' instead of '4444'",
     ):
         open_model(folder)
 
@@ -89,7 +90,7 @@ def test_tokens_that_are_not_those_of_the_folder_are_named(tmp_path, caplog):
     tokenizer = pumice.load_tokenizer(folder)
     assert first_difference(Folder(folder), tokenizer) is None
     other = folder_of(tmp_path / "other", trained(PRE_TOKENIZERS["llama-bpe"].patterns[0]), vocab_size=500)
-    assert "by tokenizer.json and" in first_difference(Folder(other), tokenizer)
+    assert "in tokenizer.json, but" in first_difference(Folder(other), tokenizer)
 
 
 def folder_of(path, tokenizer=None, **config):
@@ -149,7 +150,7 @@ def test_ids_of_tiktokens_files_are_those_of_their_ranks(tmp_path):
     assert ours.tokenize(PLAIN, add_special=False) == expected
     assert ours.tokenize("<|im_start|>", add_special=False) == [len(lines) + 1]
     (folder / "qwen.tiktoken").write_bytes(b"IQ==\n")
-    with pytest.raises(pumice.PumiceError, match=r"qwen\.tiktoken: is no list of tokens and ranks"):
+    with pytest.raises(pumice.PumiceError, match=r"qwen\.tiktoken: not a list of tokens and ranks"):
         pumice.load_tokenizer(folder)
 
 
@@ -166,7 +167,7 @@ def test_ids_of_mistrals_files_are_those_of_their_ranks(tmp_path):
     assert ours.tokenize(PLAIN) == [1, *expected]
     assert ours.tokenize("[INST]", add_special=False) == [3]
     (folder / "tekken.json").write_text("{}")
-    with pytest.raises(pumice.PumiceError, match=r"tekken\.json: is not a tokenizer of Mistral's"):
+    with pytest.raises(pumice.PumiceError, match=r"tekken\.json: not a Mistral tokenizer"):
         pumice.load_tokenizer(folder)
 
 
@@ -191,8 +192,8 @@ def test_ids_of_sentencepiece_are_its_own(tmp_path, kind):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rwkv_vocab_v20230424.txt", "line 1: is no token"),
-        ("tokenizer.jsonl", "is no list of tokens"),
+        ("rwkv_vocab_v20230424.txt", "line 1: not a token"),
+        ("tokenizer.jsonl", "not a list of tokens"),
     ],
 )
 def test_vocabularies_in_lines_that_are_broken(tmp_path, name, message):
@@ -225,8 +226,8 @@ def test_added_tokens(tmp_path):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"vocab_size": 4}, "has token 419, and the model is of 4 tokens"),
-        ({"architectures": ["GemmaForCausalLM"], "intermediate_size": 4}, "has no tokenizer of gemma's kinds"),
+        ({"vocab_size": 4}, "token id 419 exceeds the model's 4 tokens"),
+        ({"architectures": ["GemmaForCausalLM"], "intermediate_size": 4}, "no tokenizer of a kind that gemma uses"),
     ],
 )
 def test_tokenizers_that_do_not_fit(tmp_path, config, message):
@@ -242,5 +243,5 @@ def test_tokenizers_that_do_not_fit(tmp_path, config, message):
 def test_a_broken_sentencepiece_model(tmp_path, data):
     folder = folder_of(tmp_path / "m")
     (folder / "tokenizer.model").write_bytes(data)
-    with pytest.raises(pumice.PumiceError, match="is not a SentencePiece model"):
+    with pytest.raises(pumice.PumiceError, match="not a SentencePiece model"):
         pumice.load_tokenizer(folder)

@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pumice.backend.step import Limits
 from pumice.engine.kv_cache import KVCache
-from pumice.step import Limits
 
 SIZE = 4
 

@@ -5,10 +5,10 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.arena import Arena
+from pumice.backend.arena import Arena
 from pumice.engine import Runner
+from pumice.evaluate.speed import generation_seconds, parallel_seconds, prompt_seconds
 from pumice.gguf import KV_TYPES
-from pumice.measure import generation_seconds, parallel_seconds, prompt_seconds
 
 PROMPTS = ["a", "the cat sat", "one two three four five six seven", "zzz", "the cat sat on the mat and then some more"]
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -204,7 +204,7 @@ def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch)
         assert told[-1] == (10, 10), "the first after the depth is not timed"
         assert prompt_seconds(model, 6, 2, lambda *so_far: told.append(so_far)) > 0
         assert told[-3:] == [(2, 8), (6, 8), (8, 8)]
-        with pytest.raises(pumice.PumiceError, match="65 tokens do not fit"):
+        with pytest.raises(pumice.PumiceError, match="65 tokens exceed the context of 64"):
             generation_seconds(model, 1, depth=64)
     assert [len(batch.tokens) for batch in steps] == [4, 2, 1, 1, 1, 2, 4, 2]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.arena import Arena
+from pumice.backend.arena import Arena
 from pumice.errors import BackendError
 from tiny_models import IDS
 

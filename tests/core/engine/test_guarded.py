@@ -68,23 +68,23 @@ def misshape(self, step):
         (backend(compile=fail), "compile: RuntimeError: two lines"),
         (backend(compile=lambda *_: None), "compile: expected a Program, not None"),
         (program(run=fail), "run: RuntimeError: two lines"),
-        (program(run=lambda self, step: None), "run: gave no array for %"),
-        (program(run=lambda self, step: {}), "run: gave no array for %"),
-        (program(run=misshape), "run: gave an array of shape [2, 3] for %"),
+        (program(run=lambda self, step: None), "run: returned no array for %"),
+        (program(run=lambda self, step: {}), "run: returned no array for %"),
+        (program(run=misshape), "run: returned an array of shape [2, 3] for %"),
         (program(submit=fail), "submit: RuntimeError: two lines"),
         (program(submit=lambda self, step: Pending()), "submit: NotImplementedError"),
         (program(submit=lambda self, step: None), "submit: expected a Pending, not None"),
         (
             program(run=lambda self, inputs, batch: {}),
-            "FaultyProgram.run takes one Step now, instead of inputs and batch: use step.inputs, step.batch",
+            "FaultyProgram.run must take a Step instead of inputs and batch; use step.inputs and step.batch",
         ),
         (
             program(copies_slots=True),
-            "FaultyProgram.copies_slots is no member of a Program any more: use capabilities",
+            "FaultyProgram.copies_slots is no longer a member of Program; use capabilities",
         ),
         (
             program(run_ahead=fail),
-            "FaultyProgram.run_ahead is no member of a Program any more: use submit, with the Step's ask",
+            "FaultyProgram.run_ahead is no longer a member of Program; use submit, with the Step's ask",
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
     with model:
         assert model.backends == ["numpy"]
     assert "backend 'faulty' (plugin buggy): " in caplog.text
-    assert "RuntimeError: two lines; going on without it" in caplog.text
+    assert "RuntimeError: two lines; continuing without it" in caplog.text
 
 
 def test_auto_does_not_choose_between_plugins(path):
@@ -170,7 +170,7 @@ def test_a_sampler_that_cannot_be_imported_does_not_hide_a_wrong_parameter(path)
     plugins = [buggy("samplers", "late", "no_such_module:Late")]
     with (
         pumice.load(path, backend="numpy", plugins=plugins) as model,
-        pytest.raises(pumice.RequestError, match="unknown sampling parameter 'temprature'; did you mean 'temperature'"),
+        pytest.raises(pumice.RequestError, match="unknown option 'temprature'; did you mean 'temperature'"),
     ):
         model.generate([1], temprature=1.0)
 

@@ -254,6 +254,6 @@ def test_what_the_clock_chose_is_logged_once(monkeypatch: pytest.MonkeyPatch, ca
         for seconds in (0.1, 0.0039, 0.0041, 0.002, 0.0039):
             lookahead.took(2, 1, seconds)
     assert [record.getMessage() for record in caplog.records] == [
-        "lookahead: 4 steps in a row for 2 sequences: 3.90 ms each, of 20",
-        "lookahead: 8 steps in a row for 2 sequences: 2.00 ms each, of 20",
+        "lookahead: 4 consecutive steps of 2 sequences: 3.90 ms each, limit 20 ms",
+        "lookahead: 8 consecutive steps of 2 sequences: 2.00 ms each, limit 20 ms",
     ]

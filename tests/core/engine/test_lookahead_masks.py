@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from guessing_programs import GREEDY, N_VOCAB, PROMPTS, RANDOM, Behind, Cells, Waiting, engine, request, run
+from pumice.backend.pick import Ahead
+from pumice.backend.step import Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
 from pumice.errors import BackendError
-from pumice.pick import Ahead
 from pumice.sampler import MaskSampler, SamplerContext, mask
-from pumice.step import Pending, Step
 from pumice_samplers import SAMPLERS
 
 Add = Callable[[Engine, Request], Generation]

@@ -12,13 +12,13 @@ import pumice
 from gguf_files import tiny_llama
 from graphs import batch, picked, step_of
 from pumice.backend import Capabilities, Program
+from pumice.backend.pick import Ahead, Ask, Pick
+from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import Engine, Preparer, Request, lone
 from pumice.engine.messages import Failed
 from pumice.engine.pipeline import Pipeline
 from pumice.graph import Segment, Tensor
-from pumice.pick import Ahead, Ask, Pick
 from pumice.plugin import hookimpl
-from pumice.step import Batch, Pending, Step
 from pumice_numpy import NumpyBackend
 from pumice_samplers import SAMPLERS
 

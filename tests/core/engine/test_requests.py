@@ -9,6 +9,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.frontend.generating import NO_PROMPT
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
@@ -43,12 +44,12 @@ def model(tmp_path_factory):
         ({"progress": "yes"}, "progress must be a function, not 'yes'"),
         ({"timeout": "soon"}, "timeout must be a number of seconds, at least 0, not 'soon'"),
         ({"priority": 0.5}, "priority must be an integer, not 0.5"),
-        ({"prompt": b"abc"}, "the prompt must be text or a list of token ids, not b'abc'"),
-        ({"prompt": [1.5]}, "the prompt must be text or a list of token ids, not [1.5]"),
-        ({"prompt": [True]}, "the prompt must be text or a list of token ids, not [True]"),
-        ({"prompt": None}, "the prompt must be text or a list of token ids, not None"),
-        ({"prompt": Path("a")}, "the prompt must be text or a list of token ids, not PosixPath('a')"),
-        ({"prompt": []}, "the prompt has no tokens: give some text"),
+        ({"prompt": b"abc"}, f"{NO_PROMPT}, not b'abc'"),
+        ({"prompt": [1.5]}, f"{NO_PROMPT}, not [1.5]"),
+        ({"prompt": [True]}, f"{NO_PROMPT}, not [True]"),
+        ({"prompt": None}, f"{NO_PROMPT}, not None"),
+        ({"prompt": Path("a")}, f"{NO_PROMPT}, not PosixPath('a')"),
+        ({"prompt": []}, "the prompt has no tokens; give some text"),
     ],
 )
 def test_arguments_are_checked(model, options, message):
@@ -215,3 +216,15 @@ def test_streams_carry_logprobs(model):
     assert [len(piece.logprobs.top) for piece in pieces[:-1]] == [2] * 20
     assert pieces[-1].logprobs is None
     assert model.generate("a", **GREEDY).logprobs is None
+
+
+def test_a_prediction_is_tokenized_once_for_all_completions(model, monkeypatch):
+    texts = []
+
+    def tokenize(tokenizer, text):
+        texts.append(text)
+        return model.tokenize(text)
+
+    monkeypatch.setattr(type(model.tokenizer), "tokenize_following", tokenize)
+    model.generate("a", n=3, prediction="a b", **RANDOM)
+    assert texts == ["a b"]

@@ -12,7 +12,7 @@ from pumice.config import load_config
 from pumice.engine import Request, Runner
 from pumice.engine.schedule import FairPolicy
 from pumice.model import Model
-from pumice.stream import Stream
+from pumice.streaming.stream import Stream
 from waiting import PATIENCE
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -105,6 +105,7 @@ class Sequence:
 
     def __init__(self, pending):
         self.pending = pending
+        self.reads_on = pending > 1
         self.priority = self.last_step = 0
         self.began = None
         self.admitted = self.waits_since = time.perf_counter()

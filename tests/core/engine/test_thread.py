@@ -14,7 +14,7 @@ from gguf_files import tiny_llama
 from pumice.engine import EngineClient, Request, Runner
 from pumice.engine.messages import Add, Failed, Finished, Output, Progress
 from pumice.errors import ModelClosedError, PromptTooLongError
-from pumice.stream import Stream
+from pumice.streaming.stream import Stream
 from waiting import PATIENCE, wait_until
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}

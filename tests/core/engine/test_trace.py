@@ -40,5 +40,5 @@ def test_logits_of_all_tokens_are_refused(tmp_path):
 
 
 def test_a_vocabulary_of_more_tokens_than_logits_is_refused(tmp_path):
-    with file(tmp_path, False, 7) as opened, pytest.raises(ModelError, match="gives 6 logits, the vocabulary has 7"):
+    with file(tmp_path, False, 7) as opened, pytest.raises(ModelError, match="has 6 logits, but the vocabulary has 7"):
         trace(opened, Tiny(HParams(opened.metadata)), 8)

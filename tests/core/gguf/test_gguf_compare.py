@@ -86,7 +86,7 @@ def test_problems(tmp_path):
         found = list(problems(file, progress=lambda done, total: seen.append(done / total)))
     assert found == [
         "metadata key 'tokenizer.ggml.scores' has 2 items for 3 tokens",
-        "metadata key 'tokenizer.ggml.bos_token_id' is 3, and there are 3 tokens",
+        "metadata key 'tokenizer.ggml.bos_token_id' is 3, but there are only 3 tokens",
         "tensor 'token_embd.weight' has 4 rows for 3 tokens",
         "tensor 'token_embd.weight': row 2, column 5 is inf",
     ]

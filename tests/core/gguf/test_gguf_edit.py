@@ -80,10 +80,10 @@ def test_renamed_tensors(model):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"removed": ["nothing"]}, "there is no metadata key 'nothing'"),
-        ({"renamed_keys": {"nothing": "x"}}, "there is no metadata key 'nothing'"),
-        ({"renamed_tensors": {"nothing": "x"}}, "there is no tensor 'nothing'"),
-        ({"renamed_tensors": {"output.weight": "output_norm.weight"}}, "two of them would be the tensor"),
+        ({"removed": ["nothing"]}, "no metadata key 'nothing'"),
+        ({"renamed_keys": {"nothing": "x"}}, "no metadata key 'nothing'"),
+        ({"renamed_tensors": {"nothing": "x"}}, "no tensor 'nothing'"),
+        ({"renamed_tensors": {"output.weight": "output_norm.weight"}}, "would occur twice"),
         ({"renamed_tensors": {"output.weight": "x" * 64}}, "has 64 bytes"),
     ],
 )

@@ -43,8 +43,8 @@ CASES = {
     "key not text": (raw.gguf([raw.entry(b"\xff", raw.U8, b"\0")]), "key is not valid UTF-8"),
     "key twice": (raw.gguf([raw.entry("k", raw.U8, b"\0")] * 2), "metadata key 'k': appears twice"),
     "value type": (entry(13, bytes(64)), "metadata key 'key': unknown value type 13 (at byte 35)"),
-    "bool": (entry(raw.BOOL, b"\x02"), "a bool is 2, not 0 or 1 (at byte 39)"),
-    "bool in array": (entry(raw.ARRAY, raw.array(raw.BOOL, 3, b"\0\1\7")), "a bool is 7, not 0 or 1"),
+    "bool": (entry(raw.BOOL, b"\x02"), "a bool is 2, expected 0 or 1 (at byte 39)"),
+    "bool in array": (entry(raw.ARRAY, raw.array(raw.BOOL, 3, b"\0\1\7")), "a bool is 7, expected 0 or 1"),
     "string length": (entry(raw.STRING, pack("<Q", 10**6)), "length of string is 1000000, but only"),
     "array length": (
         entry(raw.ARRAY, raw.array(raw.F32, 10**9, b"")),
@@ -65,7 +65,7 @@ CASES = {
         "string 0 of 1 takes 3 bytes, past the end of the file",
     ),
     "array type": (entry(raw.ARRAY, raw.array(99, 1, bytes(64))), "unknown array element type 99"),
-    "arrays in arrays": (entry(raw.ARRAY, nested(100_000)), "nested more than 4 deep"),
+    "arrays in arrays": (entry(raw.ARRAY, nested(100_000)), "nested deeper than 4 levels"),
     "alignment zero": (
         raw.gguf([raw.entry("general.alignment", raw.U32, bytes(4))]),
         "metadata key 'general.alignment': 0 is not a power of two",
@@ -80,13 +80,13 @@ CASES = {
     ),
     "alignment beyond file": (
         raw.gguf([raw.entry("general.alignment", raw.U64, pack("<Q", HUGE))], [raw.tensor("t", [1])], FLOAT),
-        "tensor 't': its 4 bytes end after the file's",
+        "tensor 't': its 4 bytes exceed the file's",
     ),
     "tensor name length": (tensors(raw.tensor("n" * 128, [1])), "tensor 0: length of name is 128, more than"),
     "tensor name empty": (tensors(raw.tensor("", [1])), "tensor 0: name is empty"),
     "tensor name not text": (tensors(raw.tensor(b"\x80", [1])), "tensor 0: name is not valid UTF-8"),
     "tensor twice": (tensors(raw.tensor("t", [1]), raw.tensor("t", [1], 0, 32)), "tensor 't': appears twice"),
-    "no dimensions": (tensors(raw.tensor("t", [])), "tensor 't': 0 dimensions, not 1 to 4"),
+    "no dimensions": (tensors(raw.tensor("t", [])), "tensor 't': 0 dimensions, expected 1 to 4"),
     "too many dimensions": (tensors(raw.tensor("t", [1] * 5)), "5 dimensions"),
     "huge number of dimensions": (tensors(raw.tensor("t", [1], n_dims=2**32 - 1)), "4294967295 dimensions"),
     "dimension zero": (tensors(raw.tensor("t", [4, 0])), "a dimension of 4 x 0 is zero"),
@@ -101,7 +101,7 @@ CASES = {
         tensors(raw.tensor("t", [1], offset=4)),
         "offset 4 is not a multiple of the alignment",
     ),
-    "offset beyond file": (tensors(raw.tensor("t", [1], offset=2**64 - 32)), "end after the file's"),
+    "offset beyond file": (tensors(raw.tensor("t", [1], offset=2**64 - 32)), "exceed the file's"),
     "data cut short": (tensors(raw.tensor("t", [64]), data=bytes(255)), "is the file complete?"),
     "overlap": (
         tensors(raw.tensor("a", [9], offset=32), raw.tensor("b", [9], offset=0)),
@@ -178,9 +178,9 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, message in [
         ("missing.gguf", "no such file"),
-        ("empty.gguf", "is empty, not a GGUF file"),
-        ("", "is a directory, not a GGUF file"),
-        ("pipe", "is not a regular file"),
+        ("empty.gguf", "expected a GGUF file, but this file is empty"),
+        ("", "expected a GGUF file, but this is a directory"),
+        ("pipe", "not a regular file"),
         ("empty.gguf/inside", "not a directory"),
         ("n" * 300, "file name too long"),
     ]:

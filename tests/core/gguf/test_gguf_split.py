@@ -66,7 +66,7 @@ def test_missing_part(parts: list[Path], missing: int) -> None:
 
 def test_renamed_part(parts: list[Path]) -> None:
     renamed = parts[1].rename(parts[1].with_name("model.gguf"))
-    with pytest.raises(GGUFError, match=r"is part 2 of 3; name it like NAME-00002-of-00003\.gguf"):
+    with pytest.raises(GGUFError, match=r"this is part 2 of 3; name it like NAME-00002-of-00003\.gguf"):
         GGUFFile.open(renamed)
 
 
@@ -90,7 +90,7 @@ def test_a_part_that_is_the_first_again(parts: list[Path], copy: Callable[[Path,
         (part(0, 2, "a"), part(1, 3, "b"), "'split.count' is 3 but its name and the other parts say 2"),
         (part(0, 2, "a"), raw.gguf(), "'split.no' is missing"),
         (part(0, 2, "a"), b"GGUF", "version takes 4 bytes"),
-        (part(0, 65535, "a"), part(1, 2, "b"), "is part 1 of 65535; name it like"),
+        (part(0, 65535, "a"), part(1, 2, "b"), "this is part 1 of 65535; name it like"),
         (raw.gguf([raw.entry("split.count", raw.STRING, raw.string("2"))]), b"", "'split.count' is '2'"),
         (raw.gguf([raw.entry("split.count", raw.U64, pack("<Q", 2**63))]), b"", "'split.no' is missing"),
     ],

@@ -33,7 +33,7 @@ def test_a_process_that_is_told_to_end(tmp_path):
     for _ in range(5):  # where this process stands still, that one may have done its work before it is told
         out.write_text("what was there")
         process = pumice_command("quantize", demo_model_path(), out, "IQ3_S", "--allow-requantize", "--force", "--pure")
-        wait_until(lambda: process.poll() is not None or list(tmp_path.glob(".*.part")))  # noqa: B023
+        wait_until(lambda: process.poll() is not None or list(tmp_path.glob(".pumice-*/written/*")))  # noqa: B023
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
         if process.returncode:

@@ -26,7 +26,7 @@ def g(tmp_path):
 def test_missing_and_misshapen_weights_are_named(g):
     with pytest.raises(ModelError, match=r"tensor blk\.7\.x is missing"):
         g.weight("blk.7.x")
-    with pytest.raises(ModelError, match=r"tensor wide has shape \[4, 16\], the model needs \[16, 4\]"):
+    with pytest.raises(ModelError, match=r"tensor wide has shape \[4, 16\], but the model needs \[16, 4\]"):
         g.weight("wide", (16, 4))
     assert g.find_weight("nothing") is None
     assert g.weight("wide") is g.weight("wide")

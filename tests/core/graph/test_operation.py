@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from graphs import builder, limits
+from pumice.backend.step import Batch, Step
 from pumice.engine.placed import step_inputs
 from pumice.errors import BackendError, ModelError, RequestError
 from pumice.graph import (
@@ -22,7 +23,6 @@ from pumice.graph import (
     place,
     plan_memory,
 )
-from pumice.step import Batch, Step
 from pumice_cpu import CpuBackend
 from pumice_numpy import NumpyBackend
 
@@ -191,13 +191,13 @@ def test_inputs_and_outputs_have_names(g):
     g.output("embedding", g.linear(patches, g.weight("w")))
     graph = g.finish()
     assert (list(graph.inputs), list(graph.outputs), graph.sizes) == (["patches"], ["embedding"], {"n_patches": 16})
-    with pytest.raises(ModelError, match=r"input patches \[n_patches, 8\] of f32 cannot also be \[n_tokens\]"):
+    with pytest.raises(ModelError, match=r"input patches \[n_patches, 8\] of f32 is also used as \[n_tokens\]"):
         g.input("patches", (N_TOKENS,))
     with pytest.raises(ModelError, match=r"declare the size n_more with g\.size"):
         g.input("more", ("n_more", 8))
     with pytest.raises(ModelError, match="output embedding is given twice"):
         g.output("embedding", patches)
-    with pytest.raises(ModelError, match="gives no output"):
+    with pytest.raises(ModelError, match="has no output"):
         GraphBuilder({}, 1, 8).finish()
 
 
@@ -210,7 +210,7 @@ def test_a_step_brings_inputs_of_the_right_shape(g):
     with pytest.raises(RequestError, match=r"the input patches \[n_patches, 8\] is missing"):
         step_inputs(graph, batch)
     batch.inputs = {"patches": np.zeros((5, 7), "f4")}
-    with pytest.raises(RequestError, match=r"patches \[n_patches, 8\] is given with shape \[5, 7\]"):
+    with pytest.raises(RequestError, match=r"patches \[n_patches, 8\] has the wrong shape \[5, 7\]"):
         step_inputs(graph, batch)
     batch.inputs = {"patches": np.zeros((5, 8), "f4")}
     assert step_inputs(graph, batch)["kinds"].tolist() == [0, 0, 0]
@@ -219,7 +219,7 @@ def test_a_step_brings_inputs_of_the_right_shape(g):
 
 def test_a_size_that_is_not_known_is_an_error():
     assert concrete((N_OUTPUTS, 3), {"n_outputs": 2}) == (2, 3)
-    with pytest.raises(BackendError, match=r"the size 'n_patches' of .* is not known here"):
+    with pytest.raises(BackendError, match=r"unknown size 'n_patches' in shape"):
         concrete(("n_patches", 3), {"n_outputs": 2})
 
 
@@ -228,7 +228,7 @@ def test_an_array_is_a_weight(g):
     assert (table.shape, table.type.name, table.data.shape) == ((2, 3), "F32", (2, 12))
     assert table.rows(1, 2).dequantize().tolist() == [[3, 4, 5]]
     assert ArraySource(np.float64([1])).dequantize().dtype == np.float32
-    with pytest.raises(ModelError, match="the constant w has the name of a tensor"):
+    with pytest.raises(ModelError, match="the constant w has the same name as a tensor"):
         g.constant("w", [1])
 
 

@@ -72,19 +72,19 @@ LASTING = {
     "too short a length": (reply(DATA, length=9_000, ETag='"1"'), "9,000 bytes, expected 20,000"),
     "compressed": (
         reply(zlib.compress(bytes(1 << 20)), Content_Encoding="gzip", ETag='"1"'),
-        "compresses what it sends",
+        "sends a compressed response",
     ),
-    "another file": (reply(OTHER, ETag='"2"'), "changed while"),
-    "a part unasked": (reply(DATA, "206 Part", ETag='"1"'), "answers 206"),
-    "no content": (reply(b"", "204 No", ETag='"1"'), "answers 204"),
+    "another file": (reply(OTHER, ETag='"2"'), "changed during"),
+    "a part unasked": (reply(DATA, "206 Part", ETag='"1"'), "responds with status 206"),
+    "no content": (reply(b"", "204 No", ETag='"1"'), "responds with status 204"),
     "a redirect to itself": (reply(b"", "302 No", Location="/x.gguf"), "redirects"),
     "a redirect to a file": (reply(b"", "302 No", Location="file:///etc/passwd"), "answers 302|https://"),
     "a redirect to nothing": (reply(b"", "302 No", Location="http://[/"), "no connection"),
     "more than its size": (
         reply(b"8000\r\n" + DATA + bytes(0x8000), length=None, Transfer_Encoding="chunked", ETag='"1"'),
-        "more than the 20,000 bytes",
+        "more than the file's 20,000 bytes",
     ),
-    "a page": (reply(b"<html>" + bytes(19_994), ETag='"1"'), "no GGUF file is there; what came begins with b'<htm'"),
+    "a page": (reply(b"<html>" + bytes(19_994), ETag='"1"'), "not a GGUF file; it begins with b'<htm'"),
     "busy for ever": (reply(b"", "503 No"), r"the server failed \(503\)"),
     "gone": (reply(b"", "404 No"), "no such file"),
 }
@@ -102,7 +102,7 @@ def test_a_fault_that_stays_is_one_line_and_leaves_nothing(fault):
 def test_a_file_that_changes_is_never_a_mixture():
     for second in (ranges(OTHER, '"2"'), reply(OTHER, ETag='"2"')):
         with serve(reset_after(WHOLE, 9_000), second, head=HEAD) as web:
-            with pytest.raises(HubError, match="changed while"):
+            with pytest.raises(HubError, match="changed during"):
                 locate(web.url)
             assert all(path.read_bytes() == OTHER for path in files())
             web.head = reply(b"", length=len(OTHER), ETag='"2"')
@@ -125,7 +125,7 @@ def test_a_file_without_a_tag_is_not_resumed():
         assert locate(web.url).path.read_bytes() == OTHER
         assert not any("Range:" in request for request in web.requests)
     with serve(bare[:-1], bare) as web:
-        with pytest.raises(HubError, match="not a whole GGUF file"):
+        with pytest.raises(HubError, match="the received file is incomplete"):
             locate(web.url)
         assert files() == [] or [path.read_bytes() for path in files()] == [OTHER]
         assert locate(web.url).path.read_bytes() == DATA
@@ -135,7 +135,7 @@ def test_a_drip_is_given_up_and_goes_on_later(monkeypatch):
     monkeypatch.setattr("pumice.hub.download._SLOW_SECONDS", 0.2)
     with serve(drip(WHOLE, 9_000), GOOD, head=HEAD) as web:
         monkeypatch.setattr("pumice.hub.download._SLOW_BYTES", 10_000)
-        with pytest.raises(HubError, match="comes too slowly; try again, what came is kept"):
+        with pytest.raises(HubError, match="is too slow; try again, the received part is kept"):
             locate(web.url)
         assert len(web.requests) == 1
         monkeypatch.setattr("pumice.hub.download._SLOW_BYTES", 1)

@@ -82,7 +82,7 @@ def test_a_connection_that_is_cut_goes_on_where_it_ended(hub, repository):
 
 def test_the_next_process_goes_on_where_one_ended(hub, repository):
     hub.faults.cut_after = [100_000] + [0] * 20
-    with pytest.raises(HubError, match="try again, what came is kept"):
+    with pytest.raises(HubError, match="try again, the received part is kept"):
         locate("a/b")
     assert not list(cache_directory().glob("models--a--b/snapshots/*/*"))
     hub.faults.cut_after = []
@@ -108,7 +108,7 @@ def test_a_partial_file_that_is_too_long_is_fetched_again(hub, repository):
 def test_a_damaged_download_is_never_a_model(hub, repository, sent):
     repository.files["M-Q4_K_M.gguf"] = sent
     repository.checksum["M-Q4_K_M.gguf"] = hashlib.sha256(DATA).hexdigest()
-    with pytest.raises(HubError, match=r"SHA-256|no GGUF file"):
+    with pytest.raises(HubError, match=r"SHA-256|not a GGUF file"):
         locate("a/b")
     assert [path for path in cache_directory().rglob("*") if path.is_file() and path.suffix != ".lock"] == []
     repository.files["M-Q4_K_M.gguf"] = DATA
@@ -120,11 +120,11 @@ EVIL = "../../../evil"
 
 def test_a_checksum_or_a_commit_is_no_path(hub, repository):
     repository.checksum["M-Q4_K_M.gguf"] = EVIL
-    with pytest.raises(HubError, match="no checksum"):
+    with pytest.raises(HubError, match="invalid checksum"):
         locate("a/b")
     repository.checksum.clear()
     repository.commit = EVIL
-    with pytest.raises(HubError, match="for a commit, which is none"):
+    with pytest.raises(HubError, match="returned an invalid commit"):
         locate("a/b")
     assert not list(cache_directory().parent.rglob("evil*"))
 
@@ -141,7 +141,7 @@ def test_a_tag_is_no_path(hub, repository, small):
 def test_a_small_file_is_compared_with_the_checksum_of_git(hub, repository):
     repository.small = True
     repository.checksum["M-Q4_K_M.gguf"] = "0" * 40
-    with pytest.raises(HubError, match=r"damaged on its way .* git SHA-1"):
+    with pytest.raises(HubError, match=r"damaged in transit .* git SHA-1"):
         locate("a/b")
     repository.checksum.clear()
     assert locate("a/b").path.read_bytes() == DATA
@@ -161,14 +161,14 @@ def test_a_name_that_leads_out_of_the_cache_is_left_out(hub, repository, name):
 
 def test_names_that_differ_in_case_alone_are_refused(hub, repository):
     repository.files["m-q4_k_m.gguf"] = DATA
-    with pytest.raises(HubError, match="differ in case alone"):
+    with pytest.raises(HubError, match="differ only in case"):
         locate("a/b")
 
 
 def test_another_commit_than_the_one_that_was_asked_for_is_refused(hub, repository, monkeypatch):
     asked = "d" * 40
     monkeypatch.setattr(hub_server._Handler, "_repository", lambda self, repo, revision: repository)
-    with pytest.raises(HubError, match="which was not asked for"):
+    with pytest.raises(HubError, match="which was not requested"):
         locate(f"hf://a/b@{asked}/M-Q4_K_M.gguf")
 
 
@@ -208,7 +208,7 @@ def test_what_is_not_there_is_one_line(hub, repository):
         ("a/b:Q3_K", "has no Q3_K; it has Q4_K_M, Q8_0"),
         ("hf://a/b@v2/x.gguf", "no such revision"),
         ("hf://a/b/x.gguf", "has no x.gguf"),
-        ("qwen3:9b", "no such file, and no name of the catalogue; did you mean 'qwen3:8b'"),
+        ("qwen3:9b", "no such file, and not a name of the catalogue; did you mean 'qwen3:8b'"),
         (f"{hub.content_url}/plain/x.gguf", "no such file"),
     ]:
         hub.repositories["plain/web"] = Repository({})
@@ -234,7 +234,7 @@ def test_without_a_network_what_is_here_is_used(hub, repository, monkeypatch):
     path = locate("a/b").path
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert locate("a/b").path == path
-    with pytest.raises(HubError, match="HF_HUB_OFFLINE forbids"):
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
         locate("a/b:Q8_0")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
@@ -245,7 +245,7 @@ def test_without_a_network_what_is_here_is_used(hub, repository, monkeypatch):
 
 def test_a_full_disk_is_said_before_the_download(hub, repository, monkeypatch):
     monkeypatch.setattr("pumice.hub.download.shutil.disk_usage", lambda path: _Usage())
-    with pytest.raises(HubError, match="the disk is full: 300,000 bytes are needed and 1,000 are free"):
+    with pytest.raises(HubError, match="the disk is full: 300,000 bytes are needed, but only 1,000 are free"):
         locate("a/b")
     assert hub.sent == []
 
@@ -332,7 +332,7 @@ def test_all_parts_of_a_web_address_are_fetched(hub):
 
 def test_a_page_is_no_model(hub):
     hub.repositories["plain/web"] = Repository({"x.gguf": b"<html>sign in</html>"})
-    with pytest.raises(HubError, match="no GGUF file is there; what came begins with b'<htm'"):
+    with pytest.raises(HubError, match="not a GGUF file; it begins with b'<htm'"):
         locate(f"{hub.content_url}/plain/x.gguf")
 
 

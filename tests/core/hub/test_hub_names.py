@@ -62,8 +62,8 @@ def test_a_mirror_is_the_hub(monkeypatch, home):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no name"),
-        ("  ", "no name"),
+        ("", "name of the model is empty"),
+        ("  ", "name of the model is empty"),
         ("ftp://example.org/x.gguf", "https://"),
         ("http://example.org/x.gguf", "use https://"),
         ("https:///x.gguf", "not an address"),

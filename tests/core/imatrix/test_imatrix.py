@@ -1,6 +1,7 @@
 """Importance matrices: what is collected, by hand and next to llama-imatrix; files; statistics."""
 
 import re
+from struct import pack
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pumice
 from pumice.cli import cli
 from pumice.demo import demo_model_path
 from pumice.errors import QuantizeError
-from pumice.gguf import GGUFFile
+from pumice.gguf import GGUFFile, Writer
 from pumice.graph import Graph, GraphBuilder
 from pumice.imatrix import ActivationSums, Collector, layer_statistics, read_sums, tensor_statistics, write_sums
 from pumice.quantize import read_imatrix
@@ -108,7 +109,7 @@ def test_activations_that_are_not_finite_are_an_error():
     g = GraphBuilder({}, 1, 8)
     g.output("y", g.linear(g.input("x", ("n_tokens", 4)), g.constant("blk.0.w", np.ones((2, 4)))))
     collector.watch(g.finish())
-    with pytest.raises(QuantizeError, match=r"what goes into 'blk\.0\.w' is not finite"):
+    with pytest.raises(QuantizeError, match=r"the input of 'blk\.0\.w' is not finite"):
         collector({"activation x": np.full((3, 4), np.nan, np.float32)})
 
 
@@ -176,7 +177,9 @@ def test_what_cannot_be_added(measured, tmp_path):
     other = ActivationSums()
     other.add("blk.0.attn_q.weight", np.ones((1, 8)), [4])
     write_sums(tmp_path / "other.gguf", other)
-    with pytest.raises(QuantizeError, match=r"'blk\.0\.attn_q\.weight' are \[1, 8\] and \[1, 256\]: they are of diff"):
+    with pytest.raises(
+        QuantizeError, match=r"'blk\.0\.attn_q\.weight' have shapes \[1, 8\] and \[1, 256\]; they come from diff"
+    ):
         run("--in-file", measured, "--in-file", tmp_path / "other.gguf", "-o", tmp_path / "sum.gguf")
     with pytest.raises(QuantizeError, match="nothing to write"):
         write_sums(tmp_path / "none.gguf", ActivationSums())
@@ -193,6 +196,9 @@ def test_the_command(text, tmp_path):
     assert len(statistics) == 1 + 42 + 2 + 6
     with pytest.raises(pumice.PumiceError, match="exists already; give --force"):
         run("-f", text, "-c", 32, "-o", out)
+    out.unlink()
+    with pytest.raises(pumice.PumiceError, match=r"i\.dat\.at_2: exists already; give --force"):
+        run("-f", text, "-c", 32, "-o", out, "--output-frequency", 1, "--save-frequency", 2)
     assert "give a text with --file, or --in-file" in run("-o", tmp_path / "x.gguf").stderr
     assert "needs one --in-file" in run("--show-statistics").stderr
 
@@ -202,7 +208,7 @@ def test_room_is_looked_for_before_anything_is_measured(text, measured, tmp_path
         n_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
     monkeypatch.setattr("pumice.cli.imatrix.text_ids", lambda *_: pytest.fail("it has begun"))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=n_bytes - 1))
-    with pytest.raises(pumice.PumiceError, match=f"{n_bytes:,} bytes are to be written but {n_bytes - 1:,} are free"):
+    with pytest.raises(pumice.PumiceError, match=f"{n_bytes:,} bytes are needed, but only {n_bytes - 1:,} are free"):
         run("-f", text, "-o", tmp_path / "i.gguf", "--process-output")
 
 
@@ -214,3 +220,33 @@ def test_experts_that_no_token_reached_are_named(tmp_path):
     write_sums(tmp_path / "some.gguf", sums)
     said = run("--in-file", tmp_path / "some.gguf", "-o", tmp_path / "sum.gguf").stderr
     assert "blk.0.ffn_up_exps.weight: 2 of 4 experts were never chosen" in said
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("imatrix.chunk_size", "5²2", r"imatrix\.chunk_size is '5²2', but must be an integer of at least 1"),
+        ("imatrix.chunk_size", 0, "at least 1"),
+        ("imatrix.chunk_count", -1, "at least 0"),
+        ("imatrix.datasets", 5, r"imatrix\.datasets must be a list of texts"),
+        ("imatrix.datasets", [5], "list of texts"),
+    ],
+)
+def test_metadata_of_other_types(tmp_path, key, value, message):
+    metadata = {"imatrix.datasets": ["a"], "imatrix.chunk_count": 1, "imatrix.chunk_size": 64, key: value}
+    with Writer(tmp_path / "wrong.gguf", metadata, []):
+        pass
+    with pytest.raises(QuantizeError, match=message):
+        read_sums(tmp_path / "wrong.gguf")
+
+
+def test_sums_beyond_what_files_hold(tmp_path):
+    """The older format stores means, of which a sum may exceed float32."""
+    path = tmp_path / "large.dat"
+    entry = pack("<i", 1) + b"a" + pack("<ii", 1, 1) + pack("<f", 3e38)
+    path.write_bytes(pack("<i", 1) + entry)
+    with pytest.raises(QuantizeError, match="the weights of 'a' are not all finite numbers of 32 bits"):
+        read_sums(path)
+    path.write_bytes(pack("<i", 1) + entry + pack("<ii", -5, 0))
+    with pytest.raises(QuantizeError, match="the number of chunks is -5, but must be at least 0"):
+        read_sums(path)

@@ -45,7 +45,7 @@ def test_a_result_is_plain_data_of_the_type_that_is_asked_for(make):
     payload = {"text": "ü\x00", "numbers": [1, -2.5, True, None, 2**64 - 1], "nested": {"a": [[]]}}
     assert pool.call(ECHO, payload, dict) == payload
     assert pool.call("builtins:len", [1, 2, 3], int) == 3
-    with pytest.raises(EngineError, match=r"the work failed: its process answers what it should not: .*`str`"):
+    with pytest.raises(EngineError, match=r"the work failed: the worker process returned an invalid result: .*`str`"):
         pool.call("builtins:len", [1, 2, 3], str)
     assert len(pool.pids) == 1
 
@@ -79,7 +79,7 @@ def test_without_a_sandbox_it_is_not(make, files, monkeypatch):
 def test_what_is_no_plain_data_is_refused(make):
     with pytest.raises(RequestError, match="more than 64 bits"):
         make().call(ECHO, {"a": 1 << 64}, dict)
-    with pytest.raises(RequestError, match="not plain data: object is no JSON"):
+    with pytest.raises(RequestError, match="not plain data: object cannot be represented in JSON"):
         make().call(ECHO, {"a": object()}, dict)
     with pytest.raises(RequestError, match=r"not plain data: .*surrogates"):
         make().call(ECHO, {"a": "\ud800"}, dict)
@@ -89,20 +89,20 @@ def test_errors_of_a_task_are_raised_again(make):
     pool = make()
     with pytest.raises(RequestError, match=r"^once$"):
         pool.call(EVALUATE, "(_ for _ in ()).throw(__import__('pumice').RequestError('once'))", object)
-    with pytest.raises(EngineError, match="the work fails: ZeroDivisionError: division by zero"):
+    with pytest.raises(EngineError, match="the work failed: ZeroDivisionError: division by zero"):
         pool.call(EVALUATE, "1 / 0", object)
     assert pool.call(EVALUATE, "1 + 1", int) == 2
 
 
 @pytest.mark.parametrize("name", ["pickle", "Exception", "PumiceError", "__doc__", "NoChatTemplateError"])
 def test_an_answer_makes_nothing_but_an_error(make, monkeypatch, name):
-    forged = wire.encode(wire.Answer(error=name, message="forged"))
+    forged = wire.encode(wire.TaskResult(error=name, message="forged"))
     monkeypatch.setattr(pumice.isolation.pool._Worker, "ask", lambda *_: forged)
     with pytest.raises(pumice.PumiceError):
         make().call(ECHO, {}, dict)
     for answer in (pickle.dumps({}), b"\x93\xc0\xa1\xff\xa0"):  # the second has a text that is not UTF-8
         monkeypatch.setattr(pumice.isolation.pool._Worker, "ask", lambda *_, answer=answer: answer)
-        with pytest.raises(EngineError, match="answers what it should not"):
+        with pytest.raises(EngineError, match="returned an invalid result"):
             make().call(ECHO, {}, dict)
 
 
@@ -113,7 +113,7 @@ def test_too_much_time_memory_or_stack_costs_the_call_alone(make):
     with pytest.raises(TooExpensiveError, match="the work takes more than 512 MiB of memory"):
         pool.call("builtins:bytearray", 1 << 30, bytes)
     for name in ("SIGSEGV", "SIGABRT"):
-        with pytest.raises(TooExpensiveError, match=f"the work crashes \\({name}\\)"):
+        with pytest.raises(TooExpensiveError, match=f"the work crashed \\({name}\\)"):
             pool.call("signal:raise_signal", int(getattr(signal, name)), object)
     for _ in range(3):  # seconds of one call are not the next one's
         assert pool.call(EVALUATE, "all(x == 0 for x in [0] * 3_000_000)", bool)
@@ -123,18 +123,18 @@ def test_payloads_and_results_are_bounded(make):
     pool = make(max_in=10_000, max_out=5_000, max_values=100)
     assert pool.call("builtins:len", "a" * 9_000, int) == 9_000
     assert pool.call("builtins:len", [[]] * 99, int) == 99
-    with pytest.raises(TooExpensiveError, match="the work takes at most 10000 bytes, not 10003: send less"):
+    with pytest.raises(TooExpensiveError, match="the work takes at most 10000 bytes, not 10003; send less"):
         pool.call("builtins:len", "a" * 10_000, int)
-    with pytest.raises(TooExpensiveError, match="the work takes at most 100 values: send less"):
+    with pytest.raises(TooExpensiveError, match="the work takes at most 100 values; send less"):
         pool.call("builtins:len", [[]] * 100, int)
-    with pytest.raises(TooExpensiveError, match="the work gives 6003 bytes, at most 5000"):
+    with pytest.raises(TooExpensiveError, match="the work returns 6003 bytes, but the limit is 5000"):
         pool.call("builtins:str", "a" * 6_000, str)
 
 
 def test_an_answer_longer_than_it_may_be_is_not_read(make, monkeypatch):
     pool = make(max_out=1_000)
     monkeypatch.setattr(pumice.isolation.pool.msgspec.json, "encode", lambda limits: b"{}")  # a worker without limits
-    with pytest.raises(TooExpensiveError, match="the work gives more than 1000 bytes"):
+    with pytest.raises(TooExpensiveError, match="the work returns more than 1000 bytes"):
         pool.call("builtins:str", "a" * 2_000, str)
 
 
@@ -161,12 +161,14 @@ def test_a_worker_that_is_killed_is_replaced_and_asked_again(make, tmp_path, mon
 
 def test_workers_that_are_always_killed_or_do_not_start(make, monkeypatch):
     pool = make()
-    with pytest.raises(UnavailableError, match="the work failed, its process was ended by SIGKILL: try again later"):
+    with pytest.raises(
+        UnavailableError, match="the work failed: the worker process was killed by SIGKILL; try again later"
+    ):
         pool.call("signal:raise_signal", int(signal.SIGKILL), object)
-    with pytest.raises(UnavailableError, match="its process was ended by status 7"):
+    with pytest.raises(UnavailableError, match="the worker process was killed by status 7"):
         pool.call("os:_exit", 7, object)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(UnavailableError, match=r"its process does not start: .*/nowhere/python"):
+    with pytest.raises(UnavailableError, match=r"the worker process does not start: .*/nowhere/python"):
         pool.call(ECHO, {}, dict)
 
 
@@ -192,7 +194,7 @@ def test_a_worker_that_is_stopped_costs_its_call_alone(make):
         wait_until(lambda: any(worker.busy for worker in pool._workers))
         assert pool.call(ECHO, {"a": 1}, dict) == {"a": 1}
         assert not stopped.done()
-        with pytest.raises(UnavailableError, match="the work gave nothing in 3 seconds, its process hangs"):
+        with pytest.raises(UnavailableError, match="the work: the worker process did not respond within 3 seconds"):
             stopped.result(PATIENCE)
     assert pool.call(ECHO, {"a": 1}, dict) == {"a": 1}
 
@@ -202,7 +204,7 @@ def test_whoever_waits_too_long_for_a_worker_is_told(make):
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(pool.call, "time:sleep", 2, object)
         wait_until(lambda: pool._workers[0].busy)
-        with pytest.raises(UnavailableError, match="the work waits for too much else: try again later"):
+        with pytest.raises(UnavailableError, match="the work: no worker is free; try again later"):
             pool.call(ECHO, {}, dict)
         assert slow.result(PATIENCE) is None
     assert pool.call(ECHO, {}, dict) == {}
@@ -226,7 +228,7 @@ def test_large_payloads_beyond_some_are_refused_at_once(make):
     with ThreadPoolExecutor(2) as threads:
         large = [threads.submit(pool.call, EVALUATE, slow, object) for _ in range(2)]
         wait_until(lambda: pool._n_large == 2)
-        with pytest.raises(UnavailableError, match="the work waits for too much else: try again later"):
+        with pytest.raises(UnavailableError, match="the work: no worker is free; try again later"):
             pool.call(EVALUATE, slow, object)
         assert not any(call.done() for call in large)
         assert [call.result(PATIENCE) for call in large] == [None] * 2
@@ -292,7 +294,7 @@ def test_a_closed_pool_ends_its_calls_and_starts_nothing(make):
         call = threads.submit(pool.call, "time:sleep", 100, object)
         wait_until(lambda: pool.pids)
         pool.close()
-        with pytest.raises(UnavailableError, match="the work is not possible any more"):
+        with pytest.raises(UnavailableError, match="the work is not possible"):
             call.result(PATIENCE)
     assert pool.pids == []
 

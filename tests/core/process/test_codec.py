@@ -60,6 +60,7 @@ REQUEST = Request(
     end_tokens=frozenset([1]),
     grammar=Grammar("start: A", ["<a>"], [], reasoning=("<think>", "</think>")),
     adapters={"a": 0.5},
+    media=[],
 )
 COMMANDS_OF_EACH_KIND = [
     Add([1], REQUEST),
@@ -119,7 +120,7 @@ class PluginsError(ModelError):
         (pumice.QueueFullError(5, 3), pumice.QueueFullError(5, 3)),
         (PluginsError("a", "b"), ModelError("a: b")),
         (ZeroDivisionError("a\nb"), pumice.EngineError("ZeroDivisionError: a\\nb")),
-        (MemoryError(), pumice.EngineError("out of memory: give it a smaller n_ctx, n_parallel or model")),
+        (MemoryError(), pumice.EngineError("out of memory: reduce n_ctx or n_parallel, or choose a smaller model")),
         (ModelError(Path("a")), ModelError("a")),
         (ModelError("\ud800"), ModelError("\\ud800")),
     ],
@@ -235,7 +236,7 @@ def test_values_of_samplers_that_are_no_plain_data_are_named():
 
 def test_a_command_may_not_be_endless(monkeypatch):
     monkeypatch.setattr(codec, "MAX_COMMAND_BYTES", 1000)
-    with pytest.raises(pumice.RequestError, match="at most 1000"):
+    with pytest.raises(pumice.RequestError, match="the limit is 1000"):
         encode_command(Add([1], Request([5] * 2000)))
 
 

@@ -130,6 +130,27 @@ def test_links_in_the_folder_of_a_stranger(tmp_path, home):
     assert str(tmp_path / ".ssh" / "id_ed25519") not in policy.access.read
 
 
+@pytest.mark.parametrize("place", ["beside", "where the first one really is", "elsewhere"])
+def test_parts_that_are_links(tmp_path, home, place):
+    """The maker of a split model may have put links there; a user's own lead to where the other parts are."""
+    folder, store, elsewhere = (tmp_path / name for name in ("model", "store", ".ssh"))
+    for path in (folder, store, elsewhere):
+        path.mkdir()
+    first, second = (folder / f"m-0000{part}-of-00002.gguf" for part in (1, 2))
+    targets = {"beside": folder / "b", "where the first one really is": store / "b", "elsewhere": elsewhere / "key"}
+    first.symlink_to(store / "a")
+    second.symlink_to(targets[place])
+    for path in (store / "a", targets[place]):
+        path.touch()
+    config = load_config()
+    if place == "elsewhere":
+        with pytest.raises(pumice.SandboxError, match=r"m-00002-of-00002.gguf: a link to .*key, which is not beside"):
+            engine_policy(first, config, get_registry(config))
+        config = load_config({"sandbox_read": [str(elsewhere)]})
+    policy = engine_policy(first, config, get_registry(config))
+    assert {str(first), str(second)} <= set(policy.access.read)
+
+
 def test_many_links_open_no_folder(tmp_path, home):
     """Those that lead to nothing count for nothing; others are too many to be allowed one by one."""
     config, folder, secrets = load_config(), tmp_path / "model", tmp_path / ".ssh"
@@ -141,7 +162,7 @@ def test_many_links_open_no_folder(tmp_path, home):
     assert not [file for file in policy.access.read if Path(file).is_relative_to(secrets)]
     for number in range(201):
         (secrets / f"{number}.gguf").touch()
-    with pytest.raises(pumice.SandboxError, match="more than 200 links to weights outside of it"):
+    with pytest.raises(pumice.SandboxError, match="more than 200 links to weights elsewhere"):
         engine_policy(folder, config, get_registry(config))
 
 
@@ -164,7 +185,7 @@ def test_links_made_while_a_server_runs(tmp_path, home, monkeypatch):
     policy = engine_policy(folder, config, get_registry(config))
     assert str(tmp_path / "first.gguf") in policy.access.read
     (folder / "second.gguf").symlink_to(tmp_path / "second.gguf")
-    with pytest.raises(pumice.SandboxError, match=r"second.gguf: the server was not started with this model: name it"):
+    with pytest.raises(pumice.SandboxError, match=r"second.gguf: the server was not started with this model; add it"):
         engine_policy(folder, config, get_registry(config))
 
 
@@ -187,7 +208,7 @@ def test_backends_are_asked_what_they_open(home, path):
 
 
 def test_where_there_is_none(home, path, monkeypatch):
-    monkeypatch.setattr("pumice.process.confinement.missing", lambda: ("Landlock: not in this kernel",))
+    monkeypatch.setattr("pumice.model_files.policy.missing", lambda: ("Landlock: not in this kernel",))
     config = load_config({"sandbox": "on"})
     with pytest.raises(pumice.SandboxError, match="sandbox: on, but Landlock: not in this kernel; see `pumice doctor`"):
         engine_policy(path, config, get_registry(config))

@@ -1,4 +1,4 @@
-"""Commands of the far end of a link: a grammar that takes long to compile keeps none of the others waiting."""
+"""Commands of the far end of a link: a request that takes long to prepare keeps none of the others waiting."""
 
 import threading
 from types import SimpleNamespace
@@ -8,12 +8,12 @@ import pytest
 from pumice.engine.messages import Accepted, Add, Cancel, Failed, Request
 from pumice.errors import RequestError
 from pumice.grammar import Grammar
-from pumice.process.host import EngineHost
+from pumice.process.engine_host import EngineHost
 from waiting import wait_until
 
 
 class Engine:
-    """Takes commands; what has a grammar only when it is let."""
+    """Takes commands; requests with a grammar or a long prediction only when it is let."""
 
     def __init__(self):
         self.commands = []
@@ -21,9 +21,10 @@ class Engine:
         self.emit = None
 
     def send(self, command):
-        if isinstance(command, Add) and command.request.grammar:
-            self.let.wait()
-            if command.request.grammar.source == "wrong":
+        request = command.request if isinstance(command, Add) else Request([1])
+        if request.grammar or len(request.prediction or "") > 10_000:
+            self.let.wait(10)
+            if request.grammar and request.grammar.source == "wrong":
                 raise RequestError("a wrong grammar")
         self.commands.append(command)
 
@@ -45,12 +46,13 @@ def host(engine, events):
     return EngineHost(SimpleNamespace(engine=engine), events.extend)
 
 
-def request(source=None):
-    return Request([1], grammar=Grammar(source) if source else None)
+def request(source=None, prediction=None):
+    return Request([1], grammar=Grammar(source) if source else None, prediction=prediction)
 
 
-def test_others_do_not_wait_for_a_grammar(host, engine, events):
-    slow, quick = Add([1], request("slow")), Add([2], request())
+@pytest.mark.parametrize("slow", [request("slow"), request(prediction="a " * 10_000)])
+def test_others_do_not_wait_for_a_grammar_or_a_long_prediction(host, engine, events, slow):
+    slow, quick = Add([1], slow), Add([2], request(prediction="a short one"))
     host.obey(slow)
     host.obey(quick)
     host.obey(Cancel(2))

@@ -8,12 +8,12 @@ from gguf_files import tiny_llama, write_gguf
 from pumice.config import load_config
 from pumice.errors import EngineError, ModelError
 from pumice.gguf import GGUFFile
+from pumice.model_files.summary import Summary
 from pumice.process import confinement, header
 from pumice.process.codec import REPORTS, CodecError, Summarized
 from pumice.process.header import Header, Numbers, Strings
 from pumice.process.reader import read_summaries
 from pumice.spawning import spawner
-from pumice.summary import Summary
 from pumice.tokenizers import from_metadata
 
 NOTHING = Summary({}, 0, 0, 0, "", 0.0, "")
@@ -74,7 +74,7 @@ def test_other_types_are_no_message():
 
 def test_a_header_is_bounded(monkeypatch):
     monkeypatch.setattr(header, "MAX_HEADER_BYTES", 100)
-    with pytest.raises(ModelError, match="take 113 bytes, at most 100 can be served"):
+    with pytest.raises(ModelError, match="takes 113 bytes, but the limit is 100"):
         Header.of({"a": ["a" * 108]}, NOTHING, [])
 
 
@@ -115,5 +115,5 @@ def test_a_header_that_cannot_be_told_hides_no_other(path, tmp_path):
 
 def test_a_reader_that_ends_early_is_an_error(path, monkeypatch):
     monkeypatch.setattr(confinement, "_READER", "pumice.errors")
-    with spawner(), pytest.raises(EngineError, match="the reader of headers ended before it told that of"):
+    with spawner(), pytest.raises(EngineError, match="the reader of headers ended before"):
         read_summaries([path])

@@ -44,7 +44,7 @@ def test_types_are_those_of_llama_quantize(outline):
         for label, imatrix in ((to, None), (f"{to} imatrix", matrix)):
             expected = EXPECTED[name][label]
             if expected == "refused":
-                with pytest.raises(QuantizeError, match="is not a whole number of"):
+                with pytest.raises(QuantizeError, match="is not divisible into"):
                     plan_quantization(file, to, imatrix=imatrix)
             else:
                 assert digest(types_of(plan_quantization(file, to, imatrix=imatrix))) == expected, label
@@ -87,14 +87,14 @@ def test_layers_are_left_out(llama):
     ("to", "options", "message"),
     [
         ("Q4_Z", {}, "unknown type 'Q4_Z'; did you mean"),
-        ("Q4_0", {"tensor_types": [("no_such", GGMLType.Q8_0)]}, "no tensor that may be quantized fits.* 'no_such'"),
-        ("Q4_0", {"tensor_types": [("(", GGMLType.Q8_0)]}, r"'\(' is not a regular expression"),
+        ("Q4_0", {"tensor_types": [("no_such", GGMLType.Q8_0)]}, "the pattern 'no_such' matches no tensor"),
+        ("Q4_0", {"tensor_types": [("(", GGMLType.Q8_0)]}, r"invalid regular expression '\('"),
         (
             "F16",
             {"tensor_types": [("ffn", GGMLType.Q8_0)]},
-            "F16 is one type for all tensors: patterns",
+            "F16 sets one type for all tensors, so patterns",
         ),
-        ("Q4_0", {"prune_layers": [99]}, "there is no layer 99 to leave out"),
+        ("Q4_0", {"prune_layers": [99]}, "no layer 99 to leave out"),
     ],
 )
 def test_what_cannot_be(llama, to, options, message):
@@ -103,10 +103,8 @@ def test_what_cannot_be(llama, to, options, message):
 
 
 def test_weights_that_are_missing_or_of_another_model(llama):
-    with pytest.raises(
-        QuantizeError, match=r"has no weights for tensor 'blk.0.attn_k.weight', whose new type needs them"
-    ):
+    with pytest.raises(QuantizeError, match=r"no weights for tensor 'blk.0.attn_k.weight', whose new type needs them"):
         plan_quantization(llama, "IQ2_XXS", imatrix=NO_WEIGHTS)
     other = ImportanceMatrix(Path("imatrix.gguf"), {"blk.3.attn_k.weight": np.ones(4, np.float32)})
-    with pytest.raises(QuantizeError, match=r"has 4 weights for tensor 'blk.3.attn_k.weight', which has 1 x 256"):
+    with pytest.raises(QuantizeError, match=r"4 weights for tensor 'blk.3.attn_k.weight', which has 1 x 256"):
         plan_quantization(llama, "Q4_K_M", imatrix=other)

@@ -201,8 +201,8 @@ def test_a_fresh_seed_can_be_used_again() -> None:
         ({"words": ["a", 2]}, "words[1] must be a valid string, not 2"),
         ({"seed": -2}, "seed must be an integer, 0 or more, or -1 for a fresh one, not -2"),
         ({"seed": "x"}, "seed must be an integer, 0 or more, or -1 for a fresh one, not 'x'"),
-        ({"shfit": 1}, "unknown sampling parameter 'shfit'; did you mean 'shift'?"),
-        ({"zzz": 1}, f"unknown sampling parameter 'zzz' (known: {', '.join(sorted(KNOWN))})"),
+        ({"shfit": 1}, "unknown option 'shfit'; did you mean 'shift'?"),
+        ({"zzz": 1}, f"unknown option 'zzz' (known: {', '.join(sorted(KNOWN))})"),
     ],
 )
 def test_wrong_parameters(params: dict[str, Any], message: str) -> None:
@@ -293,7 +293,7 @@ def test_what_is_masked_is_as_if_it_were_not_there(n_allowed: int, k: int) -> No
 
 
 def test_a_misspelt_argument_is_suggested():
-    with pytest.raises(RequestError, match="unknown sampling parameter 'max_token'; did you mean 'max_tokens'"):
+    with pytest.raises(RequestError, match="unknown option 'max_token'; did you mean 'max_tokens'"):
         parameters.check_known(["max_token"], [], {}, parameters.ARGUMENTS)
     with pytest.raises(RequestError, match=r"known: .*max_tokens"):
         parameters.check_known(["zzz"], [], {}, parameters.ARGUMENTS)

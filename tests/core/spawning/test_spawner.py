@@ -61,7 +61,7 @@ def test_workers_are_its_children_and_end_with_it():
         assert pool.call("builtins:dict", {"a": 1}, dict) == {"a": 1}
         (pid,) = pool.pids
         assert parent(pid) == made.pid
-        with pytest.raises(UnavailableError, match="was ended by SIGKILL"):  # its status comes here
+        with pytest.raises(UnavailableError, match="was killed by SIGKILL"):  # its status comes here
             pool.call("signal:raise_signal", int(signal.SIGKILL), object)
         assert pool.call("builtins:len", [1], int) == 1
         (pid,) = pool.pids
@@ -89,7 +89,7 @@ def test_a_killed_spawner_leaves_what_runs(spawned, pool, caplog):
     os.kill(spawned.pid, signal.SIGKILL)
     wait_until(lambda: caplog.messages)
     assert caplog.messages == [
-        "the process that starts engines and workers has ended: start the server again; what runs goes on"
+        "the process that starts engines and workers has ended: start the server again; running engines continue"
     ]
     assert pool.call("builtins:len", [1, 2], int) == 2
     assert pool.pids == [pid]
@@ -116,15 +116,15 @@ def test_a_wrong_message_ends_it_and_all_that_it_started(data, capfd, caplog):
         wait_until(lambda: gone(child.pid) and caplog.messages)
         _, status = os.waitpid(made.pid, 0)
     assert os.waitstatus_to_exitcode(status) == 1
-    asked = "the process that starts engines was asked for what cannot be, and ends: "
+    asked = "the process that starts engines received an invalid request, and ends: "
     assert [line.startswith(asked) for line in capfd.readouterr().err.splitlines()].count(True) == 1
 
 
 def test_orders_that_are_refused(spawned):
     for order in (b"", b"\x00" * 10, COMMANDS.encode(Load(*WEAK)).replace(b"Load", b"Lode")):
-        with pytest.raises(EngineError, match="a message from another process is wrong"):
+        with pytest.raises(EngineError, match="invalid message from another process"):
             start("engine", order)
-    with pytest.raises(EngineError, match=r"no process can be started: .* at most"):
+    with pytest.raises(EngineError, match=r"no process can be started: .* exceeds the limit"):
         start("engine", bytes(wire.MAX_BYTES))
 
 
@@ -149,7 +149,7 @@ def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
         for draft in ({"draft": "other.gguf"}, {"adapters": {"a": "other.gguf"}}):
             with pytest.raises(SandboxError, match="was not started with this model"):
                 start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | draft), *WEAK[2:])))
-        with pytest.raises(EngineError, match="the order of a reader is wrong"):
+        with pytest.raises(EngineError, match="invalid order of a reader"):
             start("reader", b"model.gguf")
         child = start(
             "engine",
@@ -202,7 +202,7 @@ def test_so_many_children_and_no_more(monkeypatch):
     monkeypatch.setattr(server, "MAX_CHILDREN", 2)
     with spawner():
         children = [start("worker", b"{}") for _ in range(2)]
-        with pytest.raises(OSError, match="2 processes run already"):
+        with pytest.raises(OSError, match="2 processes are already running"):
             start("worker", b"{}")
         children[0].kill()
         children[0].wait(PATIENCE)

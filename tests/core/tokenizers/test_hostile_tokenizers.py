@@ -41,16 +41,16 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("spm", {"token_type": [1, 2]}, "token_type has 2 values for 483 tokens"),
         ("spm", {"token_type": ["a"] * 483}, "token_type is not an array of numbers"),
         ("spm", {"token_type": 7}, "token_type is not an array of numbers"),
-        ("spm", {"token_type": [6, *SPM_TYPES[1:]]}, "byte token 0 is '<unk>', not of the form <0xNN>"),
+        ("spm", {"token_type": [6, *SPM_TYPES[1:]]}, "byte token 0 is '<unk>', expected the form <0xNN>"),
         ("spm", {"scores": [0.0]}, "scores has 1 values for 483 tokens"),
         ("spm", {"scores": np.zeros((483, 2))}, "scores is not an array of numbers"),
-        ("spm", {"scores": [float("nan")] * 483}, "scores has a value that is not a number"),
+        ("spm", {"scores": [float("nan")] * 483}, "scores contains NaN"),
         ("spm", {"bos_token_id": "1"}, "bos_token_id is of type str, not int"),
         ("spm", {"bos_token_id": True}, "bos_token_id is of type bool, not int"),
         ("spm", {"add_bos_token": 1}, "add_bos_token is of type int, not bool"),
         ("spm", {"model": ["llama"]}, "model is of type list, not str"),
         ("bpe", {"merges": None}, "merges is missing"),
-        ("bpe", {"merges": [*BPE_MERGES, "a xyz"]}, "'a' and 'xyz' are not two tokens that make a third"),
+        ("bpe", {"merges": [*BPE_MERGES, "a xyz"]}, "'a' and 'xyz' are not two tokens that form a third"),
         ("bpe", {"merges": [*BPE_MERGES, "< >"]}, "'<' and '>' are not two tokens"),
         ("bpe", {"merges": [*BPE_MERGES, "a"]}, "'a' and '' are not two tokens"),
         ("bpe", {"merges": [f"{'x' * 99} y"]}, "are not two tokens"),  # longer than any token
@@ -59,7 +59,7 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("gemma4", {"eos_token_id": None, "add_eos_token": True}, "names no eos_token_id"),
         ("wpm", {"unknown_token_id": None}, "unknown_token_id is missing"),
         ("wpm", {"seperator_token_id": None}, "seperator_token_id is missing"),
-        ("unigram", {"scores": None}, "scores is missing: this tokenizer chooses tokens by their scores"),
+        ("unigram", {"scores": None}, "scores is missing; this kind of tokenizer needs it"),
         ("unigram", {"scores": [float("-inf")] * UNIGRAM_SIZE}, "scores has a value that is infinite"),
         ("unigram", {"remove_extra_whitespaces": 1}, "remove_extra_whitespaces is of type int, not bool"),
         ("unigram", {"precompiled_charsmap": "abc"}, "precompiled_charsmap is not an array of bytes"),
@@ -69,11 +69,15 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("unigram", {"precompiled_charsmap": [4, 0]}, "do not fit in 2 bytes"),
         ("unigram", {"precompiled_charsmap": [255] * 12}, "do not fit in 12 bytes"),
         ("unigram", {"precompiled_charsmap": CHARSMAP[: 4 + CHARSMAP[0] + 256 * CHARSMAP[1]]}, "do not fit in"),
-        ("unigram", {"precompiled_charsmap": charsmap_of_a(1, 1 << 31 | 5)}, "no whole replacement at byte 5 of 1"),
-        ("unigram", {"precompiled_charsmap": charsmap_of_a(4096, 0)}, "unit 4192 of 128 has a replacement"),
+        ("unigram", {"precompiled_charsmap": charsmap_of_a(1, 1 << 31 | 5)}, "no complete replacement at byte 5 of 1"),
+        (
+            "unigram",
+            {"precompiled_charsmap": charsmap_of_a(4096, 0)},
+            "the unit of a value, 4192, exceeds the 128 units",
+        ),
         ("rwkv", {"tokens": [*RWKV_TOKENS[:-1], r"\xg0"]}, r"'\\\\xg0' has an escape that is not \\xNN"),
         ("plamo2", {"scores": None}, "scores is missing"),
-        ("plamo2", {"token_type": None}, "no byte token <0x00>: PLaMo 2 needs all of them"),
+        ("plamo2", {"token_type": None}, "byte token <0x00> is missing; PLaMo 2 needs all 256"),
         ("whitespace", {"merges": None}, "merges is missing"),
         ("whitespace", {"normalizer.lowercase": "no"}, "normalizer.lowercase is of type str, not bool"),
     ],
@@ -92,7 +96,7 @@ def test_a_special_token_outside_the_vocabulary_is_not_used(
     key: str, token: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokenizer = from_metadata(metadata("spm", **{key: token}))
-    assert caplog.messages == [f"tokenizer.ggml.{key} is {token}, outside the vocabulary of 483 tokens: it is not used"]
+    assert caplog.messages == [f"tokenizer.ggml.{key} is {token}, outside the vocabulary of 483 tokens; it is ignored"]
     without = from_metadata(metadata("spm", **{key: None}))
     for text, _ in fixture("spm")["cases"]:
         assert tokenizer.tokenize(text) == without.tokenize(text)
@@ -119,7 +123,7 @@ def test_text_with_a_lone_surrogate(name: str) -> None:
 
 
 def test_a_run_that_the_patterns_cannot_cut() -> None:
-    with pytest.raises(TokenizerError, match="a run too long to cut into words"):
+    with pytest.raises(TokenizerError, match="too long a run"):
         small("bpe").tokenize(" " * 11_000_000)
 
 

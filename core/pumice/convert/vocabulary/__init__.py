@@ -1,4 +1,4 @@
-"""From a folder's tokenizer files to the metadata of a GGUF tokenizer."""
+"""Convert a folder's tokenizer files to the metadata of a GGUF tokenizer."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ KINDS: dict[str, Callable[[Folder, Conversion], dict[str, Any] | None]] = {
     "unigram": unigram,
     "wordpiece": wordpiece,
 }
-"""By kind, what makes keys ``tokenizer.*`` of a folder; None where it has no tokenizer of the kind."""
+"""Converters by kind. They return the keys ``tokenizer.*``, or None if the folder has no tokenizer of the kind."""
 
 
 def vocabulary(folder: Folder, conversion: Conversion) -> dict[str, Any]:
-    """The metadata of the first kind of tokenizer that the folder has. ConvertError if it has none of the family's."""
+    """Return the metadata of the first of the family's kinds that the folder has. Raises ConvertError without one."""
     for kind in conversion.vocabularies:
-        found = KINDS[kind](folder, conversion)
-        if found is not None:
-            return found
+        metadata = KINDS[kind](folder, conversion)
+        if metadata is not None:
+            return metadata
     raise ConvertError(
-        f"{folder.path}: has no tokenizer of {conversion.architecture}'s kinds ({', '.join(conversion.vocabularies)}): "
-        f"tokenizer.json or tokenizer.model is missing, or of another kind"
+        f"{folder.path}: no tokenizer of a kind that {conversion.architecture} uses "
+        f"({', '.join(conversion.vocabularies)}): tokenizer.json or tokenizer.model is missing, or of another kind"
     )

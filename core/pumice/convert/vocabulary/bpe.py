@@ -1,4 +1,4 @@
-"""Byte-level BPE, from ``tokenizer.json``."""
+"""Convert byte-level BPE from ``tokenizer.json``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice.convert.vocabulary.pre_tokenizer import nearest, recognise
 from pumice.convert.vocabulary.tokens import TokenList, TokenType
 from pumice.convert.written import special_tokens
 from pumice.errors import ConvertError
-from pumice.handbook import page
+from pumice.wording import documentation_page
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,7 +21,7 @@ FILE = "tokenizer.json"
 
 
 def load_fast(folder: Folder) -> Tokenizer | None:
-    """The tokenizer as Hugging Face's library reads it; None if there is no file. ConvertError if it cannot be read."""
+    """Return the tokenizer, read by Hugging Face's library, or None without a file. Raises ConvertError."""
     from tokenizers import Tokenizer
 
     if not folder.has(FILE):
@@ -33,7 +33,7 @@ def load_fast(folder: Folder) -> Tokenizer | None:
 
 
 def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """None where the folder's tokenizer is of another kind, or there is none."""
+    """Return the metadata of a byte-level BPE tokenizer, or None if the folder has none."""
     from tokenizers.models import BPE
 
     tokenizer = load_fast(folder)
@@ -44,24 +44,24 @@ def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
         if (id := tokenizer.token_to_id(text)) is not None:
             tokens.types[id] = TokenType.CONTROL
     tokens.add_control(conversion.steering_tokens())
-    known = conversion.known_pre_tokenizers
-    pre = recognise(tokenizer, conversion.pre_tokenizers, known)
+    references = conversion.known_pre_tokenizers
+    pre = recognise(tokenizer, conversion.pre_tokenizers, references)
     if pre is None:
         raise ConvertError(
-            f"{folder.path / FILE}: cuts text into words as no known pre-tokenizer does "
-            f"({nearest(tokenizer, known)}); a plugin can add it: see {page('plugins.md')}"
+            f"{folder.path / FILE}: unknown pre-tokenizer ({nearest(tokenizer, references)}); "
+            f"a plugin can add it: see {documentation_page('plugins.md')}"
         )
     special = special_tokens(folder.path, conversion.architecture, tokens.n, merges=True)
     return tokens.metadata("gpt2", pre) | special
 
 
 def token_list(folder: Folder, tokenizer: Tokenizer, size: Callable[[int], int]) -> TokenList:
-    """The tokens of a vocabulary and those that were added to it."""
+    """Return the tokens of a vocabulary, including added ones. ``size`` returns the model's number of tokens."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
     n_vocab = size(len(ids))
     highest = max(ids.values(), default=0)
     if highest >= n_vocab:
-        raise ConvertError(f"{folder.path / FILE}: has token {highest}, and the model is of {n_vocab} tokens")
+        raise ConvertError(f"{folder.path / FILE}: token id {highest} exceeds the model's {n_vocab} tokens")
     tokens = TokenList(n_vocab)
     added = tokenizer.get_added_tokens_decoder()
     for text, id in ids.items():

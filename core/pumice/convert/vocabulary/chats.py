@@ -1,4 +1,4 @@
-"""What chats need and a tokenizer's own files do not say: the template beside them, further tokens that end a text."""
+"""Metadata for chats from files beside the tokenizer's: chat template and further end tokens."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pumice.tokenizers.special import END_OF_GENERATION
 
 TEMPLATE = "chat_template.jinja"
 GENERATION = "generation_config.json"
-KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))  # of tokens that end
+KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))  # end tokens
 
 
-def chat_keys(folder: Folder, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys that go before those that were ``found``, or beside them."""
-    return _template(folder) | _ends(folder, found)
+def chat_keys(folder: Folder, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata of the chat template and the end tokens, which overrides ``keys`` of the tokenizer."""
+    return _template(folder) | _ends(folder, keys)
 
 
 def _template(folder: Folder) -> dict[str, str]:
-    """The file goes before ``tokenizer_config.json``, as it does in the package transformers."""
+    """Return the template of the file, which takes precedence over ``tokenizer_config.json`` as in transformers."""
     if not folder.has(TEMPLATE):
         return {}
     with reading(folder.path):
         return {"tokenizer.chat_template": (folder.path / TEMPLATE).read_text("utf-8")}
 
 
-def _ends(folder: Folder, found: Mapping[str, Any]) -> dict[str, int]:
-    """Tokens that end a text by the generation's configuration; those that are known by their text need no key."""
-    said = folder.optional_json(GENERATION).get("eos_token_id")
+def _ends(folder: Folder, keys: Mapping[str, Any]) -> dict[str, int]:
+    """Return keys for the end tokens of the generation configuration that are not recognized by their text."""
+    ids = folder.optional_json(GENERATION).get("eos_token_id")
     texts = {id: text for text, id in added_ids(folder).items()}
-    known = [encode(found[key]) for key in KEYS if key in found]
+    recognized = [encode(keys[key]) for key in KEYS if key in keys]
     further = [
         id
-        for id in (said if isinstance(said, list) else [said])
-        if type(id) is int and id in texts and texts[id] not in END_OF_GENERATION and encode(id) not in known
+        for id in (ids if isinstance(ids, list) else [ids])
+        if type(id) is int and id in texts and texts[id] not in END_OF_GENERATION and encode(id) not in recognized
     ]
-    return dict(zip((key for key in KEYS if key not in found), further, strict=False))
+    return dict(zip((key for key in KEYS if key not in keys), further, strict=False))

@@ -1,4 +1,4 @@
-"""Whether a folder's text becomes the same tokens by Hugging Face's library and by the tokenizer of the file."""
+"""Compare the converted tokenizer with Hugging Face's library on difficult texts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pumice.convert.vocabulary.pre_tokenizer import HARD_TEXT
 if TYPE_CHECKING:
     from pumice.tokenizers import Tokenizer
 
-TEXTS = HARD_TEXT[:-1]  # the last one has separators of lines that hardly any text has
+TEXTS = HARD_TEXT[:-1]  # without the last one, which has rare line separators
 
 
 def first_difference(folder: Folder, tokenizer: Tokenizer) -> str | None:
-    """The first token of TEXTS that differs, in words; None: none does, or there is no ``tokenizer.json``."""
+    """Describe the first token of TEXTS that differs; None without a difference or ``tokenizer.json``."""
     theirs = load_fast(folder)
     if theirs is None:
         return None
@@ -28,5 +28,5 @@ def first_difference(folder: Folder, tokenizer: Tokenizer) -> str | None:
             if own != its:
                 ours = None if own is None else tokenizer.token_text(own)
                 other = None if its is None else theirs.id_to_token(its)
-                return f"token {i} of {text!r} is {other!r} by {FILE} and {ours!r} by the file that is made"
+                return f"token {i} of {text!r} is {other!r} in {FILE}, but {ours!r} in the converted file"
     return None

@@ -1,4 +1,4 @@
-"""PLaMo's vocabulary: a JSON list in each line, of a token, its score and its type."""
+"""Convert PLaMo's vocabulary: lines of JSON lists with token, score and type."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ NAMES = {"bos": "bos", "eos": "eos", "pad": "padding", "sep": "seperator", "unk"
 
 
 def plamo(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """None where there is no such file."""
+    """Return the metadata of PLaMo's tokenizer, or None if the folder has none."""
     if not folder.has(FILE):
         return None
     try:
-        lines = (folder.path / FILE).read_bytes().splitlines()  # of text, at separators inside of tokens too
+        # Bytes, since str.splitlines would also split at separators inside of tokens.
+        lines = (folder.path / FILE).read_bytes().splitlines()
         rows = [(str(text), float(score), str(kind)) for text, score, kind, *_ in map(json.loads, filter(None, lines))]
     except (ValueError, TypeError) as error:
-        raise ConvertError(f"{folder.path / FILE}: is no list of tokens: {error}") from None
+        raise ConvertError(f"{folder.path / FILE}: not a list of tokens: {error}") from None
     tokens = TokenList(conversion.n_vocab(len(rows)), scored=True)
     for id, (text, score, kind) in enumerate(rows):
         steers = text.startswith("<|plamo:") and text.endswith("|>")
@@ -38,7 +39,7 @@ def plamo(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     config = folder.optional_json("tokenizer_config.json")
     named = {gguf: config.get(f"{name}_token") for name, gguf in NAMES.items()}
     special = {f"tokenizer.ggml.{name}_token_id": ids[text] for name, text in named.items() if text in ids}
-    known = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False, types=())
-    template = {key: value for key, value in known.items() if key.startswith("tokenizer.chat_template")}
+    tokens_and_template = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False, types=())
+    template = {key: value for key, value in tokens_and_template.items() if key.startswith("tokenizer.chat_template")}
     more = {"tokenizer.ggml.eot_token_id": END_OF_TURN, "tokenizer.ggml.add_space_prefix": False}
     return tokens.metadata("plamo2", "default") | special | more | template

@@ -1,4 +1,4 @@
-"""Which pre-tokenizer a ``tokenizer.json`` has: the one that cuts hard text into the same words."""
+"""Identify the pre-tokenizer of a ``tokenizer.json``: the one that splits difficult text into the same words."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Words = list[tuple[int, int]]
-"""Where each word of a text begins and ends."""
+"""Start and end of each word of a text."""
 
-# Where the pre-tokenizers differ: white space, digits, contractions, capitals, marks, scripts, emoji, punctuation.
+# Text on which pre-tokenizers differ: white space, digits, contractions, capitals, marks, scripts, emoji, punctuation.
 HARD_TEXT = (
     "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n\r\n  x  y \n z\t\tq   \n\n\n   end",
     "1 22 333 4444 55555 666666 7777777 88888888 3.14 1,000,000 12a3b ½ ٣٤٥ ²³ 10-2020 1/2 2:30 v1.22.333",
@@ -37,44 +37,45 @@ HARD_TEXT = (
 def recognise(
     tokenizer: Tokenizer, preferred: Sequence[str] = (), known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS
 ) -> str | None:
-    """The name of the pre-tokenizer that cuts as ``tokenizer`` does; None: none does.
+    """Return the name of the pre-tokenizer that splits text like ``tokenizer``; None without one.
 
-    Of several, one that goes about merges as it does; of those one of ``preferred``, else one that adds BOS as it does.
+    Of several, those with the same handling of merges come first; among them one of ``preferred``, else one with the
+    same handling of BOS.
     """
     words = [_words(tokenizer.pre_tokenizer, text) for text in HARD_TEXT]
     ignore_merges = bool(getattr(tokenizer.model, "ignore_merges", False))
     same = [name for name, row in known.items() if row.byte_level and _cuts(row, words)]
     exact = [name for name in same if known[name].ignore_merges == ignore_merges] or same
-    if found := next((name for name in preferred if name in exact), None):
-        return found
+    if match := next((name for name in preferred if name in exact), None):
+        return match
     alike = [name for name in exact if known[name].add_bos == _adds_bos(tokenizer)] or exact
     return next(iter(alike), None)
 
 
 def nearest(tokenizer: Tokenizer, known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS) -> str:
-    """For messages: how the one that cuts most of the hard text as ``tokenizer`` does differs from it."""
+    """Describe, for messages, how the most similar pre-tokenizer differs from that of ``tokenizer``."""
     ours = [_words(tokenizer.pre_tokenizer, text) for text in HARD_TEXT]
     cut = {name: list(_hard_words(row)) for name, row in known.items() if row.byte_level}
     name = max(cut, key=lambda name: sum(map(eq, cut[name], ours)))
-    text, own, its = next(each for each in zip(HARD_TEXT, ours, cut[name], strict=True) if each[1] != each[2])
+    text, own, its = next(row for row in zip(HARD_TEXT, ours, cut[name], strict=True) if row[1] != row[2])
     both = ((text[slice(*a)], text[slice(*b)]) for a, b in zip_longest(own, its, fillvalue=(0, 0)) if a != b)
     word, other = next(both)
-    return f"the nearest, {name!r}, has the word {other!r} where it has {word!r}"
+    return f"the most similar one, {name!r}, splits off {other!r} instead of {word!r}"
 
 
 def _adds_bos(tokenizer: Tokenizer) -> bool:
-    """Whether a text begins with a token that it does not have."""
+    """Return True if the tokenizer adds a token at the beginning of a text."""
     whole, plain = (tokenizer.encode("a", add_special_tokens=special).ids for special in (True, False))
     return whole[:1] != plain[:1]
 
 
 def _cuts(row: PreTokenizer, words: list[Words]) -> bool:
-    """Whether a pre-tokenizer gives these words of the hard text."""
+    """Return True if a pre-tokenizer splits the difficult text into these words."""
     return all(map(eq, _hard_words(row), words))
 
 
 def _hard_words(row: PreTokenizer) -> Iterator[Words]:
-    """What a pre-tokenizer makes of the hard text, text by text."""
+    """Yield the words of each difficult text by a pre-tokenizer."""
     from tokenizers import Regex, pre_tokenizers
 
     steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in row.patterns]
@@ -83,7 +84,7 @@ def _hard_words(row: PreTokenizer) -> Iterator[Words]:
 
 
 def _words(pre_tokenizer: object, text: str) -> Words:
-    """Where each word begins and ends; one word if there is no pre-tokenizer."""
+    """Return start and end of each word; one word without a pre-tokenizer."""
     if pre_tokenizer is None:
         return [(0, len(text))]
     return [span for _, span in pre_tokenizer.pre_tokenize_str(text)]  # type: ignore[attr-defined]

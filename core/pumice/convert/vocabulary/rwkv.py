@@ -1,4 +1,4 @@
-"""RWKV's vocabulary: a text file with a token, its place and its length in each line."""
+"""Convert RWKV's vocabulary: a text file with id, token and length per line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 FILE = "rwkv_vocab_v20230424.txt"
 N_VOCAB = 65536
-END_OF_TEXT, END_OF_TURN = 0, 261  # the latter: an empty line
+END_OF_TEXT, END_OF_TURN = 0, 261  # an empty line ends a turn
 
 
 def rwkv(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """None where there is no such file."""
+    """Return the metadata of RWKV's tokenizer, or None if the folder has none."""
     if not folder.has(FILE):
         return None
     tokens = TokenList(conversion.n_vocab(N_VOCAB))
@@ -28,10 +28,10 @@ def rwkv(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     for number, line in enumerate((folder.path / FILE).read_text("utf-8").splitlines(), 1):
         tokens.set(number, _escaped(folder, number, line), TokenType.NORMAL)
     special = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False)
-    made = tokens.metadata("rwkv", "")
-    del made["tokenizer.ggml.pre"]
+    keys = tokens.metadata("rwkv", "")
+    del keys["tokenizer.ggml.pre"]
     return (
-        made
+        keys
         | {"tokenizer.chat_template": encode("rwkv-world"), "tokenizer.ggml.eot_token_id": END_OF_TURN}
         | special
         | {f"tokenizer.ggml.{name}_token_id": END_OF_TEXT for name in ("bos", "eos")}
@@ -39,12 +39,12 @@ def rwkv(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
 
 
 def _escaped(folder: Folder, number: int, line: str) -> str:
-    """The bytes of a token as Python writes them, without quotes."""
+    """Return a token's bytes in Python's escaped notation, without quotes."""
     try:
         literal = ast.literal_eval(line[line.index(" ") + 1 : line.rindex(" ")])
         token = literal.encode() if isinstance(literal, str) else literal
         if not isinstance(token, bytes) or len(token) != int(line[line.rindex(" ") :]):
-            raise ValueError("its length is another")
+            raise ValueError("the length does not match")
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise ConvertError(f"{folder.path / FILE}: line {number}: is no token: {error}") from None
+        raise ConvertError(f"{folder.path / FILE}: line {number}: not a token: {error}") from None
     return repr(token)[2:-1]

@@ -1,4 +1,4 @@
-"""SentencePiece: from ``tokenizer.model``, or from a ``tokenizer.json`` that was made of one."""
+"""Convert SentencePiece from ``tokenizer.model``, or from a ``tokenizer.json`` derived from it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 FILE = "tokenizer.model"
 MAX_BYTES = 1 << 27  # of a tokenizer.model
-# Fields of messages, and numbers of a piece's type: sentencepiece_model.proto (https://github.com/google/sentencepiece).
+# Field numbers and piece types of sentencepiece_model.proto (https://github.com/google/sentencepiece).
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _UNIGRAM = 3, 1
 _CHARSMAP, _ADDS_SPACE, _JOINS_SPACES = 2, 3, 4
 _TYPES = {
     1: TokenType.NORMAL, 2: TokenType.UNKNOWN, 3: TokenType.CONTROL, 5: TokenType.UNUSED, 6: TokenType.BYTE,
-    4: TokenType.NORMAL,  # always one token, which is an ordinary one to SentencePiece's own tokenizer
+    4: TokenType.NORMAL,  # user-defined, which SentencePiece's own tokenizer treats as an ordinary token
 }  # fmt: skip
 _BYTE_TOKEN = "<0x{:02X}>"
 GEMMA4_SHOWN = {
@@ -37,7 +37,7 @@ GEMMA4_SHOWN = {
 
 
 def sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """None where there is no ``tokenizer.model``."""
+    """Return the metadata of ``tokenizer.model``, or None without one."""
     if not folder.has(FILE):
         return None
     pieces = ModelFile(folder.path / FILE).pieces()
@@ -49,23 +49,23 @@ def sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | No
 
 
 def added_pieces(folder: Folder, tokens: TokenList) -> None:
-    """Those of ``added_tokens.json``."""
+    """Add the tokens of ``added_tokens.json``."""
     for text, id in folder.optional_json("added_tokens.json").items():
         if isinstance(id, int):
             tokens.set(id, text, TokenType.USER_DEFINED)
 
 
 def fast_sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """None where there is no ``tokenizer.json``, or it is of another kind.
+    """Return the metadata of a ``tokenizer.json`` with byte fallback, or None without one.
 
-    Scores count down in the order of the merges that make tokens, so that merging by score is merging by rank.
+    Scores decrease in the order of the merges, so that merging by score equals merging by rank.
     """
     tokens = _fast_tokens(folder, conversion)
     return None if tokens is None else _metadata(folder, conversion, tokens)
 
 
 def gemma4(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """Gemma 4's: pieces as SentencePiece has them, merged by rank; what a model shows of its turns is text."""
+    """Return the metadata of Gemma 4's tokenizer: SentencePiece's pieces, merged by rank; marks of turns are text."""
     tokens = _fast_tokens(folder, conversion)
     if tokens is None:
         return None
@@ -112,7 +112,7 @@ def _metadata(folder: Folder, conversion: Conversion, tokens: TokenList) -> dict
 
 
 class ModelFile:
-    """A SentencePiece model, a message of protocol buffers. Raises ConvertError."""
+    """A SentencePiece model, a Protocol Buffers message. Raises ConvertError if it is invalid."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,54 +123,54 @@ class ModelFile:
             trainer = dict(_fields(parts.get(_TRAINER, b"")))
             normalizer = dict(_fields(parts.get(_NORMALIZER, b"")))
             if not isinstance(normalizer.get(_CHARSMAP, b""), bytes):
-                raise ValueError("its table of replacements is a number")
+                raise ValueError("its charsmap is not bytes")
         self.is_unigram = trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM
         self.charsmap: bytes = normalizer.get(_CHARSMAP, b"")
         self.adds_space = bool(normalizer.get(_ADDS_SPACE, True))
         self.joins_spaces = bool(normalizer.get(_JOINS_SPACES, True))
 
     def pieces(self) -> list[tuple[str, float, TokenType]]:
-        """Text, score and type of each piece."""
-        found = []
+        """Return text, score and type of each piece."""
+        rows = []
         with self._reading():
             for field, value in self._fields:
                 if field == _PIECES:
                     piece = dict(_fields(value))
                     text, score = piece[_PIECE].decode("utf-8", "surrogateescape"), piece.get(_SCORE, bytes(4))
-                    found.append((text, unpack("<f", score)[0], _TYPES[piece.get(_TYPE, 1)]))
-        return found
+                    rows.append((text, unpack("<f", score)[0], _TYPES[piece.get(_TYPE, 1)]))
+        return rows
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
         except (IndexError, KeyError, AttributeError, ValueError, TypeError, struct_error) as error:
-            raise ConvertError(f"{self.path}: is not a SentencePiece model: {error or type(error).__name__}") from None
+            raise ConvertError(f"{self.path}: not a SentencePiece model: {error or type(error).__name__}") from None
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a message's fields, by the wire format (https://protobuf.dev/programming-guides/encoding)."""
-    at = 0
+    """Yield number and value of each field of a message (https://protobuf.dev/programming-guides/encoding)."""
+    position = 0
 
     def varint() -> int:
-        nonlocal at
+        nonlocal position
         value = shift = 0
         while True:
-            byte = data[at]
-            at += 1
+            byte = data[position]
+            position += 1
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 return value
 
     def take(n: int) -> bytes:
-        nonlocal at
-        if n > len(data) - at:
-            raise ValueError(f"a field of {n} bytes ends after the file")
-        at += n
-        return data[at - n : at]
+        nonlocal position
+        if n > len(data) - position:
+            raise ValueError(f"a field of {n} bytes exceeds the file")
+        position += n
+        return data[position - n : position]
 
-    while at < len(data):
+    while position < len(data):
         key = varint()
         match key & 7:
             case 0:
@@ -182,4 +182,4 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             case 5:
                 yield key >> 3, take(4)
             case wire:
-                raise ValueError(f"a field of wire type {wire}")
+                raise ValueError(f"unknown wire type {wire}")

@@ -1,4 +1,4 @@
-"""Unigram (Kudo 2018, arXiv:1804.10959), T5's and XLM-RoBERTa's tokenizer: the most probable pieces."""
+"""Convert Unigram (Kudo 2018, arXiv:1804.10959), the tokenizer of T5 and XLM-RoBERTa."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pumice.convert.conversion import Conversion
 
 FILES = ("tokenizer.model", "spiece.model")
-SHIFTED = "sentencepiece.bpe.model"  # of fairseq, which puts its own tokens before SentencePiece's
+SHIFTED = "sentencepiece.bpe.model"  # fairseq's, which puts its own tokens before SentencePiece's
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def unigram(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """None where the folder's tokenizer is of another kind, or there is none."""
+    """Return the metadata of a Unigram tokenizer, or None if the folder has none."""
     for name in (*FILES, SHIFTED):
         if folder.has(name):
             model = ModelFile(folder.path / name)
@@ -38,7 +38,7 @@ def _of_model(folder: Folder, conversion: Conversion, model: ModelFile, shifted:
     tokens = TokenList(max(n_vocab, len(pieces)) if shifted else n_vocab, scored=True)
     for id, (text, score, type) in enumerate(pieces):
         tokens.set(id, text, type, score)
-    for id in range(len(pieces), tokens.n if shifted else 0):  # which are counted from where SentencePiece ends
+    for id in range(len(pieces), tokens.n if shifted else 0):  # padding is numbered from SentencePiece's last id
         tokens.tokens[id] = b"[PAD%d]" % (id - 1)
     added_pieces(folder, tokens)
     tokens.add_control(conversion.steering_tokens())
@@ -69,18 +69,18 @@ def _of_json(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
 def _metadata(
     folder: Folder, conversion: Conversion, tokens: TokenList, adds_space: bool, joins_spaces: bool, charsmap: bytes
 ) -> dict[str, Any]:
-    found = tokens.metadata("t5", "default") | {
+    keys = tokens.metadata("t5", "default") | {
         "tokenizer.ggml.add_space_prefix": adds_space,
         "tokenizer.ggml.remove_extra_whitespaces": joins_spaces,
     }
     if charsmap:
-        found["tokenizer.ggml.precompiled_charsmap"] = encode(list(charsmap), "u8[]")
-    return found | special_tokens(folder.path, conversion.architecture, tokens.n, merges=False)
+        keys["tokenizer.ggml.precompiled_charsmap"] = encode(list(charsmap), "u8[]")
+    return keys | special_tokens(folder.path, conversion.architecture, tokens.n, merges=False)
 
 
 def _find(part: Any, key: str) -> Any:
-    """The value of a key of a step, or of one of the steps inside it."""
+    """Return the value of a key in a step of processing, or in one of its inner steps."""
     if not isinstance(part, dict):
         return None
     inner = (*(part.get("normalizers") or ()), *(part.get("pretokenizers") or ()))
-    return part.get(key) or next((value for each in inner if (value := _find(each, key))), None)
+    return part.get(key) or next((value for step in inner if (value := _find(step, key))), None)

@@ -1,7 +1,7 @@
-"""The operations a graph is composed of. ``Ops`` is the part of the builder that architectures call.
+"""The operations of graphs. ``Ops`` is the part of the builder that architectures call.
 
-Unless said otherwise tensors are float32. Backends implement operations by name; the NumPy backend is their
-executable definition.
+Tensors are float32 unless noted otherwise. Backends implement operations by name; the NumPy backend is their executable
+definition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pumice.graph.ops import arrange, attend, elementwise, norms, recurrent, rou
 
 
 class Ops:
-    """Each operation as a method: it checks its operands, names the one that does not fit, and adds one node."""
+    """Every operation as a method, which checks its operands and adds a node."""
 
     embedding = rows.embedding
     ngram_rows = rows.ngram_rows
@@ -69,8 +69,8 @@ class Ops:
     linear_attention = recurrent.linear_attention
 
 
-OPERATIONS: dict[str, Operation[Any]] = {each.name: each for each in vars(Ops).values() if isinstance(each, Operation)}
+OPERATIONS: dict[str, Operation[Any]] = {item.name: item for item in vars(Ops).values() if isinstance(item, Operation)}
 """Every operation by name."""
 
-ELEMENTWISE = {name: each for name, each in OPERATIONS.items() if each.formula is not None}
-"""Those that work element by element: on one operand, with up to two attributes, or on two."""
+ELEMENTWISE = {name: item for name, item in OPERATIONS.items() if item.formula is not None}
+"""Element-wise operations: on one operand, with up to two attributes, or on two."""

@@ -1,4 +1,4 @@
-"""Attention, over the cache of a layer, over the step alone, or over what another graph stored."""
+"""Attention over the cache of a layer, over the step alone, or over keys and values stored by another graph."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def attention(
     else:
         assert k is not None
         state = _state("kv", k, v, reach)
-    n_head, n_head_kv, kept = int(q.shape[-2]), state.n_head_kv, state.window
+    n_head, n_head_kv, n_kept = int(q.shape[-2]), state.n_head_kv, state.window
     need(q.shape[-1] == state.k_dim, f"attention: queries {q} need heads of the keys' size, {state.k_dim}")
-    need(not kept or 0 < reach <= kept, f"attention: {state.name} keeps {kept} positions")
+    need(not n_kept or 0 < reach <= n_kept, f"attention: {state.name} keeps only {n_kept} positions")
     need(n_head % n_head_kv == 0, f"attention: {n_head} query heads cannot share {n_head_kv} key heads")
     need(v is None or v.shape[-2] == n_head_kv, f"attention: values {v} need {n_head_kv} heads")
     need(sinks is None or sinks.shape == (n_head,), f"{sinks}: attention needs {n_head} sinks")
@@ -95,16 +95,16 @@ def choose_positions(
 
 @operation
 def kv_store(k: Tensor, v: Tensor | None, name: str = "", window: int = 0) -> Result:
-    """Append ``k [t, g, d]`` and ``v [t, g, e]`` to a cache; gives nothing.
+    """Append ``k [t, g, d]`` and ``v [t, g, e]`` to a cache, without a result.
 
-    It is the cache ``name``, for attention in another graph (``cache=g.memory(name)``), which sees all positions of the
-    sequence whose memory this is; or, without a name, the layer's own, for attention with this ``window``.
+    The cache ``name`` is for attention in another graph (``cache=g.memory(name)``), which attends to all positions of
+    the sequence. Without a name it is the layer's own cache, for attention with this ``window``.
     """
     return Result((N_TOKENS, 0), state=_state(name or "kv", k, v, window, is_memory=bool(name)))
 
 
 def _state(name: str, k: Tensor, v: Tensor | None, window: int, is_memory: bool = False) -> KVState:
-    """The cache of such keys and values."""
+    """Return the cache for such keys and values."""
     v_dim = 0 if v is None else int(v.shape[-1])
     return KVState(name, int(k.shape[-2]), int(k.shape[-1]), v_dim, window, is_memory=is_memory)
 
@@ -120,7 +120,7 @@ def _attend_to_latents(
     kv_b: Weight,
     scale: float,
 ) -> Tensor:
-    """Absorbed: what would decompress every key multiplies the query instead, and values after attention."""
+    """Absorbed form: the matrices that would decompress keys and values are applied to queries and results instead."""
     queries = g.concat(g.batched_linear(q_nope, k_b), q_rope)
     y = g.attention(queries, _latent_keys(g, latent, k_rope), None, scale=scale, v_dim=int(latent.shape[-1]))
     return g.batched_linear(y, v_b)
@@ -137,7 +137,7 @@ def _attend_to_heads(
     kv_b: Weight,
     scale: float,
 ) -> Tensor:
-    """Expanded: the step's keys and values are decompressed, and are all that is attended to; latents are cached."""
+    """Expanded form: attend to the decompressed keys and values of the step alone; latents are cached."""
     tokens, n_head, nope = q_nope.shape
     g.kv_store(_latent_keys(g, latent, k_rope), None)
     width = int(nope) + int(v_b.shape[1])
@@ -148,7 +148,7 @@ def _attend_to_heads(
 
 
 def _latent_keys(g: Any, latent: Tensor, k_rope: Tensor) -> Tensor:
-    """What is cached of a token ``[t, 1, r + n]``."""
+    """Return the cached values of a token, ``[t, 1, r + n]``."""
     return g.concat(latent.reshape(latent.shape[0], 1, int(latent.shape[-1])), k_rope)
 
 

@@ -1,11 +1,11 @@
-"""Rows and matrices: looking up, multiplying, and pooling over a sequence."""
+"""Rows and matrices: lookup, multiplication, and pooling over a sequence."""
 
 from __future__ import annotations
 
 from pumice.graph.operation import Result, need, operation
 from pumice.graph.tensor import Tensor, Weight
 
-LARGEST_TABLE = 2**31  # rows that int32 ids can name
+LARGEST_TABLE = 2**31  # rows that int32 ids can address
 
 
 @operation
@@ -28,7 +28,7 @@ def ngram_rows(
     longest, n_heads = int(tokens.shape[-1]), len(sizes)
     need(longest > 1 and len(multipliers) == longest, f"ngram_rows: {len(multipliers)} multipliers for {tokens}")
     need(n_heads > 0 and n_heads % (longest - 1) == 0, f"ngram_rows: n-grams of {tokens} cannot share {n_heads} heads")
-    need(all(0 <= each < 2**64 for each in multipliers), "ngram_rows: multipliers have 64 bits")
+    need(all(0 <= multiplier < 2**64 for multiplier in multipliers), "ngram_rows: multipliers have 64 bits")
     fits = len(offsets) == n_heads and all(
         0 < size <= size + offset <= LARGEST_TABLE and offset >= 0 for size, offset in zip(sizes, offsets, strict=True)
     )

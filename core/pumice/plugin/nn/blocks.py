@@ -1,4 +1,4 @@
-"""The blocks that models share. Each reads its tensors by name and appends its operations to the graph.
+"""Blocks that models share. Each reads its tensors by name and adds its operations to the graph.
 
 Tensor names are those of the GGUF specification; ``blk`` is the prefix of a layer, ``blk.3.``.
 """
@@ -15,12 +15,12 @@ from pumice.plugin.nn.rope import Rope
 
 Activation = Callable[[Tensor], Tensor]
 Join = Callable[[Tensor, Tensor], Tensor]
-"""What makes one of the results of gate and up."""
+"""Joins the results of the gate and up matrices."""
 Norm = Callable[[GraphBuilder, Tensor, str], Tensor]
 
 
 def width(x: Tensor) -> int:
-    """Values in the last axis."""
+    """Return the size of the last axis."""
     return int(x.shape[-1])
 
 
@@ -28,7 +28,7 @@ def width(x: Tensor) -> int:
 
 
 def linear(g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
-    """``x`` times ``{name}.weight [n_out, k]``; times its ``.scale`` and plus its ``.bias`` if there are any."""
+    """Multiply ``x`` by ``{name}.weight [n_out, k]`` and its ``.scale``, and add its ``.bias``, if present."""
     weight = g.weight(f"{name}.weight", (n_out, width(x)))
     return project(g, x, weight, g.find_weight(f"{name}.bias", (n_out,)), find_scale(g, name))
 
@@ -41,12 +41,12 @@ def project(g: GraphBuilder, x: Tensor, weight: Weight, bias: Weight | None, sca
 
 
 def find_scale(g: GraphBuilder, name: str) -> Weight | None:
-    """One number for a whole matrix, as NVFP4 weights need."""
+    """Return the scale of a whole matrix, which NVFP4 weights have; None without one."""
     return g.find_weight(f"{name}.scale", (1,))
 
 
 def linear_then_scale(g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
-    """As ``linear``, but a scale multiplies the bias too: what feed-forward blocks do."""
+    """Like ``linear``, but a scale multiplies the bias, too, as in feed-forward blocks."""
     y = g.linear(x, g.weight(f"{name}.weight", (n_out, width(x))), g.find_weight(f"{name}.bias", (n_out,)))
     scale = find_scale(g, name)
     return y if scale is None else y * scale
@@ -60,12 +60,12 @@ def rms_norm(g: GraphBuilder, x: Tensor, name: str, eps: float) -> Tensor:
 
 
 def layer_norm(g: GraphBuilder, x: Tensor, name: str, eps: float) -> Tensor:
-    """The weight has the shape of the last axis or, for norms of queries and keys, of ``[heads, values]``."""
+    """Normalize the last axis or, for queries and keys, ``[heads, values]``, by the shape of the weight."""
     return g.layer_norm(x, g.weight(f"{name}.weight"), g.find_weight(f"{name}.bias"), eps)
 
 
 def norm_all_heads(g: GraphBuilder, x: Tensor, name: str, norm: Norm) -> Tensor:
-    """One norm over the heads ``[t, heads, values]`` of a token together."""
+    """Normalize all heads ``[t, heads, values]`` of a token together."""
     tokens, heads, values = x.shape
     return norm(g, x.reshape(tokens, int(heads) * int(values)), name).reshape(tokens, heads, values)
 
@@ -77,9 +77,9 @@ QKV = ("attn_q", "attn_k", "attn_v")
 
 
 def qkv(g: GraphBuilder, x: Tensor, blk: str, heads: Heads, wanted: Sequence[str] = QKV) -> list[Tensor]:
-    """Queries ``[t, n_head, k_dim]``, keys ``[t, n_head_kv, k_dim]`` and values ``[t, n_head_kv, v_dim]``.
+    """Return queries ``[t, n_head, k_dim]``, keys ``[t, n_head_kv, k_dim]`` and values ``[t, n_head_kv, v_dim]``.
 
-    The file has either one matrix for all three, ``attn_qkv``, or one for each of those ``wanted``.
+    The file has either one matrix for all three, ``attn_qkv``, or one for each of the ``wanted``.
     """
     shapes = {
         "attn_q": (heads.n_head, heads.k_dim),
@@ -116,9 +116,9 @@ def self_attention(
     clamp: float = 0.0,
     **options: Any,
 ) -> Tensor:
-    """Queries, keys and values of ``x``, attention, and the output matrix; options as in ``attend``.
+    """Project ``x`` to queries, keys and values, attend, and multiply by the output matrix; options as in ``attend``.
 
-    ``norm`` normalizes queries and keys before ``rope`` turns them, ``late_norm`` after it. A ``clamp`` above 0
+    ``norm`` normalizes queries and keys before ``rope`` rotates them, ``late_norm`` after it. A ``clamp`` above 0
     bounds queries, keys and values.
     """
     q, k, v = qkv(g, x, blk, heads)
@@ -146,7 +146,7 @@ def attend(
     finish: Callable[[Tensor], Tensor] | None = None,
     **options: Any,
 ) -> Tensor:
-    """Attention and the output matrix: ``[t, n_out]``; other options are those of the operation ``attention``.
+    """Attend, and multiply by the output matrix: ``[t, n_out]``; further options are those of ``attention``.
 
     A ``scale`` of 0 means ``1 / sqrt(k_dim)``; ``temperature [t, 1, 1]`` multiplies the queries; ``finish`` changes
     the results of all heads, ``[t, n_head * v_dim]``, before the matrix.
@@ -158,21 +158,21 @@ def attend(
 
 
 def attention_gate(g: GraphBuilder, x: Tensor, blk: str, heads: Heads, activation: Activation) -> Activation:
-    """What ``finish`` of ``attend`` may be: results of heads times ``activation(attn_gate(x))``.
+    """Return a ``finish`` for ``attend`` that multiplies heads by ``activation(attn_gate(x))``.
 
-    The file has either a factor for each head, or for each value of all heads.
+    The file has one factor per head, or one per value of all heads.
     """
     n_values = heads.n_head * heads.v_dim
     name = f"{blk}attn_gate"
     if math.prod(fixed(g.weight(f"{name}.weight").shape)) == n_values * width(x):
         factors = activation(linear(g, x, name, n_values))
         return lambda y: y * factors
-    each = activation(linear(g, x, name, heads.n_head)).reshape(x.shape[0], heads.n_head, 1)
-    return lambda y: (y.reshape(x.shape[0], heads.n_head, heads.v_dim) * each).reshape(x.shape[0], n_values)
+    factors = activation(linear(g, x, name, heads.n_head)).reshape(x.shape[0], heads.n_head, 1)
+    return lambda y: (y.reshape(x.shape[0], heads.n_head, heads.v_dim) * factors).reshape(x.shape[0], n_values)
 
 
 def temperature(g: GraphBuilder, beta: float, length: int, offset: int = 0) -> Tensor | None:
-    """``[t, 1, 1]`` factors that sharpen attention far from the start, or None where every one would be 1."""
+    """Return factors ``[t, 1, 1]`` that sharpen attention far from the start; None if all of them are 1."""
     if beta == 0 or g.n_ctx + offset <= length:
         return None
     return g.position_scale(g.positions, length, beta, offset).reshape(g.positions.shape[0], 1, 1)
@@ -190,7 +190,7 @@ def feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Ac
 def fused_feed_forward(
     g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Activation, *, suffix: str = ""
 ) -> Tensor:
-    """As ``gated_feed_forward``, with one matrix ``ffn_up`` that has the gate's rows, then those of up."""
+    """Like ``gated_feed_forward``, with one matrix ``ffn_up`` that has the rows of gate and up."""
     name = f"{blk}ffn_up{suffix}"
     weight, bias = g.weight(f"{name}.weight", (2 * n_ff, width(x))), g.find_weight(f"{name}.bias", (2 * n_ff,))
     gate, up = (
@@ -224,27 +224,27 @@ def joined_feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, join: J
 
 
 def embedding(g: GraphBuilder, n_embd: int, name: str = "token_embd") -> Tensor:
-    """The embeddings of the tokens ``[t, n_embd]``."""
+    """Return the embeddings of the tokens ``[t, n_embd]``."""
     return g.embedding(g.weight(f"{name}.weight", (n_vocab(g), n_embd)), g.tokens)
 
 
 def learned_positions(g: GraphBuilder, n_positions: int, n_embd: int) -> Tensor:
-    """The embeddings of the positions ``[t, n_embd]``: the table has a row for each, and no more."""
+    """Return the embeddings of the positions ``[t, n_embd]``, from a table with ``n_positions`` rows."""
     table = g.weight("position_embd.weight", (n_positions, n_embd))
     if g.n_ctx > n_positions:
-        raise ModelError(f"the model has positions for {n_positions} tokens: use n_ctx={n_positions} or less")
+        raise ModelError(f"the model has positions for {n_positions} tokens only; use n_ctx={n_positions} or less")
     return g.embedding(table, g.positions)
 
 
 def softcap(g: GraphBuilder, x: Tensor, cap: float) -> Tensor:
-    """``cap * tanh(x / cap)``: never beyond ``cap``; 0 leaves ``x`` as it is."""
+    """Return ``cap * tanh(x / cap)``, which stays within ``cap``; a ``cap`` of 0 returns ``x``."""
     return g.tanh(x * (1 / cap)) * cap if cap else x
 
 
 def output_head(g: GraphBuilder, x: Tensor) -> Tensor:
-    """Logits ``[n_outputs, n_vocab]``; a file without ``output.weight`` uses the token embeddings again.
+    """Return logits ``[n_outputs, n_vocab]``; a file without ``output.weight`` reuses the token embeddings.
 
-    ``x`` is the output ``hidden``, of which embeddings are made.
+    ``x`` becomes the output ``hidden``, from which embeddings are computed.
     """
     g.output("hidden", x)
     shape = (n_vocab(g), width(x))
@@ -253,6 +253,6 @@ def output_head(g: GraphBuilder, x: Tensor) -> Tensor:
 
 
 def n_vocab(g: GraphBuilder) -> int:
-    """Tokens of the model: the rows of its embeddings."""
-    found = g.find_weight("token_embd.weight") or g.find_weight("output.weight")
-    return int((found or g.weight("token_embd.weight")).shape[0])
+    """Return the size of the vocabulary: the rows of the embeddings."""
+    weight = g.find_weight("token_embd.weight") or g.find_weight("output.weight")
+    return int((weight or g.weight("token_embd.weight")).shape[0])

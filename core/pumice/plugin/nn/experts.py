@@ -1,4 +1,4 @@
-"""Mixtures of experts: what a file says of them, how a token chooses among them, and how their results are mixed."""
+"""Mixtures of experts: their hyperparameters, the choice of a token's experts, and the mixture of their results."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn.blocks import Join, joined_feed_forward, linear, width
 
 Width = Literal["", "divided", "feed_forward_length"]
-"""What gives the width of an expert: ``expert_feed_forward_length``, and without it ``feed_forward_length``, which the
-experts of a token may divide; or always the latter."""
+"""Source of the width of an expert: ``expert_feed_forward_length``, or without it ``feed_forward_length``, which the
+experts of a token may share; or always the latter."""
 
 GATES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen", 4: "sqrt_softplus"}  # GGUF's expert_gating_func
-SMALLEST_LIMIT = 1e-6  # of a clamped activation; below it there is none
-MOST_EXPERTS = 1024  # of a layer; the field's largest models have half as many
+SMALLEST_LIMIT = 1e-6  # of a clamped activation; smaller values mean no limit
+MOST_EXPERTS = 1024  # per layer; the largest published models have half as many
 
 
 @dataclass(frozen=True)
 class Experts:
-    """How many experts of which size, how a token chooses among them and how it mixes their results."""
+    """Number and size of experts, and the settings of their choice and mixture."""
 
     n_expert: int
     n_expert_used: int
@@ -27,37 +27,37 @@ class Experts:
     gate: str = "softmax"
     normalize: bool = True
     scale: float = 1.0
-    n_group: int = 1  # experts are chosen from the best n_group_used of these
+    n_group: int = 1  # experts are chosen from the best n_group_used groups
     n_group_used: int = 1
-    weighs_inputs: bool = False  # weights multiply what experts take, not what they give
+    weighs_inputs: bool = False  # weights multiply the experts' inputs rather than results
 
 
 def n_expert(hparams: HParams) -> int:
-    """Experts in a layer; 0 for a dense model."""
+    """Return the number of experts in a layer; 0 for a dense model."""
     return hparams.get_int("expert_count", 0)
 
 
 def read_gate(hparams: HParams, default: str = "") -> str:
-    """What the file says of how logits become weights; without a default it must say it."""
+    """Return the gate that turns logits into weights; without a default the file must set it."""
     key = "expert_gating_func"
     code = hparams.get_int(key, 0) if default else hparams.get_int(key)
     if code == 0 and default:
         return default
     if code not in GATES:
-        raise hparams.wrong(key, f"is {code}, known are {', '.join(map(str, GATES))}")
+        raise hparams.wrong(key, f"is {code}, but only {', '.join(map(str, GATES))} are supported")
     return GATES[code]
 
 
 def read_experts(
     hparams: HParams, layer: int, *, gate: str = "softmax", normalize: bool | None = True, width: Width = ""
 ) -> Experts:
-    """``normalize`` None: as the file's ``expert_weights_norm`` says."""
+    """Read the settings of a layer's experts; ``normalize`` None takes the file's ``expert_weights_norm``."""
     total = n_expert(hparams)
     if not 1 <= total <= MOST_EXPERTS:
-        raise hparams.wrong("expert_count", f"is {total}, it must be at least 1 and at most {MOST_EXPERTS}")
+        raise hparams.wrong("expert_count", f"is {total}, but must be from 1 to {MOST_EXPERTS}")
     used = hparams.count("expert_used_count", layer)
     if used > total:
-        raise hparams.wrong("expert_used_count", f"is {used}, more than the {total} experts there are")
+        raise hparams.wrong("expert_used_count", f"is {used}, but there are only {total} experts")
     n_group = hparams.get_int("expert_group_count", 0) or 1
     n_group_used = hparams.get_int("expert_group_used_count", 0) or 1
     if n_group < 1 or total % n_group:
@@ -82,10 +82,9 @@ def mixture_of_experts(
     *,
     router_input: Tensor | None = None,
 ) -> Tensor:
-    """A MoE layer: the experts that each token chooses, each a gated feed-forward block, added by weight.
+    """Return the result of a MoE layer: the weighted sum of each token's experts, which are gated feed-forward blocks.
 
-    ``join`` makes one of the results of gate and up, by default ``swiglu``. The router reads ``router_input``
-    where it is not ``x``.
+    ``join`` joins gate and up, by default as ``swiglu``. The router reads ``router_input``, by default ``x``.
     """
     ids, weights = choose_experts(g, x if router_input is None else router_input, blk, experts)
     return run_experts(g, x, blk, experts, ids, weights, join)
@@ -102,9 +101,9 @@ def run_experts(
     *,
     suffix: str = "_exps",
 ) -> Tensor:
-    """The experts ``ids [t, n_expert_used]``, whose results ``weights`` add up."""
+    """Run the experts ``ids [t, n_expert_used]`` and add their results by ``weights``."""
     gate, up = _gate_and_up(g, x, blk, ids, experts, suffix)
-    if experts.weighs_inputs:  # the matrices are linear: their results may be weighed as well
+    if experts.weighs_inputs:  # matrices are linear, so weights can multiply their results
         factors = weights.reshape(*weights.shape, 1)
         gate, up = gate * factors, up * factors
     y = (join or swiglu(g))(gate, up)
@@ -118,24 +117,24 @@ def swiglu(g: GraphBuilder) -> Join:
 
 
 def clamped_swiglu(g: GraphBuilder, limit: float) -> Join:
-    """``silu(min(gate, limit)) * clamp(up, -limit, limit)``; a limit of 0 is none."""
+    """``silu(min(gate, limit)) * clamp(up, -limit, limit)``; 0 means no limit."""
     if limit < SMALLEST_LIMIT:
         return swiglu(g)
     return lambda gate, up: g.silu(g.clamp(gate, -float("inf"), limit)) * g.clamp(up, -limit, limit)
 
 
 def late_clamped_swiglu(g: GraphBuilder, limit: float) -> Join:
-    """``min(silu(gate), limit) * clamp(up, -limit, limit)``; a limit of 0 is none."""
+    """``min(silu(gate), limit) * clamp(up, -limit, limit)``; 0 means no limit."""
     if limit < SMALLEST_LIMIT:
         return swiglu(g)
     return lambda gate, up: g.clamp(g.silu(gate), -float("inf"), limit) * g.clamp(up, -limit, limit)
 
 
 def read_limit(hparams: HParams, key: str, layer: int, default: float | None = None) -> float:
-    """The limit of a clamped activation; one value for all layers or an array. ``default`` None: the file must say."""
+    """Return the limit of a clamped activation in a layer. ``default`` None: the file must set it."""
     value = hparams.per_layer(key, layer + 1, *([] if default is None else [default]))[layer]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise hparams.wrong(key, f"is {value!r} for layer {layer}, it must be a number of at least 0")
+        raise hparams.wrong(key, f"is {value!r} for layer {layer}, but must be a number of at least 0")
     return float(value)
 
 
@@ -150,7 +149,7 @@ def gpt_oss_swiglu(g: GraphBuilder) -> Join:
 
 
 def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tuple[Tensor, Tensor]:
-    """int32 ids and float32 weights ``[t, n_expert_used]`` of the experts each token is sent to."""
+    """Return int32 ids and float32 weights ``[t, n_expert_used]`` of each token's experts."""
     logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
     shape = (experts.n_expert,)
     bias = g.find_weight(f"{blk}exp_probs_b.bias", shape) or g.find_weight(f"{blk}exp_probs_b", shape)
@@ -158,7 +157,7 @@ def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tu
 
 
 def choose_by_logits(g: GraphBuilder, logits: Tensor, bias: Weight | None, experts: Experts) -> tuple[Tensor, Tensor]:
-    """As ``choose_experts``, of the router's ``logits [t, n_expert]``."""
+    """Like ``choose_experts``, from the router's ``logits [t, n_expert]``."""
     ids = g.expert_ids(
         logits,
         bias,
@@ -179,7 +178,7 @@ def shared_expert(
     *,
     gated: bool = False,
 ) -> Tensor:
-    """The expert that every token uses; ``gated``: by the sigmoid of ``x`` times ``ffn_gate_inp_shexp [n_embd]``."""
+    """Return the shared expert's result, multiplied by the sigmoid of ``x @ ffn_gate_inp_shexp`` if ``gated``."""
     y = joined_feed_forward(g, x, blk, n_ff, join or swiglu(g), suffix="_shexp")
     if not gated:
         return y
@@ -188,13 +187,13 @@ def shared_expert(
 
 
 def expert_linear(g: GraphBuilder, x: Tensor, name: str, ids: Tensor, n_expert: int, n_out: int) -> Tensor:
-    """``x`` times the matrix of each chosen expert, times its scale, plus its bias: ``[t, n_expert_used, n_out]``."""
+    """Multiply ``x`` by each chosen expert's matrix and scale, and add its bias: ``[t, n_expert_used, n_out]``."""
     y = g.mul_mat_id(x, g.weight(f"{name}.weight", (n_expert, n_out, width(x))), ids)
     return _scaled_and_biased(g, y, name, ids, (n_expert, n_out))
 
 
 def _scaled_and_biased(g: GraphBuilder, y: Tensor, name: str, ids: Tensor, shape: tuple[int, int]) -> Tensor:
-    """What experts gave, times their scales, plus their biases ``[n_expert, n_out]``, where the file has any."""
+    """Multiply experts' results by their scales, and add their biases ``[n_expert, n_out]``, if the file has any."""
     n_expert, _ = shape
     scale = g.find_weight(f"{name}.scale", (n_expert,))
     if scale is not None:
@@ -209,7 +208,7 @@ def _gate_and_up(
     n_ff = experts.n_ff
     if g.find_weight(f"{blk}ffn_gate_up{suffix}.weight"):
         both = expert_linear(g, x, f"{blk}ffn_gate_up{suffix}", ids, experts.n_expert, 2 * n_ff)
-        names = f"{blk}ffn_gate{suffix}", f"{blk}ffn_up{suffix}"  # joined matrices may have scales and biases apart
+        names = f"{blk}ffn_gate{suffix}", f"{blk}ffn_up{suffix}"  # joined matrices may have separate scales and biases
         parts = g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
         shape = experts.n_expert, n_ff
         gate, up = (_scaled_and_biased(g, y, name, ids, shape) for y, name in zip(parts, names, strict=True))

@@ -1,4 +1,4 @@
-"""Hyperparameters that take more than one look: per-layer values, head sizes, sliding windows."""
+"""Hyperparameters with derived values: per-layer values, head sizes, sliding windows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from pumice.plugin import HParams
 
-MOST_HEADS = 4096  # of a layer; the field's largest models have an eighth as many
+MOST_HEADS = 4096  # per layer; the largest published models have an eighth as many
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Query heads, the key heads that groups of them share, and the values in a head of each kind."""
+    """Numbers of query heads and of the key heads that groups of them share, and the values per head."""
 
     n_head: int
     n_head_kv: int
@@ -20,13 +20,13 @@ class Heads:
 
 
 def read_heads(hparams: HParams, n_embd: int, layer: int, *, sliding: bool = False) -> Heads:
-    """``sliding``: the layer has a window, and values of its own in a head where the file says so."""
+    """Read the heads of a layer; a ``sliding`` layer has its own values per head if the file sets them."""
     n_head = hparams.count("attention.head_count", layer)
     n_head_kv = hparams.count("attention.head_count_kv", layer, default=n_head)
     if n_head > MOST_HEADS:
-        raise hparams.wrong("attention.head_count", f"is {n_head}, it must be at most {MOST_HEADS}")
+        raise hparams.wrong("attention.head_count", f"is {n_head}, but must be at most {MOST_HEADS}")
     if n_head % n_head_kv:
-        raise hparams.wrong("attention.head_count", f"is {n_head}, not a multiple of {n_head_kv} key heads")
+        raise hparams.wrong("attention.head_count", f"is {n_head}, but must be a multiple of {n_head_kv} key heads")
     default = n_embd // (hparams.count("attention.head_count", 0, low=0) or n_head)
     dims = [hparams.get_int(f"attention.{kind}_length", default) for kind in ("key", "value")]
     if sliding:
@@ -40,9 +40,9 @@ def read_heads(hparams: HParams, n_embd: int, layer: int, *, sliding: bool = Fal
 
 
 def is_sliding(hparams: HParams, layer: int, period: int, *, first_global: bool = False) -> bool:
-    """Whether a layer attends to a window only.
+    """Return True if a layer has a sliding window.
 
-    GGUF has either one value for each layer, or a period: its last layer attends to everything, or the first.
+    GGUF has one value per layer, or a period whose last (or first) layer has no window.
     """
     key = "attention.sliding_window_pattern"
     if hasattr(hparams.metadata.get(f"{hparams.architecture}.{key}"), "__len__"):
@@ -52,12 +52,12 @@ def is_sliding(hparams: HParams, layer: int, period: int, *, first_global: bool 
 
 
 def slides(hparams: HParams, layer: int) -> bool:
-    """Whether a layer attends to a window only, of files that must say it of each."""
+    """Return True if a layer has a sliding window, for files with one value per layer."""
     return bool(hparams.per_layer("attention.sliding_window_pattern", layer + 1)[layer])
 
 
 def alibi_slopes(n_head: int, max_bias: float) -> tuple[float, ...]:
-    """What each head takes off a score for a position of distance (ALiBi, Press et al. 2021, arXiv:2108.12409).
+    """Return each head's penalty per position of distance (ALiBi, Press et al. 2021, arXiv:2108.12409).
 
     A power of two heads, ``n``, have ``2^(-max_bias / n)``, its square, and so on. Further heads take every other
     slope of twice as many. Empty for a ``max_bias`` of 0.
@@ -70,9 +70,9 @@ def alibi_slopes(n_head: int, max_bias: float) -> tuple[float, ...]:
 
 
 def sliding_window(hparams: HParams, default: int | None = 0) -> int:
-    """Positions a sliding layer attends to; 0 if the model has no such layers. ``default`` None: the file must say."""
+    """Return the size of the sliding window; 0 for none. ``default`` None: the file must set it."""
     key = "attention.sliding_window"
     window = hparams.positive(key) if default is None else hparams.get_int(key, default)
     if not 0 <= window < 2**31:
-        raise hparams.wrong("attention.sliding_window", f"is {window}, it must be at least 0 and below 2^31")
+        raise hparams.wrong("attention.sliding_window", f"is {window}, but must be at least 0 and below 2^31")
     return window

@@ -15,9 +15,9 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class Hybrid(Decoder):
-    """A decoder some of whose layers have a block with a recurrent state instead of attention."""
+    """A decoder in which some layers have a block with a recurrent state instead of attention."""
 
-    #: As ``scaled``, of the layers with a recurrent state; None for the same.
+    #: Like ``scaled``, for the layers with a recurrent state; None for the same.
     scaled_nets: ClassVar[frozenset[str] | None] = None
 
     def scaled_in(self, i: int) -> frozenset[str]:
@@ -26,25 +26,25 @@ class Hybrid(Decoder):
         return self.scaled_nets
 
     def recurrent(self, i: int) -> bool:
-        """Whether layer ``i`` has: most files say so by giving it no key heads."""
+        """Return True if layer ``i`` has a recurrent state; most files mark it by 0 key heads."""
         return self.hparams.count("attention.head_count_kv", i, low=0) == 0
 
     @abstractmethod
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """The block of a layer without attention, of a normalized ``x``."""
+        """Return the result of a recurrent block for a normalized ``x``."""
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         return self.mixer(g, x, blk, i) if self.recurrent(i) else super().attention(g, x, blk, i, **options)
 
 
 def attends(hparams: HParams, i: int, interval: int) -> bool:
-    """Whether layer ``i`` has attention: ``attention.recurrent_layers`` says it of each, or every so many do."""
+    """Return True if layer ``i`` has attention, by ``attention.recurrent_layers`` or by an interval."""
     key = "attention.recurrent_layers"
     if f"{hparams.architecture}.{key}" in hparams.metadata:
         return not hparams.per_layer(key, i + 1)[i]
     interval = hparams.get_int("full_attention_interval", interval)
     if interval < 1:
-        raise hparams.wrong("full_attention_interval", f"is {interval}, it must be at least 1")
+        raise hparams.wrong("full_attention_interval", f"is {interval}, but must be at least 1")
     return (i + 1) % interval == 0
 
 
@@ -52,7 +52,7 @@ def attends(hparams: HParams, i: int, interval: int) -> bool:
 
 
 def causal_conv(g: GraphBuilder, x: Tensor, name: str, n_taps: int, dilation: int = 1) -> Tensor:
-    """SiLU of the convolution of each channel over ``n_taps`` tokens, ``dilation`` apart; the file may have a bias."""
+    """Return SiLU of each channel's convolution over ``n_taps`` tokens, ``dilation`` apart, with an optional bias."""
     weight = g.weight(f"{name}.weight", (width(x), n_taps))
     if dilation > 1:
         shape = width(x), (n_taps - 1) * dilation + 1
@@ -61,7 +61,7 @@ def causal_conv(g: GraphBuilder, x: Tensor, name: str, n_taps: int, dilation: in
 
 
 def _apart(taps: NDArray[np.float32], dilation: int) -> NDArray[np.float32]:
-    """Taps ``[c, w]`` with zeros between them."""
+    """Insert zeros between the taps ``[c, w]``."""
     n_channels, n_taps = taps.shape
     wide = np.zeros((n_channels, (n_taps - 1) * dilation + 1), np.float32)
     wide[:, ::dilation] = taps
@@ -69,12 +69,12 @@ def _apart(taps: NDArray[np.float32], dilation: int) -> NDArray[np.float32]:
 
 
 def l2_norm(g: GraphBuilder, x: Tensor, eps: float, scale: float = 1.0) -> Tensor:
-    """``scale * x / sqrt(sum x^2 + eps)`` over the last axis."""
+    """Return ``scale * x / sqrt(sum x^2 + eps)`` over the last axis."""
     return g.rms_norm(x, None, eps / width(x)) * (scale * width(x) ** -0.5)
 
 
 def split(g: GraphBuilder, x: Tensor, *widths: int) -> list[Tensor]:
-    """The last axis in parts of these widths."""
+    """Split the last axis into parts of these widths."""
     ends = [sum(widths[: i + 1]) for i in range(len(widths))]
     return [g.slice(x, end - n, end) for end, n in zip(ends, widths, strict=True)]
 
@@ -84,7 +84,7 @@ def split(g: GraphBuilder, x: Tensor, *widths: int) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class StateSpace:
-    """Sizes of a selective state space. ``rank``: of Mamba's time steps, or Mamba 2's number of heads."""
+    """Sizes of a selective state space. ``rank`` is that of Mamba's time steps, or Mamba 2's number of heads."""
 
     d_inner: int
     d_conv: int
@@ -94,7 +94,7 @@ class StateSpace:
 
 
 def read_state_space(hparams: HParams, *, heads: bool = False) -> StateSpace:
-    """``heads``: Mamba 2's, whose heads share what enters and leaves the state in groups."""
+    """Read the sizes; ``heads``: of Mamba 2, whose heads share inputs and outputs of the state in groups."""
     space = StateSpace(
         d_inner=hparams.positive("ssm.inner_size"),
         d_conv=hparams.positive("ssm.conv_kernel"),
@@ -109,7 +109,7 @@ def read_state_space(hparams: HParams, *, heads: bool = False) -> StateSpace:
 
 
 def mamba(g: GraphBuilder, x: Tensor, blk: str, space: StateSpace, norm: Norm | None = None) -> Tensor:
-    """Mamba's block (Gu and Dao 2023, arXiv:2312.00752). ``norm`` is of what is selected: time steps, B and C."""
+    """Return Mamba's block (Gu and Dao 2023, arXiv:2312.00752). ``norm`` normalizes time steps, B and C."""
     d_inner, rank, n = space.d_inner, space.rank, space.d_state
     h, z = split(g, linear(g, x, blk + "ssm_in", 2 * d_inner), d_inner, d_inner)
     h = causal_conv(g, h, blk + "ssm_conv1d", space.d_conv)
@@ -140,7 +140,7 @@ def mamba2(
 
 
 def _group_norm(g: GraphBuilder, x: Tensor, name: str, n_group: int, eps: float) -> Tensor:
-    """The RMS norm of each of some groups of values."""
+    """Apply RMS norm to each group of values."""
     if n_group == 1:
         return g.rms_norm(x, g.weight(name, (width(x),)), eps)
     groups = n_group, width(x) // n_group
@@ -148,7 +148,7 @@ def _group_norm(g: GraphBuilder, x: Tensor, name: str, n_group: int, eps: float)
 
 
 def state_space_duality(g: GraphBuilder, x: Tensor, dt: Tensor, b: Tensor, c: Tensor, blk: str) -> Tensor:
-    """Mamba 2's scan, as linear attention: C asks, B are the keys, ``dt * x`` the values; plus ``D * x``.
+    """Compute Mamba 2's scan as linear attention with C as queries, B as keys, ``dt * x`` as values, plus ``D * x``.
 
     ``x [t, d_inner]``; ``dt [t, h]``, positive; ``b, c [t, n_group, d_state]``.
     """

@@ -1,6 +1,6 @@
-"""Rotary positions as a GGUF file's metadata asks for them: plain, linear, YaRN, LongRoPE and llama 3's factors.
+"""Rotary positions from a GGUF file's metadata: plain, linear, YaRN, LongRoPE and llama 3's factors.
 
-The keys are those of the GGUF specification, read as llama.cpp reads them: a scaling factor of 0 means none.
+The keys are those of the GGUF specification, read like llama.cpp: a scaling factor of 0 means none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 
 SCALINGS = ("none", "linear", "yarn", "longrope")
-SMALLEST_FACTOR = 0.001  # well below any in use, and far from where YaRN's logarithms break down
+SMALLEST_FACTOR = 0.001  # far below published values, and far from where YaRN's logarithms fail
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class Rope:
 
     @property
     def magnitude(self) -> float:
-        """What the turned pairs are multiplied by: with YaRN more, the more the context is stretched."""
+        """The factor of rotated pairs; with YaRN it grows with the scaling of the context."""
         return self.attn_factor * (1 + 0.1 * math.log(1 / self.freq_scale)) if self.ext_factor else self.attn_factor
 
     def _turns(self, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which pairs a text's position turns: not those of the fourth position."""
+        """Return True for pairs that text positions rotate: all except those of the fourth position."""
         pair = pair % sum(self.sections)
         if self.interleaved:
             return pair < 3 * np.array(self.sections)[pair % 3]
         return pair < sum(self.sections[:3])
 
     def _pair(self, rotations: float) -> float:
-        """The pair that turns so often over the original context."""
+        """Return the pair that rotates ``rotations`` times over the original context."""
         turn = math.log(self.n_ctx_orig / (rotations * 2 * math.pi))
         return self.n_rot * turn / (2 * math.log(self.freq_base))
 
@@ -92,14 +92,14 @@ def read_rope(
     betas: tuple[float, float] = (32.0, 1.0),
     sliding: bool = False,
 ) -> Rope:
-    """The rotation of a model whose heads have ``head_dim`` values.
+    """Return the rotary embedding of a model with ``head_dim`` values per head.
 
-    ``mscale`` and ``mscale_all_dim`` are YaRN's, ``betas`` its ``beta_fast`` and ``beta_slow``. ``sliding``: of a layer
-    with a window, which may turn another number of values, and never by frequency factors.
+    ``mscale`` and ``mscale_all_dim`` are YaRN's, ``betas`` its ``beta_fast`` and ``beta_slow``. ``sliding`` is for
+    layers with a window, which may rotate a different number of values and never use frequency factors.
     """
     scaling = hparams.get_str("rope.scaling.type", "linear")
     if scaling not in SCALINGS:
-        raise hparams.wrong("rope.scaling.type", f"is {scaling!r}, known are {', '.join(SCALINGS)}")
+        raise hparams.wrong("rope.scaling.type", f"is {scaling!r}, but only {', '.join(SCALINGS)} are supported")
     factor = 1.0 if scaling == "none" else scaling_factor(hparams)
     n_ctx_orig = original_context(hparams)
     n_rot = hparams.get_int("rope.dimension_count", head_dim)
@@ -120,9 +120,9 @@ def read_rope(
 
 
 def sliding_rope(hparams: HParams, rope: Rope, head_dim: int, base: float | None = None) -> Rope:
-    """The rotation of sliding layers, with a width and a base of their own.
+    """Return the rotary embedding of sliding layers, with its own width and base.
 
-    ``base``: the one of a file that does not say it; None: that of ``rope``, which is that of the other layers.
+    ``base`` is the default if the file does not set it; None takes that of ``rope``, the other layers' embedding.
     """
     n_rot = rotated(hparams, head_dim, "rope.dimension_count_swa", rope.n_rot)
     freq_base = frequency_base(hparams, "rope.freq_base_swa", rope.freq_base if base is None else base)
@@ -130,45 +130,45 @@ def sliding_rope(hparams: HParams, rope: Rope, head_dim: int, base: float | None
 
 
 def rotated(hparams: HParams, head_dim: int, key: str = "rope.dimension_count", default: int = 0) -> int:
-    """Values of a head that turn: ``default`` where the file does not say it, or else all."""
+    """Return the rotated values per head: ``default`` if the file does not set them, or else all."""
     n_rot = hparams.get_int(key, default or head_dim)
     if n_rot % 2 or not 0 < n_rot <= head_dim:
-        raise hparams.wrong(key, f"is {n_rot}, it must be even, above 0 and at most {head_dim}")
+        raise hparams.wrong(key, f"is {n_rot}, but must be even, above 0 and at most {head_dim}")
     return n_rot
 
 
 def rope_sections(hparams: HParams, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """Pairs of a head for each of a token's four positions; ``default`` where the file does not say."""
+    """Return the pairs of a head for each of a token's four positions; ``default`` if the file does not set them."""
     key = "rope.dimension_sections"
     if default is not None and f"{hparams.architecture}.{key}" not in hparams.metadata:
         return default
     sections = hparams.per_layer(key, 4)
     if any(isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 2**16 for n in sections) or not sum(sections):
-        raise hparams.wrong(key, f"is {sections}, it must be four numbers of pairs")
+        raise hparams.wrong(key, f"is {sections}, but must be four numbers of pairs")
     return tuple(sections)
 
 
 def scaling_factor(hparams: HParams) -> float:
-    """How many times longer the context is to be; ``rope.scale_linear`` is the key of old files."""
+    """Return the factor by which the context is extended; ``rope.scale_linear`` is the key of old files."""
     key = "rope.scaling.factor"
     factor = hparams.number(key, hparams.number("rope.scale_linear", 0.0)) or 1.0
     if factor < SMALLEST_FACTOR:
-        raise hparams.wrong(key, f"is {factor:g}, it must be 0 or at least {SMALLEST_FACTOR}")
+        raise hparams.wrong(key, f"is {factor:g}, but must be 0 or at least {SMALLEST_FACTOR}")
     return factor
 
 
 def original_context(hparams: HParams) -> int:
-    """Context the model had before its positions were scaled."""
+    """Return the context length before positions were scaled."""
     n_ctx = hparams.get_int("rope.scaling.original_context_length", 0) or hparams.get_int("context_length")
     if n_ctx < 1:
-        raise hparams.wrong("rope.scaling.original_context_length", f"is {n_ctx}, it must be at least 1")
+        raise hparams.wrong("rope.scaling.original_context_length", f"is {n_ctx}, but must be at least 1")
     return n_ctx
 
 
 def frequency_base(hparams: HParams, key: str = "rope.freq_base", default: float = 10000.0) -> float:
     base = hparams.number(key, default)
     if base <= 1:
-        raise hparams.wrong(key, f"is {base}, it must be above 1")
+        raise hparams.wrong(key, f"is {base}, but must be above 1")
     return base
 
 
@@ -178,12 +178,12 @@ def yarn_mscale(factor: float, mscale: float) -> float:
 
 
 def _yarn_attn_factor(factor: float, mscale: float, mscale_all_dim: float) -> float:
-    """What is left to multiply after the ``rope`` operation's own ``1 + 0.1 ln(factor)``."""
+    """Return the remaining factor after the ``rope`` operation's own ``1 + 0.1 ln(factor)``."""
     return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim) / (1 + 0.1 * math.log(factor))
 
 
 def _frequency_factors(g: GraphBuilder, n_rot: int, n_ctx_orig: int) -> Weight | None:
-    """Divisors of the frequencies: llama 3's, or LongRoPE's for a context within or beyond the original one."""
+    """Return divisors of the frequencies: llama 3's, or LongRoPE's for contexts within or beyond the original one."""
     shape = (n_rot // 2,)
     longrope = "rope_factors_long" if g.n_ctx > n_ctx_orig else "rope_factors_short"
     return g.find_weight("rope_freqs.weight", shape) or g.find_weight(f"{longrope}.weight", shape)

@@ -1,5 +1,8 @@
-"""Hyper-connections: several residual streams, side by side ``[t, n_streams * n_embd]`` (Zhu et al. 2024,
-arXiv:2409.19606). A block reads a mixture of them, and what it gives is added to each by a weight."""
+"""Hyper-connections: several concatenated residual streams, ``[t, n_streams * n_embd]``.
+
+A block reads a mixture of the streams, and its result is added to each stream by a weight (Zhu et al. 2024,
+arXiv:2409.19606).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ MOST_ITERATIONS = 64
 
 @dataclass(frozen=True)
 class Streams:
-    """``eps`` is of the norm whose result decides the weights, ``least`` what is added to each of them."""
+    """Hyper-connections. ``eps`` is that of the norm before the weights, ``least`` is added to each weight."""
 
     n: int
     n_embd: int
@@ -25,22 +28,22 @@ class Streams:
     n_iterations: int = 0  # above 0 a block's result does not just join the streams: these are mixed as well
 
     def start(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Every stream begins with ``x [t, n_embd]``."""
+        """Initialize every stream with ``x [t, n_embd]``."""
         return reduce(g.concat, [x] * self.n)
 
     def mixes(self, g: GraphBuilder, x: Tensor, name: str) -> list[Tensor]:
-        """What a block reads and writes the streams by, and how they mix, if they do; tensors begin with ``name``."""
+        """Return the weights by which a block reads and writes the streams, and optionally mixes them."""
         n = self.n
         return self._affine(g, x, name, [n, n, n * n] if self.n_iterations else [n, n])
 
     def read(self, g: GraphBuilder, x: Tensor, mixes: list[Tensor]) -> Tensor:
-        """``[t, n_embd]``: what a block is to see of the streams."""
+        """Return a block's input, a mixture of the streams: ``[t, n_embd]``."""
         return self._mixture(g, x, g.scale(g.sigmoid(mixes[0]), 1.0, self.least))
 
     def write(
         self, g: GraphBuilder, x: Tensor, y: Tensor, mixes: list[Tensor], magnitude: float, least: float = 0.0
     ) -> Tensor:
-        """The streams after a block that gave ``y [t, n_embd]``, which counts ``least`` to ``least + magnitude``."""
+        """Add a block's result ``y [t, n_embd]`` to the streams, weighted from ``least`` to ``least + magnitude``."""
         _, write, *between = mixes
         n, write = self.n, g.scale(g.sigmoid(write), magnitude, least)
         added = reduce(g.concat, [y * g.slice(write, j, j + 1) for j in range(n)])
@@ -51,15 +54,15 @@ class Streams:
         return reduce(g.concat, [self._mixture(g, x, column) for column in columns]) + added
 
     def end(self, g: GraphBuilder, x: Tensor, name: str = "output_hc") -> Tensor:
-        """One stream ``[t, n_embd]``, mixed by weights."""
+        """Return the weighted sum of the streams: ``[t, n_embd]``."""
         return self.read(g, x, self._affine(g, x, name, [self.n]))
 
     def mean(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """One stream ``[t, n_embd]``, the mean of all."""
+        """Return the mean of the streams: ``[t, n_embd]``."""
         return g.sum(x.reshape(x.shape[0], self.n, self.n_embd), axis=-2) * (1 / self.n)
 
     def _affine(self, g: GraphBuilder, x: Tensor, name: str, sizes: list[int]) -> list[Tensor]:
-        """``[t, size]`` numbers for each use, which has a scale and so many bases."""
+        """Return ``[t, size]`` weights for each use, which has a scale and ``size`` biases."""
         total = sum(sizes)
         mixed = g.linear(g.rms_norm(x, None, self.eps), g.weight(f"{name}_fn.weight", (total, self.n * self.n_embd)))
         scales, bases = g.weight(f"{name}_scale.weight", (len(sizes),)), g.weight(f"{name}_base.weight", (total,))
@@ -71,15 +74,15 @@ class Streams:
         return results
 
     def _mixture(self, g: GraphBuilder, x: Tensor, weights: Tensor) -> Tensor:
-        """``[t, n_embd]``: the streams added by ``weights [t, n_streams]``."""
+        """Return the streams added by ``weights [t, n_streams]``: ``[t, n_embd]``."""
         return g.expert_sum(x.reshape(x.shape[0], self.n, self.n_embd), weights)
 
 
 @dataclass(frozen=True)
 class GatedStreams(Streams):
-    """Streams that are normalized, each value then opened by a gate: a matrix of low ``rank`` makes the gates of all.
+    """Normalized streams with gated values: a matrix of low ``rank`` makes the gates.
 
-    What a block writes by is of the normalized streams too (Qwen4-Exp).
+    The weights of writing derive from the normalized streams, too (Qwen4-Exp).
     """
 
     rank: int = 0
@@ -95,12 +98,12 @@ class GatedStreams(Streams):
         return self._mean_opened(g, self.norm(g, x, f"{name}_norm"), name)
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """Each stream of ``x`` normalized; the file has their weights in a row, or in rows."""
-        found, shape = g.weight(f"{name}.weight"), (self.n, self.n_embd)
-        if found.shape != shape:
+        """Normalize each stream of ``x``; the file has their weights as one row or as several."""
+        weight, shape = g.weight(f"{name}.weight"), (self.n, self.n_embd)
+        if weight.shape != shape:
             flat = g.weight(f"{name}.weight", (self.n * self.n_embd,))
-            found = g.derived(f"{name}, by stream", shape, lambda values: values.reshape(shape), flat)
-        return g.rms_norm(x.reshape(x.shape[0], *shape), found, self.eps).reshape(*x.shape)
+            weight = g.derived(f"{name}, by stream", shape, lambda values: values.reshape(shape), flat)
+        return g.rms_norm(x.reshape(x.shape[0], *shape), weight, self.eps).reshape(*x.shape)
 
     def _mean_opened(self, g: GraphBuilder, normed: Tensor, name: str) -> Tensor:
         low = g.silu(linear(g, normed, f"{name}_down", self.rank) * (1 / self.n))
@@ -111,7 +114,7 @@ class StreamDecoder(Decoder):
     """A decoder with several residual streams; ``attn`` and ``ffn`` name the tensors of its two blocks."""
 
     streams: Streams
-    #: What a block's result counts at most in each stream, less ``least_written``, and at least.
+    #: Maximum weight of a block's result in each stream, minus ``least_written``, and its minimum.
     magnitude: float = 2.0
     least_written: float = 0.0
 
@@ -126,7 +129,7 @@ class StreamDecoder(Decoder):
         return x
 
     def draft_input(self, g: GraphBuilder, token: Tensor, name: str) -> Tensor:
-        """Each stream takes the token, beside its own state."""
+        """Return the draft's streams, each of which joins the token with its own state."""
         shape = g.tokens.shape[0], self.streams.n, self.n_embd
         n = self.streams.n * self.n_embd
         before = g.input("hidden", (N_TOKENS, n)).reshape(*shape)
@@ -138,7 +141,7 @@ class StreamDecoder(Decoder):
         return output_head(g, self.normed(g, h, "output_norm"))
 
     def normed(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """What a block, or the output matrix, takes of a mixture of the streams."""
+        """Return the input of a block, or of the output matrix: a normalized mixture of the streams."""
         return self.norm(g, x, name)
 
     def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
@@ -146,11 +149,11 @@ class StreamDecoder(Decoder):
 
 
 def read_streams(hparams: HParams, n_embd: int, eps: float, *, iterated: bool = False) -> Streams:
-    """``iterated``: the streams are mixed by matrices that the file's ``sinkhorn_iterations`` balance."""
+    """Read the settings; ``iterated``: matrices balanced by the file's ``sinkhorn_iterations`` mix the streams."""
     key = "hyper_connection.sinkhorn_iterations"
     n_iterations = hparams.positive(key) if iterated else 0
     if n_iterations > MOST_ITERATIONS:
-        raise hparams.wrong(key, f"is {n_iterations}, it must be at most {MOST_ITERATIONS}")
+        raise hparams.wrong(key, f"is {n_iterations}, but must be at most {MOST_ITERATIONS}")
     return Streams(_n_streams(hparams), n_embd, eps, hparams.number("hyper_connection.epsilon"), n_iterations)
 
 
@@ -161,5 +164,5 @@ def read_gated_streams(hparams: HParams, n_embd: int, eps: float) -> GatedStream
 def _n_streams(hparams: HParams) -> int:
     n = hparams.positive("hyper_connection.count")
     if n > MOST_STREAMS:
-        raise hparams.wrong("hyper_connection.count", f"is {n}, it must be at most {MOST_STREAMS}")
+        raise hparams.wrong("hyper_connection.count", f"is {n}, but must be at most {MOST_STREAMS}")
     return n

@@ -1,0 +1,223 @@
+"""The backend contract: a backend compiles a segment of a graph once, and the program runs many times."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pumice.backend.step import Pending
+from pumice.sandbox import Access
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pumice.backend.step import Limits, Step
+    from pumice.graph import MemoryPlan, Node, Segment, State, Weight
+
+    Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device, as ``pumice devices`` lists it."""
+
+    name: str
+    kind: str  # "cpu" or "gpu"
+    memory_bytes: int  # 0: unknown
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Time that a device spent on all runs of the kernels of one name."""
+
+    name: str
+    count: int
+    microseconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """Optional abilities of a program beyond computing one step at a time; none by default.
+
+    Attributes:
+        copies_slots: ``copy_slots`` is implemented, and recurrent states exist for all of ``limits.n_slots``.
+        invariant: the results of a row are bit-identical for any number of rows in the step.
+        n_in_flight: useful number of pending steps of different sequences, each computed by another device.
+        max_steps: maximum steps of an ``Ask``. 0: the program picks no tokens, for example because its segment does not
+            compute the logits. 1: a single step, for example because its segment depends on other programs.
+        max_best: maximum candidates per token of an ``Ask``.
+        decides: a token picked by an exact ``Pick`` is final; the host does not examine the candidates.
+        follows: a step may be submitted ``behind`` a pending one, and restrictions may arrive after its layers began.
+        max_biases: maximum ``biases`` of a ``Pick``.
+        max_last_n: maximum ``last_n`` of a ``Pick``.
+        max_added: maximum ``biases`` of a ``Restriction``.
+    """
+
+    copies_slots: bool = False
+    invariant: bool = False
+    n_in_flight: int = 1
+    max_steps: int = 0
+    max_best: int = 0
+    decides: bool = False
+    follows: bool = False
+    max_biases: int = 0
+    max_last_n: int = 0
+    max_added: int = 0
+
+
+class _Running(Pending):
+    """A step of a plain program, computed as soon as its inputs are available."""
+
+    def __init__(self, program: Program, step: Step) -> None:
+        self._program = program
+        self._step = step
+        self._outputs = {} if step.waits else program.run(step)
+
+    def begin(self, inputs: Mapping[str, Array]) -> None:
+        self._outputs = self._program.run(self._step.given(inputs))
+
+    def outputs(self) -> Mapping[str, Array]:
+        return self._outputs
+
+
+class Program(ABC):
+    """A compiled segment. Its constructor allocates all memory; ``run`` allocates none.
+
+    A plain program implements ``run`` and ``memory``. A program with further abilities implements ``submit``, too, and
+    declares them in ``capabilities``.
+    """
+
+    capabilities: Capabilities = Capabilities()
+
+    @abstractmethod
+    def run(self, step: Step) -> Mapping[str, Array]:
+        """Compute the segment for ``step.batch``, from ``step.inputs``.
+
+        Returns:
+            Host arrays by name for each of the segment's ``outputs``, of the tensor's dtype and concrete shape, valid
+            until the next ``run``.
+        """
+
+    def submit(self, step: Step) -> Pending:
+        """Begin a step and return it as pending. If this does not block, several devices work at the same time."""
+        return _Running(self, step)
+
+    @property
+    def lost(self) -> bool:
+        """True if the last call failed together with released steps, whose results the engine does not wait for."""
+        return False
+
+    def finish(self) -> None:  # noqa: B027 - most programs release no steps
+        """Wait for the released steps, whose results the engine did not wait for."""
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy all recurrent states between slots, as the last step left them.
+
+        Args:
+            pairs: source and target slots; no slot occurs in two pairs.
+        """
+        raise NotImplementedError
+
+    @property
+    @abstractmethod
+    def memory(self) -> dict[str, int]:
+        """Allocated bytes by purpose: ``weights``, ``kv_cache``, ``activations``."""
+
+    def profile(self) -> list[KernelTime]:
+        """Return the kernel times of the last step, which may be repeated for the measurement; empty if unsupported."""
+        return []
+
+    def close(self) -> None:
+        """Release memory and devices. The program is not used afterwards."""
+        return
+
+
+@dataclass
+class NoOptions:
+    """The options of a backend without options."""
+
+
+class Backend(ABC):
+    """Computes graphs on one kind of device. An instance serves one loaded model.
+
+    A backend may support only some operations (``supports``); other operations run on the next backend in line, so a
+    backend is useful as soon as it supports ``linear``.
+
+    Args:
+        options: an instance of ``Options``; None: the defaults.
+    """
+
+    #: True for GPUs: ``n_gpu_layers`` limits the layers placed on this backend.
+    offload: ClassVar[bool] = False
+    #: A dataclass whose fields are the keys of the configuration section named after the backend.
+    Options: ClassVar[type] = NoOptions
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options if options is not None else self.Options()
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """Return None if the backend can run on this machine, else one line: the reason, and what to install."""
+        return None
+
+    @classmethod
+    def automatic(cls) -> bool:
+        """Return True if ``backend: auto`` may select the backend; its name in ``backend`` always selects it."""
+        return True
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        """Return the usable devices. Called only if ``unavailable`` returns None."""
+        return []
+
+    @classmethod
+    def access(cls) -> Access:
+        """Return the paths that a confined engine opens for this backend: device nodes, files of drivers, caches.
+
+        Python's import paths are always readable, and the confined process's ``$XDG_CACHE_HOME`` is writable.
+        """
+        return Access()
+
+    @abstractmethod
+    def supports(self, node: Node, limits: Limits) -> bool:
+        """Return True if the backend can run ``node``, by its ``op``, the types of its weights, and the cache type."""
+
+    def free_memory(self) -> Sequence[int | None]:
+        """Return the bytes available for weights and states on each device in use; None: unlimited.
+
+        Several devices share the layers in proportion to their memory; a segment names its ``device``.
+        """
+        return [None]
+
+    def footprint(self, held: Weight | State, limits: Limits) -> int:
+        """Return the bytes of a weight or a state on a device, possibly a slight overestimate. Used to place layers."""
+        from pumice.graph import State
+
+        return limits.state_bytes(held) if isinstance(held, State) else held.nbytes
+
+    def rewrite(self, segment: Segment) -> Segment:
+        """Return the segment to compile, for example with fused nodes, and with the same inputs and outputs.
+
+        Memory is planned after the rewrite, so a value that no node computes any more takes none.
+        """
+        return segment
+
+    @abstractmethod
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        """Compile a segment: upload its weights, and allocate its states and ``plan.size`` bytes.
+
+        Args:
+            segment: nodes to run on one device.
+            plan: offsets of values in the arena.
+            limits: the largest step, and the size of the caches.
+
+        Raises:
+            BackendError: for example, memory ran out.
+        """
+
+    def close(self) -> None:
+        """Release resources shared by programs. Called after the programs were closed."""
+        return

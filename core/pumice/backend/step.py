@@ -1,0 +1,152 @@
+"""Steps: the input of programs, its limits, and pending steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pumice.backend.pick import Ahead, Ask, Restriction
+    from pumice.graph import KVState, Sizes, State
+
+    Int32Array = NDArray[np.int32]
+    Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest step of a program, and the size of the caches that outlive steps."""
+
+    n_ctx: int  # maximum positions of a sequence
+    n_batch: int  # maximum tokens in a step
+    n_outputs: int  # maximum rows of logits in a step
+    n_seqs: int  # maximum sequences in a step, each with a slot of recurrent state
+    block_size: int  # positions in a block of the KV cache
+    n_blocks: Mapping[int, int]  # attention window (0: none) -> blocks in the cache of its layers
+    kv_type: str  # one of KV_TYPES
+    more_sizes: Mapping[str, int] = field(default_factory=dict)  # maxima of the sizes that the architecture names
+    n_checkpoints: int = 0  # further slots of recurrent state, for copies
+
+    @property
+    def n_slots(self) -> int:
+        """Slots of recurrent state: one for each sequence of a step, then those for copies."""
+        return self.n_seqs + self.n_checkpoints
+
+    @property
+    def sizes(self) -> Sizes:
+        """Maximum of each named size of shapes."""
+        return {N_TOKENS: self.n_batch, N_OUTPUTS: self.n_outputs, N_SEQS: self.n_seqs, **self.more_sizes}
+
+    def can_hold(self, state: KVState) -> bool:
+        """Return True if the cache type can store these keys and values: rows of all heads must be whole blocks."""
+        from pumice.gguf import KV_TYPES, block_size
+
+        return all(
+            state.n_head_kv * dim % block_size(KV_TYPES[self.kv_type]) == 0 for dim in (state.k_dim, state.v_dim)
+        )
+
+    def state_bytes(self, state: State) -> int:
+        """Return the bytes of a contiguous cache, or of a float32 array per slot for a recurrent state."""
+        from pumice.gguf import KV_TYPES, row_bytes
+        from pumice.graph import KVState, RecurrentState
+
+        if isinstance(state, RecurrentState):
+            return 4 * self.n_slots * math.prod(state.shape)
+        assert isinstance(state, KVState), f"unknown kind of state: {state}"
+        n_cells, type = self.n_blocks[state.window] * self.block_size, KV_TYPES[self.kv_type]
+        return n_cells * sum(row_bytes(type, state.n_head_kv * dim) for dim in (state.k_dim, state.v_dim))
+
+
+@dataclass
+class Batch:
+    """The tokens of a step: new tokens of several sequences, consecutive for each sequence.
+
+    Position ``p`` of sequence ``s`` is stored in cell ``p % block_size`` of block
+    ``block_tables[window][s, p // block_size]``. Entries that no token of the step can attend to are -1.
+    """
+
+    tokens: Int32Array  # [n_tokens]
+    positions: Int32Array  # [n_tokens]
+    output_ids: Int32Array  # [n_outputs] rows of the batch whose logits to compute
+    seq_starts: Int32Array  # [n_seqs + 1] first row of each sequence, then n_tokens
+    slots: Int32Array  # [n_seqs] slot of each sequence's recurrent state
+    block_tables: Mapping[int, Int32Array]  # attention window -> [n_seqs, blocks of the longest sequence]
+    inputs: Mapping[str, Array] = field(default_factory=dict)  # further inputs of the graph by name
+    more_sizes: Mapping[str, int] = field(default_factory=dict)  # values of the named sizes in their shapes
+    memory: Memory | None = None  # keys and values that another graph stored for each sequence
+    exact: bool = False  # results depend on nothing but this step, not on what a program has prepared
+
+    @property
+    def sizes(self) -> Sizes:
+        """Value of each named size of shapes in this step."""
+        n_outputs, n_seqs = len(self.output_ids), len(self.slots)
+        return {N_TOKENS: len(self.positions), N_OUTPUTS: n_outputs, N_SEQS: n_seqs, **self.more_sizes}
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """The unit of submission: a batch to compute, or consecutive steps whose tokens the program picks itself.
+
+    Attributes:
+        batch: rows to compute, with the rows to return in ``output_ids``. For several steps, the batch of the first
+            one, with block tables that suffice for the last one.
+        inputs: arrays by name for each of the segment's ``inputs``, of the tensor's dtype and concrete shape.
+        ask: how to pick tokens on the device, and for how many consecutive steps; None: return the outputs. Each of
+            several steps has one token per sequence, and an output row for each. If the program ``decides``, a single
+            step may have any number of tokens, and the arrays per sequence of ``ask`` refer to output rows.
+        behind: an earlier submitted step of the same sequences with the same picks. This step continues from its picked
+            tokens; the tokens of the batch and ``pasts`` are ignored.
+        waits: True if inputs arrive later through ``Pending.begin``, with the tokens if the batch has none yet.
+    """
+
+    batch: Batch
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    ask: Ask | None = None
+    behind: Pending | None = None
+    waits: bool = False
+
+    def given(self, inputs: Mapping[str, Array]) -> Step:
+        """Return a copy of the step with the inputs that it waited for."""
+        batch = replace(self.batch, tokens=inputs.get("tokens", self.batch.tokens))
+        return Step(batch, inputs, self.ask, self.behind)
+
+
+class Pending:
+    """A submitted step: accepts inputs that were missing at submission, and waits for results.
+
+    Results are valid until the program begins another step, other than one ``behind`` this.
+    """
+
+    def begin(self, inputs: Mapping[str, Array]) -> None:
+        """Provide the inputs of a step that ``waits`` for them."""
+        raise NotImplementedError
+
+    def restrict(self, restrictions: Sequence[Restriction]) -> None:
+        """Provide the restrictions of a step whose picks are restricted, and whose ``Ask`` has none.
+
+        The host may compute them while the layers run; tokens are picked afterwards.
+        """
+        raise NotImplementedError
+
+    def outputs(self) -> Mapping[str, Array]:
+        """Wait for a step without ``ask``, and return host arrays by name for each of the segment's ``outputs``."""
+        raise NotImplementedError
+
+    def tokens(self) -> Iterator[Ahead]:
+        """Wait for a step with ``ask``, and yield its results in one or more parts as they become available."""
+        raise NotImplementedError
+
+
+@dataclass
+class Memory:
+    """Keys and values that ``kv_store`` stored in another graph, for each sequence; attention covers all of them."""
+
+    lengths: Int32Array  # [n_seqs] positions
+    block_tables: Int32Array  # [n_seqs, blocks of the longest sequence], as in ``Batch``

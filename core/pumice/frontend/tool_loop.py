@@ -1,0 +1,172 @@
+"""The turns of a chat whose tools are run: calls are approved, run and answered until the model answers in text."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from pumice.chat import ChatCompletion, Message, Messages, Tool, ToolCall, Usage
+from pumice.chat.tools import MAX_RESULT, list_tools, problem_text, refuse_awaitable, result_message
+from pumice.errors import PumiceError, RequestError
+
+Approval = Callable[[ToolCall], bool] | Callable[[ToolCall], Awaitable[bool]]
+RunTools = bool | Approval
+
+MAX_TURNS = 10
+REFUSED = "Error: the user refused this call"
+
+
+class ToolLoop:
+    """The messages and options of a chat while its tools are run.
+
+    Attributes:
+        messages: The conversation with all calls and results so far.
+        options: Options of the next answer.
+    """
+
+    def __init__(
+        self,
+        messages: Messages,
+        options: Mapping[str, Any],
+        run_tools: RunTools,
+        max_turns: int,
+        *,
+        n_ctx: int,
+        tokenize: Callable[[str], Sequence[int]],
+    ) -> None:
+        """Prepare a loop.
+
+        Args:
+            messages: The conversation.
+            options: Options of ``chat``; their ``tools`` are functions, ``Tool`` objects and descriptions of tools.
+            run_tools: True runs every call; a function is asked for each call, and returns True to run it.
+            max_turns: Maximum number of answers with calls.
+            n_ctx: Context size in tokens, by which results are cut.
+            tokenize: Returns the tokens of a result.
+
+        Raises:
+            RequestError: No tool can be run, or an argument is wrong.
+        """
+        if not (run_tools is True or callable(run_tools)):
+            raise RequestError(f"run_tools must be true, false or a function, not {run_tools!r:.60}")
+        if type(max_turns) is not int or max_turns < 1:
+            raise RequestError(f"max_tool_turns must be an integer, at least 1, not {max_turns!r:.60}")
+        given = options.get("tools")
+        tools = [] if given is None else list_tools(given)
+        self._tools = {tool.name: tool for tool in tools if isinstance(tool, Tool)}
+        if not self._tools:
+            raise RequestError("run_tools needs functions among tools, but the request has none")
+        self.messages: list[Mapping[str, Any] | Message] = list(messages)
+        self.options: dict[str, Any] = {**options, "tools": tools}
+        self._n_given = len(self.messages)
+        self._approve = None if run_tools is True else run_tools
+        self._left = max_turns
+        self._usage = Usage()
+        self._n_ctx, self._tokenize = n_ctx, tokenize
+        self._n_result = n_ctx
+
+    def check_sync(self) -> None:
+        """Raise RequestError if a tool or the approval is a coroutine function, which ``chat`` cannot wait for.
+
+        Other functions that return awaitables are noticed when they are called.
+        """
+        names = [tool.name for tool in self._tools.values() if tool.needs_achat]
+        if self._approve and inspect.iscoroutinefunction(self._approve):
+            names.append("run_tools")
+        if names:
+            raise RequestError(f"{', '.join(names)}: an async function needs achat instead of chat")
+
+    def calls(self, completion: ChatCompletion) -> list[ToolCall]:
+        """Add an answer to the messages, and return the calls to run; an empty list ends the loop."""
+        self.messages.append(completion.message)
+        self._usage = self._usage + completion.usage
+        calls = completion.message.tool_calls
+        ours = completion.finish_reason == "tool_calls" and all(call.name in self._tools for call in calls)
+        self._left -= 1
+        if not ours or self._left == 0:
+            return []
+        self.options.update(_later_options(self.options))
+        # Half of the free context is left to the answer, and to what templates add to results and escape in them.
+        free = self._n_ctx - completion.usage.total_tokens
+        self._n_result = max(free, 0) // 2 // len(calls)
+        return calls
+
+    @property
+    def added(self) -> list[Message]:
+        """The answers and results so far."""
+        return [message for message in self.messages[self._n_given :] if isinstance(message, Message)]
+
+    def result(self, completion: ChatCompletion) -> ChatCompletion:
+        """Return the last answer with all messages that were added, and the tokens of all turns."""
+        return replace(completion, messages=self.added, usage=self._usage)
+
+    @contextmanager
+    def attach_messages(self) -> Iterator[None]:
+        """Set the attribute ``messages`` of an exception to the answers and results so far."""
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, PumiceError) or not hasattr(error, "messages"):
+                with suppress(AttributeError):  # an exception of the approval may be immutable
+                    error.messages = self.added  # type: ignore[attr-defined]
+            raise
+
+    def run(self, calls: Sequence[ToolCall]) -> None:
+        """Run calls one after the other, and add their results to the messages.
+
+        Raises:
+            RequestError: A tool or the approval returned an awaitable.
+        """
+        for call in calls:
+            answer = True if self._approve is None else self._approve(call)
+            if inspect.isawaitable(answer):
+                refuse_awaitable("run_tools", answer)
+            text = self._tools[call.name].answer(call) if answer is True else REFUSED
+            self.messages.append(self._message(call, text))
+
+    async def arun(self, calls: Sequence[ToolCall]) -> None:
+        """Ask for calls one after the other, run them together, and add their results to the messages."""
+        approved = [await self._aapprove(call) for call in calls]
+        results: dict[int, Message] = {}  # by position; complete unless the task is cancelled
+
+        async def answer(position: int, call: ToolCall) -> None:
+            text = await self._tools[call.name].aanswer(call) if approved[position] else REFUSED
+            results[position] = self._message(call, text)
+
+        try:
+            outcomes = await asyncio.gather(*map(answer, range(len(calls)), calls), return_exceptions=True)
+            for position, outcome in enumerate(outcomes):
+                if isinstance(outcome, asyncio.CancelledError):  # raised by the tool, since this task goes on
+                    results[position] = self._message(calls[position], problem_text(outcome))
+                elif outcome is not None:
+                    raise outcome
+        finally:
+            self.messages += [results[position] for position in sorted(results)]
+
+    async def _aapprove(self, call: ToolCall) -> bool:
+        answer = True if self._approve is None else self._approve(call)
+        return (await answer if inspect.isawaitable(answer) else answer) is True
+
+    def _message(self, call: ToolCall, text: str) -> Message:
+        """Return the message with the result of a call, cut to what fits the context."""
+        message = result_message(call, text)
+        shown = message.content[:MAX_RESULT]
+        while shown and (n_tokens := len(self._tokenize(shown))) > self._n_result:
+            shown = shown[: min(len(shown) * self._n_result // n_tokens, len(shown) - 1)]
+        return message if shown == message.content[:MAX_RESULT] else result_message(call, text, len(shown))
+
+
+def _later_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that differ after the first answer: no call is required, no message is continued."""
+    later: dict[str, Any] = {"continue_final_message": None}
+    choice = options.get("tool_choice")
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        inner = choice.get("allowed_tools", choice)
+        later["tool_choice"] = {"type": "allowed_tools", "allowed_tools": {**inner, "mode": "auto"}}
+    elif choice is not None:
+        later["tool_choice"] = "auto"
+    return later

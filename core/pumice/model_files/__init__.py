@@ -1,0 +1,1 @@
+"""Models by their paths: opened, converted in memory if they are Hugging Face folders, and summarized."""

@@ -1,0 +1,171 @@
+"""Opening of models by path: a GGUF file, or a Hugging Face folder, which is converted in memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pumice.config import load_config
+from pumice.errors import ConvertError
+from pumice.gguf import GGUFFile
+from pumice.registry import Registry, load_registry
+from pumice.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from pumice.convert import Conversion, Folder, Options
+    from pumice.registry.names import Names
+    from pumice.tokenizers import Tokenizer
+
+logger = logging.getLogger("pumice")
+
+LONGEST_CONTEXT = 1 << 20  # tokens for which models are checked; longer ones give the same tensors and larger masks
+
+
+def open_model(
+    path: str | os.PathLike[str], registry: Registry | None = None, options: Options | None = None
+) -> GGUFFile:
+    """Open a GGUF file, or convert a folder in memory.
+
+    Args:
+        path: GGUF file or Hugging Face folder.
+        registry: Registered plugins; None loads those of the configuration.
+        options: Options of the conversion of a folder.
+
+    Raises:
+        PumiceError: GGUFError or ConvertError.
+    """
+    path = Path(path)
+    if not os.path.isdir(path):
+        return GGUFFile.open(path)
+    from pumice.convert import Folder, convert
+
+    try:
+        folder = Folder(path)
+        conversion = _conversion(folder, registry)
+        if conversion.is_draft and options and options.target:
+            conversion.target = _conversion(Folder(options.target), registry)
+        return convert(folder, conversion, options)
+    except OSError as error:
+        raise ConvertError(f"{error.filename or path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def open_draft(path: str | os.PathLike[str], target: GGUFFile, registry: Registry | None = None) -> GGUFFile:
+    """Open the draft of a model, a GGUF file or a folder; a folder needs a ``target`` that is a folder too."""
+    if not Path(path).is_dir():
+        return GGUFFile.open(path)
+    from pumice.convert import Options
+
+    return open_model(path, registry, Options(target=target.path if target.path.is_dir() else None))
+
+
+def open_adapter(
+    path: str | os.PathLike[str], registry: Registry | None = None, base: str | os.PathLike[str] | None = None
+) -> GGUFFile:
+    """Open an adapter: a GGUF file, or a folder of the package peft, converted in memory.
+
+    Args:
+        path: GGUF file or folder of peft.
+        registry: Registered plugins; None loads those of the configuration.
+        base: Folder of the base model; None takes the one that the adapter names.
+
+    Raises:
+        PumiceError: GGUFError or ConvertError.
+    """
+    path = Path(path)
+    if not os.path.isdir(path):
+        return GGUFFile.open(path)
+    from pumice.convert.adapter import AdapterFolder, base_folder, convert_adapter
+
+    folder = AdapterFolder(path)
+    model = base_folder(folder, Path(base) if base is not None and Path(base).is_dir() else None)
+    return convert_adapter(folder, _conversion(model, registry))
+
+
+def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
+    """Return the Conversion registered for a folder's model class. Raises ConvertError if none is."""
+    registry = registry or load_registry(load_config())
+    conversion = _made(folder, registry.conversions)
+    conversion.known_pre_tokenizers = registry.pre_tokenizers
+    return conversion
+
+
+def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
+    from pumice.convert.folder import CONFIG, understood
+
+    if not folder.has(CONFIG):
+        return _recognised(folder, known)
+    name = folder.config.model_class
+    if name not in known:
+        raise ConvertError(
+            f"{folder.config.path}: models of class {name!r} cannot be converted{did_you_mean(name, known)}; "
+            f"docs/model_classes.md lists the {len(list(known))} classes that can, a plugin can add another"
+        )
+    with understood(folder.config):
+        return known.find(name).made_for(folder)
+
+
+def _recognised(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
+    """Return the Conversion that recognizes a folder without ``config.json``. Raises ConvertError if none does."""
+    from pumice.convert.folder import understood
+
+    conversion = next((cls for cls in map(known.find, known) if cls.recognises(folder)), None)
+    if conversion is None:
+        raise folder.unknown()
+    with understood(folder.config):
+        return conversion(folder)
+
+
+def is_lora(path: str | os.PathLike[str]) -> bool:
+    """Return True for a LoRA adapter, False for a control vector, which is always a file."""
+    from pumice.adapters import is_control_vector
+
+    if os.path.isdir(path):
+        return True
+    with GGUFFile.open(path) as file:
+        return not is_control_vector(file)
+
+
+def check_model(file: GGUFFile, registry: Registry | None = None, target: str | os.PathLike[str] | None = None) -> None:
+    """Check that a model could run: a complete tokenizer, and the tensors of its architecture.
+
+    A tokenizer that disagrees with a folder's ``tokenizer.json`` causes a warning. Unknown architectures are skipped.
+
+    Args:
+        file: The model.
+        registry: Registered plugins; None loads those of the configuration.
+        target: Model that this one drafts for; without it the tensors of a draft are not checked.
+
+    Raises:
+        PumiceError: TokenizerError or ModelError.
+    """
+    from pumice.architecture import HParams
+    from pumice.engine.tracing import trace
+    from pumice.graph.builder import NoTargetError
+    from pumice.tokenizers import from_metadata, has_tokenizer
+
+    registry = registry or load_registry(load_config())
+    if has_tokenizer(file.metadata):
+        tokenizer = from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
+        if target is None and file.path.is_dir():
+            _compare_tokens(file.path, tokenizer)
+    if not file.tensors or file.architecture not in registry.architectures:
+        return
+    architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
+    if target is None:
+        with suppress(NoTargetError):
+            trace(file, architecture, min(architecture.n_ctx_train, LONGEST_CONTEXT))
+        return
+    with open_model(target, registry) as whole:
+        main = registry.architectures.find(whole.architecture)(HParams(whole.metadata))
+        trace(whole, main, min(main.n_ctx_train, LONGEST_CONTEXT), draft=(file, architecture))
+
+
+def _compare_tokens(path: Path, tokenizer: Tokenizer) -> None:
+    from pumice.convert.folder import Folder
+    from pumice.convert.vocabulary.difference import first_difference
+
+    if difference := first_difference(Folder(path), tokenizer):
+        logger.warning("%s: %s", path, difference)

@@ -1,0 +1,71 @@
+"""The policy of a process that reads models: their files, and what configuration, plugins and backends add."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pumice.config import Config
+from pumice.errors import PluginError, SandboxError
+from pumice.guard import guarded
+from pumice.model_files.paths import Check, model_files
+from pumice.process_list import directory
+from pumice.registry import Registry
+from pumice.sandbox import Access, Policy, interpreter, make_cache, missing, switched_off
+
+
+def is_confined(config: Config) -> bool:
+    """Return whether the configuration wants processes confined. Raises SandboxError if it requires what is missing."""
+    if config.sandbox == "off" or switched_off():
+        return False
+    if config.sandbox == "on" and (absent := missing()):
+        raise SandboxError(f"sandbox: on, but {'; '.join(absent)}; see `pumice doctor`")
+    return True
+
+
+def model_policy(
+    models: Sequence[Path], config: Config, registry: Registry, check: Check | None = None
+) -> Policy | None:
+    """Return the policy of a process that computes with models; None if the configuration wants none.
+
+    The process may start Python, confined as it is, until it is sealed: kernels are compiled, drivers are tried.
+    Raises SandboxError if the configuration requires what the system does not have, or for links that lead elsewhere.
+    """
+    if not is_confined(config):
+        return None
+    named = tuple(map(_absolute, config.sandbox_read))
+    paths = (*models, *files_beside(config))
+    files = tuple(os.path.abspath(file) for path in paths for file in model_files(path, named, check))
+    instances = directory()
+    with contextlib.suppress(OSError):
+        instances.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write = (str(instances), *map(_absolute, config.sandbox_write))
+    access = Access((*files, *named), write) | _plugins(registry)
+    for backend in _backends(config, registry):
+        access |= backend
+    return Policy(access, make_cache(), execute=interpreter(), required=config.sandbox == "on")
+
+
+def files_beside(config: Config) -> list[Path]:
+    """Return the adapters and the draft, which are read beside a model."""
+    return [Path(file) for file in (config.draft, *(adapter.file for adapter in config.adapters.values())) if file]
+
+
+def _backends(config: Config, registry: Registry) -> Iterator[Access]:
+    """Yield what the backends that may be used ask for. A failing one asks for nothing: the engine says why."""
+    for name in {config.backend, *config.backends} & set(registry.backends):
+        with contextlib.suppress(PluginError):
+            backend = registry.backends.find(name)
+            if config.backend in ("auto", name) or not backend.offload:
+                yield guarded(backend.access, f"{registry.backends.describe(name)}: access")()
+
+
+def _plugins(registry: Registry) -> Access:
+    """Return the folders of plugins, which may lie elsewhere than what Python imports from."""
+    return Access(tuple(str(Path(file).parent) for file in registry.files()))
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

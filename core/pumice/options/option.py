@@ -1,0 +1,220 @@
+"""One option: its type, bounds, default and meaning, the check of a value, and its line in a docstring."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import textwrap
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pumice.errors import RequestError
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_NOUNS: dict[object, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+    Sequence[str]: "a list of strings",
+}
+_COMPARE: Mapping[str, Callable[[Any, float], bool]] = {
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "lt": operator.lt,
+    "le": operator.le,
+}
+_BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option, as ``Annotated`` metadata of its key in a ``TypedDict``; ``read_options`` fills in name and type.
+
+    Attributes:
+        default: Value that applies if neither the call nor the configuration gives one.
+        meaning: One or two sentences: thing, unit, and what special values do.
+        flags: Spellings on the command line, llama.cpp's where it has the option. The first one is shown in ``--help``,
+            the others are hidden aliases.
+        group: Heading under which ``--help`` and the documentation list the option.
+        noun: What a value is, in errors; empty for the noun of the type.
+        name: Key of the option.
+        type: Type without metadata.
+        bounds: Bounds of numbers, from ``annotated_types``.
+    """
+
+    default: object
+    meaning: str
+    flags: tuple[str, ...] = ()
+    group: str = ""
+    noun: str = ""
+    name: str = ""
+    type: Any = None
+    bounds: tuple[Any, ...] = field(default=(), compare=False)
+
+    @property
+    def annotation(self) -> Any:
+        """The type with its bounds, as pydantic reads it."""
+        return Annotated[(self.type, *self.bounds)] if self.bounds else self.type
+
+    @cached_property
+    def limits(self) -> Mapping[str, float]:
+        """Bounds by the names of ``annotated_types``: ``{"ge": 0, "le": 1}``."""
+        pairs = ((key, getattr(bound, key, None)) for bound in self.bounds for key in _BOUNDS)
+        return {key: value for key, value in pairs if value is not None}
+
+    @property
+    def limits_text(self) -> str:
+        """The bounds in words: ``"at least 0 and at most 1"``; empty without bounds."""
+        return " and ".join(f"{_BOUNDS[key]} {value:.15g}" for key, value in self.limits.items())
+
+    @property
+    def type_text(self) -> str:
+        """The type as users write it: ``"str | Sequence[str]"``."""
+        return show_type(self.type)
+
+    @cached_property
+    def expected(self) -> str:
+        """Description of a right value for errors: ``"an integer, at least 1"``."""
+        noun = self.noun or _describe_type(self.type)
+        return f"{noun}, {self.limits_text}" if self.limits else noun
+
+    def check(self, value: object) -> None:
+        """Raise RequestError for a value of a wrong type or out of bounds."""
+        if not self._fits(value) or (self.limits and not self._within(value)):
+            shown = repr(value)
+            shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+            raise RequestError(f"{self.name} must be {self.expected}, not {shown}")
+
+    @cached_property
+    def _fits(self) -> Callable[[Any], bool]:
+        return _make_test(self.type)
+
+    def _within(self, value: object) -> bool:
+        if not isinstance(value, (int, float, Real)):
+            return True
+        return all(_COMPARE[key](value, limit) for key, limit in self.limits.items())
+
+
+def read_options(definition: type) -> dict[str, Option]:
+    """Return the options that a ``TypedDict`` declares, in its order."""
+    options: dict[str, Option] = {}
+    for name, hint in get_type_hints(definition, include_extras=True).items():
+        option = next(item for item in hint.__metadata__ if isinstance(item, Option))
+        bounds = tuple(item for item in hint.__metadata__ if item is not option)
+        options[name] = replace(option, name=name, type=hint.__origin__, bounds=bounds)
+    return options
+
+
+def show_type(hint: Any) -> str:
+    """Return a type as users write it: ``"on" | "off"``, ``list[str]``."""
+    if get_origin(hint) is Literal:
+        return " | ".join(f'"{value}"' for value in get_args(hint))
+    if get_origin(hint) in (Union, types.UnionType):
+        return " | ".join(map(show_type, get_args(hint)))
+    if get_origin(hint) is None:
+        return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
+    return f"{get_origin(hint).__name__}[{', '.join(map(show_type, get_args(hint)))}]"
+
+
+def documented(options: Mapping[str, Option], **defaults: object) -> Callable[[F], F]:
+    """Decorate a function whose keywords are ``options``: ``help`` and completion in notebooks show each of them.
+
+    The docstring gets a section with every option; the signature lists them, but prints as it is written.
+
+    Args:
+        options: Options by name, as ``read_options`` returns them.
+        defaults: Defaults that differ for this function.
+    """
+
+    def decorate(function: F) -> F:
+        lines = [_document(option, defaults.get(name, option.default)) for name, option in options.items()]
+        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Keyword Args:", *lines])
+        function.__signature__ = _Signature.expanded(inspect.signature(function), options, defaults)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+class _Signature(inspect.Signature):
+    """A signature with a parameter for each option, which prints as the function is written."""
+
+    __slots__ = ("_written",)
+    _written: str
+
+    @classmethod
+    def expanded(
+        cls, written: inspect.Signature, options: Mapping[str, Option], defaults: Mapping[str, object]
+    ) -> _Signature:
+        named = [p for p in written.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        listed = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name, option.default),
+                annotation=option.type_text,
+            )
+            for name, option in options.items()
+        ]
+        signature = cls([*named, *listed], return_annotation=written.return_annotation)
+        signature._written = str(written)
+        return signature
+
+    def __str__(self) -> str:
+        return self._written
+
+    def format(self, **_: Any) -> str:
+        return self._written
+
+
+def _document(option: Option, default: object) -> str:
+    """Return the entry of an option in a docstring."""
+    text = f"{option.name} ({option.type_text}, default {default!r}): {option.meaning}"
+    if option.limits:
+        text += f" Must be {option.limits_text}."
+    return textwrap.fill(text, 110, initial_indent="    ", subsequent_indent=" " * 8, break_long_words=False)
+
+
+def _describe_type(hint: Any) -> str:
+    """Return the noun of a type for an error."""
+    if hint in _NOUNS:
+        return _NOUNS[hint]
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_describe_type(part) for part in get_args(hint) if part is not type(None))
+    if get_origin(hint) is not None and issubclass(get_origin(hint), Mapping):
+        return "a mapping"
+    return f"a list of {show_type(get_args(hint)[0])}" if get_args(hint) else show_type(hint)
+
+
+def _make_test(hint: Any) -> Callable[[Any], bool]:
+    """Return a function that is True for values of a type; NumPy's numbers are numbers, booleans and NaN are not."""
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None:
+        return lambda value: isinstance(value, hint)
+    if origin is Literal:
+        return lambda value: isinstance(value, str) and value in arguments
+    tests = [_make_test(part) for part in arguments]
+    if origin in (Union, types.UnionType):
+        return lambda value: any(test(value) for test in tests)
+    if origin is Mapping:
+        of_key, of_value = tests
+        return lambda value: isinstance(value, Mapping) and all(of_key(k) and of_value(v) for k, v in value.items())
+    classes = (Sequence, Set) if origin is Collection else (Sequence,)
+    return lambda value: (
+        isinstance(value, classes) and not isinstance(value, (str, bytes, bytearray)) and all(map(tests[0], value))
+    )
+
+
+_SCALARS: Mapping[object, Callable[[Any], bool]] = {
+    int: lambda value: type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool)),
+    float: lambda value: isinstance(value, (int, float, Real)) and not isinstance(value, bool) and value == value,
+}

@@ -1,0 +1,72 @@
+"""Run an engine whose commands come from another process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from pumice.engine.messages import Accepted, Add, Ask, Cancel, Encode, Event, Failed, Request, Score
+from pumice.model import Model
+
+Write = Callable[[list[Event]], None]
+
+_COMPILERS = 2  # threads that compile grammars and tokenize long predictions
+_LONG_PREDICTION = 4096  # characters, which take about a millisecond to tokenize
+
+
+class EngineHost:
+    """Passes commands to a model's engine, and its events to ``write``, from several threads.
+
+    Grammars of requests are compiled, and long predictions tokenized, in separate threads, so that other commands do
+    not wait.
+    """
+
+    def __init__(self, model: Model, write: Write) -> None:
+        self.model = model
+        self._write = write
+        self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
+        self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
+        self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
+        self._lock = threading.Lock()
+        model.engine.emit = write
+
+    def obey(self, command: Add | Encode | Score | Cancel | Ask) -> None:
+        """Pass a command to the engine. Errors are sent as events."""
+        if isinstance(command, Add) and _is_slow(command.request):
+            with self._lock:
+                self._waiting.update(command.ids)
+            self._compilers.submit(self._add, command)
+        elif not (isinstance(command, Cancel) and self._is_waiting(command.id)):
+            self._obey(command)
+
+    def _is_waiting(self, id: int) -> bool:
+        """Return True if a request is still prepared in a separate thread; it is then cancelled once it is not."""
+        with self._lock:
+            if id in self._waiting:
+                self._cancelled.add(id)
+            return id in self._waiting
+
+    def _add(self, command: Add) -> None:
+        """Pass a request to the engine, and cancel it if it was cancelled meanwhile."""
+        self._obey(command)
+        with self._lock:
+            cancelled = self._cancelled.intersection(command.ids)
+            self._cancelled -= cancelled
+            self._waiting.difference_update(command.ids)
+        for id in cancelled:
+            self._obey(Cancel(id))
+
+    def _obey(self, command: Add | Encode | Score | Cancel | Ask) -> None:
+        try:
+            self.model.engine.send(command)
+            if isinstance(command, Add):
+                self._write([Accepted(id) for id in command.ids])
+        except Exception as error:
+            ids = command.ids if isinstance(command, Add) else [command.id]
+            self._write([Failed(id, error) for id in ids])
+
+
+def _is_slow(request: Request) -> bool:
+    """Return True if other commands should not wait until a request is prepared."""
+    return request.grammar is not None or len(request.prediction or "") > _LONG_PREDICTION

@@ -1,0 +1,126 @@
+"""Answers of a chat, delta by delta, for a thread or for a coroutine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
+from pumice.engine import Timings
+from pumice.streaming.pieces import Piece
+from pumice.streaming.stream import AsyncStream, Stream
+
+
+class _Deltas:
+    """Conversion of pieces to deltas."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.answer = turn.answer()
+        self.ended = False
+
+    def take(self, piece: Piece, timings: Timings) -> ChatDelta:
+        """Return the delta of a piece; it may be empty. ``timings`` are those of the sequence so far."""
+        tokens = [] if piece.token is None else [piece.token]
+        logprobs = [
+            TokenLogprob(token, piece.logprobs.logprob, piece.logprobs.top) for token in tokens if piece.logprobs
+        ]
+        delta = self.answer.take(piece.text, tokens, logprobs)
+        if piece.finish_reason is None:
+            return delta
+        self.ended = True
+        return delta.followed_by(self.answer.finish(piece.finish_reason, timings.prompt_tokens, timings.prompt_cached))
+
+
+class ChatStream(Iterator[ChatDelta]):
+    """An iterator over the deltas of one answer; ``completion`` returns the whole answer.
+
+    The model computes ahead of the reader. Closing the stream, leaving its loop or dropping it cancels the rest.
+    """
+
+    def __init__(self, turn: Turn, stream: Stream) -> None:
+        self._deltas = _Deltas(turn)
+        self._stream = stream
+
+    def __next__(self) -> ChatDelta:
+        while not self._deltas.ended:
+            delta = self._deltas.take(next(self._stream), self._stream.timings)
+            if not delta.is_empty:
+                return delta
+        raise StopIteration
+
+    def completion(self) -> ChatCompletion:
+        """Read to the end and return the whole answer."""
+        for _ in self:
+            pass
+        return self._deltas.answer.completion()
+
+    @property
+    def timings(self) -> Timings:
+        """Timings so far; complete when the stream has ended or was closed."""
+        return self._stream.timings
+
+    def close(self) -> None:
+        """Cancel the rest of the generation."""
+        self._stream.close()
+
+    def __enter__(self) -> ChatStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncChatStream(AsyncIterator[ChatDelta]):
+    """Like ``ChatStream``, for the event loop in which it was created.
+
+    Attributes:
+        prompt_tokens: Token ids of the prompt.
+    """
+
+    def __init__(self, turn: Turn, stream: AsyncStream) -> None:
+        self.prompt_tokens: Sequence[int] = turn.prompt.tokens
+        self._deltas = _Deltas(turn)
+        self._stream = stream
+
+    async def __anext__(self) -> ChatDelta:
+        while not self._deltas.ended:
+            delta = self._deltas.take(await anext(self._stream), self._stream.timings)
+            if not delta.is_empty:
+                return delta
+        raise StopAsyncIteration
+
+    async def ready(self) -> list[ChatDelta]:
+        """Wait for the next deltas and return them, merged as far as possible; an empty list after the last."""
+        deltas: list[ChatDelta] = []
+        while not deltas and not self._deltas.ended:
+            for piece in await self._stream.ready():
+                delta = self._deltas.take(piece, self._stream.timings)
+                if deltas and deltas[-1].may_join(delta):
+                    deltas[-1] = deltas[-1].followed_by(delta)
+                elif not delta.is_empty:
+                    deltas.append(delta)
+        return deltas
+
+    async def accepted(self) -> None:
+        """Wait until the engine accepts the request. Raises RequestError if it refuses it."""
+        await self._stream.accepted()
+
+    async def completion(self) -> ChatCompletion:
+        """Read to the end and return the whole answer."""
+        while await self.ready():
+            pass
+        return self._deltas.answer.completion()
+
+    @property
+    def timings(self) -> Timings:
+        """Timings so far; complete when the stream has ended."""
+        return self._stream.timings
+
+    def close(self) -> None:
+        """Cancel the rest of the generation."""
+        self._stream.close()
+
+    async def __aenter__(self) -> AsyncChatStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,85 @@
+"""Streams of coroutines: what an engine told by now comes as one."""
+
+import asyncio
+
+import pytest
+
+from pumice.chat import ChatDelta
+from pumice.engine import EngineClient, Request, Timings
+from pumice.engine.messages import Failed, Finished, Output
+from pumice.errors import EngineError
+from pumice.streaming.stream import AsyncStream
+from waiting import PATIENCE
+
+
+def told(*events: tuple, between: int | None = None) -> list[list[str]]:
+    """The texts of each turn of a stream whose engine tells of ``events``, the ones after ``between`` later."""
+
+    async def run() -> list[list[str]]:
+        client = EngineClient(lambda command: None)
+        (stream,) = AsyncStream.open(client, Request([1]))
+        id = stream._id
+        client.receive([make(id) for make in events[:between]])
+        turns = []
+        try:
+            while pieces := await stream.ready():
+                turns.append([piece.text for piece in pieces])
+                if len(turns) == 1 and between is not None:
+                    asyncio.get_running_loop().call_later(0.05, client.receive, [make(id) for make in events[between:]])
+        except EngineError as error:
+            turns.append([str(error)])
+        return turns
+
+    return asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+def output(*texts: str):
+    return lambda id: Output(id, list(range(len(texts))), texts)
+
+
+def finished(id: int) -> Finished:
+    return Finished(id, "end", "stop", Timings())
+
+
+def failed(id: int) -> Failed:
+    return Failed(id, EngineError("broken"))
+
+
+def test_what_is_there_comes_at_once():
+    assert told(output("a"), output("b", "c"), finished) == [["a", "b", "c"], ["end"]]
+    assert told(output("a"), output("b"), finished, between=1) == [["a"], ["b"], ["end"]]
+
+
+def test_what_came_before_an_error_is_told():
+    assert told(output("a"), output("b"), failed) == [["a", "b"], ["broken"]]
+
+
+def test_events_of_other_threads():
+    async def run() -> str:
+        client = EngineClient(lambda command: None)
+        (stream,) = AsyncStream.open(client, Request([1]))
+        await asyncio.to_thread(
+            client.receive, [output("a")(stream._id), output("b")(stream._id), finished(stream._id)]
+        )
+        return (await stream.completion()).text
+
+    assert asyncio.run(asyncio.wait_for(run(), PATIENCE)) == "abend"
+
+
+@pytest.mark.parametrize(
+    ("first", "next", "may"),
+    [
+        ({"reasoning": "a"}, {"reasoning": "b"}, True),
+        ({"reasoning": "a"}, {"content": "b"}, True),
+        ({"content": "a"}, {"tool_calls": ["b"]}, True),
+        ({"content": "a"}, {"reasoning": "b"}, False),
+        ({"tool_calls": ["a"]}, {"content": "b"}, False),
+    ],
+)
+def test_deltas_are_joined_in_their_order(first, next, may):
+    assert ChatDelta(**first).may_join(ChatDelta(**next)) is may
+
+
+def test_log_probabilities_are_joined():
+    joined = ChatDelta("a", logprobs=["x"]).followed_by(ChatDelta("b", logprobs=["y"], finish_reason="stop"))
+    assert joined == ChatDelta("ab", logprobs=["x", "y"], finish_reason="stop", tool_calls=[])
