@@ -1,11 +1,11 @@
-"""Simulates a cluster of replicas: what it takes from one machine to a thousand, and what routing by prefix is worth.
+"""Simulate a cluster of 1 to 1,000 replicas, to estimate the gain of routing by prefix.
 
-    python bench/cluster_simulation.py                    a table
-    python bench/cluster_simulation.py --picture out.svg  and the picture of docs/scale.md
+    python bench/cluster_simulation.py                    print a table
+    python bench/cluster_simulation.py --picture out.svg  also write the picture of docs/scale.md
 
 Users hold conversations: each turn's prompt is the conversation so far. A replica computes a step for all its
-sequences, reads prompts in between, and keeps what it has read until its cache is full. ``MACHINE`` has what was
-measured of one (docs/performance.md): llama-8b Q4_K_M on an H200.
+sequences, reads prompts in between, and caches prompts until its cache is full. ``MACHINE`` has measurements of one
+machine (docs/performance.md): llama-8b Q4_K_M on an H200.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Machine:
-    """One replica: tokens/s of prompts, and milliseconds of a step with so many sequences."""
+    """One replica: tokens/s of prompt processing, and the throughput by number of sequences."""
 
     prefill: float = 12_995.0  # tokens/s
     sequences: tuple[int, ...] = (1, 4, 8, 16, 32, 64)
-    tokens_per_second: tuple[float, ...] = (372, 973, 1421, 2507, 3658, 5702)  # of all of them together
+    tokens_per_second: tuple[float, ...] = (372, 973, 1421, 2507, 3658, 5702)  # total of all sequences
     slots: int = 64
     cache: int = 400_000  # tokens; 128 KiB each
 
     def step(self, n: int) -> float:
-        """Seconds of a step, between two measurements on a line."""
-        at = min(max(1, bisect.bisect_left(self.sequences, n)), len(self.sequences) - 1)
-        (low, high), (slow, fast) = self.sequences[at - 1 : at + 1], self.tokens_per_second[at - 1 : at + 1]
+        """Return the seconds of a step, interpolated between measurements."""
+        index = min(max(1, bisect.bisect_left(self.sequences, n)), len(self.sequences) - 1)
+        (low, high), (slow, fast) = self.sequences[index - 1 : index + 1], self.tokens_per_second[index - 1 : index + 1]
         return low / slow + (n - low) / (high - low) * (high / fast - low / slow)
 
 
@@ -43,18 +43,18 @@ MACHINE = Machine()
 
 @dataclass(frozen=True)
 class Load:
-    """What users do: a turn's question and answer in tokens, turns of a conversation, seconds between two turns."""
+    """The load: tokens of questions and answers, turns per conversation, seconds between turns."""
 
     question: float = 200.0
     answer: float = 300.0
-    system: int = 1000  # tokens that all conversations begin with
+    system: int = 1000  # tokens of the common system prompt
     turns: int = 6
     pause: float = 30.0
 
 
 @dataclass(order=True)
 class Turn:
-    """A request; ``user`` names the conversation, whose ``n_prompt`` tokens are read, and ``n_answer`` generated."""
+    """A request of the conversation ``user``, with ``n_prompt`` tokens to read and ``n_answer`` to generate."""
 
     time: float
     user: int = field(compare=False)
@@ -64,14 +64,14 @@ class Turn:
 
 
 class Replica:
-    """Sequences advance together: ``clock`` counts the steps since the beginning, which last as long as many run."""
+    """Sequences advance together: ``clock`` counts steps, whose duration depends on the number of sequences."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._time = self._clock = 0.0
-        self._running: list[tuple[float, int, Turn]] = []  # the clock at its end, its number
+        self._running: list[tuple[float, int, Turn]] = []  # the clock at its end, its index
         self.waiting: list[Turn] = []
-        self._cached: OrderedDict[int, int] = OrderedDict()  # tokens of a conversation
+        self._cached: OrderedDict[int, int] = OrderedDict()  # conversation -> cached tokens
         self._n = self._n_held = 0
         self.n_cached = self.n_prompt = 0
 
@@ -80,7 +80,7 @@ class Replica:
         return len(self._running) + len(self.waiting)
 
     def next_end(self) -> float:
-        """When the first of its sequences ends."""
+        """Return the time at which the first of its sequences ends."""
         if not self._running:
             return float("inf")
         return self._time + (self._running[0][0] - self._clock) * self._machine.step(len(self._running))
@@ -91,7 +91,7 @@ class Replica:
         self._time = max(self._time, time)
 
     def add(self, turn: Turn, system: int) -> float | None:
-        """A request comes: seconds to its first token, or None where it waits for a slot."""
+        """Accept a request: return seconds to its first token, or None if it waits for a slot."""
         if len(self._running) >= self._machine.slots:
             self.waiting.append(turn)
             return None
@@ -104,7 +104,7 @@ class Replica:
         self.n_cached += min(cached, turn.n_prompt)
         self.n_prompt += turn.n_prompt
         reading = max(0, turn.n_prompt - cached) / self._machine.prefill
-        self._time += reading  # the others wait meanwhile
+        self._time += reading  # running sequences wait meanwhile
         self._cached[turn.user] = turn.n_prompt + turn.n_answer
         self._n_held += turn.n_prompt + turn.n_answer
         while self._n_held > self._machine.cache:
@@ -114,7 +114,7 @@ class Replica:
         return self._time - turn.time
 
     def end(self, system: int) -> tuple[Turn, float | None]:
-        """The sequence that ends now, and seconds to the first token of one that takes its place."""
+        """End a sequence, and return it with the seconds to the first token of its successor."""
         turn = heapq.heappop(self._running)[-1]
         return turn, self._begin(self.waiting.pop(0), system) if self.waiting else None
 
@@ -123,20 +123,20 @@ class Replica:
 class Result:
     replicas: int
     routed: bool
-    tokens_per_second: float  # generated, in the second half of the time
+    tokens_per_second: float  # generation throughput in the second half
     first_token: float  # seconds, median
     first_token_99: float
-    hits: float  # part of prompts' tokens that the cache had
+    hits: float  # fraction of prompt tokens in the cache
 
 
 def simulate(n: int, users_per_second: float, routed: bool, seconds: float = 300.0, load: Load = Load()) -> Result:
-    """``users_per_second``: conversations that begin, for each replica."""
+    """Simulate; ``users_per_second``: conversations that start per replica."""
     chance, routing = random.Random(1), random.Random(2)
     replicas = [Replica(MACHINE) for _ in range(n)]
     home: dict[int, int] = {}
     coming = list(_first_turns(users_per_second * n, seconds, load, chance))
     heapq.heapify(coming)
-    ends: list[tuple[float, int, int]] = []  # the last is what makes older ones of a replica void
+    ends: list[tuple[float, int, int]] = []  # the serial number invalidates older entries of a replica
     versions = [0] * n
     first_tokens: list[float] = []
     n_generated = 0
@@ -149,7 +149,7 @@ def simulate(n: int, users_per_second: float, routed: bool, seconds: float = 300
         if ends and (not coming or ends[0][0] <= coming[0].time):
             time, place, version = heapq.heappop(ends)
             if version != versions[place] or time == float("inf"):
-                continue  # what came since has moved its end
+                continue  # a later event has moved the end
             replicas[place].advance(time)
             turn, first = replicas[place].end(load.system)
             n_generated += turn.n_answer if seconds / 2 < time < seconds else 0
@@ -172,12 +172,12 @@ def simulate(n: int, users_per_second: float, routed: bool, seconds: float = 300
         n_generated / (seconds / 2),
         statistics.median(ordered),
         ordered[int(0.99 * len(ordered))],
-        sum(each.n_cached for each in replicas) / sum(each.n_prompt for each in replicas),
+        sum(replica.n_cached for replica in replicas) / sum(replica.n_prompt for replica in replicas),
     )
 
 
 def _choose(replicas: list[Replica], home: int | None, chance: random.Random) -> int:
-    """As ``PrefixRouter``: the one that holds the conversation unless it is busy, else the better of two."""
+    """Route as ``PrefixRouter``: to the replica with the conversation unless it is busy, else to the better of two."""
     if home is not None and replicas[home].n_requests < MACHINE.slots:
         return home
     two = [chance.randrange(len(replicas)) for _ in range(2)]
@@ -200,7 +200,7 @@ def _next_turn(turn: Turn, time: float, load: Load, chance: random.Random) -> Tu
 
 
 def _length(mean: float, chance: random.Random) -> int:
-    """Lengths of texts are spread widely: log-normal, with a deviation as large as the mean."""
+    """Draw a length from a log-normal distribution whose standard deviation equals its mean."""
     sigma = 0.8326  # sqrt(log 2)
     return max(1, round(mean * chance.lognormvariate(-sigma * sigma / 2, sigma)))
 
@@ -210,12 +210,12 @@ def _length(mean: float, chance: random.Random) -> int:
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 300, 64, 44
 COLOURS = {True: "#2f6f9f", False: "#b0663d"}
-NAMES = {True: "by prefix", False: "of two, the one with fewer"}
+NAMES = {True: "by prefix", False: "less busy of two"}
 
 
 def picture(results: list[Result], what: str, value: str, top: float) -> str:
-    """A line for each way of routing, over the number of replicas, as SVG; ``value`` is the attribute shown."""
-    counts = sorted({each.replicas for each in results})
+    """Return an SVG with a line per routing over the number of replicas; ``value`` is the plotted attribute."""
+    counts = sorted({point.replicas for point in results})
     x = {n: LEFT + i * (WIDTH - LEFT - 24) / (len(counts) - 1) for i, n in enumerate(counts)}
 
     def y(number: float) -> float:
@@ -229,8 +229,8 @@ def picture(results: list[Result], what: str, value: str, top: float) -> str:
     parts += [f'<text x="{x[n]:.1f}" y="{HEIGHT - 24}" text-anchor="middle">{n}</text>' for n in counts]
     parts.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" text-anchor="middle">replicas</text>')
     for routed in (True, False):
-        line = [each for each in results if each.routed == routed]
-        points = " ".join(f"{x[each.replicas]:.1f},{y(getattr(each, value)):.1f}" for each in line)
+        line = [point for point in results if point.routed == routed]
+        points = " ".join(f"{x[point.replicas]:.1f},{y(getattr(point, value)):.1f}" for point in line)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[routed]}" stroke-width="2.5"/>')
         above = y(getattr(line[-1], value)) - 10
         parts.append(
@@ -244,23 +244,23 @@ def picture(results: list[Result], what: str, value: str, top: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Simulate a cluster of replicas.")
     parser.add_argument("--replicas", default="1,2,4,8,16,64,250,1000", help="numbers of replicas")
-    parser.add_argument("--users", type=float, default=1.0, help="conversations that begin a second, for each replica")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of the time that is simulated")
+    parser.add_argument("--users", type=float, default=1.0, help="conversations that start per second and replica")
+    parser.add_argument("--seconds", type=float, default=300.0, help="simulated time in seconds")
     parser.add_argument("--picture", type=Path, help="write the prefix hits as SVG")
     options = parser.parse_args()
     results = []
-    print("| replicas | routed | tokens/s | first token, ms | of 99 % | tokens of prompts cached |")
+    print("| replicas | routed | tokens/s | first token, ms | p99, ms | prompt tokens cached |")
     print("| --- | --- | --- | --- | --- | --- |")
     for n in map(int, options.replicas.split(",")):
         for routed in (True, False):
-            found = simulate(n, options.users, routed, options.seconds)
-            results.append(found)
-            times = f"{found.first_token * 1000:.0f} | {found.first_token_99 * 1000:.0f}"
+            result = simulate(n, options.users, routed, options.seconds)
+            results.append(result)
+            times = f"{result.first_token * 1000:.0f} | {result.first_token_99 * 1000:.0f}"
             print(
-                f"| {n} | {NAMES[routed]} | {found.tokens_per_second:,.0f} | {times} | {found.hits:.0%} |", flush=True
+                f"| {n} | {NAMES[routed]} | {result.tokens_per_second:,.0f} | {times} | {result.hits:.0%} |", flush=True
             )
     if options.picture:
-        options.picture.write_text(picture(results, "Tokens of prompts that a cache had", "hits", 1.0))
+        options.picture.write_text(picture(results, "Fraction of prompt tokens in the cache", "hits", 1.0))
 
 
 if __name__ == "__main__":

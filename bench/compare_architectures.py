@@ -1,11 +1,11 @@
-"""Compare logits of llama.cpp's test models, one or two for each of its architectures, with llama.cpp's own.
+"""Compare logits with llama.cpp, on llama.cpp's test models, one or two per architecture.
 
     python bench/compare_architectures.py path/to/test-llama-archs --seeds 1 2 3 --backends numpy cpu vulkan
 
-test-llama-archs is a target of llama.cpp's build with -DLLAMA_BUILD_TESTS=ON; it writes the models, with random
-weights. llama-cpp-python of the same version computes the logits, in a process a model, since llama.cpp may abort; it
-finds libraries in LLAMA_CPP_LIB_PATH. Prints the normalized mean squared error of each model, and what is above its
-backend's limit; docs/models.md says why.
+test-llama-archs is a target of llama.cpp's build with -DLLAMA_BUILD_TESTS=ON; it writes models with random weights.
+llama-cpp-python of the same version computes the logits, in a process per model, since llama.cpp may abort; it loads
+libraries from LLAMA_CPP_LIB_PATH. Prints the normalized mean squared error per model, and errors above the backend's
+limit; docs/models.md explains the limits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 import pumice
 
 LIMITS = {"numpy": 1e-6}
-LIMIT = 1e-4  # of the other backends
+LIMIT = 1e-4  # for the other backends
 N_CTX, N_TOKENS, N_IDS = 256, 24, 128
 
 
@@ -42,12 +42,12 @@ def main() -> int:
             subprocess.run(write, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             for path in sorted(Path(folder).glob("*.gguf")):
                 above += compare(path, seed, args.backends)
-    print(f"\n{len(above)} above their limit", *above, sep="\n")
+    print(f"\n{len(above)} models above the limit", *above, sep="\n")
     return len(above) > 0
 
 
 def compare(path: Path, seed: int, backends: list[str]) -> list[str]:
-    """Print the errors of one model; those above their limits."""
+    """Print the errors of one model; return those above the limit."""
     try:
         with ProcessPoolExecutor(1, get_context("spawn")) as child:
             expected = child.submit(llama_logits, path).result()
@@ -74,7 +74,7 @@ def tokens(n_vocab: int) -> list[int]:
 
 
 def llama_logits(path: Path) -> NDArray[np.float32]:
-    """llama.cpp's logits ``[N_TOKENS, n_vocab]`` of one batch, with a float32 cache, without flash attention."""
+    """Return llama.cpp's logits ``[N_TOKENS, n_vocab]`` of one batch, with a float32 cache, without flash attention."""
     import ctypes
 
     import llama_cpp
@@ -84,7 +84,7 @@ def llama_logits(path: Path) -> NDArray[np.float32]:
     llama_cpp.llama_backend_init()
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
     if not model:
-        raise RuntimeError("cannot load it")
+        raise RuntimeError("cannot load the model")
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
@@ -96,7 +96,7 @@ def llama_logits(path: Path) -> NDArray[np.float32]:
     for i, token in enumerate(tokens(n_vocab)):
         batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
     if llama_cpp.llama_decode(context, batch):
-        raise RuntimeError("cannot run it")
+        raise RuntimeError("cannot run the model")
     return np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (N_TOKENS, n_vocab)).copy()
 
 

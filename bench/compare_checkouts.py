@@ -1,9 +1,9 @@
-"""Generation speed of two checkouts, by pairs of short runs that alternate: a machine's drift meets both alike.
+"""Compare the generation speed of two checkouts in alternating pairs of short runs, to cancel a machine's drift.
 
     python bench/compare_checkouts.py MODEL BEFORE AFTER [--starts 6] [--pairs 24] [-n 16]
 
 BEFORE and AFTER are checkouts, each with Pumice installed in its ``.venv``. Every start loads the model in a process
-of each; the one that is not measured is stopped. Prints the median of the pairs' ratios, with quartiles: speed of
+of each; the process that is not measured is stopped. Prints the median and quartiles of the pairs' ratios: the speed of
 AFTER as a multiple of BEFORE's.
 """
 
@@ -17,14 +17,14 @@ import sys
 import time
 from pathlib import Path
 
-# Runs in each checkout: ``model.bench_generation`` is what checkouts before pumice.measure have.
+# Runs in each checkout. Checkouts without pumice.evaluate.speed have ``model.bench_generation``.
 WORKER = """
 import functools, sys
 import pumice
 model = pumice.load(sys.argv[1], backend="cpu", n_ctx=512)
 seconds = getattr(model, "bench_generation", None)
 if seconds is None:
-    from pumice.measure import generation_seconds
+    from pumice.evaluate.speed import generation_seconds
     seconds = functools.partial(generation_seconds, model)
 seconds(8)
 print(flush=True)
@@ -34,7 +34,7 @@ for line in sys.stdin:
 
 
 class Worker:
-    """A checkout's process with the model loaded, stopped but for its turns."""
+    """A checkout's process with the model loaded, stopped except for its turns."""
 
     def __init__(self, checkout: Path, model: str) -> None:
         command = [str(checkout / ".venv/bin/python"), "-c", WORKER, model]
@@ -47,7 +47,7 @@ class Worker:
         self._process.send_signal(signal.SIGCONT)
         print(n_tokens, file=self._process.stdin, flush=True)
         seconds = float(self._answer())
-        time.sleep(0.01)  # its threads come to rest
+        time.sleep(0.01)  # lets its threads go idle
         self._process.send_signal(signal.SIGSTOP)
         return seconds
 
@@ -59,22 +59,22 @@ class Worker:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            sys.exit(f"{self._process.args[0]} ended; see above")  # type: ignore[index]
+            sys.exit(f"{self._process.args[0]} exited; see its output above")  # type: ignore[index]
         return line
 
 
 def ratios(model: str, before: Path, after: Path, n_pairs: int, n_tokens: int, after_first: bool) -> list[float]:
-    """Speed of ``after`` over ``before``, pair by pair; the order alternates, and so does who loads first."""
+    """Return the speed of ``after`` relative to ``before`` for each pair. The order of loads and of runs alternates."""
     checkouts = {"before": before, "after": after}
     names = sorted(checkouts, reverse=not after_first)
     workers = {name: Worker(checkouts[name], model) for name in names}
-    found = []
+    pair_ratios = []
     for i in range(n_pairs):
         seconds = {name: workers[name].seconds(n_tokens) for name in (names if i % 2 else names[::-1])}
-        found.append(seconds["before"] / seconds["after"])
+        pair_ratios.append(seconds["before"] / seconds["after"])
     for worker in workers.values():
         worker.close()
-    return found
+    return pair_ratios
 
 
 def main() -> None:
@@ -86,13 +86,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("-n", "--n-gen", type=int, default=16)
     args = parser.parse_args()
-    found = []
+    measured = []
     for start in range(args.starts):
         part = ratios(args.model, args.before, args.after, args.pairs, args.n_gen, bool(start % 2))
         print(f"start {start}: {statistics.median(part):.3f}", flush=True)
-        found += part
-    low, middle, high = statistics.quantiles(found, n=4)
-    print(f"{len(found)} pairs of {args.n_gen} tokens, after/before: {middle:.3f} (quartiles {low:.3f} to {high:.3f})")
+        measured += part
+    low, middle, high = statistics.quantiles(measured, n=4)
+    print(
+        f"{len(measured)} pairs of {args.n_gen} tokens, after/before: {middle:.3f} (quartiles {low:.3f} to {high:.3f})"
+    )
 
 
 if __name__ == "__main__":

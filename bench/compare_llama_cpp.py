@@ -1,18 +1,18 @@
-"""Pumice and llama.cpp side by side: tokens/s, time to the first token, peak memory.
+"""Compare Pumice with llama.cpp: tokens/s, time to the first token, peak memory.
 
     python bench/compare_llama_cpp.py model.gguf [more.gguf ...] [--load] [--memory] [--json results.json]
     python bench/compare_llama_cpp.py model.gguf --parallel 1,4,16 --batched-bench path/to/llama-batched-bench
 
-Each engine has its own process with the model loaded once. They take turns, so that both see the same machine;
-the one that waits does not compute. Each row is written when it is measured: the median of the repetitions, the
-lowest and the highest, and the ratio of the medians.
+Each engine loads the model once, in its own process. Engines take turns, so that both see the same machine; the waiting
+one is idle. Each row is printed as soon as it is measured: the median of the repetitions, the minimum and the maximum,
+and the ratio of the medians.
 
-llama.cpp is used through llama-cpp-python's C interface with llama-bench's settings: every core, 16-bit cache, flash
-attention and mmap as it chooses, random tokens. Pumice gets the same context, batch and cache type; it generates by
-choosing the most probable token, which llama.cpp is spared.
+llama.cpp runs through llama-cpp-python's C interface with llama-bench's settings: all cores, 16-bit cache, flash
+attention and mmap at its defaults, random tokens. Pumice gets the same context, batch and cache type; it selects the
+most probable token at each step, which llama.cpp does not.
 
-With --parallel many sequences are read and generated at once, by ``pumice bench`` and llama-batched-bench, whose
-processes take turns; their lengths are those of the first pp and the first tg of --tests.
+With --parallel many sequences are processed at once, by ``pumice bench`` and llama-batched-bench, whose processes take
+turns; their lengths are those of the first pp and the first tg test of --tests.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from rows import ENGINES, Row, markdown_row
 from tqdm import tqdm
 
 FEWEST_TOKENS = 32
-"""Context that every test has. Loading is measured with a short prompt."""
+"""Minimum context of every test. Loading is measured with a short prompt."""
 
 
 class Comparison:
-    """Measures models, one after the other, with the engines that were asked for."""
+    """Measures models, one after the other, with the selected engines."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._engines: list[str] = [arguments.only] if arguments.only else list(ENGINES)
@@ -64,13 +64,13 @@ class Comparison:
             yield from self._loads(model)
 
     def _many(self, model: Path, parallel: Parallel) -> Iterator[Row]:
-        """Each repetition in fresh processes, which warm up by themselves."""
+        """Measure each repetition in fresh processes, which warm up by themselves."""
         self.about = {"llama.cpp": "llama-batched-bench", "pumice": "pumice bench"}
         samples: dict[tuple[str, int], dict[str, list[float]]] = {}
         for turn in self._turns("sequences"):
             for name in self._engines[::turn]:
                 for key, speed in parallel.runners[name](model).items():
-                    samples.setdefault(key, {each: [] for each in self._engines})[name].append(speed)
+                    samples.setdefault(key, {engine: [] for engine in self._engines})[name].append(speed)
         for (kind, n_seqs), speeds in sorted(samples.items()):
             n_tokens = parallel.n_prompt if kind == "pp" else parallel.n_gen
             yield Row(model.stem, f"{kind}{n_tokens}, {n_seqs} sequences", "tokens/s", speeds)
@@ -92,7 +92,7 @@ class Comparison:
                 rates = speeds.pop("memory", [])
                 yield Row(model.stem, str(test), "tokens/s", speeds)
                 if rates and test.kind == "tg" and not test.depth:
-                    yield Row(model.stem, f"{test}, of the memory's rate", "%", self._shares(model, speeds, rates))
+                    yield Row(model.stem, f"{test}, share of memory bandwidth", "%", self._shares(model, speeds, rates))
             peaks = {engine.name: mebibytes([engine.peak_bytes]) for engine in engines if engine.name in ENGINES}
             yield Row(model.stem, "peak memory in the tests", "MiB", peaks)
             if len(engines) > 1:
@@ -102,7 +102,7 @@ class Comparison:
                 engine.close()
 
     def _alternate(self, engines: list[Engine], test: Test) -> dict[str, list[float]]:
-        """Tokens/s of each repetition, by engine, after a warm-up."""
+        """Return tokens/s of each repetition by engine, after a warm-up."""
         for engine in engines:
             measure(engine, Test(test.kind, test.n_tokens))
         speeds: dict[str, list[float]] = {engine.name: [] for engine in engines}
@@ -113,7 +113,7 @@ class Comparison:
 
     @staticmethod
     def _shares(model: Path, speeds: dict[str, list[float]], rates: list[float]) -> dict[str, list[float]]:
-        """Percent of the memory's rate at which an engine reads the file's bytes once a token."""
+        """Return the bandwidth in percent of the memory's, if the engine reads the file's bytes once per token."""
         n_bytes = model.stat().st_size
         return {
             name: [100 * speed * n_bytes / rate for speed, rate in zip(values, rates, strict=True)]
@@ -121,12 +121,12 @@ class Comparison:
         }
 
     def _turns(self, description: str) -> Iterator[int]:
-        """1 and -1 in turn, the step through the engines: who comes first in one repetition is second in the next."""
+        """Return 1 and -1 alternately, the direction of iteration over engines, so that each goes first as often."""
         for repetition in tqdm(range(self._repetitions), desc=description, leave=False, disable=None):
             yield -1 if repetition % 2 else 1
 
     def _loads(self, model: Path) -> Iterator[Row]:
-        """Each repetition in a fresh process; one before them brings file and compiled kernels into the caches."""
+        """Measure each repetition in a fresh process; a first one fills the file and kernel caches."""
         from_start: dict[str, list[float]] = {name: [] for name in self._engines}
         from_load: dict[str, list[float]] = {name: [] for name in self._engines}
         peaks: dict[str, list[float]] = {name: [] for name in self._engines}
@@ -143,7 +143,7 @@ class Comparison:
         yield Row(model.stem, "peak memory at that token", "MiB", peaks)
 
     def _first_token(self, name: str, model: Path) -> tuple[float, float, int | None]:
-        """Seconds from the process's start, seconds without starting Python and importing, and peak memory."""
+        """Return seconds from process start, seconds excluding Python's start and imports, and peak memory."""
         started = time.perf_counter()
         engine = self._start(name, model)
         try:
@@ -159,7 +159,7 @@ def mebibytes(sizes: list[int | None]) -> list[float]:
 
 
 def parallel_of(arguments: argparse.Namespace) -> Parallel | None:
-    """What --parallel asks for."""
+    """Yield the rows for --parallel."""
     if not arguments.parallel:
         return None
     lengths = [next((test.n_tokens for test in arguments.tests if test.kind == kind), 128) for kind in ("pp", "tg")]
@@ -172,7 +172,7 @@ def available_cores() -> int:
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux knows it, elsewhere its family."""
+    """Return the processor's name on Linux, elsewhere its family."""
     try:
         match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -192,28 +192,34 @@ def parse_arguments() -> argparse.Namespace:
         "--tests",
         type=lambda text: [Test.parse(item) for item in text.split(",") if item],
         default="pp128,pp512,tg64,tg64@2048",
-        help="pp: tokens of a prompt; tg: tokens generated; @: after that many others (default: %(default)s)",
+        help="ppN: prompt of N tokens; tgN: N generated tokens; @D: after D tokens (default: %(default)s)",
     )
     parser.add_argument("-r", "--repetitions", type=positive, default=5, help="default: %(default)s")
-    parser.add_argument("--load", action="store_true", help="also time to first token and memory, in new processes")
     parser.add_argument(
-        "--memory", action="store_true", help="also which part of the memory's read rate tg tests reach"
+        "--load", action="store_true", help="also measure time to first token and memory, in new processes"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="also measure the share of memory bandwidth that tg tests reach"
     )
     parser.add_argument(
         "--parallel",
         type=lambda text: [positive(number) for number in text.split(",")],
         metavar="N,N,...",
-        help="so many sequences at once, next to llama-batched-bench",
+        help="numbers of concurrent sequences, compared with llama-batched-bench",
     )
     parser.add_argument(
         "--batched-bench", default="llama-batched-bench", metavar="PROGRAM", help="default: %(default)s"
     )
-    parser.add_argument("--backend", help="Pumice's backend; default: its configuration's")
-    parser.add_argument("-ngl", "--n-gpu-layers", type=int, default=-1, help="layers on a GPU, of both; -1: all")
+    parser.add_argument("--backend", help="Pumice's backend (default: from its configuration)")
+    parser.add_argument(
+        "-ngl", "--n-gpu-layers", type=int, default=-1, help="layers on the GPU for both engines (-1 = all)"
+    )
     parser.add_argument("-t", "--threads", type=positive, default=available_cores(), help="default: %(default)s")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has llama_cpp; default: this one")
-    parser.add_argument("--only", choices=ENGINES, help="measure one engine alone")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured, each repetition too")
+    parser.add_argument(
+        "--python", default=sys.executable, help="Python interpreter with llama_cpp (default: this one)"
+    )
+    parser.add_argument("--only", choices=ENGINES, help="measure only one engine")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements, including each repetition")
     return parser.parse_args()
 
 

@@ -2,9 +2,9 @@
 
     python bench/compare_mlx.py FOLDER [--size llama-1b] [--repetitions 5] [--json results.json]
 
-Needs MLX and mlx-lm (``pip install mlx-lm``). Writes a Llama of random Q4_0 weights to FOLDER, as GGUF for Pumice and
-as mlx-lm has it: affine groups of 32 with the same codes and scales. Each engine runs in a process of its own, on the
-device that MLX takes; the median counts. The logits of both are compared: they compute the same model.
+Requires MLX and mlx-lm (``pip install mlx-lm``). Writes a Llama with random Q4_0 weights to FOLDER, as GGUF for Pumice
+and as affine groups of 32 with the same codes and scales for mlx-lm. Each engine runs in a process of its own on MLX's
+default device; medians are printed. The logits of both are compared, to verify that the models are equal.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ def tensor_shapes(size: Size) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def random_matrix(rng: np.random.Generator, n_rows: int, n_columns: int) -> np.ndarray:
-    """Rows of Q4_0 whose products keep the size of what they multiply."""
+    """Return random Q4_0 rows, scaled to preserve the magnitude of activations."""
     blocks = random_rows(rng, "Q4_0", n_rows, n_columns).reshape(-1, 18)
-    scale = np.float16(1 / (4.6 * math.sqrt(n_columns)))  # of codes from -8 to 7
+    scale = np.float16(1 / (4.6 * math.sqrt(n_columns)))  # for codes from -8 to 7
     blocks[:, :2] = np.frombuffer(scale.tobytes(), np.uint8)
     return blocks.reshape(n_rows, -1)
 
 
 def write_mlx(folder: Path, gguf: Path, size: Size) -> None:
-    """The folder that mlx-lm reads, with the codes and scales of a GGUF file."""
+    """Write a model folder for mlx-lm with the codes and scales of a GGUF file."""
     import mlx.core as mx
 
     from pumice.graph import Weight
@@ -140,14 +140,14 @@ def mlx_config(size: Size) -> dict[str, Any]:
         "vocab_size": size.vocabulary,
         "rms_norm_eps": EPSILON,
         "rope_theta": ROPE_BASE,
-        "rope_traditional": True,  # GGUF's order of a head's values
+        "rope_traditional": True,  # GGUF's order of values in a head
         "tie_word_embeddings": True,
         "quantization": {"group_size": 32, "bits": 4, "mode": "affine"},
     }
 
 
 class Engine(NamedTuple):
-    """``logits`` of some tokens, and what reads a prompt of random tokens, or generates after one."""
+    """Functions of an engine: the logits of tokens, reading a random prompt, and generating after one."""
 
     logits: Callable[[list[int]], np.ndarray]
     read: Callable[[int], object]
@@ -156,7 +156,7 @@ class Engine(NamedTuple):
 
 def pumice_engine(folder: Path, options: argparse.Namespace) -> Engine:
     import pumice
-    from pumice.measure import generation_seconds, prompt_seconds
+    from pumice.evaluate.speed import generation_seconds, prompt_seconds
 
     config = {"mlx": {"activations": options.activations}} if options.backend == "mlx" else {}
     n_ctx = max(options.n_prompt, options.n_gen) + 32
@@ -187,7 +187,7 @@ ENGINES = {"pumice": pumice_engine, "mlx_lm": mlx_lm_engine}
 
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Medians of one engine in tokens/s; its logits are left in the folder."""
+    """Return the medians of one engine in tokens/s; its logits are written to the folder."""
     engine = ENGINES[options.engine](folder, options)
     np.save(folder / f"{options.engine}.npy", engine.logits([(7 * i + 3) % 1000 for i in range(24)]))
     results: dict[str, Any] = {"engine": options.engine}
@@ -198,7 +198,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             started = time.perf_counter()
             run(n)
             seconds.append(time.perf_counter() - started)
-        speeds = sorted(n / each for each in seconds)
+        speeds = sorted(n / duration for duration in seconds)
         results[f"{test}{n}"] = {"tokens_per_second": statistics.median(speeds), "all": speeds}
     return results
 
@@ -208,7 +208,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", choices=SIZES, default="llama-1b")
     parser.add_argument("--backend", default="mlx", help="Pumice's backend")
-    parser.add_argument("--activations", default="auto", help="of the MLX backend: auto, float16 or float32")
+    parser.add_argument(
+        "--activations", default="auto", help="activations of the MLX backend: auto, float16 or float32"
+    )
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--n-prompt", type=int, default=512)
     parser.add_argument("--n-gen", type=int, default=128)

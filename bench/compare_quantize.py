@@ -1,10 +1,9 @@
-"""Numbers quantized a second, by Pumice's CPU quantizers and by ggml's reference, which llama-quantize calls.
+"""Compare the throughput of Pumice's CPU quantizers with ggml's reference, which llama-quantize calls.
 
     python bench/compare_quantize.py path/to/libggml-base.so [-t THREADS] [TYPE ...]
 
-In turns, on normally distributed numbers, whose rows are shared out over threads, as both do with a file's. The rates
-are those of the fastest runs by the clock, the ratio is the median of pairs, so that other work on the machine counts
-for both.
+The quantizers alternate on normally distributed numbers, whose rows are divided among threads, as both do for files.
+Rates are from the fastest runs; the ratio is the median of pairs, so that other load on the machine affects both.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from pumice_cpu.quantizer import QUANTIZERS
 
 COLUMNS = 4096
 NEED_WEIGHTS = ("IQ1_S", "IQ2_XXS", "IQ2_XS")
-SIMPLE = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4")  # ignore weights
+SIMPLE = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4")  # types that ignore weights
 
 
 def main() -> None:
@@ -43,7 +42,7 @@ def main() -> None:
 
 
 def compare(ggml: ctypes.CDLL, name: str, weights: np.ndarray | None, repetitions: int, n_threads: int) -> str:
-    """``ours / theirs, ratio``, in millions of numbers a second; the blocks must be the same."""
+    """Return ``ours / theirs, ratio`` in millions of numbers per second; asserts equal blocks."""
     rows = 16 * n_threads if name.startswith("IQ") else 512 * n_threads
     values = (np.random.RandomState(0).standard_normal((rows, COLUMNS)) * 0.02).astype(np.float32)
     out = np.zeros((rows, row_bytes(GGMLType[name], COLUMNS)), np.uint8)
@@ -58,17 +57,17 @@ def compare(ggml: ctypes.CDLL, name: str, weights: np.ndarray | None, repetition
         return QUANTIZERS[name].quantize(values[share], weights)
 
     with ThreadPoolExecutor(n_threads) as pool:
-        for share in shares:  # one after the other, since ggml makes its tables in the first
+        for share in shares:  # sequentially, since the first call initializes ggml's tables
             theirs(share)
         assert np.array_equal(np.concatenate(list(pool.map(ours, shares))), out), name
         times = [(seconds(pool, ours, shares), seconds(pool, theirs, shares)) for _ in range(repetitions)]
-    fast, slow = (min(each) for each in zip(*times, strict=True))
+    fast, slow = (min(durations) for durations in zip(*times, strict=True))
     ratio = median(slow / fast for fast, slow in times)
     return f"{rate(values.size / fast)} / {rate(values.size / slow)}, {ratio:.1f}"
 
 
 def rate(numbers: float) -> str:
-    """Numbers a second, in millions."""
+    """Return millions of numbers per second."""
     return f"{numbers / 1e6:,.{0 if numbers >= 1e8 else 1}f}"
 
 

@@ -1,11 +1,11 @@
-"""Whether every tokenizer and pre-tokenizer gives llama.cpp's ids, over many random texts.
+"""Compare every tokenizer and pre-tokenizer with llama.cpp over many random texts.
 
     python bench/compare_tokenizers.py [NAME ...] [--texts 100000] [--vocabulary FILE.gguf] [--docs]
 
-A NAME is that of a pre-tokenizer, which then cuts for the vocabulary of FILE (default: llama-bpe's), of a vocabulary in
-../shared/vocabs, or of one that tests/make_fixtures/vocabularies.py makes. Default: all of them. Names that cut alike
-here are compared together, each with what llama.cpp makes of its own name, in a process of their own. --docs writes the
-result to the table in docs/tokenizers.md. Needs llama-cpp-python.
+A NAME is a pre-tokenizer, which then splits for the vocabulary of FILE (default: llama-bpe's), or a vocabulary in
+../shared/vocabs or of tests/make_fixtures/vocabularies.py. Default: all of them. Names with equal splitting rules are
+compared together, each with llama.cpp's result for that name, in a separate process. --docs writes the result to the
+table in docs/tokenizers.md. Requires llama-cpp-python.
 """
 
 import argparse
@@ -35,11 +35,13 @@ MADE = VOCABULARIES | LARGE_VOCABULARIES
 PRE_NAMES = [name for row in ROWS for name in row.names]
 
 SHOWN = 4
-"""Differences that are printed for each row."""
+"""Maximum number of differences to print per row."""
 
 DOCS = ROOT / "docs" / "tokenizers.md"
 BEGIN, END = "<!-- compared -->\n", "<!-- end of compared -->\n"
-HEADER = "| compared | texts | other ids | with newer characters | other words than regex |\n" + "| --- " * 5 + "|\n"
+HEADER = (
+    "| compared | texts | different ids | with newer characters | different words than regex |\n" + "| --- " * 5 + "|\n"
+)
 
 
 def main() -> None:
@@ -58,33 +60,34 @@ def main() -> None:
 
 
 def names_beside(name: str) -> tuple[str, ...]:
-    """The names that are compared together with this one."""
+    """Return the names that are compared together with this one."""
     if name in MADE:
         return (name,)
-    return next((tuple(each for each in row.names if each not in MADE) for row in ROWS if name in row.names), (name,))
+    return next(
+        (tuple(other for other in row.names if other not in MADE) for row in ROWS if name in row.names), (name,)
+    )
 
 
 class Compared(NamedTuple):
-    """Of so many texts those whose ids differ, for the worst of the names."""
+    """The number of texts, and those with different ids, for the worst of the names."""
 
     n_texts: int
     n_different: int
     n_newer: int
-    """Those with characters that this Python's Unicode has not assigned count apart: its versions differ."""
+    """Differences in texts with characters unassigned in this Python's Unicode are counted separately."""
     n_words: int | None
-    """Those of them that differ, of which the package regex does not make the words that are made here, if there are
-    patterns."""
+    """Different texts where the package regex also splits differently than this tokenizer, if there are patterns."""
 
 
 def with_row(page: str, names: Sequence[str], result: Compared) -> str:
-    """The documentation with this result, in place of the row's last one."""
+    """Return the documentation with this result in place of the row's previous one."""
     start, stop = page.index(BEGIN) + len(BEGIN), page.index(END)
-    known = {row.split(" | ")[0]: row for row in page[start:stop].splitlines(keepends=True)[2:]}
+    rows = {row.split(" | ")[0]: row for row in page[start:stop].splitlines(keepends=True)[2:]}
     cell = "| " + ", ".join(f"`{name}`" for name in names)
     numbers = ("-" if number is None else f"{number:,}" for number in result)
-    known[cell] = f"{cell} | {' | '.join(numbers)} |\n"
+    rows[cell] = f"{cell} | {' | '.join(numbers)} |\n"
     cells = ["| " + ", ".join(f"`{name}`" for name in row) for row in dict.fromkeys(map(names_beside, ALL_NAMES))]
-    return page[:start] + HEADER + "".join(known[cell] for cell in cells if cell in known) + page[stop:]
+    return page[:start] + HEADER + "".join(rows[cell] for cell in cells if cell in rows) + page[stop:]
 
 
 def parse() -> argparse.Namespace:
@@ -99,7 +102,7 @@ def parse() -> argparse.Namespace:
 
 
 def published_names() -> list[str]:
-    """The vocabularies in ../shared/vocabs."""
+    """Return the vocabularies in ../shared/vocabs."""
     return [path.stem.removeprefix("ggml-vocab-") for path in sorted(PUBLISHED.glob("*.gguf"))]
 
 
@@ -107,7 +110,7 @@ ALL_NAMES = [*MADE, *published_names(), *PRE_NAMES]
 
 
 def metadata_of(name: str, vocabulary: Path) -> dict[str, Any]:
-    """The metadata of a vocabulary by name, its tokenizer's keys alone."""
+    """Return the tokenizer's metadata of a vocabulary by name."""
     if name in MADE:
         return MADE[name]()
     if path := next(PUBLISHED.glob(f"ggml-vocab-{name}.gguf"), None):
@@ -136,20 +139,20 @@ def compare(names: Sequence[str], n_texts: int, seed: int, vocabulary: Path) -> 
     newer = dict.fromkeys(names, 0)
 
     def spelt(ids: Sequence[int]) -> int:
-        """Number of control tokens, which llama.cpp may find in text that is not to be parsed."""
+        """Return the number of control tokens, which llama.cpp may find even in text that is not parsed for them."""
         return sum(token in tokenizer.vocabulary.control for token in ids)
 
     for i, text in enumerate(itertools.islice(Texts(seed, *spellings(tokenizer)), n_texts)):
         add_special, parse_special = bool(i & 1), not i & 2
-        found = tokenizer.tokenize(text, add_special, parse_special)
+        token_ids = tokenizer.tokenize(text, add_special, parse_special)
         for name, peer in peers.items():
             expected = peer.tokenize(text, add_special, parse_special)
-            if found == expected or (not parse_special and spelt(expected) > spelt(tokenizer.tokenize(""))):
+            if token_ids == expected or (not parse_special and spelt(expected) > spelt(tokenizer.tokenize(""))):
                 continue
             if any(unicodedata.category(char) == "Cn" for char in text):
                 newer[name] += 1
             else:
-                different[name].append((text, found, expected))
+                different[name].append((text, token_ids, expected))
     worst = max(names, key=lambda name: len(different[name]))
     words = None
     if is_pre:
@@ -157,13 +160,13 @@ def compare(names: Sequence[str], n_texts: int, seed: int, vocabulary: Path) -> 
         words = sum(not same_words(text) for text, _, _ in different[worst])
     result = Compared(n_texts, len(different[worst]), max(newer.values()), words)
     print(f"{', '.join(names)}: {result}", flush=True)
-    for text, found, expected in sorted(different[worst], key=lambda case: len(case[0]))[:SHOWN]:
-        print(f"    {text!a}\n        {shown(tokenizer, found)}\n        {shown(tokenizer, expected)} (llama.cpp)")
+    for text, token_ids, expected in sorted(different[worst], key=lambda case: len(case[0]))[:SHOWN]:
+        print(f"    {text!a}\n        {shown(tokenizer, token_ids)}\n        {shown(tokenizer, expected)} (llama.cpp)")
     return result
 
 
 def word_check(name: str) -> Callable[[str], bool]:
-    """Whether the package regex cuts a text into the words that the patterns of a pre-tokenizer make here."""
+    """Return True if the package regex splits a text into the same words as this pre-tokenizer's patterns."""
     row = pre_tokenizer(name)
     splits: list[Any] = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in row.patterns]
     ours, patterns = pre_tokenizers.Sequence(splits), [regex.compile(pattern, regex.V1) for pattern in row.patterns]
@@ -178,7 +181,7 @@ def word_check(name: str) -> Callable[[str], bool]:
 
 
 def isolated(pattern: "regex.Pattern[str]", text: str) -> list[str]:
-    """The matches in ``text`` and what is between them."""
+    """Yield the matches in ``text`` and the text between them."""
     cuts = sorted({0, len(text), *(cut for match in pattern.finditer(text) for cut in match.span())})
     return [text[start:end] for start, end in itertools.pairwise(cuts)]
 
@@ -188,7 +191,7 @@ def shown(tokenizer: Tokenizer, ids: list[int]) -> str:
 
 
 def spellings(tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
-    """The special tokens' spellings, and a sample of what the others stand for."""
+    """Return the spellings of special tokens, and a sample of other tokens' texts."""
     special = sorted(tokenizer.vocabulary.special)
     sample = [i for i in range(0, tokenizer.n_vocab, max(1, tokenizer.n_vocab // 20_000)) if i not in special]
     pieces = [tokenizer.detokenize([i]) for i in sample]

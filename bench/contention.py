@@ -1,9 +1,9 @@
-"""Generation speed while other programs use the same cores, beside llama-bench's.
+"""Compare generation speed with llama-bench while other programs use the same cores.
 
     python bench/contention.py MODEL [--llama-bench PATH] [-t THREADS] [-n TOKENS] [-r REPETITIONS] [LOAD ...]
 
-LOAD is a number of processes that do nothing but count. Both run alone in turns, REPETITIONS times for each load;
-prints the medians of tokens/s, with the slowest and the quickest.
+LOAD is a number of busy-looping processes. Both engines run in turns, REPETITIONS times per load. Prints the median of
+tokens/s, with the minimum and the maximum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 
 import pumice
-from pumice.measure import generation_seconds
+from pumice.evaluate.speed import generation_seconds
 
 COUNT = "while True: pass"
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def counting(n: int) -> Iterator[None]:
-    """So many other processes that use a core each."""
+    """Run this many other processes, each of which occupies a core."""
     processes = [subprocess.Popen([sys.executable, "-c", COUNT]) for _ in range(n)]
     try:
         yield
@@ -61,11 +61,11 @@ def pumice_rate(model: str, threads: int, n_tokens: int) -> float:
 
 
 def llama_rate(arguments: argparse.Namespace) -> float:
-    """After a run of the same length, as ours."""
+    """Measure llama-bench, whose warm-up has the same length as Pumice's."""
     sizes = ["-p", "0", "-n", str(arguments.tokens), "-t", str(arguments.threads), "-r", "1", "-o", "json"]
     command = [arguments.llama_bench, "-m", arguments.model, *sizes]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return float(found[0]["avg_ts"])
+    results = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return float(results[0]["avg_ts"])
 
 
 def cell(rates: list[float]) -> str:

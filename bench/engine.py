@@ -1,4 +1,4 @@
-"""An engine's process and what it is asked for: for compare_llama_cpp.py."""
+"""An engine's process and the tests that it runs, for compare_llama_cpp.py."""
 
 import argparse
 import json
@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine_process import Memory
+from engine_process import MemoryRate
 
 SETTLE_SECONDS = 0.3
-"""Between turns. Longer than threads of either engine wait actively for more work."""
+"""Pause between turns, longer than the threads of either engine spin for work."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""Python may keep compiled modules, as it does for a package that pip installs: loading is measured."""
+"""Allow Python to cache compiled modules, as for an installed package: loading is measured."""
 BUSY_WHEN_IDLE = 0.05
-"""Cores that a waiting engine may use before its rival's numbers are in doubt."""
+"""Cores that a waiting engine may use before the other engine's results are in doubt."""
 
 
 class BenchError(Exception):
-    """Says in one line what is wrong, and what to do."""
+    """An error that is reported in one line."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """A speed to measure: ``kind`` pp or tg, of ``n_tokens`` after ``depth`` others."""
+    """A speed to measure: ``kind`` pp or tg, with ``n_tokens`` after a prefix of ``depth`` tokens."""
 
     kind: str
     n_tokens: int
@@ -37,7 +37,7 @@ class Test:
     def parse(cls, text: str) -> "Test":
         match = re.fullmatch(r"(pp|tg)([1-9]\d*)(?:@d?(\d+))?", text)
         if not match:
-            raise argparse.ArgumentTypeError(f"{text!r} is no test; they look like pp512, tg64 and tg64@2048")
+            raise argparse.ArgumentTypeError(f"invalid test {text!r}; examples: pp512, tg64, tg64@2048")
         return cls(match[1], int(match[2]), int(match[3] or 0))
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Engine:
                 text=True,
             )
         except OSError as error:
-            raise BenchError(f"cannot run {self.python}: {error.strerror}; correct --python") from None
+            raise BenchError(f"cannot run {self.python}: {error.strerror}; check --python") from None
         try:
             loaded = self._reply()
         except BaseException:
@@ -79,7 +79,7 @@ class Engine:
         self._idle_since = time.perf_counter()
 
     def ask(self, test: str, settle_seconds: float = 0.0, **arguments: int) -> float:
-        """Seconds that a test took; the answer comes ``settle_seconds`` after its end."""
+        """Return the seconds of a test; the reply arrives ``settle_seconds`` after its end."""
         assert self._process.stdin
         self._idle_seconds += time.perf_counter() - self._idle_since
         request = {"test": test, "settle_seconds": settle_seconds, **arguments}
@@ -92,7 +92,7 @@ class Engine:
 
     @property
     def busy_when_idle(self) -> float:
-        """Cores in use while nothing was asked."""
+        """Return the cores in use while the engine was idle."""
         return self._idle_cpu_seconds / self._idle_seconds if self._idle_seconds else 0.0
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Engine:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            raise BenchError(f"{self.name}: its process ended with status {self._process.wait()}")
+            raise BenchError(f"{self.name}: its process exited with status {self._process.wait()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise BenchError(f"{self.name}: {reply['error']}")
@@ -111,9 +111,9 @@ class Engine:
 
 
 def measure(engine: Engine, test: Test) -> float:
-    """Tokens/s of a test; bytes/s of the memory."""
+    """Tokens/s of a test; bytes/s for the memory test."""
     if engine.name == "memory":
-        return Memory.N_BYTES / engine.ask("read", SETTLE_SECONDS)
+        return MemoryRate.N_BYTES / engine.ask("read", SETTLE_SECONDS)
     return test.n_tokens / engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens, depth=test.depth)
 
 
@@ -121,7 +121,7 @@ def warn_of_busy_waiting(engines: list[Engine]) -> None:
     for engine in engines:
         if engine.busy_when_idle > BUSY_WHEN_IDLE:
             print(
-                f"warning: {engine.name} kept {engine.busy_when_idle:.2f} cores busy while it waited: "
-                "the other's numbers are too low",
+                f"warning: {engine.name} used {engine.busy_when_idle:.2f} cores while idle;  "
+                "the other engine's results are too low",
                 file=sys.stderr,
             )

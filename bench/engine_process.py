@@ -2,9 +2,9 @@
 
     python engine_process.py {pumice|llama.cpp|memory} '{"path": "model.gguf", "n_ctx": 4096, "n_batch": 512, ...}'
 
-Speaks JSON, one object a line: first says what it loaded, then answers each request on standard input with the
-seconds it took. Between requests it waits in a read. It runs under an interpreter that may have only one of the
-two engines, so it imports neither until it knows which.
+Uses JSON lines: first describes the loaded model, then answers each request on standard input with the seconds it took.
+Between requests it blocks in a read. Its interpreter may have only one of the two engines, so each is imported only
+when it is selected.
 """
 
 import json
@@ -20,26 +20,29 @@ FIRST_PROMPT = [1, 2, 3, 4]
 
 
 class Pumice:
-    """The engine through its Python interface."""
+    """Pumice through its Python interface."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         try:
             import pumice
-            from pumice import load, measure  # by itself, as pumice imports what it needs when it is needed
+            from pumice import load  # imported separately, since pumice imports lazily
+            from pumice.evaluate import speed
         except ImportError as error:
-            raise ImportError(f"{error}: run `{sys.executable} -m pip install .` where Pumice's sources are") from None
+            raise ImportError(
+                f"{error}: run `{sys.executable} -m pip install .` in the folder of Pumice's sources"
+            ) from None
         keys = ("path", "backend", "n_ctx", "n_batch", "n_gpu_layers")
-        self._measure = measure
+        self._speed = speed
         started = time.perf_counter()
         self._model = load(**{key: settings[key] for key in keys}, kv_type="f16", n_parallel=1)
         self.load_seconds = time.perf_counter() - started
         self.about = f"Pumice {pumice.__version__} on {'+'.join(self._model.backends)}"
 
     def pp(self, n_tokens: int, depth: int) -> float:
-        return self._measure.prompt_seconds(self._model, n_tokens, depth)
+        return self._speed.prompt_seconds(self._model, n_tokens, depth)
 
     def tg(self, n_tokens: int, depth: int) -> float:
-        return self._measure.generation_seconds(self._model, n_tokens, depth)
+        return self._speed.generation_seconds(self._model, n_tokens, depth)
 
     def first_token(self) -> float:
         started = time.perf_counter()
@@ -48,7 +51,7 @@ class Pumice:
 
 
 class LlamaCpp:
-    """llama.cpp through its C interface, driven as its own llama-bench does; what is not set is its default."""
+    """llama.cpp through its C interface, driven like its own llama-bench; unset options have its defaults."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         try:
@@ -56,11 +59,11 @@ class LlamaCpp:
         except ImportError:
             raise ImportError(
                 f"llama_cpp is not installed for {sys.executable}: "
-                f"run `{sys.executable} -m pip install llama-cpp-python`, or name a Python that has it with --python"
+                f"run `{sys.executable} -m pip install llama-cpp-python`, or select a Python that has it with --python"
             ) from None
         self._api: Any = llama_cpp
         self._errors: list[str] = []
-        self._log = llama_cpp.llama_log_callback(self._keep_errors)  # must live as long as the library logs
+        self._log = llama_cpp.llama_log_callback(self._keep_errors)  # referenced as long as the library may log
         llama_cpp.llama_log_set(self._log, None)
         started = time.perf_counter()
         self._load(settings)
@@ -122,11 +125,11 @@ class LlamaCpp:
             self._errors.append(text.decode(errors="replace").strip())
 
     def _first_error(self) -> str:
-        return self._errors[0] if self._errors else "it does not say why"
+        return self._errors[0] if self._errors else "no error was logged"
 
 
-class Memory:
-    """No engine: what both wait for. Reads memory as fast as all threads together can."""
+class MemoryRate:
+    """Memory bandwidth, the bound of both engines: reads memory as fast as all threads together can."""
 
     N_BYTES = 1 << 30
 
@@ -151,13 +154,13 @@ class Memory:
             part[first : first + (1 << 17)].sum()
 
 
-ENGINES: dict[str, Any] = {"pumice": Pumice, "llama.cpp": LlamaCpp, "memory": Memory}
+ENGINES: dict[str, Any] = {"pumice": Pumice, "llama.cpp": LlamaCpp, "memory": MemoryRate}
 
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever an engine prints must not get between the replies
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and ends this process
+    os.dup2(2, 1)  # an engine's output must not mix with the replies
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends this process
 
     def reply(**values: Any) -> None:
         print(json.dumps(values), file=replies, flush=True)
@@ -173,7 +176,7 @@ def main() -> None:
             request = json.loads(line)
             settle_seconds = request.pop("settle_seconds")
             seconds = getattr(engine, request.pop("test"))(**request)
-            time.sleep(settle_seconds)  # threads may wait actively for more work, but not for long
+            time.sleep(settle_seconds)  # lets spinning threads go idle
             idle_since = time.process_time()
             reply(seconds=seconds, idle_cpu_seconds=idle_cpu_seconds, peak_bytes=peak_bytes())
     except Exception as error:
@@ -181,13 +184,13 @@ def main() -> None:
 
 
 def use_cores(n_threads: int) -> None:
-    """Keep to the first ``n_threads`` cores, where the system lets a process choose (Linux)."""
+    """Restrict the process to the first ``n_threads`` cores, where the system supports it (Linux)."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:n_threads])
 
 
 def peak_bytes() -> int | None:
-    """Most memory that was resident at once, mapped file pages included: VmHWM (Linux), elsewhere None."""
+    """Return the peak resident memory including mapped file pages: VmHWM (Linux), elsewhere None."""
     try:
         with open("/proc/self/status") as status:
             fields = dict(line.split(":", 1) for line in status)

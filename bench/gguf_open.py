@@ -1,9 +1,9 @@
-"""Time to open a GGUF file and have its strings: pumice.gguf.GGUFFile against gguf.GGUFReader.
+"""Measure the time to open a GGUF file and decode its strings: pumice.gguf.GGUFFile against gguf.GGUFReader.
 
     python bench/gguf_open.py model-or-vocabulary.gguf [--repeat 3]
 
-Both read the same: every metadata value as Python or NumPy values, and every tensor's description. The best of
-the repetitions counts; GGUFReader runs once, as it can take long.
+Both read the same data: every metadata value as Python or NumPy values, and every tensor's description. The best
+repetition counts; GGUFReader runs once, since it may take long.
 """
 
 import argparse
@@ -18,14 +18,14 @@ from pumice.gguf import GGUFFile
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of pumice")
+    parser.add_argument("--repeat", type=int, default=3, help="number of runs of pumice")
     arguments = parser.parse_args()
     path, repeat = arguments.path, arguments.repeat
 
     opened = min(seconds(lambda: GGUFFile.open(path)) for _ in range(repeat))
     ours = min(seconds(lambda: read_pumice(path)) for _ in range(repeat))
     theirs = seconds(lambda: read_package(path))
-    print(f"pumice   {ours:8.3f} s   ({opened:.3f} s until open, the rest decodes strings)")
+    print(f"pumice   {ours:8.3f} s   ({opened:.3f} s to open, the rest decodes strings)")
     print(f"gguf     {theirs:8.3f} s")
     print(f"ratio    {theirs / ours:8.1f}")
 

@@ -1,10 +1,12 @@
-"""What HTTP costs `pumice serve`: streams whose tokens come from an engine that computes nothing.
+"""Measure the cost of HTTP in `pumice serve`: streams whose tokens come from an engine that computes nothing.
 
     python bench/http_cost.py [--streams 64] [--tokens 500] [--step-ms 2.4]
 
-Writes JSON, for each kind of request: tokens/s, and microseconds of processor time a token in the process of HTTP and
-in that of the engine, whose loop sends a token of every stream every so many milliseconds.
+Writes JSON for each kind of request: tokens/s, and microseconds of CPU time per token in the HTTP process and in the
+engine process, whose loop sends a token of every stream at each step.
 """
+
+from __future__ import annotations
 
 import argparse
 import asyncio
@@ -17,9 +19,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice.sandbox import Launch
 
 N_CTX = 8192
+ARGUMENTS = "PUMICE_BENCH_ENGINE"  # environment variable with the arguments of the engine's process
 BODIES = {
     "/completion": {"prompt": "Once", "n_predict": 0},
     "/v1/completions": {"prompt": "Once", "max_tokens": 0},
@@ -29,13 +35,13 @@ WORDS = [" word", " a", "ing", ",", " the", " of", ".", " story"]
 
 
 def engine(step: float) -> None:
-    """The far end of the pipe: every ``step`` seconds a token of each sequence, as many as it asked for."""
+    """The engine at the other end of the pipe: sends a token per open sequence every ``step`` seconds."""
     from pumice.engine.messages import Accepted, Add, Answer, Ask, Cancel, Facts, Finished, Output, Snapshot, Timings
+    from pumice.isolation.wire import take_standard_streams
     from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
     from pumice.process.frames import FrameWriter, read_frames
-    from pumice.process.worker import _take_standard_streams
 
-    commands, events = _take_standard_streams()
+    commands, events = take_standard_streams()
     frames, coming = FrameWriter(events), map(COMMANDS.decode, read_frames(commands, lambda: 1 << 30))
 
     def write(events: list[Any]) -> None:
@@ -74,20 +80,26 @@ def engine(step: float) -> None:
             write(happened)
 
 
-def server(step_ms: float) -> None:
-    """`pumice serve` with that engine."""
-    import pumice.process.engine
-    from pumice.cli import main
+def launch_idle_engine(order: bytes) -> Launch:
+    """Return how the spawner starts the engine that computes nothing."""
     from pumice.sandbox import Launch
 
-    command = [sys.executable, __file__, "--engine", "--step-ms", str(step_ms)]
-    pumice.process.engine.launch = lambda *_, **__: Launch(command, dict(os.environ))
+    return Launch([sys.executable, __file__, *json.loads(os.environ[ARGUMENTS])], dict(os.environ))
+
+
+def server(step_ms: float) -> None:
+    """Run `pumice serve` with that engine."""
+    from pumice.cli import main
+    from pumice.spawning.child import KINDS, Kind
+
+    KINDS["engine"] = Kind(f"{__name__}:{launch_idle_engine.__name__}", silent=False)
+    os.environ[ARGUMENTS] = json.dumps(["--engine", "--step-ms", str(step_ms)])
     sys.argv[1:] = ["serve", "--port", "0", "-np", "64", "--max-queue", "1000"]
     main()
 
 
 async def stream(port: int, path: str, n_tokens: int) -> None:
-    """One streamed answer, read and thrown away."""
+    """Read one streamed answer and discard it."""
     body = json.dumps({name: value or n_tokens for name, value in BODIES[path].items()} | {"stream": True}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -100,28 +112,32 @@ async def stream(port: int, path: str, n_tokens: int) -> None:
 
 
 def seconds_of(pid: int) -> float:
-    """Of processor time that a process has taken."""
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def engine_of(pid: int) -> int:
-    """The child of the server that is its engine."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
-    children += [child for task in threads for child in (task / "children").read_text().split()]
-    return next(int(child) for child in children if "--engine" in Path(f"/proc/{child}/cmdline").read_text())
+    """Return the engine among the descendants of the server, whose spawner started it."""
+    waiting = [pid]
+    while waiting:
+        process = waiting.pop()
+        if "--engine" in Path(f"/proc/{process}/cmdline").read_text().split("\0"):
+            return process
+        for task in Path(f"/proc/{process}/task").iterdir():
+            waiting += map(int, (task / "children").read_text().split())
+    raise SystemExit("the server has started no engine")
 
 
 async def measure(pid: int, port: int, path: str, streams: int, n_tokens: int) -> dict[str, Any]:
-    await asyncio.gather(*(stream(port, path, 8) for _ in range(streams)))  # what is made once is made
+    await asyncio.gather(*(stream(port, path, 8) for _ in range(streams)))  # warm-up: one-time initialization
     pids = pid, engine_of(pid)
-    before, started = [seconds_of(each) for each in pids], time.perf_counter()
+    before, started = [seconds_of(process) for process in pids], time.perf_counter()
     await asyncio.gather(*(stream(port, path, n_tokens) for _ in range(streams)))
     spent, total = time.perf_counter() - started, streams * n_tokens
-    http, steps = ((seconds_of(each) - was) / total * 1e6 for each, was in zip(pids, before, strict=True))
-    told = {"path": path, "tokens_per_second": round(total / spent)}
-    return told | {"http_us_per_token": round(http, 1), "engine_us_per_token": round(steps, 1)}
+    http, steps = ((seconds_of(process) - was) / total * 1e6 for process, was in zip(pids, before, strict=True))
+    report = {"path": path, "tokens_per_second": round(total / spent)}
+    return report | {"http_us_per_token": round(http, 1), "engine_us_per_token": round(steps, 1)}
 
 
 def main() -> None:
@@ -131,17 +147,17 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=2.4)
     parser.add_argument("--engine", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--server", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.engine:
-        return engine(given.step_ms / 1000)
-    if given.server:
-        return server(given.step_ms)
-    command = [sys.executable, __file__, "--server", "--step-ms", str(given.step_ms)]
+    arguments = parser.parse_args()
+    if arguments.engine:
+        return engine(arguments.step_ms / 1000)
+    if arguments.server:
+        return server(arguments.step_ms)
+    command = [sys.executable, __file__, "--server", "--step-ms", str(arguments.step_ms)]
     serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        port = next(int(found[1]) for line in serving.stderr if (found := re.search(r"listening on \S+:(\d+)", line)))
+        port = next(int(match[1]) for line in serving.stderr if (match := re.search(r"listening on \S+:(\d+)", line)))
         for path in BODIES:
-            print(json.dumps(asyncio.run(measure(serving.pid, port, path, given.streams, given.tokens))))
+            print(json.dumps(asyncio.run(measure(serving.pid, port, path, arguments.streams, arguments.tokens))))
     finally:
         serving.kill()
         serving.wait()

@@ -1,6 +1,6 @@
-"""Load for a server that speaks llama-server's ``/completion``: users in a closed loop, or arrivals in an open one.
+"""Load generator for llama-server's ``/completion``: users in a closed loop, or arrivals in an open one.
 
-It reads the socket itself, so that it costs little beside the server: some 20 microseconds a token.
+It reads the socket directly, so its own cost is small: some 20 microseconds per token.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ _HEADERS = "POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: applic
 
 @dataclass
 class Answer:
-    """When what of an answer came: seconds of the performance counter."""
+    """Arrival times of an answer's parts, in seconds of the performance counter."""
 
     asked: float
-    arrivals: list[tuple[float, int]] = field(default_factory=list)  # time, tokens that came then
+    arrivals: list[tuple[float, int]] = field(default_factory=list)  # time, number of tokens
     error: str = ""
 
     @property
@@ -34,18 +34,18 @@ class Answer:
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds between tokens; those that came together share their wait."""
+        """Seconds between tokens; tokens that arrive together share their interval."""
         return [(later - earlier) / n for (earlier, _), (later, n) in pairwise(self.arrivals) for _ in range(n) if n]
 
 
 @dataclass(frozen=True)
 class Work:
-    """What each request asks for: random token ids, so that tokenizers do not matter, and so many tokens."""
+    """Parameters of the requests: random token ids, independent of tokenizers, and the number of tokens."""
 
     prompt: int
     generate: int
     n_vocab: int
-    extra: dict[str, Any] = field(default_factory=dict)  # further fields of the request
+    extra: dict[str, Any] = field(default_factory=dict)  # additional fields of the request
 
     def body(self, rng: random.Random) -> bytes:
         request = {
@@ -62,7 +62,7 @@ class Work:
 
 
 async def ask(port: int, body: bytes) -> Answer:
-    """One request, read to its end."""
+    """Send one request and read it to its end."""
     answer = Answer(time.perf_counter())
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
     try:
@@ -79,12 +79,12 @@ async def ask(port: int, body: bytes) -> Answer:
     finally:
         writer.close()
     if not answer.arrivals:
-        answer.error = answer.error or "no token came"
+        answer.error = answer.error or "no token received"
     return answer
 
 
 async def _events(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Data of server-sent events, whatever the chunks of the transfer that they come in."""
+    """Yield the data of server-sent events, independent of the transfer's chunks."""
     async for line in reader:
         if line.startswith(b"data: {"):
             event = json.loads(line[6:])
@@ -94,7 +94,7 @@ async def _events(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]
 
 
 async def closed_loop(port: int, work: Work, users: int, requests: int, seed: int) -> list[Answer]:
-    """Each user asks ``requests`` times, again as soon as the answer is there."""
+    """Run users who send ``requests`` requests each, the next as soon as the previous is answered."""
     rng = random.Random(seed)
 
     async def user() -> list[Answer]:
@@ -104,7 +104,7 @@ async def closed_loop(port: int, work: Work, users: int, requests: int, seed: in
 
 
 async def open_loop(port: int, work: Work, rate: float, seconds: float, seed: int) -> list[Answer]:
-    """Requests arrive ``rate`` times a second (Poisson) for so many seconds, whether the others are answered or not."""
+    """Send ``rate`` requests per second (Poisson) for ``seconds``, regardless of pending answers."""
     rng = random.Random(seed)
     asked = []
     end = time.perf_counter() + seconds

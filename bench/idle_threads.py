@@ -1,9 +1,9 @@
-"""Processor time of short requests with pauses between them: threads that wait for work should not take much of it.
+"""Measure CPU time of short requests with pauses between them; waiting threads should use little of it.
 
     python bench/idle_threads.py MODEL [-t THREADS] [--seconds SECONDS] [PAUSE ...]
 
-PAUSE is in milliseconds. Prints the requests a second, of four tokens each, and how many cores were busy, for programs
-and in the system.
+PAUSE is in milliseconds. Prints requests per second, of four tokens each, and the number of busy cores in user and
+system mode.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("pauses", nargs="*", type=float, default=[0, 3, 10, 30], metavar="PAUSE")
     parser.add_argument("-t", "--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5, help="for each pause")
+    parser.add_argument("--seconds", type=float, default=5, help="duration per pause in seconds")
     arguments = parser.parse_intermixed_args()
     config = {"cpu": {"threads": arguments.threads}}
-    print("| pause, ms | requests/s | cores, programs | cores, system |\n| --- | --- | --- | --- |")
+    print("| pause, ms | requests/s | cores, user | cores, system |\n| --- | --- | --- | --- |")
     with pumice.load(arguments.model, backend="cpu", n_ctx=512, config=config) as model:
         ask(model)
         for pause in arguments.pauses:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def measure(model: pumice.Model, pause: float, seconds: float) -> tuple[float, float, float]:
-    """Requests a second, and seconds of processors a second: of programs and of the system."""
+    """Return requests per second, and CPU seconds per second in user and system mode."""
     before, n_requests = os.times(), 0
     while os.times().elapsed - before.elapsed < seconds:
         ask(model)

@@ -1,4 +1,4 @@
-"""llama.cpp's own samplers, called through the C interface that llama-cpp-python exposes."""
+"""llama.cpp's samplers, called through the C interface of llama-cpp-python."""
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ import llama_cpp
 import numpy as np
 
 TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-"""A candidate as llama.cpp keeps it."""
+"""A candidate in llama.cpp's layout."""
 
 
 def make(name: str, p: Mapping[str, Any], n_vocab: int, vocab: Any = None) -> Any:
-    """One sampler; parameters by the names Pumice has for them, all that it takes must be there."""
+    """Create one sampler; parameters have Pumice's names, and all that it uses must be present."""
     keep = p.get("min_keep", 0)
     breakers = [text.encode() for text in p.get("dry_sequence_breakers", [])]
     bias = p.get("logit_bias", {})
@@ -52,7 +52,7 @@ def make(name: str, p: Mapping[str, Any], n_vocab: int, vocab: Any = None) -> An
 
 
 class Chain:
-    """Samplers in a row, as in llama.cpp's chain."""
+    """A chain of samplers, as llama.cpp builds it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Chain:
             llama_cpp.llama_sampler_accept(sampler, token)
 
     def apply(self, logits: np.ndarray, ids: np.ndarray | None = None) -> llama_cpp.llama_token_data_array:
-        """Fill the candidates, as llama.cpp does at each token, and run the samplers."""
+        """Fill the candidates, as llama.cpp does for each token, and run the samplers."""
         data = self._data[: len(logits)]
         data["id"] = self._ids if ids is None else ids
         data["logit"] = logits

@@ -1,4 +1,4 @@
-"""llama.cpp's own tokenizers, called through the C interface that llama-cpp-python exposes."""
+"""llama.cpp's tokenizers, called through the C interface of llama-cpp-python."""
 
 import ctypes
 import tempfile
@@ -19,20 +19,20 @@ llama_cpp.llama_backend_init()
 
 
 class LlamaVocab:
-    """llama.cpp with a vocabulary and nothing else."""
+    """llama.cpp with only a vocabulary loaded."""
 
     def __init__(self, path: str | Path) -> None:
         params = llama_cpp.llama_model_default_params()
         params.vocab_only = True
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self._model:
-            raise RuntimeError(f"llama.cpp does not load {path}")
+            raise RuntimeError(f"llama.cpp cannot load {path}")
         self.vocab = llama_cpp.llama_model_get_vocab(self._model)
         self._buffer = (ctypes.c_int32 * 10000)()
 
     @classmethod
     def from_metadata(cls, metadata: dict[str, Any]) -> "LlamaVocab":
-        """The vocabulary that ``metadata`` describes."""
+        """Create the vocabulary described by ``metadata``."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "vocab.gguf"
             write_gguf(path, metadata)
@@ -52,14 +52,14 @@ class LlamaVocab:
         return self._buffer[:n]
 
     def piece(self, token: int, special: bool) -> bytes:
-        """What a token prints."""
+        """Return a token's text."""
         buffer = ctypes.create_string_buffer(1024)
         n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, special)
         return buffer.raw[:n]
 
 
 def write_gguf(path: str | Path, metadata: dict[str, Any]) -> None:
-    """A GGUF file of metadata alone, with the keys that llama.cpp demands of any model."""
+    """Write a GGUF file without tensors, with the keys that llama.cpp requires of any model."""
     writer = gguf.GGUFWriter(path, "llama")
     for key in ("context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count"):
         writer.add_uint32(f"llama.{key}", 8)

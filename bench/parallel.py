@@ -1,4 +1,4 @@
-"""Many sequences at once: ``pumice bench --parallel`` and llama-batched-bench, for compare_llama_cpp.py."""
+"""Concurrent sequences: ``pumice bench --parallel`` and llama-batched-bench, for compare_llama_cpp.py."""
 
 import json
 import os
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 Speeds = dict[tuple[str, int], float]
-"""Tokens/s of all sequences together, by pp or tg and the number of sequences."""
+"""Total tokens/s of all sequences, by pp or tg and the number of sequences."""
 
 
 class ParallelError(Exception):
-    """Says in one line what is wrong, and what to do."""
+    """An error that is reported in one line."""
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """What both engines do: read a prompt for each of so many sequences, then generate for all of them."""
+    """Parameters of both engines: each of many sequences gets a prompt, then all generate concurrently."""
 
     n_prompt: int
     n_gen: int
@@ -28,7 +28,7 @@ class Parallel:
     n_threads: int
     n_gpu_layers: int
     backend: str | None
-    program: str  # llama-batched-bench
+    program: str  # path of llama-batched-bench
 
     @property
     def n_ctx(self) -> int:
@@ -57,11 +57,11 @@ class Parallel:
     def _llama_cpp(self, model: Path) -> Speeds:
         program = shutil.which(self.program)
         if program is None:
-            raise ParallelError(f"{self.program} is not found: build llama.cpp, and name it with --batched-bench")
+            raise ParallelError(f"{self.program} not found; build llama.cpp and pass its path with --batched-bench")
         command = [program, "-m", str(model), "-c", str(self.n_ctx), "--output-format", "jsonl"]
         command += ["-npp", str(self.n_prompt), "-ntg", str(self.n_gen), "-npl", ",".join(map(str, self.n_seqs))]
         command += ["-t", str(self.n_threads), "-ngl", str(max(self.n_gpu_layers, 0) or 999)]
-        folder = str(Path(program).resolve().parent)  # its libraries lie beside it
+        folder = str(Path(program).resolve().parent)  # its libraries are in the same folder
         environment = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))}
         rows: list[dict[str, Any]] = [
             json.loads(line) for line in _output(command, environment).splitlines() if line.startswith("{")
@@ -73,5 +73,5 @@ def _output(command: list[str], environment: dict[str, str] | None = None) -> st
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise ParallelError(f"{Path(command[0]).name} ended with status {done.returncode}: {last}")
+        raise ParallelError(f"{Path(command[0]).name} exited with status {done.returncode}: {last}")
     return done.stdout

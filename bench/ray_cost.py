@@ -1,10 +1,10 @@
-"""What Ray costs a token, and what routing by prefix is worth, on this machine.
+"""Measure the cost of Ray per token, and the gain of routing by prefix, on this machine.
 
     python bench/ray_cost.py [MODEL]
 
 One engine with 16 streams in this process, in a process of its own, in an actor (``pumice_ray.load``) and behind Ray
-Serve, in turns, so that whatever else this machine does falls on all of them; then conversations with several replicas
-behind Ray Serve.
+Serve, in turns, so that other load on the machine affects all alike; then conversations with several replicas behind
+Ray Serve.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import ray
 
 import pumice
 import pumice_ray
-from pumice.plugin import Replicas
-from pumice_server.entry import Spec
+from pumice.plugin import ModelSpec, Replicas
 
 STREAMS = 16
 
@@ -36,7 +35,7 @@ def cost(path: str, rounds: int, n_tokens: int) -> None:
         "a thread of this process": lambda: pumice.load(path, **options),
         "a process": lambda: pumice.load_process(path, **options),
         "an actor": lambda: pumice_ray.load(path, num_cpus=0, **options),
-        "Ray Serve": lambda: load_replicas(Spec(["model"], path, options), Replicas(n_cpus=0), _call),
+        "Ray Serve": lambda: load_replicas(ModelSpec(["model"], path, options), Replicas(n_cpus=0), _call),
     }
     with ExitStack() as stack:
         models = {name: stack.enter_context(load()) for name, load in ways.items()}
@@ -45,13 +44,13 @@ def cost(path: str, rounds: int, n_tokens: int) -> None:
             for name, model in models.items():
                 began = time.perf_counter()
                 done = model.generate_many(["Once upon a time"] * STREAMS, max_tokens=n_tokens, ignore_eos=True)
-                rates[name].append(sum(len(each.tokens) for each in done) / (time.perf_counter() - began))
-    here = rates["a thread of this process"]
-    print(f"| {STREAMS} streams, engine in | tokens/s, median | beside this process |")
+                rates[name].append(sum(len(rate.tokens) for rate in done) / (time.perf_counter() - began))
+    reference_rates = rates["a thread of this process"]
+    print(f"| {STREAMS} streams, engine in | tokens/s, median | relative to this process |")
     print("| --- | --- | --- |")
-    for name, found in rates.items():
-        ratio = statistics.median(each / base for each, base in zip(found, here, strict=True))
-        print(f"| {name} | {statistics.median(found):,.0f} | {ratio:.2f} |", flush=True)
+    for name, rates_of_engine in rates.items():
+        ratio = statistics.median(rate / base for rate, base in zip(rates_of_engine, reference_rates, strict=True))
+        print(f"| {name} | {statistics.median(rates_of_engine):,.0f} | {ratio:.2f} |", flush=True)
 
 
 def prefixes(path: str, n_replicas: int, users: int, turns: int) -> None:
@@ -59,10 +58,10 @@ def prefixes(path: str, n_replicas: int, users: int, turns: int) -> None:
 
     from pumice_ray import deployment
 
-    print("| requests go | tokens of prompts cached |")
+    print("| routing | prompt tokens cached |")
     print("| --- | --- |")
-    for by_prefix, name in ((True, "where their beginning is"), (False, "to the one with the fewest requests")):
-        spec = Spec(["model"], path, {"n_parallel": 4, "config": {"cpu": {"threads": 1}}})
+    for by_prefix, name in ((True, "by prefix"), (False, "to the least busy replica")):
+        spec = ModelSpec(["model"], path, {"n_parallel": 4, "config": {"cpu": {"threads": 1}}})
         handle = serve.run(
             deployment.replicas_of(spec, Replicas(n_replicas, n_replicas, n_cpus=0), by_prefix),
             name=f"prefixes-{by_prefix}",
@@ -75,7 +74,7 @@ def prefixes(path: str, n_replicas: int, users: int, turns: int) -> None:
 
 
 async def _talk(model: pumice.LinkedModel, users: int, turns: int) -> float:
-    """The part of all prompts' tokens that caches had, of conversations at the same time."""
+    """Return the fraction of prompt tokens found in caches, over concurrent conversations."""
     timings: list[Any] = []
 
     async def user(seed: int) -> None:
@@ -88,7 +87,7 @@ async def _talk(model: pumice.LinkedModel, users: int, turns: int) -> float:
             await asyncio.sleep(chance.expovariate(2.0))
 
     await asyncio.gather(*map(user, range(users)))
-    return sum(each.prompt_cached for each in timings) / sum(each.prompt_tokens for each in timings)
+    return sum(timing.prompt_cached for timing in timings) / sum(timing.prompt_tokens for timing in timings)
 
 
 def _call(function: Callable[..., object], *arguments: object) -> None:
@@ -96,10 +95,10 @@ def _call(function: Callable[..., object], *arguments: object) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What Ray costs, on this machine.")
+    parser = argparse.ArgumentParser(description="Measure the cost of Ray on this machine.")
     parser.add_argument("model", nargs="?", default=str(pumice.demo_model_path()))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--tokens", type=int, default=200, help="of each stream")
+    parser.add_argument("--tokens", type=int, default=200, help="tokens per stream")
     parser.add_argument("--replicas", type=int, default=4)
     options = parser.parse_args()
     ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")

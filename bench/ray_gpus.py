@@ -1,8 +1,8 @@
-"""Replicas and stages on several GPUs of this machine, each GPU a node of Ray, beside one engine in this process.
+"""Compare replicas and stages on several GPUs of this machine, each GPU a Ray node, with one engine in this process.
 
     python bench/ray_gpus.py MODEL [--gpus 2]
 
-With ``--gpus 0 --backend cpu`` the nodes have a thread of the processor each, which shows that all of it runs.
+With ``--gpus 0 --backend cpu`` each node has one CPU thread, as a functional check.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from ray.cluster_utils import Cluster
 
 import pumice
 import pumice_ray
-from pumice.plugin import Replicas
-from pumice_server.entry import Spec
+from pumice.plugin import ModelSpec, Replicas
 
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 PROMPT = "Once upon a time there was a little"
 
 
 def start(n_nodes: int, gpus: bool) -> Cluster:
-    """A head without room, and nodes with a GPU each, or a CPU each."""
+    """Start a head without resources, and nodes with a GPU, or a CPU, each."""
     room: dict[str, Any] = {"object_store_memory": 1 << 30, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={**room, "num_cpus": 0, "num_gpus": 0})
     for number in range(n_nodes):
@@ -39,21 +38,21 @@ def start(n_nodes: int, gpus: bool) -> Cluster:
 
 
 def rate(model: Any, n_streams: int, n_tokens: int) -> float:
-    """Tokens/s of so many streams; each begins in its own way."""
+    """Return total tokens/s of ``n_streams`` streams with different prompts."""
     prompts = [f"{i}: {PROMPT}" for i in range(n_streams)]
     began = time.perf_counter()
     done = model.generate_many(prompts, max_tokens=n_tokens, **GREEDY)
-    return sum(len(each.tokens) for each in done) / (time.perf_counter() - began)
+    return sum(len(completion.tokens) for completion in done) / (time.perf_counter() - began)
 
 
 def row(name: str, model: Any, streams: list[int], n_tokens: int) -> None:
-    """Best of three, since the first of them has much to begin with."""
+    """Print the best of three runs, since the first one initializes."""
     rates = [max(rate(model, n, n_tokens) for _ in range(3)) for n in streams]
-    print(f"| {name} | " + " | ".join(f"{found:,.0f}" for found in rates) + " |", flush=True)
+    print(f"| {name} | " + " | ".join(f"{tokens_per_second:,.0f}" for tokens_per_second in rates) + " |", flush=True)
 
 
 def memory_used() -> str:
-    """Of each GPU, as the driver sees it."""
+    """Return the used memory of each GPU, as reported by the driver."""
     ask = ["nvidia-smi", "--query-gpu=index,memory.used", "--format=csv,noheader"]
     try:
         return "; ".join(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split("\n")).strip("; ")
@@ -62,41 +61,43 @@ def memory_used() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Replicas and stages on several GPUs of this machine.")
+    parser = argparse.ArgumentParser(description="Compare replicas and stages on several GPUs of this machine.")
     parser.add_argument("model", nargs="?", default=str(pumice.demo_model_path()))
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--backend", default="vulkan")
-    parser.add_argument("--tokens", type=int, default=256, help="of each stream")
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 16, 64], help="of a replica")
-    given = parser.parse_args()
+    parser.add_argument("--tokens", type=int, default=256, help="tokens per stream")
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 16, 64], help="streams per replica")
+    cli = parser.parse_args()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    n, gpus = given.gpus or 2, given.gpus > 0
-    each = {"n_cpus": 1.0, "n_gpus": 1.0 if gpus else 0.0}
-    most = max(given.streams)
-    options: dict[str, Any] = {"backend": given.backend, "n_parallel": most}
-    options["n_ctx"] = most * (given.tokens + 64)
+    n, gpus = cli.gpus or 2, cli.gpus > 0
+    resources = {"n_cpus": 1.0, "n_gpus": 1.0 if gpus else 0.0}
+    most = max(cli.streams)
+    options: dict[str, Any] = {"backend": cli.backend, "n_parallel": most}
+    options["n_ctx"] = most * (cli.tokens + 64)
     options["config"] = {"max_queue": -1, **({} if gpus else {"cpu": {"threads": 1}})}
     call: Callable[..., object] = lambda function, *arguments: function(*arguments)  # noqa: E731
-    spec = Spec(["model"], given.model, options)
-    print(f"| tokens/s, streams a replica | {' | '.join(map(str, given.streams))} |")
-    print(f"| --- |{' --- |' * len(given.streams)}")
-    with pumice.load(given.model, **options) as here:
-        row("an engine in this process", here, given.streams, given.tokens)
-        texts = [each.text for each in here.generate_many([PROMPT, "The"], max_tokens=64, **GREEDY)]
+    spec = ModelSpec(["model"], cli.model, options)
+    print(f"| tokens/s, streams a replica | {' | '.join(map(str, cli.streams))} |")
+    print(f"| --- |{' --- |' * len(cli.streams)}")
+    with pumice.load(cli.model, **options) as local:
+        row("an engine in this process", local, cli.streams, cli.tokens)
+        texts = [resources.text for resources in local.generate_many([PROMPT, "The"], max_tokens=64, **GREEDY)]
     cluster = start(n, gpus)
     try:
         from pumice_ray.deployment import load_replicas
 
         for count in (1, n):
-            with load_replicas(spec, Replicas(count, count, **each), call) as model:
-                row(f"{count} replicas", model, [count * each for each in given.streams], given.tokens)
+            with load_replicas(spec, Replicas(count, count, **resources), call) as model:
+                row(f"{count} replicas", model, [count * resources for resources in cli.streams], cli.tokens)
                 used = memory_used()
-        with pumice_ray.load(given.model, stages=n, num_cpus=1, num_gpus=each["n_gpus"], **options) as model:
-            row(f"{n} stages", model, given.streams, given.tokens)
-            found = [each.text for each in model.generate_many([PROMPT, "The"], max_tokens=64, **GREEDY)]
+        with pumice_ray.load(cli.model, stages=n, num_cpus=1, num_gpus=resources["n_gpus"], **options) as model:
+            row(f"{n} stages", model, cli.streams, cli.tokens)
+            texts_of_stages = [
+                resources.text for resources in model.generate_many([PROMPT, "The"], max_tokens=64, **GREEDY)
+            ]
             staged = memory_used()
         print(f"\nmemory used with {n} replicas: {used}; with {n} stages: {staged}")
-        print(f"{n} stages give the text of one engine: {found == texts}")
+        print(f"{n} stages return the same text as one engine: {texts_of_stages == texts}")
     finally:
         serve.shutdown()
         ray.shutdown()

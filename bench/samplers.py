@@ -1,11 +1,11 @@
-"""Time a token takes in the sampler chain, next to llama.cpp's samplers if llama-cpp-python is installed.
+"""Measure the time per token in the sampler chain, and in llama.cpp's samplers if llama-cpp-python is installed.
 
     python bench/samplers.py [--n-vocab 128256] [--repeat 300]
 
-Medians and 90th percentiles over the repetitions, in microseconds. `peaked` logits fall as Zipf's law does over
-tokens, as those of a language model roughly do; `flat` ones are normal with a standard deviation of 3, which
-leaves thousands of tokens in play. llama.cpp's time has the filling of its array of candidates in it, and ours
-the copy of the logits: both happen at each token. Mirostat's state moves, so its cost depends on what it drew.
+Medians and 90th percentiles in microseconds. `peaked` logits follow Zipf's law, roughly like those of a language model;
+`flat` ones are normal with a standard deviation of 3, which leaves thousands of probable tokens. llama.cpp's time
+includes filling its array of candidates, Pumice's the copy of the logits: both happen for each token. Mirostat's cost
+depends on its state, and thus on earlier draws.
 """
 
 import argparse
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "mirostat 1": (OFF | {"mirostat": 1}, ["mirostat_1"]),
     "mirostat 2": (OFF | {"mirostat": 2}, ["mirostat_2"]),
 }
-"""Parameters that differ from the defaults, and the samplers that llama.cpp then needs."""
+"""Non-default parameters, and the samplers that llama.cpp needs for them."""
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
         "flat": rng.normal(0, 3, args.n_vocab).astype(np.float32),
     }
     history = rng.integers(0, 200, 100).tolist()
-    print(f"{args.n_vocab} tokens, us a token: median (90th percentile)")
+    print(f"{args.n_vocab} tokens, us per token: median (90th percentile)")
     print(f"{'':31}" + "".join(f"{name:>36}" for name in inputs))
     print(f"{'':31}" + f"{'pumice':>18}{'llama.cpp':>18}" * len(inputs))
     for label, (params, names) in CASES.items():

@@ -1,8 +1,8 @@
-"""What ``max_delay`` costs and brings: ``FairPolicy`` over simulated steps, whose times are those of a model on a CPU.
+"""Simulate ``FairPolicy`` to measure the effects of ``max_delay``; steps have the timing of a model on a CPU.
 
     python bench/schedule_simulation.py [--base 19 --token 1.73 --least 25]
 
-A step takes ``--base`` milliseconds and ``--token`` for each token of a prompt, ``--least`` if that is more.
+A step takes ``--base`` milliseconds plus ``--token`` for each prompt token, but at least ``--least``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 from pumice.engine import schedule
 
-SLOTS, ROOM, SECONDS = 16, 512, 600.0  # sequences at once, tokens of a step, of arriving
-DELAYS = (0.2, 0.1, 0.07, 1e9)  # the last: a prompt in one step
+SLOTS, ROOM, SECONDS = 16, 512, 600.0  # concurrent sequences, tokens per step, seconds of arrivals
+DELAYS = (0.2, 0.1, 0.07, 1e9)  # the last one reads a prompt in one step
 
 clock = SimpleNamespace(now=0.0)
 schedule.time = SimpleNamespace(perf_counter=lambda: clock.now)  # type: ignore[assignment, attr-defined]
@@ -25,7 +25,7 @@ schedule.time = SimpleNamespace(perf_counter=lambda: clock.now)  # type: ignore[
 
 @dataclass(eq=False)
 class Simulated:
-    """What a policy looks at, and when its tokens came."""
+    """A sequence as the policy sees it, and the times of its tokens."""
 
     asked: float
     pending: int
@@ -38,8 +38,8 @@ class Simulated:
     times: list[float] = field(default_factory=list)
 
 
-def run(delay: float, arrivals: Sequence[float], n_prompt: int, n_generate: int, given: Any) -> list[Simulated]:
-    """All sequences, when the last has ended."""
+def run(delay: float, arrivals: Sequence[float], n_prompt: int, n_generate: int, costs: Any) -> list[Simulated]:
+    """Return all sequences after the last has ended."""
     policy, rng = schedule.FairPolicy(delay), random.Random(0)
     clock.now = 0.0
     coming = [Simulated(asked, n_prompt, n_generate, waits_since=asked) for asked in sorted(arrivals)]
@@ -52,17 +52,17 @@ def run(delay: float, arrivals: Sequence[float], n_prompt: int, n_generate: int,
             clock.now = coming[0].asked
             continue
         members: Any = policy.share(running, ROOM)  # type: ignore[arg-type]
-        n_read = sum(n for each, n in members if each.began is None)
-        seconds = max(given.least, given.base + given.token * n_read) / 1000 * rng.uniform(0.95, 1.1)
+        n_read = sum(n for sequence, n in members if sequence.began is None)
+        seconds = max(costs.least, costs.base + costs.token * n_read) / 1000 * rng.uniform(0.95, 1.1)
         clock.now, n_steps = clock.now + seconds, n_steps + 1
         policy.took(members, seconds)
-        for each, n in members:
-            each.pending, each.last_step = each.pending - n, n_steps
-            if not each.pending:
-                each.began = each.began or clock.now
-                each.times.append(clock.now)
-                each.pending, each.n_left = 1, each.n_left - 1
-        running = [each for each in running if each.n_left]
+        for sequence, n in members:
+            sequence.pending, sequence.last_step = sequence.pending - n, n_steps
+            if not sequence.pending:
+                sequence.began = sequence.began or clock.now
+                sequence.times.append(clock.now)
+                sequence.pending, sequence.n_left = 1, sequence.n_left - 1
+        running = [sequence for sequence in running if sequence.n_left]
     return every
 
 
@@ -78,18 +78,20 @@ def main() -> None:
     parser.add_argument("--base", type=float, default=19.0)
     parser.add_argument("--token", type=float, default=1.73)
     parser.add_argument("--least", type=float, default=25.0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     loads = {f"{rate} requests/s of {n} to 64": (poisson(rate), n) for rate, n in ((0.4, 128), (1, 128), (0.6, 512))}
     for title, (arrivals, n_prompt) in {**loads, "64 requests at once of 128 to 64": ([0.0] * 64, 128)}.items():
-        print(f"\n{title}: tokens/s; first token, p50 and p99; between tokens, p99 and longest, ms")
+        print(f"\n{title}: tokens/s; first token, p50 and p99; between tokens, p99 and maximum, ms")
         for delay in DELAYS:
-            done = run(delay, arrivals, n_prompt, 64, given)
-            firsts = sorted(1000 * (each.times[0] - each.asked) for each in done)
-            gaps = sorted(1000 * (b - a) for each in done for a, b in zip(each.times, each.times[1:], strict=False))
-            tokens = sum(len(each.times) for each in done) / clock.now
-            found = [tokens, firsts[len(firsts) // 2], firsts[len(firsts) * 99 // 100]]
-            found += [gaps[len(gaps) * 99 // 100], gaps[-1]]
-            print(f"{delay if delay < 1 else 'whole':>6}", *(f"{each:10,.1f}" for each in found))
+            done = run(delay, arrivals, n_prompt, 64, arguments)
+            firsts = sorted(1000 * (sequence.times[0] - sequence.asked) for sequence in done)
+            gaps = sorted(
+                1000 * (b - a) for sequence in done for a, b in zip(sequence.times, sequence.times[1:], strict=False)
+            )
+            tokens = sum(len(sequence.times) for sequence in done) / clock.now
+            numbers = [tokens, firsts[len(firsts) // 2], firsts[len(firsts) * 99 // 100]]
+            numbers += [gaps[len(gaps) * 99 // 100], gaps[-1]]
+            print(f"{delay if delay < 1 else 'whole':>6}", *(f"{number:10,.1f}" for number in numbers))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""`pumice serve` and llama-server side by side: tokens/s, time to the first token, time between tokens, processor time.
+"""Compare `pumice serve` with llama-server: tokens/s, time to the first token, time between tokens, CPU time.
 
     python bench/serve.py model.gguf --llama-server path/to/llama-server [--users 1 4 16] [--rates 0.5 1] [-r 3]
 
-Both servers have the model loaded and take turns; the one that waits does not compute. Each request has a prompt of
-random token ids and asks for a number of tokens, most probable ones. With ``--users`` each of so many asks again as
-soon as it is answered (closed loop); with ``--rates`` so many requests arrive a second, whether others are answered or
-not (open loop). A row is the median of the repetitions, the lowest and the highest.
+Both servers have the model loaded and take turns; the waiting one is idle. Each request has a prompt of random token
+ids and generates a number of tokens greedily. With ``--users`` each user sends the next request as soon as the last is
+answered (closed loop); with ``--rates`` requests arrive per second regardless of pending answers (open loop). A row is
+the median of the repetitions, the minimum and the maximum. Before a test each server is also started anew for its first
+load, which has rows of its own; ``--no-fresh`` leaves them out.
 """
 
 import argparse
@@ -28,13 +29,13 @@ from engine import BenchError
 from http_load import Answer, Work, closed_loop, open_loop
 from rows import spread
 
-START_SECONDS = 120.0  # to load the model
-SETTLE_SECONDS = 0.5  # between turns; longer than threads of either server wait actively
+START_SECONDS = 120.0  # timeout of loading the model
+SETTLE_SECONDS = 0.5  # pause between turns, longer than the threads of either server spin
 TICKS = os.sysconf("SC_CLK_TCK")
-BUSY = 0.1  # cores that others may use before a row is marked
+BUSY = 0.1  # cores in use by other processes above which a row is marked
 
 Load = Callable[..., Coroutine[Any, Any, list[Answer]]]
-"""What is asked of a server, by its port and a seed."""
+"""A load, as a function of a server's port and a seed."""
 
 METRICS: dict[str, Callable[["Run"], float]] = {
     "tokens/s": lambda run: run.n_tokens / run.seconds,
@@ -48,14 +49,17 @@ METRICS: dict[str, Callable[["Run"], float]] = {
 }
 
 
+FRESH_METRICS = ("first token p99, ms", "between tokens, longest, ms")
+
+
 @dataclass
 class Run:
     """One repetition of one test."""
 
     answers: Sequence[Answer]
     seconds: float
-    server_cpu: float  # seconds of the server's processes
-    others: float  # cores that other processes used meanwhile
+    server_cpu: float  # CPU seconds of the server's processes
+    others: float  # cores in use by other processes
 
     @property
     def n_tokens(self) -> int:
@@ -63,7 +67,7 @@ class Run:
 
     @property
     def steady(self) -> float:
-        """Tokens a second from the last first token to the first last one; 0 where there is no such time."""
+        """Tokens per second while all sequences generate: from the last first token to the first end; 0 if never."""
         begin = max(answer.arrivals[0][0] for answer in self.answers)
         end = min(answer.arrivals[-1][0] for answer in self.answers)
         n_tokens = sum(n for answer in self.answers for time, n in answer.arrivals if begin < time <= end)
@@ -98,7 +102,7 @@ class Server:
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
-                raise BenchError(f"{self.name} does not answer; see {self._log.name}")
+                raise BenchError(f"{self.name} did not start; see {self._log.name}")
             time.sleep(0.2)
 
     def _answers(self) -> bool:
@@ -110,7 +114,7 @@ class Server:
 
     @property
     def cpu(self) -> float:
-        """Processor seconds of it and its children."""
+        """CPU seconds of the server and its children."""
         return sum(cpu_of(pid) for pid in family(self._process.pid))
 
     def close(self) -> None:
@@ -125,7 +129,7 @@ def free_port() -> int:
 
 def family(pid: int) -> list[int]:
     children = " ".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [pid, *(each for child in children.split() for each in family(int(child)))]
+    return [pid, *(descendant for child in children.split() for descendant in family(int(child)))]
 
 
 def cpu_of(pid: int) -> float:
@@ -134,7 +138,7 @@ def cpu_of(pid: int) -> float:
 
 
 def machine_cpu() -> float:
-    """Processor seconds that everything on this machine has used."""
+    """Return the CPU seconds used by all processes of this machine."""
     user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
     return (user + nice + system + irq + softirq) / TICKS
 
@@ -156,51 +160,71 @@ def measure(server: Server, load: Load, seed: int) -> Run:
     return Run(answers, seconds, cpu, max(0.0, all_ - cpu - own) / seconds)
 
 
-def table(title: str, runs: dict[str, list[Run]]) -> None:
+def measure_fresh(name: str, command: list[str], load: Load) -> Run:
+    """The first load of a server that has just been started."""
+    server = Server(f"{name}-fresh", command)
+    try:
+        return measure(server, load, 0)
+    finally:
+        server.close()
+
+
+def table(title: str, runs: dict[str, list[Run]], fresh: dict[str, list[Run]]) -> None:
     names = list(runs)
     print(f"\n| {title} | {' | '.join(names)} | ratio |\n| --- |{' --- |' * (len(names) + 1)}")
-    for metric, value in METRICS.items():
-        samples = [[value(run) for run in runs[name]] for name in names]
-        medians = [statistics.median(each) for each in samples]
-        ratio = f"{medians[0] / medians[1]:.2f}" if len(names) > 1 and medians[1] else "-"
-        print(f"| {metric} | {' | '.join(map(spread, samples))} | {ratio} |")
-    busy = max(run.others for each in runs.values() for run in each)
+    for metric in METRICS:
+        row(metric, [[METRICS[metric](run) for run in runs[name]] for name in names])
+    for metric in FRESH_METRICS if fresh else ():
+        row(f"fresh server: {metric}", [[METRICS[metric](run) for run in fresh[name]] for name in names])
+    busy = max(run.others for samples in runs.values() for run in samples)
     if busy > BUSY:
-        print(f"other processes used up to {busy:.2f} cores meanwhile")
+        print(f"other processes used up to {busy:.2f} cores")
     sys.stdout.flush()
 
 
+def row(metric: str, samples: list[list[float]]) -> None:
+    medians = [statistics.median(sample) for sample in samples]
+    ratio = f"{medians[0] / medians[1]:.2f}" if len(samples) > 1 and medians[1] else "-"
+    print(f"| {metric} | {' | '.join(map(spread, samples))} | {ratio} |")
+
+
 def commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """How each server is started: the same model, cache, parallel requests, threads, batch."""
+    """Return each server's command: same model, cache, concurrent requests, threads, batch."""
     slots = arguments.parallel or max(arguments.users, default=16)
     options = {"-m": arguments.model, "-np": slots, "-c": slots * arguments.ctx, "-t": arguments.threads, "-b": 512}
     options["-ngl"] = arguments.n_gpu_layers
-    same = [str(each) for option in options.items() for each in option]
-    found = {"pumice": [*shlex.split(arguments.pumice), *same]}
+    same = [str(argument) for option in options.items() for argument in option]
+    commands = {"pumice": [*shlex.split(arguments.pumice), *same]}
     if arguments.llama_server:
         others = ["-tb", str(arguments.threads), "-fa", "on", "--cache-ram", "0", "--no-webui"]
-        found["llama-server"] = [arguments.llama_server, *same, *others]
-    return {name: command for name, command in found.items() if arguments.only in (None, name)}
+        commands["llama-server"] = [arguments.llama_server, *same, *others]
+    return {name: command for name, command in commands.items() if arguments.only in (None, name)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--pumice", default=f"{Path(sys.executable).with_name('pumice')} serve", metavar="COMMAND")
-    parser.add_argument("--llama-server", metavar="PATH", help="without it Pumice is measured alone")
+    parser.add_argument(
+        "--llama-server", metavar="PATH", help="path of llama-server; without it only Pumice is measured"
+    )
     parser.add_argument("--only", choices=["pumice", "llama-server"])
     parser.add_argument("--users", type=int, nargs="*", default=[1, 4, 16], help="closed loops")
-    parser.add_argument("--rates", type=float, nargs="*", default=[], help="open loops: requests a second")
-    parser.add_argument("--requests", type=int, default=1, help="of each user")
-    parser.add_argument("--seconds", type=float, default=20, help="of an open loop")
+    parser.add_argument(
+        "--rates", type=float, nargs="*", default=[], help="arrival rates of open loops in requests per second"
+    )
+    parser.add_argument("--requests", type=int, default=1, help="requests per user")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of an open loop in seconds")
     parser.add_argument("--prompt", type=int, default=128, help="tokens")
     parser.add_argument("--generate", type=int, default=64, help="tokens")
-    parser.add_argument("--ctx", type=int, default=1024, help="tokens of context for each of the parallel requests")
-    parser.add_argument("--parallel", type=int, help="requests computed at once; the most users without it")
+    parser.add_argument("--ctx", type=int, default=1024, help="context tokens per concurrent request")
+    parser.add_argument("--parallel", type=int, help="concurrent requests (default: the largest number of users)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("-ngl", "--n-gpu-layers", type=int, default=0, help="layers on a GPU")
+    parser.add_argument("-ngl", "--n-gpu-layers", type=int, default=0, help="layers on the GPU")
     parser.add_argument("--vocab", type=int, default=30_000, help="token ids to draw prompts from")
     parser.add_argument("-r", "--repetitions", type=int, default=3)
+    parser.add_argument("--no-fresh", action="store_true", help="no rows of servers that have just been started")
+    parser.add_argument("--no-warm-up", action="store_true", help="the first repetition is the servers' first load")
     arguments = parser.parse_args()
 
     work = Work(arguments.prompt, arguments.generate, arguments.vocab)
@@ -211,16 +235,20 @@ def main() -> None:
         tests[f"{rate:g} requests/s"] = partial(open_loop, work=work, rate=rate, seconds=arguments.seconds)
     servers: list[Server] = []
     try:
+        fresh: dict[str, dict[str, list[Run]]] = {title: {} for title in tests}
+        for title, load in () if arguments.no_fresh else tests.items():
+            for name, command in commands(arguments).items():
+                fresh[title][name] = [measure_fresh(name, command, load)]
         for name, command in commands(arguments).items():
             servers.append(Server(name, command))
-        for server in servers:
+        for server in () if arguments.no_warm_up else servers:
             measure(server, partial(closed_loop, work=work, users=2, requests=1), 0)  # warms up
         for title, load in tests.items():
             runs: dict[str, list[Run]] = {server.name: [] for server in servers}
             for seed in range(arguments.repetitions):
                 for server in servers if seed % 2 == 0 else servers[::-1]:
                     runs[server.name].append(measure(server, load, seed))
-            table(f"{arguments.prompt} to {arguments.generate} tokens, {title}", runs)
+            table(f"{arguments.prompt} to {arguments.generate} tokens, {title}", runs, fresh[title])
     except BenchError as error:
         sys.exit(f"error: {error}")
     finally:

@@ -1,9 +1,9 @@
-"""Thousands of right, wrong and broken requests against `pumice serve`: what went wrong, and what is left of them.
+"""Send thousands of valid, invalid and broken requests to `pumice serve`, and report faults and leaks.
 
     python bench/serve_faults.py [-n 10000] [--clients 8] [MODEL]
 
-Writes JSON: how many answers were the server's fault, seconds of a short completion before and after, and memory, open
-files and threads of the server's process before and after.
+Writes JSON: the number of answers with a server fault, seconds of a short completion before and after, and memory,
+open files and threads of the server's process before and after.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from waiting import wait_until
 
 
 def held(pid: int) -> dict[str, int]:
-    """What a process has: bytes of memory, open files, threads."""
+    """Return a process's bytes of memory, open files and threads."""
     status = Path(f"/proc/{pid}/status").read_text()
     memory = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024
     threads = int(re.search(r"Threads:\s+(\d+)", status)[1])
@@ -33,25 +33,25 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("model", nargs="?", default=None)
-    given = parser.parse_args()
-    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", *([given.model] if given.model else [])]
+    arguments = parser.parse_args()
+    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", *([arguments.model] if arguments.model else [])]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        url = next(found[1] for line in server.stderr if (found := re.match(r"listening on (\S+)", line)))
-        with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(given.clients) as clients:
+        url = next(match[1] for line in server.stderr if (match := re.match(r"listening on (\S+)", line)))
+        with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(arguments.clients) as clients:
             reader.submit(server.stderr.read)
-            for i in range(50):  # so that what is kept once is kept before
+            for i in range(50):  # warm-up: fills caches before the first measurement
                 faulty_clients.ask(url, -i)
             before, fast = held(server.pid), faulty_clients.seconds_of(url)
             started = time.monotonic()
-            wrong = [text for text in clients.map(lambda i: faulty_clients.ask(url, i), range(given.n)) if text]
+            wrong = [text for text in clients.map(lambda i: faulty_clients.ask(url, i), range(arguments.n)) if text]
             spent = time.monotonic() - started
             wait_until(lambda: faulty_clients.idle(url))
-            time.sleep(20)  # connections that were left end by their time
+            time.sleep(20)  # abandoned connections time out
             after, later = held(server.pid), faulty_clients.seconds_of(url)
-            told = {"requests": given.n, "seconds": round(spent, 1), "faults": len(wrong), "examples": wrong[:5]}
-            told |= {"seconds_before": fast, "seconds_after": later, "before": before, "after": after}
-            print(json.dumps(told, indent=1))
+            report = {"requests": arguments.n, "seconds": round(spent, 1), "faults": len(wrong), "examples": wrong[:5]}
+            report |= {"seconds_before": fast, "seconds_after": later, "before": before, "after": after}
+            print(json.dumps(report, indent=1))
             server.terminate()
     finally:
         server.kill()

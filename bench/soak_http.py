@@ -1,12 +1,13 @@
-"""Hours of `pumice serve` with everything on: models that come and go, engines killed, clients of every kind.
+"""Run `pumice serve` for hours with all features: models that load and unload, killed engines, clients of every kind.
 
     python bench/soak_http.py [--seconds 7200] [--clients 12] [--kill-every 60] [MODEL]
 
-Copies of MODEL (the demo model by default), one with an adapter, are served with room for fewer, so that they are
-loaded and evicted all the time. Clients stream, cancel, read slowly, send nonsense, ask for schemas and tools, in every
-protocol; every minute an engine is killed. A line a minute on standard error, JSON at the end. The exit status is 1 if
-a text differs from what it is alone, if a request is lost that no killed engine had, if memory or files grew, or if the
-first tokens came later in the last quarter than in the second.
+Copies of MODEL (the demo model by default), one with an adapter and one that speculates, exceed the number of loaded
+models, so that they are loaded and evicted continuously. Clients stream, cancel, read slowly, leave in the middle of a
+body, send invalid requests, use adapters, grammars, schemas and tools, in every protocol; every minute an engine is
+killed. Writes a line per minute to standard error, and JSON at the end. The
+exit status is 1 if a text differs from the same request alone, if a request fails without a killed engine, if memory or
+open files grew, or if first tokens were later in the last quarter than in the second.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -37,11 +39,11 @@ from serve_faults import held
 from pumice.demo import demo_model_path
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
 
-NAMES = ("one", "two", "three", "adapted")
-LOADED = 3  # models at once, of four
-MEMORY = 32 * 2**20  # bytes that the last quarter may have more than the second
-LATER = 1.5  # times as late as in the second quarter p99 of the first token may be
-GRACE = 20.0  # seconds after a kill in which requests to its model may fail: its streams end, and it loads again
+NAMES = ("one", "two", "speculating", "adapted")
+LOADED = 3  # loaded models at once, of four
+MEMORY = 32 * 2**20  # allowed growth in bytes from the second to the last quarter
+LATER = 1.5  # allowed factor of the p99 time to the first token, relative to the second quarter
+GRACE = 20.0  # seconds after a kill in which requests to the model may fail: its streams end, and it reloads
 PATIENCE = 300.0
 PROMPTS = ["Once upon a time", "The dog said", "Lily and Tom went", "It was a cold day and", "In the garden"]
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "n": {"type": "integer"}},
@@ -51,26 +53,27 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
 
 @dataclass
 class Tally:
-    """What the clients saw."""
+    """The clients' observations."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    lost: list[str] = field(default_factory=list)  # requests that failed, and no kill explains
-    wrong: list[str] = field(default_factory=list)  # texts that are not what they are alone
-    firsts: list[tuple[float, float]] = field(default_factory=list)  # when, and seconds to the first token
+    lost: list[str] = field(default_factory=list)  # requests that failed without a kill
+    wrong: list[str] = field(default_factory=list)  # texts that differ from the same request alone
+    firsts: list[tuple[float, float]] = field(default_factory=list)  # time, seconds to the first token
     kills: list[float] = field(default_factory=list)
 
 
 class Client:
-    """One client: request after request of random kinds, until it is stopped."""
+    """A client that sends random requests until it is stopped."""
 
-    def __init__(self, url: str, seed: int, known: dict[tuple[str, str], str], tally: Tally) -> None:
+    def __init__(self, url: str, seed: int, expected_texts: dict[tuple[str, str], str], tally: Tally) -> None:
         self._random = random.Random(seed)
         self._http = httpx2.Client(base_url=url, timeout=PATIENCE)
-        self._known = known
+        self._known = expected_texts
         self._tally = tally
         self._kinds: list[Callable[[str], str]] = [
             self.greedy, self.greedy, self.stream, self.stream, self.cancel, self.slow, self.schema, self.tools,
-            self.anthropic, self.ollama, self.responses, self.embed, self.tokenize, self.nonsense,
+            self.anthropic, self.ollama, self.responses, self.embed, self.tokenize, self.nonsense, self.grammar,
+            self.adapter, self.repeat, self.metrics, self.leave,
         ]  # fmt: skip
 
     def run(self, stop: threading.Event) -> None:
@@ -104,7 +107,7 @@ class Client:
         return failure
 
     def _events(self, model: str, n_tokens: int) -> Iterator[str]:
-        """The lines of a stream; the first line of a failure begins with a status."""
+        """Yield the lines of a stream; the first line of a failure starts with a status."""
         body = {"model": model, "messages": self._messages(), "max_tokens": n_tokens, "stream": True}
         with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
             if response.status_code != 200:
@@ -169,8 +172,36 @@ class Client:
     def tokenize(self, model: str) -> str:
         return self._post("/tokenize", model=model, content=" ".join(PROMPTS), with_pieces=True)[1]
 
+    def grammar(self, model: str) -> str:
+        body = {"prompt": "Yes", "max_tokens": 20, "grammar": 'root ::= ("yes" | "no")'}
+        answer, failure = self._post("/v1/completions", model=model, **body)
+        if not failure and answer["choices"][0]["text"] not in ("yes", "no"):
+            self._tally.wrong.append(f"grammar: {answer['choices'][0]}"[:300])
+        return failure
+
+    def adapter(self, _: str) -> str:
+        """Set the scale of the adapter for one request, beside requests with other scales."""
+        lora = [{"id": 0, "scale": self._random.choice([0, 0.5, 2])}]
+        return self._post("/completion", model="adapted", prompt="Once", n_predict=20, lora=lora)[1]
+
+    def repeat(self, _: str) -> str:
+        """Send a text that repeats, so that drafts are proposed."""
+        prompt = "The dog ran. The cat ran. " * 4
+        return self._post("/v1/completions", model="speculating", prompt=prompt, max_tokens=40, temperature=0)[1]
+
+    def metrics(self, _: str) -> str:
+        response = self._http.get("/metrics")
+        return "" if response.status_code == 200 else _told(response)
+
+    def leave(self, model: str) -> str:
+        """Send the beginning of a body, and close the connection."""
+        with socket.create_connection((self._http.base_url.host, self._http.base_url.port or 80)) as connection:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n{model}"
+            connection.sendall(head.encode())
+        return ""
+
     def nonsense(self, model: str) -> str:
-        """A request that is refused, and nothing else."""
+        """Send an invalid request that must be refused."""
         values = [-1, "x", [], {"a": [[]]}, 1e300, "\0", [None] * 1000]
         body = {"model": model, "prompt": self._random.choice(values), "max_tokens": self._random.choice(values)}
         response = self._http.post("/v1/completions", json=body)
@@ -186,7 +217,7 @@ def completion(prompt: str) -> dict[str, Any]:
 
 
 def write_adapter(model: Path, path: Path) -> Path:
-    """A LoRA adapter of rank 2 for the queries of a model."""
+    """Write a LoRA adapter of rank 2 for the queries of a model."""
     rng, tensors = np.random.default_rng(1), {}
     with GGUFFile.open(model) as file:
         architecture = file.metadata["general.architecture"]
@@ -205,17 +236,19 @@ def write_adapter(model: Path, path: Path) -> Path:
 
 @contextlib.contextmanager
 def server(folder: Path, model: Path, backend: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`pumice serve` of the copies, and its address."""
+    """Run `pumice serve` with the copies, and yield it with its address."""
     catalogue: dict[str, dict[str, Any]] = {}
     for name in NAMES:
         shutil.copy(model, folder / f"{name}.gguf")
         catalogue[name] = {"model": str(folder / f"{name}.gguf"), "chat_template": "chatml"}
+    catalogue["speculating"] |= {"speculate": "ngram", "n_draft": 4}
     catalogue["adapted"]["adapters"] = {"own": str(write_adapter(model, folder / "adapter.gguf"))}
     config = folder / "config.yaml"
     config.write_text(json.dumps({"models": catalogue}))
     command = [sys.executable, "-m", "pumice", "serve", "--models-catalogue", "--port", "0", "--backend", backend]
     command += ["-np", "4", "--models-max", str(LOADED), "--max-queue", "1000", "-c", "512", "-t", "1"]
-    command += ["--set", "cpu.batch_invariant=true"]  # the adapter's float matrices too: texts are compared
+    # Texts are compared, also those through the adapter's float matrices.
+    command += ["--set", "cpu.batch_invariant=true"]
     environment = {**os.environ, "PUMICE_CONFIG": str(config)}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder)
     try:
@@ -234,7 +267,7 @@ def server(folder: Path, model: Path, backend: str) -> Iterator[tuple[subprocess
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process started, and those that they started."""
+    """Return the descendants of a process."""
     children: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -243,7 +276,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def engines(pid: int) -> list[int]:
-    """The processes of engines among them."""
+    """Return the engine processes among the server's descendants."""
     chosen = []
     for child in descendants(pid):
         with contextlib.suppress(OSError):
@@ -256,40 +289,42 @@ def p99(seconds: list[float]) -> float:
     return percentile(seconds, 99) if seconds else 0.0
 
 
-def quarter(seen: list[Any], which: int) -> list[Any]:
-    return seen[len(seen) * (which - 1) // 4 : len(seen) * which // 4]
+def quarter(samples: list[Any], which: int) -> list[Any]:
+    return samples[len(samples) * (which - 1) // 4 : len(samples) * which // 4]
 
 
-def grown(seen: list[dict[str, int]], name: str) -> float:
-    """How much more the last quarter had than the second, by their medians."""
-    second, last = ([held[name] for held in quarter(seen, which)] for which in (2, 4))
+def grown(samples: list[dict[str, int]], name: str) -> float:
+    """Return the growth of a median from the second to the last quarter."""
+    second, last = ([held[name] for held in quarter(samples, which)] for which in (2, 4))
     return statistics.median(last) - statistics.median(second) if second else 0
 
 
-def soak(url: str, pid: int, given: argparse.Namespace, tally: Tally) -> list[dict[str, int]]:
-    """Run the clients, kill engines, and look at the server once a minute."""
+def soak(url: str, pid: int, arguments: argparse.Namespace, tally: Tally) -> list[dict[str, int]]:
+    """Run the clients, kill engines, and sample the server once a minute."""
     with httpx2.Client(base_url=url, timeout=PATIENCE) as http:
-        known = {}
+        expected_texts = {}
         for name in NAMES:
             for prompt in PROMPTS:
                 response = http.post("/v1/completions", json={"model": name, **completion(prompt)})
                 if response.status_code != 200:
                     raise SystemExit(f"error: model {name}: {_told(response)}")
-                known[name, prompt] = response.json()["choices"][0]["text"]
-    stop, seen, started = threading.Event(), [], time.monotonic()
+                expected_texts[name, prompt] = response.json()["choices"][0]["text"]
+    stop, samples, started = threading.Event(), [], time.monotonic()
     clients = [
         threading.Thread(
-            target=Client(url, seed, known if given.backend == "cpu" else {}, tally).run, args=[stop], daemon=True
+            target=Client(url, seed, expected_texts if arguments.backend == "cpu" else {}, tally).run,
+            args=[stop],
+            daemon=True,
         )
-        for seed in range(given.clients)
+        for seed in range(arguments.clients)
     ]
     for client in clients:
         client.start()
-    while time.monotonic() < started + given.seconds:
-        time.sleep(min(given.kill_every, given.seconds / 8))
-        seen.append(held(pid))
-        recent = [seconds for when, seconds in tally.firsts if when > time.monotonic() - given.kill_every]
-        now, late = seen[-1], p99(recent)
+    while time.monotonic() < started + arguments.seconds:
+        time.sleep(min(arguments.kill_every, arguments.seconds / 8))
+        samples.append(held(pid))
+        recent = [seconds for when, seconds in tally.firsts if when > time.monotonic() - arguments.kill_every]
+        now, late = samples[-1], p99(recent)
         state = f"{now['memory'] / 2**20:.1f} MiB, {now['files']} files, {now['threads']} threads"
         print(
             f"{time.monotonic() - started:7.0f} s  {state}, first token p99 {late:.2f} s, {dict(tally.counts)}",
@@ -302,31 +337,34 @@ def soak(url: str, pid: int, given: argparse.Namespace, tally: Tally) -> list[di
     for client in clients:
         client.join(PATIENCE)
     if any(client.is_alive() for client in clients):
-        tally.lost.append("a client still waits for its answer")
-    return seen
+        tally.lost.append("a client did not get its answer")
+    return samples
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=7200.0)
     parser.add_argument("--clients", type=int, default=12)
-    parser.add_argument("--kill-every", type=float, default=60.0, help="seconds between two kills of an engine")
-    parser.add_argument("--backend", default="cpu", help="texts are compared on the backend cpu alone")
+    parser.add_argument("--kill-every", type=float, default=60.0, help="interval of kills in seconds")
+    parser.add_argument("--backend", default="cpu", help="backend (texts are compared only on cpu)")
     parser.add_argument("model", nargs="?", type=Path, default=demo_model_path())
-    given, tally = parser.parse_args(), Tally()
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder), given.model, given.backend) as (process, url):
-        seen = soak(url, process.pid, given, tally)
+    arguments, tally = parser.parse_args(), Tally()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        server(Path(folder), arguments.model, arguments.backend) as (process, url),
+    ):
+        samples = soak(url, process.pid, arguments, tally)
     second, last = (p99([s for _, s in quarter(tally.firsts, which)]) for which in (2, 4))
-    told = {
-        "seconds": given.seconds, "counts": tally.counts, "kills": len(tally.kills),
+    report = {
+        "seconds": arguments.seconds, "counts": tally.counts, "kills": len(tally.kills),
         "wrong": len(tally.wrong), "lost": len(tally.lost), "examples": [*tally.wrong[:5], *tally.lost[:5]],
-        "memory_mib": [round(now["memory"] / 2**20, 1) for now in seen],
-        "memory_grown": grown(seen, "memory"), "files_grown": grown(seen, "files"),
+        "memory_mib": [round(now["memory"] / 2**20, 1) for now in samples],
+        "memory_grown": grown(samples, "memory"), "files_grown": grown(samples, "files"),
         "first_token_p99": {"second quarter": round(second, 3), "last quarter": round(last, 3)},
     }  # fmt: skip
-    print(json.dumps(told, indent=1))
+    print(json.dumps(report, indent=1))
     later = last > LATER * max(second, 0.1)
-    return int(bool(tally.wrong or tally.lost or later or told["memory_grown"] > MEMORY or told["files_grown"] > 8))
+    return int(bool(tally.wrong or tally.lost or later or report["memory_grown"] > MEMORY or report["files_grown"] > 8))
 
 
 if __name__ == "__main__":

@@ -17,23 +17,23 @@ from fuzz.trial import Record, keep
 
 FOLDER = ROOT / ".fuzz"
 FINDS = FOLDER / "finds"
-STALL = 120.0  # seconds without a new execution after which a process hangs
+STALL = 120.0  # seconds without a new execution after which a process counts as hanging
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="all if none is named")
-    parser.add_argument("--seconds", type=float, default=0, help="of each target; 0: no limit")
-    parser.add_argument("--runs", type=int, default=0, help="executions of each target; 0: no limit")
-    parser.add_argument("--seed", type=int, default=0, help="of the mutator")
-    parser.add_argument("--plain", action="store_true", help="mutate without coverage even where atheris is installed")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="targets to run (default: all)")
+    parser.add_argument("--seconds", type=float, default=0, help="seconds per target (0 = no limit)")
+    parser.add_argument("--runs", type=int, default=0, help="executions per target (0 = no limit)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the mutator")
+    parser.add_argument("--plain", action="store_true", help="mutate without coverage even if atheris is installed")
     parser.add_argument("--list", action="store_true", help="list targets and exit")
-    parser.add_argument("--coverage", action="store_true", help="report the lines that seeds and grown corpus reach")
+    parser.add_argument("--coverage", action="store_true", help="report the lines reached by seeds and grown corpus")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="check one input and exit")
     arguments = parser.parse_args()
     targets = arguments.targets or names()
     if unknown := set(targets) - set(names()):
-        parser.error(f"unknown target {', '.join(sorted(unknown))}; targets are {', '.join(names())}")
+        parser.error(f"unknown target {', '.join(sorted(unknown))}; choose from {', '.join(names())}")
     if arguments.list:
         for name in targets:
             print(f"{name:20} {load(name).summary}")
@@ -44,7 +44,7 @@ def main() -> int:
         load(targets[0]).check(arguments.replay.read_bytes())
     else:
         if not (arguments.seconds or arguments.runs):
-            parser.error("give --seconds or --runs")
+            parser.error("set --seconds or --runs")
         return int(sum([_fuzz(name, arguments) for name in targets]) > 0)
     return 0
 
@@ -62,7 +62,7 @@ def _fuzz(name: str, arguments: argparse.Namespace) -> int:
     log = folder / "log"
     started = monotonic()
     with log.open("wb") as output:
-        environment = os.environ | {"RUST_BACKTRACE": "0"}  # panics of libraries are caught, and many
+        environment = os.environ | {"RUST_BACKTRACE": "0"}  # panics of libraries are caught, and frequent
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
         problem = _wait(process, record)
     executions, finds, data = record.read()
@@ -88,7 +88,7 @@ def _fuzz(name: str, arguments: argparse.Namespace) -> int:
 
 
 def _wait(process: subprocess.Popen[bytes], record: Record) -> str:
-    """Wait for the end of a process; return what was wrong with it, if anything."""
+    """Wait for the end of a process; return a description of its fault, or an empty text."""
     executions, changed = 0, monotonic()
     while process.poll() is None:
         sleep(0.05)
@@ -98,7 +98,7 @@ def _wait(process: subprocess.Popen[bytes], record: Record) -> str:
             process.kill()
             process.wait()
             return f"an input takes more than {STALL:.0f} seconds"
-    return f"the process ended with status {process.returncode}" if process.returncode else ""
+    return f"the process exited with status {process.returncode}" if process.returncode else ""
 
 
 if __name__ == "__main__":

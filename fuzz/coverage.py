@@ -1,4 +1,4 @@
-"""Lines of the modules under test that a target's seeds and grown corpus reach."""
+"""Coverage of the modules under test by a target's seeds and grown corpus."""
 
 import sys
 from collections.abc import Iterator
@@ -35,13 +35,13 @@ def covered_lines(target: Target, corpus: Path) -> str:
 
 
 def _files(names: tuple[str, ...]) -> Iterator[str]:
-    """The source files of modules and of packages with all that is in them."""
+    """Yield the source files of modules and of packages with their submodules."""
     for name in names:
         module = import_module(name)
         assert module.__file__ is not None
         yield module.__file__
-        for found in walk_packages(getattr(module, "__path__", ()), f"{name}."):
-            yield from _files((found.name,))
+        for submodule in walk_packages(getattr(module, "__path__", ()), f"{name}."):
+            yield from _files((submodule.name,))
 
 
 def _lines(code: CodeType) -> Iterator[int]:

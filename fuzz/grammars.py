@@ -1,4 +1,4 @@
-"""Grammars compiled for a small vocabulary, and texts that they allow."""
+"""Grammars compiled for a small vocabulary, and texts that match them."""
 
 from functools import cache
 
@@ -9,20 +9,20 @@ from pumice.errors import RequestError
 from pumice.grammar import Compiler, Constraint, Grammar
 from pumice.tokenizers import from_metadata
 
-_MOST = 60  # tokens of a walk
+_MOST = 60  # maximum tokens of a walk
 
 
 @cache
 def compiler() -> Compiler:
-    """Return the compiler of a vocabulary of bytes and letters."""
+    """Return a compiler for a vocabulary of bytes and letters."""
     tokenizer = from_metadata(byte_tokenizer(300))
     return Compiler(lambda: tokenizer, tokenizer.n_vocab)
 
 
 def walk(source: str, draw: Draw) -> bytes | None:
-    """Return a text that the grammar allows, chosen by ``draw``; None if it does not end after a few tokens.
+    """Return a text of the grammar, chosen by ``draw``; None if it does not end within a few tokens.
 
-    Raises RequestError for a grammar that does not compile, or costs too much.
+    Raises RequestError for a grammar that does not compile or exceeds the limits.
     """
     tokenizer = compiler().tokenizer
     constraint = Constraint(Grammar(source), compiler())
@@ -31,7 +31,7 @@ def walk(source: str, draw: Draw) -> bytes | None:
         mask = constraint.mask()
         assert mask is not None
         allowed = tokens_of(mask)
-        assert allowed, f"nothing may follow {text!r}"
+        assert allowed, f"no token may follow {text!r}"
         ends = [token for token in allowed if token in tokenizer.eog]
         others = [token for token in allowed if token not in tokenizer.eog]
         if ends and (not others or draw.flag()):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from graphs import Case, Graphed, builder
+from pumice.backend.step import Batch, Limits, Memory, Step
 from pumice.graph import GraphBuilder, Tensor
-from pumice.step import Batch, Limits, Memory, Step
 from pumice.testing import compile_graph
 
 #: Prompts and single tokens, some together; the last step has one token alone.

@@ -28,6 +28,27 @@ settings.load_profile("busy")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+# Files whose tests take longest, mostly to compile kernels. Last, one of them would keep a single core busy.
+LONGEST = [
+    "plugins/cpu/test_instruction_sets.py",
+    "plugins/cpu/test_cpu_attention.py",
+    "plugins/cpu/test_cpu_models.py",
+    "plugins/cpu/test_cpu_linear.py",
+    "plugins/vulkan/test_vulkan_models.py",
+    "plugins/cpu/test_quantizers.py",
+    "plugins/server/batch/test_batch_command.py",
+    "plugins/cpu/test_cpu_experts.py",
+    "plugins/vulkan/test_vulkan_attention.py",
+    "plugins/cpu/test_cpu_precompiled.py",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the others keep their order."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
     """A command that ran in this process shows the library's logs; after the test nobody does."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from gguf_files import write_gguf
 from pumice.backend import Backend, Program
+from pumice.backend.pick import Ahead, Ask
+from pumice.backend.step import Batch, Limits, Step
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder, Tensor
-from pumice.pick import Ahead, Ask
-from pumice.step import Batch, Limits, Step
 from pumice.testing import compile_graph, trace
 
 BLOCK_SIZE = 8

@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from drafting import PROPOSERS
 from pumice.backend import Capabilities, Program
+from pumice.backend.pick import Ahead, Ask, Pick, Restriction
+from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine import Engine, Generation, Preparer, Request
-from pumice.pick import Ahead, Ask, Pick, Restriction
+from pumice.engine.speculation import Speculation
 from pumice.sampler import mask
-from pumice.step import Batch, Limits, Pending, Step
 from pumice_samplers import SAMPLERS
 
 N_VOCAB = 50
@@ -196,7 +198,7 @@ class Runner:
     limits: Limits
 
     def __post_init__(self) -> None:
-        self.encodes = False
+        self.encodes = self.lost = False
         self.recurrent = self.keeps_states = isinstance(self.program, Slots)
         self.capabilities = self.program.capabilities
 
@@ -214,10 +216,16 @@ class Runner:
 
 
 def engine(
-    program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64, n_checkpoints: int = 12, lookahead: int = -1
+    program: Cells,
+    n_ctx: int = 128,
+    n_seqs: int = 5,
+    n_batch: int = 64,
+    n_checkpoints: int = 12,
+    lookahead: int = -1,
+    speculation: Speculation | None = None,
 ) -> Engine:
     limits = Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, {0: n_ctx // BLOCK}, "f32", {}, n_checkpoints)
-    return Engine(Runner(program, limits), lookahead=lookahead)
+    return Engine(Runner(program, limits), lookahead=lookahead, speculation=speculation)
 
 
 def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **options: Any) -> Request:
@@ -225,7 +233,7 @@ def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **o
 
 
 def add(made: Engine, each: Request) -> Generation:
-    prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS))
+    prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS), proposers=PROPOSERS)
     (generation,) = prepare([0], each)
     made.add(generation)
     return generation

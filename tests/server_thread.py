@@ -11,8 +11,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pumice
+from pumice.plugin import ModelSpec
 from pumice_server.application import make_application
-from pumice_server.entry import Spec
 from pumice_server.models import Models
 from pumice_server.serving import configure, lifespan, load_process
 from pumice_server.settings import Settings
@@ -41,7 +41,7 @@ def running(model: pumice.Model, **settings: Any) -> Iterator[Running]:
 
 
 @contextmanager
-def serving(*specs: Spec, **settings: Any) -> Iterator[Serving]:
+def serving(*specs: ModelSpec, **settings: Any) -> Iterator[Serving]:
     """A server of models that have processes of their own."""
     models = Models(specs, load_process, Settings(**settings))
     application = make_application(models, lambda _: lifespan(models, "", print))
@@ -52,7 +52,9 @@ def serving(*specs: Spec, **settings: Any) -> Iterator[Serving]:
 @contextmanager
 def listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
     """The address of an application, and a client of it."""
-    server = uvicorn.Server(configure(application, application.state.models.settings))
+    config = configure(application, application.state.models.settings)
+    config.loop = "asyncio"  # loop_monitor sees no callbacks of uvloop, which uvicorn takes where Ray brought it
+    server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as own:
         url = f"http://127.0.0.1:{own.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})

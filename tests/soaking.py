@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pumice
-from pumice.arena import Arena
+from pumice.backend.arena import Arena
 from pumice.config import load_config
 from pumice.engine.schedule import FairPolicy
 from pumice.model import Model

@@ -7,8 +7,8 @@ ROOT = Path(__file__).parents[1]
 
 SHOWN = {
     "core/pumice/cli/ps.py": "for how long a model is loaded",
-    "core/pumice/running.py": "since when a model is loaded",
-    "plugins/pumice_server/entry.py": "when a model was listed",
+    "core/pumice/process_list.py": "since when a model is loaded",
+    "plugins/pumice_server/served_model.py": "when a model was listed",
     "plugins/pumice_server/models.py": "since when a server runs",
     "plugins/pumice_server/ollama_facts.py": "when a model will be unloaded",
     "plugins/pumice_server/openai_chat.py": "when an answer was begun",

@@ -100,6 +100,8 @@ def run(command: str) -> None:
     done = CliRunner().invoke(cli, words[1:])
     if "give --force" in str(done.exception):
         done = CliRunner().invoke(cli, [*words[1:], "--force"])
+    if named := re.search("--force replaces a file that is named: (-o) (.+)", done.output):
+        done = CliRunner().invoke(cli, [*words[1:], "--force", *named.groups()])
     may_differ = " ".join(words[1:3]) in MAY_DIFFER
     assert done.exit_code in ((0, 1) if may_differ else (0,)), f"{command}: {done.output} {done.exception!r}"
     if target:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -37,7 +38,8 @@ NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "node_modules", "__pycache
 
 
 @pytest.mark.parametrize("target", ["wheel", "sdist"])
-def test_a_build_in_another_folder_is_the_same_to_the_bit(target, tmp_path):
+def test_a_build_in_another_folder_is_the_same_to_the_bit(target, tmp_path, monkeypatch):
+    monkeypatch.setenv("PUMICE_VERSION", "1.2.3")  # elsewhere there is no history to tell it
     elsewhere = shutil.copytree(ROOT, tmp_path / "elsewhere", ignore=NOT_COPIED, copy_function=shutil.copy)
     for path in elsewhere.rglob("*"):
         os.utime(path, (1e9, 1e9))
@@ -45,6 +47,16 @@ def test_a_build_in_another_folder_is_the_same_to_the_bit(target, tmp_path):
     first, second = (build(source, tmp_path / source.name, target) for source in (ROOT, elsewhere))
     assert first != second
     assert hashlib.sha256(first.read_bytes()).digest() == hashlib.sha256(second.read_bytes()).digest()
+
+
+def test_the_wheel_of_a_source_distribution_is_that_of_the_checkout(wheel, tmp_path):
+    """Nothing that the wheel is made of is missing there, and its version is known without Git."""
+    with tarfile.open(build(ROOT, tmp_path / "sdist", "sdist")) as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.glob("pumice-*")
+    built = build(source, tmp_path / "wheel", "wheel")
+    assert built.name == Path(str(wheel.filename)).name
+    assert built.read_bytes() == Path(str(wheel.filename)).read_bytes()
 
 
 def test_a_platform_wheel_is_the_same_to_the_bit(wheel, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
-"""Platform wheels: the pure wheel with compiled kernels in it. ``python -m tools.build_wheels PURE.whl [TAG ...]``.
+"""Build platform wheels, the pure wheel plus compiled kernels: ``python -m tools.build_wheels PURE.whl [TAG ...]``.
 
-``tools/compile_kernels.py`` compiles the kernels of a tag first. A platform wheel does not depend on Numba, which only
-kernels need that are not in it: ``pip install 'pumice[compiler]'``.
+``tools/compile_kernels.py`` compiles the kernels of a tag first. Platform wheels do not depend on Numba, which only
+other kernels need: ``pip install 'pumice[compiler]'``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "pumice_cpu/precompiled"
 COMPILER = "numba"
-DATE = (2020, 2, 2, 0, 0, 0)  # as hatchling's, which is that of the pure wheel
-UNIX = 3  # the system that a ZIP file names
+DATE = (2020, 2, 2, 0, 0, 0)  # hatchling's date, as in the pure wheel
+UNIX = 3  # operating system in a ZIP entry
 KEPT = (".so", ".dylib", ".dll", ".json")
 
 
 def build(pure: Path, tag: str, kernels: Path, out: Path) -> Path:
-    """Write the wheel of a platform; its path. ``kernels`` is the folder with its libraries and indexes."""
-    chosen = [path for path in sorted(kernels.iterdir()) if path.suffix in KEPT]  # a linker leaves others too
+    """Write a platform's wheel and return its path. ``kernels`` is the folder with its libraries and indexes."""
+    chosen = [path for path in sorted(kernels.iterdir()) if path.suffix in KEPT]  # a linker leaves other files, too
     added = {f"{INSIDE}/{path.name}": path.read_bytes() for path in chosen}
     if not added:
-        raise FileNotFoundError(f"{kernels} is empty: run python -m tools.compile_kernels {tag}")
+        raise FileNotFoundError(f"{kernels} is empty; run python -m tools.compile_kernels {tag}")
     target = out / pure.name.replace("-py3-none-any", f"-py3-none-{tag}")
     rows = []
     with zipfile.ZipFile(pure) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
@@ -43,7 +43,7 @@ def build(pure: Path, tag: str, kernels: Path, out: Path) -> Path:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """An entry without the time and the machine of the build, so that equal contents give equal wheels."""
+    """Return an entry without the build's time and machine, so that equal contents give equal wheels."""
     entry = zipfile.ZipInfo(name, DATE)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.create_system = UNIX
@@ -52,7 +52,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _changed(name: str, data: bytes, tag: str) -> bytes:
-    """Metadata say for which platform the wheel is, and no longer ask for the compiler."""
+    """Return metadata with the platform's tag and without the dependency on the compiler."""
     if name.endswith(".dist-info/WHEEL"):
         text = data.decode().replace("Root-Is-Purelib: true", "Root-Is-Purelib: false")
         return re.sub(r"^Tag: .*$", f"Tag: py3-none-{tag}", text, flags=re.MULTILINE).encode()
@@ -64,7 +64,7 @@ def _changed(name: str, data: bytes, tag: str) -> bytes:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("wheel", type=Path, help="the pure wheel")
-    parser.add_argument("tags", nargs="*", help="default: all whose kernels are compiled")
+    parser.add_argument("tags", nargs="*", help="platform tags (default: all with compiled kernels)")
     parser.add_argument("--kernels", type=Path, default=ROOT / "build" / "kernels")
     arguments = parser.parse_args()
     for tag in arguments.tags or sorted(path.name for path in arguments.kernels.iterdir()):

@@ -1,13 +1,13 @@
-"""Measures what quantizing costs, and draws docs/pictures/quantization.png: size against divergence and perplexity.
+"""Measure the loss from quantization and draw docs/pictures/quantization.png: size against divergence and perplexity.
 
     .venv/bin/python -m pip install matplotlib && .venv/bin/python tools/quantization_pictures.py
 
-By default of the demo model, on stories that it was not trained on. Of another model, with a text to measure on and one
-for the importance matrix:
+By default for the demo model, on held-out stories. For another model, pass a text to measure on and one for the
+importance matrix:
 
     ... tools/quantization_pictures.py --model model-f16.gguf --text test.txt --calibration train.txt --out mine
 
-What was measured is kept as JSON beside the picture; ``--draw`` only draws it again.
+Measurements are stored as JSON next to the picture; ``--draw`` only draws them again.
 """
 
 import argparse
@@ -34,23 +34,23 @@ N_CTX = 512
 HELD_OUT, CALIBRATION = 60, 200  # stories to measure on, and for the importance matrix
 
 FAMILIES = {
-    "one scale a block": ("Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"),
-    "K: blocks in blocks": ("Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_M", "Q4_K_S", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"),
+    "one scale per block": ("Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"),
+    "K: nested blocks": ("Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_M", "Q4_K_S", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K"),
     "IQ: codes from a table": ("IQ4_NL", "IQ4_XS", "IQ3_M", "IQ3_XXS", "IQ2_M", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S"),
 }
 NEED_WEIGHTS = ("IQ3_XXS", "IQ2_M", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")
-HIGHEST = 1.035  # that is drawn, of the model's own perplexity
-SAME = 1e-6  # a divergence of rounding alone
+HIGHEST = 1.035  # largest plotted perplexity, relative to the original model's
+SAME = 1e-6  # divergence from rounding alone
 COLOURS = ("#b3541e", "#2a6f97", "#3f7d3a")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=pumice.demo_model_path())
-    parser.add_argument("--text", type=Path, help="texts that are apart are separated by lines of ---")
-    parser.add_argument("--calibration", type=Path, help="the text for the importance matrix")
+    parser.add_argument("--text", type=Path, help="texts to measure on, separated by lines of ---")
+    parser.add_argument("--calibration", type=Path, help="text for the importance matrix")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures" / "quantization")
-    parser.add_argument("--draw", action="store_true", help="draw what was measured")
+    parser.add_argument("--draw", action="store_true", help="only draw the stored measurements")
     arguments = parser.parse_args()
     measured = arguments.out.with_suffix(".json")
     if not arguments.draw:
@@ -64,12 +64,12 @@ def main() -> None:
 
 
 def written(shard: int, count: int) -> list[str]:
-    """Stories of the demo model's grammar; it was trained on those of shards from 0 on."""
+    """Return stories of the demo model's grammar; the shards from 0 on are training data."""
     return [story.text for story in islice(stories(1, shard), count)]
 
 
 def measure(model: Path, texts: list[str], calibration: list[str]) -> dict[str, Any]:
-    """Of each type its size, and how far its predictions are from the model's, with and without importance matrix."""
+    """Return each type's size and divergence from the original model, with and without importance matrix."""
     with TemporaryDirectory() as folder:
         imatrix, out = Path(folder) / "imatrix.gguf", Path(folder) / "quantized.gguf"
         write_sums(imatrix, activations(model, calibration))
@@ -87,7 +87,7 @@ def measure(model: Path, texts: list[str], calibration: list[str]) -> dict[str, 
 
 
 def activations(model: Path, texts: list[str]) -> ActivationSums:
-    """What goes into the model's matrices."""
+    """Return the inputs' statistics of the model's matrices (the importance matrix)."""
     collector = Collector(ActivationSums())
     with pumice.load(model, n_ctx=N_CTX, observer=collector) as loaded:
         for ids in chunks(loaded, texts):
@@ -96,7 +96,7 @@ def activations(model: Path, texts: list[str]) -> ActivationSums:
 
 
 def predictions(model: Path, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each chunk the logits of all tokens but the first, and these tokens."""
+    """Yield for each chunk the logits of all tokens but the first, and these tokens."""
     with pumice.load(model, n_ctx=N_CTX) as loaded:
         for ids in chunks(loaded, texts):
             [logits] = loaded.continuation_logits(ids[:1], [ids[1:]])
@@ -104,14 +104,14 @@ def predictions(model: Path, texts: list[str]) -> Iterator[tuple[np.ndarray, np.
 
 
 def chunks(model: pumice.Model, texts: list[str]) -> Iterator[list[int]]:
-    """Texts as tokens, with their end, cut where they are longer than the context."""
+    """Yield texts as tokens with EOS, split to fit the context."""
     for text in texts:
         ids = model.tokenize(text) + [model.tokenizer.eos] * (model.tokenizer.eos is not None)
         yield from (ids[i : i + N_CTX] for i in range(0, len(ids) - 1, N_CTX))
 
 
 def compare(path: Path, texts: list[str], base: Path) -> dict[str, float]:
-    """A model next to the predictions of another."""
+    """Compare a model with the stored predictions of another."""
     losses, divergences, same = [], [], []
     for i, (logits, tokens) in enumerate(predictions(path, texts)):
         ours, theirs = log_softmax(logits), log_softmax(np.load(base / f"{i}.npy").astype(np.float32))
@@ -162,12 +162,12 @@ def draw(facts: dict[str, Any], out: Path) -> None:
     above = ", ".join(f"{p['type']} {p['perplexity']:.2f}" for p in facts["points"] if p["perplexity"] > top)
     if above:
         panels[1].text(0.02, 0.96, f"above: {above}", transform=panels[1].transAxes, color="#555555")
-    figure.suptitle(f"{facts['model']}: what quantizing costs, over {facts['tokens']:,} tokens")
+    figure.suptitle(f"{facts['model']}: loss from quantization over {facts['tokens']:,} tokens")
     figure.savefig(out, dpi=100)
 
 
 def label(panel: Any, points: list[dict[str, Any]], value: str) -> None:
-    """The name of each type at its best point, where there is room for it."""
+    """Label each type at its best point, where there is space."""
     panel.figure.canvas.draw()
     best: dict[str, dict[str, Any]] = {}
     for point in sorted(points, key=lambda p: -float(p[value])):
@@ -179,7 +179,7 @@ def label(panel: Any, points: list[dict[str, Any]], value: str) -> None:
             continue
         width = 5.2 * len(name)
         places = [(x, y) for d in (0, 9, 18, 30, 42) for x in (6, -6 - width) for y in (-4 - d, -4 + d)]
-        x, y = min(places, key=lambda at: overlaps(box(panel, point, value, *at, width), taken))
+        x, y = min(places, key=lambda place: overlaps(box(panel, point, value, *place, width), taken))
         taken.append(box(panel, point, value, x, y, width))
         panel.annotate(
             name,
@@ -192,7 +192,7 @@ def label(panel: Any, points: list[dict[str, Any]], value: str) -> None:
 
 
 def box(panel: Any, point: dict[str, Any], value: str, x: float, y: float, width: float) -> tuple[float, ...]:
-    """Left, bottom, right, top in pixels of a text beside a point."""
+    """Return left, bottom, right and top in pixels of a text next to a point."""
     left, bottom = panel.transData.transform((point["bytes"] / 1e6, point[value]))
     return left + x, bottom + y, left + x + width, bottom + y + 9
 

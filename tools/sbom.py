@@ -1,7 +1,7 @@
 """Write the software bill of materials (CycloneDX 1.6) of a release: ``python -m tools.sbom FILE``.
 
 The bill names Pumice's own parts that are not Python (shaders, the demo model), the npm packages whose code is in the
-server's page, and every Python package that `pumice[server,vulkan]` needs, with the versions and hashes of
+server's page, and every Python package that `pumice[server,vulkan]` requires, with the versions and hashes of
 ``.ci/locks`` and the licences that the installed packages state.
 """
 
@@ -26,20 +26,21 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from tools.lock import LOCKS, ROOT
+from tools.version import version
 
 LOCK = LOCKS / "image.txt"
 PIN = re.compile(r"^([\w.-]+)==([^\s;]+)[^\n]*\\\n((?:    --hash=.*\n?)+)", re.MULTILINE)
 
 
 def bill() -> Bom:
-    """Return the bill of the checkout as it is."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    """Return the bill of the current checkout."""
+    project, release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"], version()
     own = Component(
         name="pumice",
-        version=project["version"],
+        version=release,
         type=ComponentType.APPLICATION,
         licenses=[LicenseFactory().make_from_string(project["license"])],
-        purl=PackageURL("pypi", name="pumice", version=project["version"]),
+        purl=PackageURL("pypi", name="pumice", version=release),
     )
     bom = Bom(components=[*_files(own), *_npm_packages(), *_python_packages()])
     bom.metadata.component = own
@@ -48,7 +49,7 @@ def bill() -> Bom:
 
 
 def _files(own: Component) -> Iterator[Component]:
-    """Compiled shaders and the demo model: made from the sources beside them, under Pumice's licence."""
+    """Yield compiled shaders and the demo model, built from the sources next to them under Pumice's licence."""
     for path in [*sorted((ROOT / "shaders" / "spv").iterdir()), *sorted((ROOT / "core/pumice/models").glob("*.gguf"))]:
         digest = HashTypeFactory().from_composite_str(f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}")
         name = path.relative_to(ROOT).as_posix()
@@ -56,7 +57,7 @@ def _files(own: Component) -> Iterator[Component]:
 
 
 def bundled_packages() -> list[tuple[str, str]]:
-    """Return the names and licences of the npm packages in the page, as its build wrote them down."""
+    """Return the names and licences of the npm packages in the page, as recorded by its build."""
     text = (ROOT / "plugins" / "pumice_server" / "page" / "licences.txt").read_text()
     return re.findall(r"^(\S+) \d\S*, (\S+)$", text, re.MULTILINE)
 
@@ -78,23 +79,23 @@ def _npm_packages() -> Iterator[Component]:
 
 
 def _python_packages() -> Iterator[Component]:
-    for name, version, hashes in PIN.findall(LOCK.read_text()):
+    for name, pinned, hashes in PIN.findall(LOCK.read_text()):
         yield Component(
             name=name,
-            version=version,
+            version=pinned,
             type=ComponentType.LIBRARY,
-            bom_ref=f"pypi:{name}@{version}",
+            bom_ref=f"pypi:{name}@{pinned}",
             hashes=[HashTypeFactory().from_composite_str(text) for text in re.findall(r"sha256:[0-9a-f]{64}", hashes)],
             licenses=_licences(name),
-            purl=PackageURL("pypi", name=name, version=version),
+            purl=PackageURL("pypi", name=name, version=pinned),
         )
 
 
 def _licences(package: str) -> list[License]:
-    """The licence that an installed package states: an SPDX expression, a text, or classifiers."""
+    """Return the licence stated by an installed package: an SPDX expression, a text, or classifiers."""
     try:
         stated = metadata.metadata(package)
-    except metadata.PackageNotFoundError:  # of another system
+    except metadata.PackageNotFoundError:  # a package for another system
         return []
     text = stated.get("License-Expression") or stated.get("License") or ""
     if not text or text == "UNKNOWN" or "\n" in text:

@@ -1,4 +1,4 @@
-"""Write a recurrent model, or one with experts, of a published one's shape, with random weights, to measure it.
+"""Write a recurrent model, or one with experts, in a published model's shape with random weights, for measurements.
 
     python tools/synthetic_model.py OUT.gguf --model mamba2-780m --type Q4_0
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", choices=list(MODELS), default="mamba2-780m")
-    parser.add_argument("--type", default="Q4_0", help="of matrices; all else is float32")
+    parser.add_argument("--type", default="Q4_0", help="type of matrices; other tensors are float32")
     arguments = parser.parse_args()
     model, matrices, rng = MODELS[arguments.model], GGMLType[arguments.type], np.random.default_rng(0)
     fixed = {"general.architecture": model.architecture, "tokenizer.ggml.model": "no_vocab"}

@@ -1,4 +1,4 @@
-"""Answers of chats: the same parts however the text is cut, nothing lost of plain text, in linear time."""
+"""Chat answers: equal parts for any split of the text, no loss of plain text, linear time."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from pumice.chat.parser import ChatParser
 MODULES = (
     "pumice.chat.parser",
     "pumice.chat.pattern",
-    "pumice.chat.source",
+    "pumice.chat.incoming",
     "pumice.chat.calls",
     "pumice.chat.schemas",
 )
@@ -73,7 +73,7 @@ def check(data: bytes) -> None:
         assert kept == text
     if chosen(data, 128):
         begin, unit = text[: len(text) // 2], text[len(text) // 2 :]
-        check_linear(lambda each: _parts(format, tools, opening, _cut(each)), begin, unit)
+        check_linear(lambda text_of_size: _parts(format, tools, opening, _cut(text_of_size)), begin, unit)
 
 
 def _cut(text: str) -> list[str]:
@@ -81,7 +81,7 @@ def _cut(text: str) -> list[str]:
 
 
 def _parts(format: ChatFormat, tools: list, opening: str, pieces: list[str]) -> list[tuple]:
-    """The parts of an answer, neighbouring texts joined."""
+    """Return the parts of an answer with adjacent texts joined."""
     parser = ChatParser(format, tools, opening)
     parts = [part for piece in pieces for part in parser.push(piece)] + parser.finish()
     joined: list[tuple] = []

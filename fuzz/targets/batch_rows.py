@@ -1,4 +1,4 @@
-"""Files of batches: an error that names file and row, or rows, which are those of the file's parts."""
+"""Batch files: an error that names file and row, or the same rows as from the file's parts."""
 
 import io
 import json
@@ -52,5 +52,5 @@ def check(data: bytes) -> None:
     assert list(ids) == [row.custom_id for row in rows]
     if cuts and not is_parquet and b"\n" in content:
         first, last = content.split(b"\n", 1)
-        parts = [each for part in (first, last) for each in read_rows(scratch("rows.jsonl", part))]
+        parts = [record for part in (first, last) for record in read_rows(scratch("rows.jsonl", part))]
         assert parts == rows

@@ -1,4 +1,4 @@
-"""SentencePiece's table of replacements: an error, or the same as read step by step, in linear time."""
+"""SentencePiece's replacement table: an error, or the result of a step-by-step reading, in linear time."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -26,7 +26,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def table_of(text: bytes, replacement: bytes) -> bytes:
-    """A table with a single replacement; the units of a node's children are 256 apart from those of the next."""
+    """Return a table with a single replacement; the units of a node's children are 256 apart from those of the next."""
     units = np.zeros(256 * (len(text) + 2), "<u4")
     node = 0
     for depth, byte in enumerate(text):
@@ -64,9 +64,9 @@ def _charsmap(table: bytes) -> Charsmap:
 
 def _step_by_step(charsmap: Charsmap, text: str) -> str:
     parts: list[str] = []
-    at = 0
-    while at < len(text):
-        length, replacement = charsmap.replacement(text[at : at + 64]) or (1, text[at])
+    position = 0
+    while position < len(text):
+        length, replacement = charsmap.replacement(text[position : position + 64]) or (1, text[position])
         parts.append(replacement)
-        at += length
+        position += length
     return "".join(parts)

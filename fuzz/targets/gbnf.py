@@ -1,4 +1,4 @@
-"""GBNF, Lark and regular expressions: an error, or a grammar that has a next token; regexes match their texts."""
+"""GBNF, Lark and regular expressions: an error, or a grammar that allows a next token; regexes match their texts."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from pumice.errors import RequestError
 from pumice.grammar import grammar_source
 from pumice.grammar.gbnf import gbnf_to_lark
 
-MODULES = ("pumice.grammar.gbnf", "pumice.grammar.source", "pumice.grammar.matcher", "pumice.grammar.compiler")
+MODULES = ("pumice.grammar.gbnf", "pumice.grammar.forms", "pumice.grammar.matcher", "pumice.grammar.compiler")
 MAX_LEN = 400
 TOKENS = (
     b"root ::= ", b" ::= ", b'"a"', b"[a-z]", b"[^\\n]", b"{2,3}", b"{0,}", b"*", b"+", b"?", b"(", b")", b" | ", b".",
@@ -21,7 +21,7 @@ TOKENS = (
 )  # fmt: skip
 _PYTHON = re.compile(r"[a-z0-9 ()|*+?]*(?:\[[a-z0-9]+\][a-z0-9 ()|*+?]*)*")
 _RUST = re.compile(r"[*+?][*+?]|\(\?")
-"""Expressions of the first that do not match the second mean the same in Python and in Rust."""
+"""Expressions that match the first pattern but not the second have the same meaning in Python and in Rust."""
 
 
 def seeds() -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""GGUF files: refused, or all of it can be read, is equal when written again, and the package `gguf` reads the same."""
+"""GGUF files: an error, or fully readable, equal after a round trip, and read equally by the package `gguf`."""
 
 from collections.abc import Iterable
 from mmap import mmap
@@ -68,14 +68,14 @@ def check(data: bytes) -> None:
 
 
 def parsed(data: bytes) -> ParsedFile:
-    """Parse what a file holds, without the file."""
+    """Parse the contents of a file without a file."""
     buffer = mmap(-1, max(len(data), 1))
     buffer.write(data)
     return parse_buffer(PATH, buffer)
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Compare metadata values: types, and NaNs are equal to each other."""
+    """Return True for equal metadata values of equal types; NaN equals NaN."""
     if isinstance(left, np.ndarray):
         return isinstance(right, np.ndarray) and left.dtype == right.dtype and left.tobytes() == right.tobytes()
     if isinstance(left, list):
@@ -98,7 +98,7 @@ def _check_written_again(file: ParsedFile, values: dict[str, Any]) -> None:
     try:
         writer = Writer(PATH, entries, tensors, version=file.version)
     except GGUFError:
-        return  # a name longer than llama.cpp reads, or an alignment that is no u32
+        return  # a name longer than llama.cpp's limit, or an alignment of another type than u32
     content = bytearray(writer.n_bytes)
     content[: len(writer.headers[0])] = writer.headers[0]
     for tensor, offset in zip(tensors, writer.offsets, strict=True):
@@ -115,9 +115,9 @@ def _check_written_again(file: ParsedFile, values: dict[str, Any]) -> None:
 
 
 def _package_can(file: ParsedFile) -> bool:
-    """Return True for a file that the package `gguf` reads: no arrays of arrays, no empty ones, types that it knows.
+    """Return True if the package `gguf` can read the file: no nested or empty arrays, no unknown types.
 
-    Its blocks of Q8_1 have 40 bytes, where ggml's have 36.
+    Its blocks of Q8_1 have 40 bytes, ggml's have 36.
     """
     kinds = {type.value for type in gguf.GGMLQuantizationType} - {GGMLType.Q8_1}
     own = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count")
@@ -145,7 +145,7 @@ def _check_with_package(data: bytes, file: ParsedFile, values: dict[str, Any]) -
     assert [tensor.name for tensor in reader.tensors] == list(file.tensors)
     for other, tensor in zip(reader.tensors, file.tensors.values(), strict=True):
         assert int(other.tensor_type) == int(tensor.type)
-        assert tuple(int(each) for each in other.shape) == tensor.shape[::-1]
+        assert tuple(int(size) for size in other.shape) == tensor.shape[::-1]
         assert (other.data_offset, other.n_bytes) == (tensor.offset, tensor.nbytes)
 
 

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: whatever their configurations say, an error, or a model with metadata and tensors."""
+"""Hugging Face folders: for any configuration an error, or a model with metadata and tensors."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from fuzz.draw import Draw
 from fuzz.files import folder
 from pumice.config import load_config
 from pumice.errors import ConvertError, PumiceError
-from pumice.opening import open_model
+from pumice.model_files.opening import open_model
 from pumice.registry import Registry, load_registry
 
 MODULES = ("pumice.convert", "pumice_architectures.conversions")
@@ -73,7 +73,7 @@ def check(data: bytes) -> None:
 
 
 def _change(config: dict[str, Any], draw: Draw) -> None:
-    """Give a key, at any level, another value; or leave it out."""
+    """Change the value of a key at any level, or remove the key."""
     inside: Any = config
     while True:
         key = draw.choice(list(inside))

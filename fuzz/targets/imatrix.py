@@ -1,4 +1,4 @@
-"""Importance matrices of both formats: an error, or finite sums that are equal when written and read again."""
+"""Importance matrices of both formats: an error, or finite sums that survive a round trip."""
 
 from collections.abc import Iterable
 from struct import pack
@@ -45,16 +45,16 @@ def check(data: bytes) -> None:
         assert str(error).isprintable(), str(error)
         return
     assert sums.chunk_size > 0
-    for each in sums.tensors.values():
-        assert np.isfinite(each.squares).all()
+    for entry in sums.tensors.values():
+        assert np.isfinite(entry.squares).all()
     if chosen(data, 8):
         path = folder() / "again.gguf"
         try:
             write_sums(path, sums, force=True)
         except GGUFError:
-            return  # a name that is too long, or two of one name
+            return  # a name that is too long, or a duplicate
         again = read_sums(path)
         assert sorted(again.tensors) == sorted(sums.tensors)
-        for name, each in sums.tensors.items():
+        for name, entry in sums.tensors.items():
             with np.errstate(over="ignore"):
-                np.testing.assert_array_equal(again.tensors[name].squares, each.squares.astype(np.float32))
+                np.testing.assert_array_equal(again.tensors[name].squares, entry.squares.astype(np.float32))

@@ -1,4 +1,4 @@
-"""JSON schemas: an error, or a grammar whose texts are valid, says the package `jsonschema`."""
+"""JSON schemas: an error, or a grammar whose texts are valid according to the package `jsonschema`."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from pumice.errors import RequestError
 from pumice.grammar import grammar_source
 from random_schemas import random_schema
 
-MODULES = ("pumice.grammar.source", "pumice.grammar.schema", "pumice.grammar.strings", "pumice.grammar.alphabet")
+MODULES = ("pumice.grammar.forms", "pumice.grammar.schema", "pumice.grammar.strings", "pumice.grammar.alphabet")
 MAX_LEN = 500
 RUNS = 150
 _WORDS = (
@@ -52,7 +52,7 @@ _DIFFERENT = {
     "minimum",
     "maximum",
 }
-"""Keywords that the package, or llguidance, reads otherwise: an unknown format, large numbers, Rust's patterns."""
+"""Keywords that the package or llguidance interprets differently: unknown formats, large numbers, Rust's patterns."""
 
 
 def seeds() -> Iterable[bytes]:

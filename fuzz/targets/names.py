@@ -1,4 +1,4 @@
-"""Names of models: paths, repositories, addresses; a name that is written and parsed again is the same."""
+"""Model names: paths, repositories, addresses; a name survives a round trip."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,7 +29,7 @@ def seeds() -> Iterable[bytes]:
 def check(data: bytes) -> None:
     text = data.decode(errors="surrogateescape")
     try:
-        name = parse_name(text, lambda each: each == "qwen3:4b")
+        name = parse_name(text, lambda candidate: candidate == "qwen3:4b")
     except HubError as error:
         assert str(error).isprintable()
         return

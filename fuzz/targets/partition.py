@@ -1,4 +1,4 @@
-"""Special tokens cut out of a text: as a reader that looks at one token after the other would, in linear time."""
+"""Special tokens in a text: the same result as a search for one token after the other, in linear time."""
 
 from collections.abc import Iterable
 
@@ -40,19 +40,19 @@ def check(data: bytes) -> None:
         names = {token: spelling for spelling, token in spellings.items()}
         assert "".join(part if isinstance(part, str) else names[part] for part in parts) == text
     if chosen(data, 1024):
-        check_linear(lambda each: partition.split(each, parse_special), text[:3], text[3:])
+        check_linear(lambda text_of_size: partition.split(text_of_size, parse_special), text[:3], text[3:])
 
 
 def _one_after_the_other(partition: Partition, text: str, parse_special: bool) -> list[str | int]:
-    """Each token, long ones first, is looked for in what the ones before it have left."""
+    """Search for each token, longest first, in the text left by the previous ones."""
     parts: list[str | int] = [text]
     for spelling, token in partition.spellings:
         if not parse_special and token not in partition.ordinary:
             continue
         cut: list[str | int] = []
         for part in parts:
-            while isinstance(part, str) and (at := part.find(spelling)) >= 0:
-                before, part = part[:at], part[at + len(spelling) :]
+            while isinstance(part, str) and (position := part.find(spelling)) >= 0:
+                before, part = part[:position], part[position + len(spelling) :]
                 cut += [before.rstrip(_SPACE) if token in partition.lstrip else before, token]
                 part = part.lstrip(_SPACE) if token in partition.rstrip else part
             cut.append(part)

@@ -1,4 +1,4 @@
-"""Safetensors headers: an error, or tensors inside the file; what keeps the format's rules is accepted."""
+"""Safetensors headers: an error, or tensors inside the file; files that follow the format's rules are accepted."""
 
 import json
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def check(data: bytes) -> None:
 
 
 def _keeps_the_rules(data: bytes) -> bool:
-    """The format's rules, read plainly: tensors follow each other without holes, and none is empty."""
+    """Check the format's rules naively: tensors are adjacent, and none is empty."""
     n_header = int.from_bytes(data[:8], "little")
     if len(data) < 8 or not 2 <= n_header <= len(data) - 8:
         return False
@@ -54,14 +54,14 @@ def _keeps_the_rules(data: bytes) -> bool:
         header = json.loads(data[8 : 8 + n_header], parse_constant=lambda _: 1 / 0)
         entries = [entry for name, entry in header.items() if name != "__metadata__"]
         places = sorted((*entry["data_offsets"], entry["dtype"], entry["shape"]) for entry in entries)
-        at = 0
+        position = 0
         for first, last, dtype, shape in places:
             numbers = [first, last, *shape]
-            if any(type(number) is not int or number < 0 for number in numbers) or 0 in shape or first != at:
+            if any(type(number) is not int or number < 0 for number in numbers) or 0 in shape or first != position:
                 return False
             if last - first != prod(shape) * TYPES[dtype].dtype.itemsize:
                 return False
-            at = last
+            position = last
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return False
-    return at == len(data) - 8 - n_header
+    return position == len(data) - 8 - n_header

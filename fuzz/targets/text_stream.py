@@ -1,4 +1,4 @@
-"""Text of a stream: as the whole text up to the first stop string, with nothing shown that is taken back."""
+"""Text of a stream: equal to the whole text up to the first stop string; shown text is never taken back."""
 
 from collections.abc import Iterable
 
@@ -34,11 +34,11 @@ def check(data: bytes) -> None:
 
 
 def _cut(tokenizer: Tokenizer, ids: list[int], stops: list[str]) -> str:
-    """The text up to the stop string that is complete first; of several that one token completes, the leftmost."""
+    """Return the text up to the first complete stop string; the leftmost if one token completes several."""
     decoder = tokenizer.decoder(continues=True)
     text = ""
     for token in [*ids, None]:
         text += decoder.flush() if token is None else decoder.push(token)
-        if found := [text.find(stop) for stop in stops if stop in text]:
-            return text[: min(found)]
+        if positions := [text.find(stop) for stop in stops if stop in text]:
+            return text[: min(positions)]
     return text

@@ -1,4 +1,4 @@
-"""Tokenizers: ids are in the vocabulary, give the text back where the kind keeps it, and cost linear time."""
+"""Tokenizers: ids are in the vocabulary, decode to the text if the kind is lossless, and cost linear time."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ _TEXTS = (
 TOKENS = tuple(text.encode() for text in _TEXTS)
 
 _KEEPS_TEXT = ("bpe", "spm", "spm-no-prefix", "gemma4", "rwkv")
-"""Vocabularies that spell every text, without the space mark of SentencePiece."""
+"""Vocabularies that can spell every text, without SentencePiece's space mark."""
 
 
 def seeds() -> Iterable[bytes]:
@@ -49,11 +49,11 @@ def check(data: bytes) -> None:
         assert again == text, (name, again)
     if chosen(data, 512):
         begin, unit = text[: len(text) // 3], text[len(text) // 3 :]
-        check_linear(lambda each: tokenizer.tokenize(each), begin, unit)
+        check_linear(lambda text_of_size: tokenizer.tokenize(text_of_size), begin, unit)
 
 
 def _check_special(tokenizer: Tokenizer, text: str) -> None:
-    """Text that is not to be parsed has no control tokens."""
+    """Check that text without special parsing has no control tokens."""
     plain = tokenizer.tokenize(text, add_special=False, parse_special=False)
-    found = tokenizer.vocabulary.control.intersection(plain) - {tokenizer.unk}
-    assert not found, found
+    controls = tokenizer.vocabulary.control.intersection(plain) - {tokenizer.unk}
+    assert not controls, controls

@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face's folders: an error, or the metadata of a tokenizer that tokenizes."""
+"""Tokenizer files of Hugging Face folders: an error, or metadata of a working tokenizer."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from fuzz.draw import Draw
 from fuzz.files import folder
 from pumice.config import load_config
 from pumice.errors import ConvertError, TokenizerError
-from pumice.opening import open_model
+from pumice.model_files.opening import open_model
 from pumice.registry import Registry, load_registry
 from pumice.tokenizers import from_metadata, has_tokenizer
 
@@ -33,8 +33,8 @@ TOKENS = tuple(word.encode() for word in _WORDS)
 def seeds() -> Iterable[bytes]:
     for number, kind in enumerate(_KINDS):
         for index in range(len(_FILES[kind])):
-            for at in (0, 3, 40, 200):
-                yield bytes([number, index, 0, at, 4, 2]) + b"null"
+            for position in (0, 3, 40, 200):
+                yield bytes([number, index, 0, position, 4, 2]) + b"null"
 
 
 @cache
@@ -55,9 +55,9 @@ def check(data: bytes) -> None:
     original = (FIXTURES / kind / name).read_bytes()
     content = bytearray(original)
     for _ in count():
-        at = int.from_bytes(draw.bytes(2), "big") % (len(content) + 1)
+        position = int.from_bytes(draw.bytes(2), "big") % (len(content) + 1)
         length, removed = draw.below(16), draw.below(8)
-        content[at : at + removed] = draw.bytes(length)
+        content[position : position + removed] = draw.bytes(length)
         if not draw.left:
             break
     (path / name).write_bytes(content)

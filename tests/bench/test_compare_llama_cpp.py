@@ -23,7 +23,7 @@ def test_tests_have_llama_bench_names(compare):
 
 @pytest.mark.parametrize("text", ["tg", "pp0", "xx5", "tg64@", "pp-1"])
 def test_other_tests_are_refused(compare, text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no test"):
+    with pytest.raises(argparse.ArgumentTypeError, match="invalid test"):
         compare.Test.parse(text)
 
 
@@ -63,5 +63,5 @@ def test_many_sequences_are_measured_by_both(parallel):
 
 
 def test_a_program_that_is_not_there_is_one_line(parallel):
-    with pytest.raises(Exception, match="nothing is not found: build llama"):
+    with pytest.raises(Exception, match="nothing not found; build llama"):
         replace(parallel, program="nothing").runners["llama.cpp"](Path("model.gguf"))

@@ -1,8 +1,8 @@
 """Check that a text is a story: `python -m tools.demo_model.checker FILE` (stories separated by lines of `---`).
 
-A story passes if the grammar can tell it word for word with one consistent world: names and pronouns stay the same,
-everybody is where they went, a thing is where it was left or with whom it was given to, the events come in an order of
-one of the plots, and the story comes to an ending. So the checker is the grammar's reader; it knows nothing else.
+A story passes if the grammar can produce it word for word with one consistent world: names and pronouns stay the same,
+everybody is where they went, a thing is where it was left or with the person it was given to, the events follow one of
+the plots, and the story reaches an ending. The checker is the grammar's reader without any other knowledge.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .generate import stories
 class Verdict:
     ok: bool
     log_p: float
-    """Log-probability of the text under the grammar, nats; -inf if it is no story."""
+    """Log-probability of the text under the grammar in nats; -inf for a text outside of the grammar."""
     position: int
-    """How far the text could be read, characters."""
+    """Number of characters that could be read."""
     expected: tuple[str, ...]
-    """What could have followed there: a fact of this story, such as "hero 'Mia'", or other wording."""
+    """Possible continuations at that position: a fact of this story, such as "hero 'Mia'", or other wording."""
 
     def __str__(self) -> str:
         return "ok" if self.ok else f"at character {self.position}: expected {' or '.join(self.expected)}"
@@ -41,7 +41,7 @@ def check(text: str) -> Verdict:
 
 @dataclass(frozen=True)
 class CorpusCheck:
-    """The sums of a check over a corpus."""
+    """Totals of a check over a corpus."""
 
     stories: int
     passed: int
@@ -50,7 +50,7 @@ class CorpusCheck:
 
 
 def check_shard(shard: int, *, seed: int, count: int) -> CorpusCheck:
-    """Write the first `count` stories of a shard once more and check each."""
+    """Generate the first `count` stories of a shard again and check each."""
     verdicts = [check(story.text) for story in itertools.islice(stories(seed, shard), count)]
     passed = [verdict for verdict in verdicts if verdict.ok]
     return CorpusCheck(len(verdicts), len(passed), -sum(verdict.log_p for verdict in passed))
@@ -74,7 +74,7 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shards", type=int, default=16)
-    parser.add_argument("--count", type=int, default=1000, help="stories of each shard")
+    parser.add_argument("--count", type=int, default=1000, help="stories per shard")
     parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
     if args.file is None:

@@ -1,6 +1,6 @@
 """The training corpus: stories as token ids, packed whole into rows of one context length.
 
-A row holds `BOS story EOS` several times and is filled up with EOS; nothing is ever predicted after an EOS.
+A row holds `BOS story EOS` several times, padded with EOS; no token after an EOS is predicted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Shard(NamedTuple):
     rows: npt.NDArray[np.uint16]
     """[n, length]"""
     n_predicted: int
-    """Tokens to predict: those of the stories and their EOS."""
+    """Number of predicted tokens: those of the stories and their EOS."""
     n_stories: int
 
 
 def pack(documents: Iterable[Sequence[int]], length: int) -> npt.NDArray[np.uint16]:
-    """Put every document into the fullest open row that has room for it; uint16 [n, length]."""
+    """Put every document into the fullest open row with room for it; uint16 [n, length]."""
     done: list[list[int]] = []
     rows: list[list[int]] = []
     for document in documents:
@@ -54,8 +54,8 @@ def pack(documents: Iterable[Sequence[int]], length: int) -> npt.NDArray[np.uint
 
 
 def encode_shard(shard: int, *, seed: int, count: int, tokenizer_json: str, length: int) -> Shard:
-    """The first `count` stories of a shard."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    """Encode the first `count` stories of a shard."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # this module runs several processes instead
     tokenizer = Tokenizer.from_str(tokenizer_json)
     texts = (story.text for story in itertools.islice(stories(seed, shard), count))
     documents = []
@@ -67,7 +67,7 @@ def encode_shard(shard: int, *, seed: int, count: int, tokenizer_json: str, leng
 def encode_corpus(
     seed: int, shards: int, count: int, tokenizer: Tokenizer, length: int, processes: int
 ) -> tuple[npt.NDArray[np.uint16], int]:
-    """`count` stories of each of the shards 0 ... shards - 1: the rows, and how many tokens there are to predict."""
+    """Encode `count` stories of each of the shards 0 ... shards - 1; return rows and the number of predicted tokens."""
     encode = partial(encode_shard, seed=seed, count=count, tokenizer_json=tokenizer.to_str(), length=length)
     with Pool(processes) as pool:
         encoded = pool.map(encode, range(shards), chunksize=1)

@@ -1,4 +1,4 @@
-"""Ways to spoil a story, on which a checker must fail."""
+"""Corruptions of a story that a checker must detect."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[.!?]\")\s+")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a story; direct speech may be cut as well."""
+    """Split a story into sentences; direct speech may be split, too."""
     return _SENTENCE_END.split(text)
 
 
 def _reorder(text: str, order: list[int]) -> str:
-    """The sentences in another order, with the spaces and paragraphs where they were."""
+    """Reorder the sentences, keeping spaces and paragraph breaks in place."""
     parts = sentences(text)
     gaps = iter(_SENTENCE_END.findall(text))
     return "".join(parts[i] + next(gaps, "") for i in order)
@@ -48,45 +48,45 @@ def drop_beginning(text: str, random: Random) -> str:
 
 
 def cut_off(text: str, random: Random) -> str:
-    """Stop after some sentence before the last."""
+    """Cut the story after a sentence before the last."""
     parts = sentences(text)
     last = parts[random.randrange(len(parts) - 1)]
     return text[: text.index(last) + len(last)]
 
 
 def _replace_one(pattern: re.Pattern[str], text: str, random: Random, among: list[str] | None = None) -> str:
-    """Replace one occurrence by another word that the pattern matches; the first mention stays."""
-    found = list(pattern.finditer(text))
-    old = random.choice(found[1:])
-    others = sorted({match.group() for match in found} | set(among or ()))
+    """Replace one occurrence, but not the first, by another word that the pattern matches."""
+    matches = list(pattern.finditer(text))
+    old = random.choice(matches[1:])
+    others = sorted({match.group() for match in matches} | set(among or ()))
     return text[: old.start()] + random.choice([new for new in others if new != old.group()]) + text[old.end() :]
 
 
 def rename_once(text: str, random: Random) -> str:
-    """One sentence calls a character by the other's name or a new one."""
+    """Replace a character's name in one sentence by the other's or a new one."""
     return _replace_one(_NAMES, text, random, ["Mia", "Tom", "Zoe"])
 
 
 def teleport(text: str, random: Random) -> str:
-    """One sentence names another place."""
+    """Replace the place in one sentence."""
     if len(_PLACES.findall(text)) < 2:
         return rename_once(text, random)
     return _replace_one(_PLACES, text, random, ["pond", "market", "hill"])
 
 
 def change_thing(text: str, random: Random) -> str:
-    """One sentence speaks of another thing."""
+    """Replace the thing in one sentence."""
     if len(_THINGS.findall(text)) < 2:
         return rename_once(text, random)
     return _replace_one(_THINGS, text, random, ["drum", "scarf", "kite"])
 
 
 def change_pronoun(text: str, random: Random) -> str:
-    """A he becomes a she, or the reverse."""
-    found = list(re.finditer(r"\b(?:[Hh]e|[Ss]he)\b", text))
-    if not found:
+    """Exchange he and she in one sentence."""
+    matches = list(re.finditer(r"\b(?:[Hh]e|[Ss]he)\b", text))
+    if not matches:
         return rename_once(text, random)
-    old = random.choice(found)
+    old = random.choice(matches)
     return text[: old.start()] + _PRONOUNS[old.group()] + text[old.end() :]
 
 

@@ -1,8 +1,8 @@
-"""How uncertain the generator itself is: the floor of any model's cross-entropy on its stories.
+"""Entropy of the generator: the lower bound of any model's cross-entropy on its stories.
 
-The probability of a story is exact: the grammar's reader adds up every sequence of choices that writes the text. A
+The probability of a story is exact: the grammar's reader adds up all sequences of choices that produce the text. A
 story's tokens and its EOS have the same probability as its text, so the mean of -log p over stories, divided by their
-mean number of predicted tokens, is the least cross-entropy a token that a model can have.
+mean number of predicted tokens, is the lowest possible cross-entropy per token.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Entropy:
     stories: int
     nats_per_story: float
     tokens_per_story: float
-    """Predicted tokens, the EOS among them."""
+    """Number of predicted tokens, including the EOS."""
     nats_per_token: float
     perplexity: float
 
 
 def entropy(seed: int, shard: int, count: int, tokenizer: Tokenizer) -> Entropy:
-    """The entropy of the first `count` stories of a shard, estimated by their own log-probabilities."""
+    """Estimate the entropy from the log-probabilities of the first `count` stories of a shard."""
     texts = [story.text for story in itertools.islice(stories(seed, shard), count)]
     nats = -sum(check(text).log_p for text in texts)
     tokens = sum(len(encoding.ids) + 1 for encoding in tokenizer.encode_batch(texts))

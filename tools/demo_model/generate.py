@@ -13,11 +13,11 @@ from .grammar import Dice
 class Story(NamedTuple):
     text: str
     log_p: float
-    """Log-probability (nats) of the choices that wrote it; the text itself can be a little more probable."""
+    """Log-probability of the sampled choices in nats; the text's own may be slightly higher."""
 
 
 def stories(seed: int, shard: int = 0) -> Iterator[Story]:
-    """An endless stream of stories, the same for the same seed and shard."""
+    """Yield stories without end, deterministic for a seed and shard."""
     story_grammar = notation.load()
     dice = Dice(f"pumice demo stories/{seed}/{shard}")
     while True:

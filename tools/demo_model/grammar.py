@@ -1,8 +1,9 @@
-"""The story grammar: sentence patterns with slots, written by a generator and read back by a checker.
+"""The story grammar: sentence patterns with slots, used by a generator and by a checker.
 
 Every choice is uniform, so the probability of a story is a product of 1/n. Writing draws the choices from left to
-right. Reading follows every sequence of choices that gives the text and adds up their probabilities: the result is the
-exact probability of the text, and zero means that it is no story of this grammar. notation.py loads the patterns.
+right.
+Reading follows every sequence of choices that produces the text and adds up their probabilities: the result is the
+exact probability of the text; zero means that the text is not in the language. notation.py loads the patterns.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Parts: TypeAlias = "tuple[Part, ...]"
 
 @dataclass(frozen=True)
 class Beat:
-    """One thing that happens in a story, and the sentences that can tell it."""
+    """An event of a story, and the sentences that can describe it."""
 
     name: str
     events: tuple[tuple[str, ...], ...]
@@ -49,7 +50,7 @@ class Beat:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a plot: one of `beats`, or nothing if `optional`. `NAME:FACT` is a beat chosen by a fact's value."""
+    """A step of a plot: one of `beats`, or nothing if `optional`. `NAME:FACT` selects a beat by a fact's value."""
 
     beats: tuple[str, ...]
     optional: bool
@@ -58,7 +59,7 @@ class Step:
 
 @dataclass
 class Reading:
-    """What reading a text found: its log-probability (nats), or how far the reading came and what it missed there."""
+    """The result of reading a text: its log-probability in nats, or where reading failed and what was expected."""
 
     log_p: float = -math.inf
     position: int = 0
@@ -102,7 +103,7 @@ class Grammar:
     # -- writing
 
     def write(self, dice: Dice) -> str:
-        """One story: plain text, paragraphs separated by an empty line."""
+        """Write one story as plain text with paragraphs separated by an empty line."""
         world, out = World(), []
         for step in self.plots[dice.pick(tuple(self.plots))]:
             if step.optional and not dice.pick((True, False)):
@@ -139,7 +140,7 @@ class Grammar:
     # -- reading
 
     def read(self, text: str) -> Reading:
-        """Follow every way to tell `text` and add up their probabilities."""
+        """Follow every derivation of `text` and add up their probabilities."""
         reading = Reading()
         log_ps = []
         for plot, steps in self.plots.items():
@@ -152,28 +153,30 @@ class Grammar:
         return reading
 
     def _read_steps(
-        self, steps: Sequence[Step], i: int, text: str, at: int, world: World, log_p: float, reading: Reading
+        self, steps: Sequence[Step], i: int, text: str, position: int, world: World, log_p: float, reading: Reading
     ) -> Iterator[float]:
         if i == len(steps):
-            if at == len(text):
+            if position == len(text):
                 yield log_p
             else:
-                reading.miss(at, "the end")
+                reading.miss(position, "the end")
             return
         step = steps[i]
         if step.optional:
             log_p -= math.log(2)
-            yield from self._read_steps(steps, i + 1, text, at, world, log_p, reading)
-        if not text.startswith(step.separator, at):
-            reading.miss(at, "more text" if at == len(text) else "wording")
+            yield from self._read_steps(steps, i + 1, text, position, world, log_p, reading)
+        if not text.startswith(step.separator, position):
+            reading.miss(position, "more text" if position == len(text) else "wording")
             return
-        at += len(step.separator)
+        position += len(step.separator)
         log_p -= math.log(len(step.beats))
         for name in step.beats:
-            for beat, known, beat_log_p in self._beats_named(name, world, log_p):
+            for beat, world_of_beat, beat_log_p in self._beats_named(name, world, log_p):
                 pattern_log_p = beat_log_p - math.log(len(beat.patterns))
                 for pattern in beat.patterns:
-                    for end, after, new_log_p in _read_parts(pattern, text, at, known, pattern_log_p, reading):
+                    for end, after, new_log_p in _read_parts(
+                        pattern, text, position, world_of_beat, pattern_log_p, reading
+                    ):
                         for event in beat.events:
                             after = after.after(event)
                         yield from self._read_steps(steps, i + 1, text, end, after, new_log_p, reading)
@@ -195,9 +198,9 @@ class Grammar:
 State = tuple[int, World, float]
 
 
-def _read_parts(parts: Parts, text: str, at: int, world: World, log_p: float, reading: Reading) -> list[State]:
-    """Every (position after, world, log-probability) with which `parts` tell the text from position `at`."""
-    states = [(at, world, log_p)]
+def _read_parts(parts: Parts, text: str, position: int, world: World, log_p: float, reading: Reading) -> list[State]:
+    """Return every (end position, world, log-probability) for which `parts` match the text at `position`."""
+    states = [(position, world, log_p)]
     for part in parts:
         states = [after for state in states for after in _read_part(part, text, *state, reading)]
         if not states:
@@ -205,29 +208,29 @@ def _read_parts(parts: Parts, text: str, at: int, world: World, log_p: float, re
     return states
 
 
-def _read_part(part: Part, text: str, at: int, world: World, log_p: float, reading: Reading) -> list[State]:
+def _read_part(part: Part, text: str, position: int, world: World, log_p: float, reading: Reading) -> list[State]:
     if isinstance(part, str):
-        if text.startswith(part, at):
-            return [(at + len(part), world, log_p)]
-        reading.miss(at, "more text" if part.startswith(text[at:]) else "wording")
+        if text.startswith(part, position):
+            return [(position + len(part), world, log_p)]
+        reading.miss(position, "more text" if part.startswith(text[position:]) else "wording")
         return []
     if isinstance(part, Choice):
         log_p -= math.log(len(part.options))
-        return [s for option in part.options for s in _read_parts(option, text, at, world, log_p, reading)]
+        return [s for option in part.options for s in _read_parts(option, text, position, world, log_p, reading)]
     fact = world.resolve(part.fact)
     if fact in world.facts:
         written = world.facts[fact].form(part.form)
-        if text.startswith(written, at):
-            return [(at + len(written), world, log_p)]
-        reading.miss(at, f"{part.fact} {written!r}")
+        if text.startswith(written, position):
+            return [(position + len(written), world, log_p)]
+        reading.miss(position, f"{part.fact} {written!r}")
         return []
     choices = world.choices(fact)
     log_p -= math.log(len(choices))
     states = []
     for value in choices:
         written = value.form(part.form)
-        if text.startswith(written, at):
-            states.append((at + len(written), world.know(fact, value), log_p))
+        if text.startswith(written, position):
+            states.append((position + len(written), world.know(fact, value), log_p))
     if not states:
-        reading.miss(at, f"a {part.fact}")
+        reading.miss(position, f"a {part.fact}")
     return states

@@ -1,4 +1,4 @@
-"""The people, places and things a story can be about, and which of them go together."""
+"""People, places and things of the stories, and their compatibility."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ def with_article(noun: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a list; with commas, its phrases."""
+    """Split a list into words, or into phrases if it contains commas."""
     return text.split(", " if "," in text else None)
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A value of a fact that is written as it stands."""
+    """A value of a fact that is written unchanged."""
 
     text: str
 
     def form(self, form: str) -> str:
-        """`form` is "" (the plain text), "a" (with its article) or "A" (the same, beginning a sentence)."""
+        """Return a form: "" (the plain text), "a" (with its article) or "A" (the same, capitalized)."""
         if form == "":
             return self.text
         if form in ("a", "A"):
@@ -32,7 +32,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Name(Noun):
-    """A character's name; it decides the pronoun."""
+    """A character's name, which determines the pronoun."""
 
     female: bool = False
 
@@ -52,8 +52,8 @@ PRONOUNS = {
 
 
 @dataclass(frozen=True)
-class Place(Noun):
-    """A place: "pond", where one is "by" it, hiding places there, and what something can be stuck in there."""
+class StoryPlace(Noun):
+    """A place, such as "pond": its preposition ("by"), hiding places, and obstacles that things get stuck in."""
 
     preposition: str = "in"
     spots: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Place(Noun):
 
 @dataclass(frozen=True)
 class Thing(Noun):
-    """An object somebody can hold, with an adjective that stays with it through the story."""
+    """An object to hold, with an adjective that it keeps through the story."""
 
     noun: str = ""
 
@@ -83,7 +83,7 @@ class Thing(Noun):
 
 @dataclass(frozen=True)
 class Skill(Noun):
-    """Something to learn: "swim", "swimming", and the places where it can be learned (none: anywhere)."""
+    """A skill to learn: "swim", "swimming", and the places where it can be learned (none: anywhere)."""
 
     doing: str = ""
     places: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Skill(Noun):
 
 @dataclass(frozen=True)
 class Item(Noun):
-    """Something to gather or fetch, the short name for it, and the places where it is found."""
+    """Something to gather or fetch, its short name, and the places where it is found."""
 
     noun: str = ""
     places: tuple[str, ...] = ()
@@ -122,19 +122,19 @@ KINDS = [
 ]
 
 HOMES = [
-    Place("cottage"),
-    Place("cabin"),
-    Place("farmhouse"),
-    Place("treehouse"),
-    Place("hut"),
-    Place("little house"),
-    Place("stone tower"),
-    Place("wagon"),
+    StoryPlace("cottage"),
+    StoryPlace("cabin"),
+    StoryPlace("farmhouse"),
+    StoryPlace("treehouse"),
+    StoryPlace("hut"),
+    StoryPlace("little house"),
+    StoryPlace("stone tower"),
+    StoryPlace("wagon"),
 ]
 
 
-def place(text: str, preposition: str, spots: str, snags: str) -> Place:
-    return Place(text, preposition, tuple(words(spots)), tuple(words(snags)))
+def place(text: str, preposition: str, spots: str, snags: str) -> StoryPlace:
+    return StoryPlace(text, preposition, tuple(words(spots)), tuple(words(snags)))
 
 
 PLACES = [
@@ -228,12 +228,12 @@ PROJECTS = [
     Item("cart", "cart", ("farm", "village square", "hill", "market", "windmill", "valley")),
 ]
 
-# Facts that are never written themselves: they choose between sets of sentences.
+# Facts that are never written: they select sets of sentences.
 SNAGS = [Noun(snag) for snag in words("tree mud thorns roof hole water rocks")]
 REASONS = [Noun(reason) for reason in words("birthday sick new sad")]
 NOISES = [Noun(noise) for noise in words("tap scratch thump whoo jingle")]
 
-# Word lists for <list> in a sentence pattern: any word fits, and no later sentence depends on it.
+# Word lists for <list> in a sentence pattern: any word may appear, and later sentences do not depend on it.
 WORDS = {
     "little": words("little small young cheerful brave curious quiet clever kind gentle shy merry"),
     "nice": words("lovely bright fine golden clear gentle sunny peaceful"),

@@ -33,7 +33,7 @@ class ModelConfig:
 
 
 class Cache:
-    """The keys and values of the tokens so far, for one layer: [batch, n_head_kv, n, head_dim]."""
+    """Keys and values of earlier tokens for one layer: [batch, n_head_kv, n, head_dim]."""
 
     def __init__(self) -> None:
         self.k: Tensor | None = None
@@ -64,7 +64,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor | None, cache: Cache | None) -> Tensor:
         batch, n, _ = x.shape
         q, k, v = (
-            each.view(batch, n, -1, self.config.head_dim).transpose(1, 2) for each in (self.q(x), self.k(x), self.v(x))
+            projected.view(batch, n, -1, self.config.head_dim).transpose(1, 2)
+            for projected in (self.q(x), self.k(x), self.v(x))
         )
         q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
         if cache is not None:
@@ -116,9 +117,9 @@ class Llama(nn.Module):
     def forward(
         self, tokens: Tensor, bias: Tensor | None = None, caches: list[Cache] | None = None, past: int = 0
     ) -> Tensor:
-        """Logits [batch, n, n_vocab] for tokens [batch, n] at positions past ... past + n - 1.
+        """Return logits [batch, n, n_vocab] for tokens [batch, n] at positions past ... past + n - 1.
 
-        `bias` is added to the attention scores (default: causal); with `caches`, the earlier tokens are in them.
+        `bias` is added to the attention scores (default: causal); `caches` contain the earlier tokens.
         """
         cos, sin = self.cos[past : past + tokens.shape[1]], self.sin[past : past + tokens.shape[1]]
         x = self.embedding(tokens)
@@ -128,9 +129,9 @@ class Llama(nn.Module):
 
 
 def packed_loss(model: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed cross-entropy (nats) and number of predicted tokens of packed rows [batch, n_ctx + 1].
+    """Return the summed cross-entropy (nats) and the number of predicted tokens of packed rows [batch, n_ctx + 1].
 
-    A story attends only to itself, and nothing is predicted after an EOS.
+    A story attends only to itself, and no token after an EOS is predicted.
     """
     tokens = rows[:, :-1]
     targets = rows[:, 1:].masked_fill(tokens == EOS_ID, IGNORED)

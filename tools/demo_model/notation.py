@@ -1,15 +1,15 @@
-"""The notation in which plots and sentence patterns are written, in patterns/*.txt:
+"""The notation of plots and sentence patterns in patterns/*.txt:
 
     plot lost: opening trait? / treasure travel scene:here find ending
 
     [treasure] take hero thing
     {He} had {thing:a}, and {he} [loved|liked] it very much.
 
-A plot is a list of steps. `name?` may be left out, `one|other` is either, `/` begins a paragraph, and `scene:here` is
-the beat called `scene pond` where the hero is at the pond. A beat is a headed list of patterns, one a line, with the
-events that happen in it (see world.py). In a pattern, `{fact:form}` writes a fact, which is drawn when first mentioned;
-`{he}`, `{his}`, ... are the hero's; `[a|b]` is one of several wordings, which may have slots; `<list>` is any word of
-that list in lexicon.WORDS.
+A plot is a list of steps. `name?` is optional, `one|other` is a choice, `/` begins a paragraph, and `scene:here` is the
+beat called `scene pond` if the hero is at the pond. A beat is a headed list of patterns, one per line, with the events
+that happen in it (see world.py). In a pattern, `{fact:form}` writes a fact, drawn at its first mention; `{he}`,
+`{his}`, ... refer to the hero; `[a|b]` is a choice of wordings, which may have slots; `<list>` is any word of that list
+in lexicon.WORDS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"\{(\w+)(?::(\w+))?\}|<(\w+)>|([\[\]|])|([^\[\]|{}<>]+)")
 
 @cache
 def load() -> Grammar:
-    """The grammar in patterns/*.txt."""
+    """Return the grammar in patterns/*.txt."""
     files = sorted(FOLDER.glob("*.txt"))
     grammar = parse_grammar("\n\n".join(path.read_text(encoding="utf-8") for path in files))
     _check(grammar)
@@ -51,7 +51,7 @@ def parse_grammar(text: str) -> Grammar:
                 raise ValueError(f"beat {name} is " + ("there twice" if name in beats else "empty"))
             beats[name] = Beat(name, tuple(tuple(event.split()) for event in events.split(";") if event), patterns)
         elif line and not line.startswith("#"):
-            raise ValueError(f"neither a plot, a beat nor a comment: {line}")
+            raise ValueError(f"expected a plot, a beat or a comment: {line}")
     return Grammar(plots, beats)
 
 
@@ -68,7 +68,7 @@ def _parse_script(script: str) -> list[Step]:
 
 
 def parse_pattern(line: str) -> Parts:
-    """The parts of one pattern line."""
+    """Return the parts of a pattern line."""
     tokens = list(_TOKEN.finditer(line))
     if "".join(token.group() for token in tokens) != line:
         raise ValueError(f"stray bracket in pattern: {line}")
@@ -79,7 +79,7 @@ def parse_pattern(line: str) -> Parts:
 
 
 def _parse_parts(tokens: list[re.Match[str]], i: int) -> tuple[Parts, int]:
-    """The parts from token `i` up to the end of the line, of the option or of the choice, and where they end."""
+    """Parse parts from token `i` to the end of the line, option or choice; return them and the end."""
     parts: list[Part] = []
     while i < len(tokens) and tokens[i].group() not in ("|", "]"):
         slot, form, words, bracket, literal = tokens[i].groups()
@@ -91,7 +91,7 @@ def _parse_parts(tokens: list[re.Match[str]], i: int) -> tuple[Parts, int]:
                 options.append(option)
                 i += 1  # past the | or the ]
                 if i > len(tokens):
-                    raise ValueError("a bracket is not closed")
+                    raise ValueError("unclosed bracket in pattern")
             parts.append(Choice(tuple(options)))
         elif words:
             parts.append(Choice(tuple((word,) for word in WORDS[words])))
@@ -103,7 +103,7 @@ def _parse_parts(tokens: list[re.Match[str]], i: int) -> tuple[Parts, int]:
 
 
 def _check(grammar: Grammar) -> None:
-    """Every beat that a plot names exists, and every beat is used."""
+    """Check that every beat of a plot exists and every beat is used."""
     used: set[str] = set()
     for steps in grammar.plots.values():
         for beat in (beat for step in steps for beat in step.beats):
@@ -111,4 +111,4 @@ def _check(grammar: Grammar) -> None:
             values = VALUES["place" if fact == "here" else fact] if fact else ()
             used.update([f"{family} {value.text}" for value in values] or [family])
     if used != set(grammar.beats):
-        raise ValueError(f"beats used but not defined, or defined but not used: {used ^ set(grammar.beats)}")
+        raise ValueError(f"undefined or unused beats: {used ^ set(grammar.beats)}")

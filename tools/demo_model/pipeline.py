@@ -1,6 +1,6 @@
-"""Make the demo model from a seed, everything in one go: `python -m tools.demo_model.pipeline --out build/demo_model`.
+"""Build the demo model from a seed: `python -m tools.demo_model.pipeline --out build/demo_model`.
 
-Tokenizer, corpus, training, GGUF files, and the measurements in metrics.json. See README.md for how long it takes.
+Runs all steps: tokenizer, corpus, training, GGUF files, and measurements to metrics.json. README.md has durations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HELD_OUT_SHARD = -2
 
 
 class Log:
-    """Lines with the seconds since the start, to the terminal and to a file."""
+    """A log with seconds since the start, on the terminal and in a file."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -119,10 +119,10 @@ def _train_config(args: argparse.Namespace) -> TrainConfig:
 def _measure(
     model: Llama, tokenizer: Tokenizer, args: argparse.Namespace, held_out: Any, device: torch.device, log: Log
 ) -> dict[str, Any]:
-    """Held-out perplexity and the generator's, sampled stories checked, spoilt stories checked."""
+    """Measure held-out perplexity next to the generator's, and check sampled and corrupted stories."""
     loss, n = mean_loss(model, held_out, device)
     floor = entropy(args.seed, HELD_OUT_SHARD, args.held_out, tokenizer)
-    log(f"held out: perplexity {math.exp(loss):.4f} over {n} tokens; the generator's own: {floor.perplexity:.4f}")
+    log(f"held out: perplexity {math.exp(loss):.4f} over {n} tokens; the generator's: {floor.perplexity:.4f}")
     result: dict[str, Any] = {
         "held_out": {"nats_per_token": loss, "perplexity": math.exp(loss), "predicted_tokens": n},
         "generator": asdict(floor),
@@ -146,7 +146,7 @@ def _measure(
         if not prompt and temperature == 0.8:
             (args.out / "samples.txt").write_text("\n\n---\n\n".join(texts) + "\n", encoding="utf-8")
     result["corruptions"] = _spoil(args.seed, min(args.held_out, 1000))
-    log(f"spoilt stories that the checker fails: {result['corruptions']}")
+    log(f"corrupted stories that the checker rejects: {result['corruptions']}")
     return result
 
 
@@ -195,17 +195,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--vocab", type=int, default=2048)
     parser.add_argument("--tokenizer-stories", type=int, default=20_000)
     parser.add_argument("--shards", type=int, default=128)
-    parser.add_argument("--stories", type=int, default=10_000, help="stories of each shard")
+    parser.add_argument("--stories", type=int, default=10_000, help="stories per shard")
     parser.add_argument("--held-out", type=int, default=4000, help="stories")
-    parser.add_argument("--samples", type=int, default=300, help="stories to sample for each measurement")
+    parser.add_argument("--samples", type=int, default=300, help="stories to sample per measurement")
     parser.add_argument("--steps", type=int, default=TrainConfig.steps)
-    parser.add_argument("--max-seconds", type=float, default=TrainConfig.max_seconds, help="for the training alone")
+    parser.add_argument(
+        "--max-seconds", type=float, default=TrainConfig.max_seconds, help="time limit of the training in seconds"
+    )
     parser.add_argument("--batch-rows", type=int, default=TrainConfig.batch_rows)
     parser.add_argument("--learning-rate", type=float, default=TrainConfig.learning_rate)
     parser.add_argument("--log-every", type=int, default=TrainConfig.log_every)
     parser.add_argument("--save-every", type=int, default=TrainConfig.save_every)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--threads", type=int, default=0, help="of PyTorch on the CPU; 0: its own choice")
+    parser.add_argument("--threads", type=int, default=0, help="PyTorch threads on the CPU (0 = PyTorch's default)")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--no-corpus-check", action="store_true")
     return parser.parse_args()

@@ -1,6 +1,6 @@
 """Train the demo model on packed rows of stories. AdamW, bfloat16, linear warm-up and linear decay to zero.
 
-The seed fixes the weights, the batches and their order; sums on a GPU may still differ in their last bits.
+The seed determines the weights, the batches and their order; sums on a GPU may still differ in the last bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TrainConfig:
     seed: int = 1
     steps: int = 12_000
     max_seconds: float = 300.0
-    """Fewer steps are done if all would take longer than this; decided once, after the warm-up, and logged."""
+    """Time limit: reduces the number of steps after the warm-up if needed, and logs it."""
     batch_rows: int = 128
     learning_rate: float = 2e-3
     weight_decay: float = 0.1
@@ -39,7 +39,7 @@ class Progress:
     steps: int
     seconds: float
     train_loss: float
-    """Mean cross-entropy (nats a token) since the last report."""
+    """Mean cross-entropy (nats per token) since the last report."""
     held_out_loss: float | None
 
 
@@ -51,10 +51,11 @@ def train(
     device: torch.device,
     report: Callable[[Progress, Llama], None],
 ) -> tuple[Llama, int]:
-    """The trained model and the number of steps done. `report` is called every `log_every` steps and at the end."""
+    """Train; return the model and the number of steps. Calls `report` every `log_every` steps and at the end."""
     torch.manual_seed(config.seed)
     torch.set_float32_matmul_precision("high")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # the other kernels take the mask as it is, without a plan a shape
+    # CuDNN would need a plan per shape; the other kernels take the mask directly.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     model = Llama(model_config).to(device)
     optimizer = _optimizer(model, config, device)
     batches = _Batches(rows, config.batch_rows, config.seed, device)
@@ -111,7 +112,7 @@ def _optimizer(model: Llama, config: TrainConfig, device: torch.device) -> torch
 
 
 class _Batches:
-    """Rows on the device in a new random order every epoch, the same for the same seed."""
+    """Rows on the device, shuffled every epoch, deterministic for a seed."""
 
     def __init__(self, rows: npt.NDArray[np.uint16], size: int, seed: int, device: torch.device) -> None:
         self._rows = torch.from_numpy(rows.astype(np.int16)).to(device)
@@ -141,7 +142,7 @@ def _loss_function(model: Llama, example: Tensor, use_compile: bool) -> Callable
     try:
         loss, _ = compiled(example)
         torch.autograd.backward(loss)
-    except Exception as error:  # any failure of the compiler: train all the same, only slower
+    except Exception as error:  # train without the compiler, only slower
         print(f"not compiled: {type(error).__name__}: {error}".splitlines()[0], flush=True)
         return plain
     finally:
@@ -153,7 +154,7 @@ def _loss_function(model: Llama, example: Tensor, use_compile: bool) -> Callable
 def mean_loss(
     model: Llama, rows: npt.NDArray[np.uint16], device: torch.device, batch_rows: int = 64
 ) -> tuple[float, int]:
-    """Mean cross-entropy (nats) of the predicted tokens of packed rows, in float32, and their number."""
+    """Return the mean float32 cross-entropy (nats) of the predicted tokens of packed rows, and their number."""
     total, counted = 0.0, 0
     for i in range(0, len(rows), batch_rows):
         batch = torch.from_numpy(rows[i : i + batch_rows].astype(np.int64)).to(device)

@@ -1,7 +1,7 @@
-"""The state of the world in a story: the facts known so far, where everybody is, and who holds what.
+"""The state of the world in a story: known facts, where everybody is, and who holds what.
 
-A fact (the hero's name, the place, the lost thing) is drawn when a sentence first mentions it and never changes
-afterwards. What can be drawn depends on the facts already known: a girl has a girl's name, daisies grow in a meadow.
+A fact (the hero's name, the place, the lost thing) is drawn at its first mention and never changes afterwards. Its
+possible values depend on the known facts: a girl has a girl's name, daisies grow in a meadow.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from . import lexicon
-from .lexicon import Item, Name, Noun, Place, Skill
+from .lexicon import Item, Name, Noun, Skill, StoryPlace
 
 
 class Inconsistent(Exception):
-    """An event that cannot happen in the world as it is."""
+    """An event that is impossible in the current world."""
 
 
 VALUES: Mapping[str, Sequence[Noun]] = {
@@ -53,16 +53,16 @@ def _found_at(value: Noun, place: Noun) -> bool:
 
 
 def _spot_of(spot: Noun, place: Noun) -> bool:
-    assert isinstance(place, Place)
+    assert isinstance(place, StoryPlace)
     return spot.text in place.spots
 
 
 def _snag_of(snag: Noun, place: Noun) -> bool:
-    assert isinstance(place, Place)
+    assert isinstance(place, StoryPlace)
     return snag.text in place.snags
 
 
-# Facts that limit each other, and how.
+# Pairs of dependent facts, and their compatibility.
 RULES: Sequence[tuple[str, str, Callable[[Noun, Noun], bool]]] = (
     ("hero", "hero_kind", _name_fits),
     ("friend", "friend_kind", _name_fits),
@@ -80,8 +80,8 @@ RELATED = {
 
 
 @cache
-def _allowed(fact: str, known: tuple[tuple[str, Noun], ...]) -> tuple[Noun, ...]:
-    facts = dict(known)
+def _allowed(fact: str, facts_so_far: tuple[tuple[str, Noun], ...]) -> tuple[Noun, ...]:
+    facts = dict(facts_so_far)
     values = []
     for value in VALUES[fact]:
         candidate = {**facts, fact: value}
@@ -92,14 +92,14 @@ def _allowed(fact: str, known: tuple[tuple[str, Noun], ...]) -> tuple[Noun, ...]
 
 @dataclass(frozen=True)
 class World:
-    """What a reader knows at one point of a story. Immutable: every change gives a new world."""
+    """A reader's knowledge at one point of a story. Immutable: every change returns a new world."""
 
     facts: Mapping[str, Noun] = field(default_factory=dict)
     where: Mapping[str, str] = field(default_factory=dict)  # hero or friend -> the fact that names the place
     holder: Mapping[str, str] = field(default_factory=dict)  # thing, item, food -> hero, friend, or a place fact
 
     def choices(self, fact: str) -> tuple[Noun, ...]:
-        """The values that an unknown `fact` can take, all equally likely."""
+        """Return the possible values of an unknown `fact`, all equally likely."""
         others = [b if a == fact else a for a, b, _ in RELATED[fact]]
         return _allowed(fact, tuple((other, self.facts[other]) for other in others if other in self.facts))
 
@@ -107,11 +107,11 @@ class World:
         return replace(self, facts={**self.facts, fact: value})
 
     def resolve(self, fact: str) -> str:
-        """`here` is the fact that names the hero's place; every other fact is itself."""
+        """Return the fact that names the hero's place for `here`; any other fact unchanged."""
         return self.where["hero"] if fact == "here" else fact
 
     def after(self, event: tuple[str, ...]) -> World:
-        """The world once `event` has happened; raises Inconsistent if it cannot happen now."""
+        """Return the world after `event`. Raises Inconsistent if it cannot happen now."""
         verb, *args = event
         return _EVENTS[verb](self, *args)
 
@@ -161,7 +161,7 @@ def _has(world: World, who: str, thing: str) -> World:
 
 
 _EVENTS: Mapping[str, Callable[..., World]] = {
-    "enter": _enter,  # enter WHO PLACE: somebody is in the story from now on, at that place
+    "enter": _enter,  # enter WHO PLACE: a character enters the story at that place
     "go": _go,  # go WHO PLACE
     "meet": _meet,  # meet WHO WHO: both are in one place
     "take": _take,  # take WHO THING: the thing is new, or lies where WHO is

@@ -1,4 +1,4 @@
-"""Links from docs/ to other files of the repository, which the site does not hold."""
+"""Links from docs/ to other files of the repository, which are not part of the site."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(((?:\.\./)+[^)\s]*)\)"
 
 
 def outside(text: str, page: str | Path, root: Path, repository: str, revision: str) -> str:
-    """Return the page with each link out of docs/ led to the repository, or reduced to its text if none is known.
+    """Return the page with links out of docs/ pointing to the repository, or as plain text if it is unknown.
 
     Raises ValueError for a link to a file that does not exist.
     """
@@ -18,7 +18,7 @@ def outside(text: str, page: str | Path, root: Path, repository: str, revision: 
         label, target = match[1], match[2].partition("#")[0]
         path = (Path(page).parent / target).resolve()
         if not path.exists():
-            raise ValueError(f"{page}: the link leads nowhere: {match[2]}")
+            raise ValueError(f"{page}: broken link: {match[2]}")
         if not repository:
             return label
         kind = "tree" if path.is_dir() else "blob"

@@ -1,7 +1,7 @@
-"""Text of the pages that the code already holds: commands, signatures, routes, settings, models, error messages.
+"""Generated text of the documentation: commands, signatures, routes, settings, models, error messages.
 
-A page of docs/ says where such text belongs with ``<!-- generated: NAME -->``; `fill` puts the Markdown of the function
-``NAME`` there when the site is built. Nothing generated is kept in the repository.
+A page of docs/ marks its place with ``<!-- generated: NAME -->``; `fill` inserts the Markdown of the function ``NAME``
+when the site is built. Generated text is not stored in the repository.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
+
+if TYPE_CHECKING:
+    from pumice.options import Option
 
 ROOT = Path(__file__).resolve().parents[2]
 _PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
 
 def fill(page: str, text: str) -> str:
-    """Return the page with its generated parts; ``index`` also gets the navigation, which is the order of its links.
+    """Return the page with generated parts; ``index`` also gets the navigation, in the order of its links.
 
-    Raises KeyError for a name that no generator has.
+    Raises KeyError for an unknown generator.
     """
     text = _PLACE.sub(lambda match: GENERATORS[match[1]](), text)
     return text + navigation(text) if page == "index" else text
@@ -51,13 +54,13 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def code(text: object) -> str:
-    """Return text as inline code that may stand in a table."""
+    """Return text as inline code, escaped for tables."""
     shown = str(text).replace("|", r"\|")
     return f"`` {shown} ``" if "`" in shown else f"`{shown}`"
 
 
 def plain(text: str) -> str:
-    """Return text of help or of docstrings whose characters have no meaning in Markdown."""
+    """Return plain text of help or docstrings with Markdown's characters escaped."""
     text = re.sub(r"``(.+?)``", r"`\1`", text)
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(
@@ -70,7 +73,7 @@ def plain(text: str) -> str:
 
 
 def commands() -> str:
-    """Every command with its usage, help and options."""
+    """Return every command with its usage, help and options."""
     from pumice.cli import cli
 
     parent = click.Context(cli, info_name="pumice")
@@ -93,7 +96,7 @@ def _command(group: Any, name: str, parent: click.Context, level: int) -> Iterat
 
 
 def _help(text: str) -> Iterator[str]:
-    """Paragraphs; those that click does not wrap (``\\b``) are blocks of text."""
+    """Yield paragraphs; those marked for click as unwrapped (``\\b``) become blocks of text."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             yield f"```text\n{paragraph.removeprefix(chr(8)).strip(chr(10))}\n```\n"
@@ -114,7 +117,7 @@ def _automatic(kind: str, name: str, **options: str) -> str:
 
 
 def python() -> str:
-    """The public interface: what ``pumice.__all__`` names, in the order of use."""
+    """Return the public interface: the names in ``pumice.__all__``, in the order of use."""
     import pumice
 
     functions = [name for name in pumice.__all__ if inspect.isfunction(getattr(pumice, name))]
@@ -133,7 +136,7 @@ def python() -> str:
 
 
 def plugin_contract() -> str:
-    """What a plugin may import: the classes, functions and constants of ``pumice.plugin``."""
+    """Return the interface for plugins: classes, functions and constants of ``pumice.plugin``."""
     import pumice.plugin as contract
 
     objects = {name: getattr(contract, name) for name in contract.__all__}
@@ -150,7 +153,7 @@ def plugin_contract() -> str:
 
 
 def operations() -> str:
-    """The operations of a graph with their formulas."""
+    """Return the operations of a graph with their formulas."""
     from pumice.graph import OPERATIONS
 
     rows = []
@@ -163,21 +166,53 @@ def operations() -> str:
 # --- Server
 
 
-def routes() -> str:
-    """Every path that the server answers, with the scope that a key needs for it."""
-    from pumice_server import application
+def endpoints() -> str:
+    """Every endpoint by protocol: its paths, what it does, its body, and the scope that a key needs."""
+    from pumice_server.application import operations
+    from pumice_server.openapi import PROTOCOLS
 
-    rows = []
-    for method, endpoints in (("GET", application.GET), ("POST", application.POST), ("DELETE", application.DELETE)):
-        for endpoint, paths in endpoints.items():
-            scope = "admin" if endpoint in application.ADMIN else "infer"
-            scope = "none" if endpoint in application.PUBLIC else scope
-            rows += [(path, method, scope) for path in paths]
-    return table(["path", "method", "scope"], [(code(path), method, scope) for path, method, scope in sorted(rows)])
+    parts = []
+    for protocol in PROTOCOLS:
+        cells = []
+        for operation in operations("/predict"):
+            if operation.protocol == protocol:
+                paths = ", ".join(code(path.replace(":path}", "}")) for path in operation.paths)
+                query = "".join(f" {code(f'?{name}=')} {text}" for name, text in operation.query.items())
+                links = (_kind_link(kind) for kind in (operation.body, operation.answer, operation.part))
+                scope = operation.scope or "none"
+                cells.append((f"{operation.method} {paths}", operation.summary + query, *links, scope))
+        header = ["endpoint", "purpose", "body", "answer", "part of a stream", "scope"]
+        parts.append(f"### {protocol}\n\n{table(header, cells)}")
+    return "\n".join(parts)
+
+
+def _kind_link(kind: Any) -> str:
+    """Return a link to the table of a kind of body or answer."""
+    from pumice_server.reference import structs_of, title_of
+
+    return "-" if kind is None else f"[{title_of(kind)}](#{next(structs_of(kind)).__name__.lower()})"
+
+
+def body_fields() -> str:
+    """The fields of every body and answer, with types, bounds, defaults and meanings."""
+    from pumice_server.application import operations
+    from pumice_server.reference import base_of, kinds_of, rows, summary_of
+
+    parts = []
+    for kind in kinds_of(operations("/predict")):
+        base = base_of(kind)
+        also = f" Also the fields of [{base.__name__}](#{base.__name__.lower()})." if base else ""
+        parts.append(f"### {kind.__name__}\n\n{summary_of(kind)}{also}\n")
+        fields = [
+            (code(row.name), plain(row.type), row.default, row.description.replace("|", r"\|")) for row in rows(kind)
+        ]
+        if fields:
+            parts.append(table(["field", "type", "default", "meaning"], fields))
+    return "\n".join(parts)
 
 
 def unserved_routes() -> str:
-    """Paths of llama-server that answer 501, with the reason."""
+    """Return the paths of llama-server that answer 501, with the reason."""
     from pumice_server.unserved import REASONS
 
     rows = [(code(path), method, plain(reason)) for (method, path), reason in sorted(REASONS.items())]
@@ -188,56 +223,58 @@ def unserved_routes() -> str:
 
 
 def configuration() -> str:
-    """The keys of a configuration file with type, bounds and default."""
-    from pumice.config import Config
+    """Return the configuration keys by group."""
+    from pumice.options import ENGINE
 
-    defaults = yaml.safe_load((ROOT / "registry.yaml").read_text())
-    rows = []
-    for key, field in Config.model_fields.items():
-        bounds = [f"at least {bound.ge}" for bound in field.metadata if getattr(bound, "ge", None) is not None]
-        shown = yaml.safe_dump(defaults[key], default_flow_style=True, width=1000).removesuffix("...\n").strip()
-        rows.append((code(key), code(_type(field.annotation)), ", ".join(bounds) or "-", code(shown)))
-    return table(["key", "type", "bounds", "default"], rows)
+    return _options(ENGINE.values())
 
 
-def _type(hint: Any) -> str:
-    """Return a type as a user writes it: ``"on" | "off"``, ``list[str]``."""
-    if get_origin(hint) is not None and str(get_origin(hint)) == "typing.Literal":
-        return " | ".join(repr(value) for value in get_args(hint))
-    if inspect.isclass(hint) and get_origin(hint) is None:
-        return hint.__name__
-    return re.sub(r"\b(?:typing|collections\.abc|pumice(?:\.\w+)*)\.(?=\w)", "", str(hint))
+def options() -> str:
+    """Return the options of a request except the parameters of samplers, by group."""
+    from pumice.options import GENERATE, REQUEST, SAMPLING
+
+    return _options(option for name, option in {**REQUEST, **GENERATE}.items() if name not in SAMPLING)
+
+
+def chat_options() -> str:
+    """Return the additional options of a chat by group."""
+    from pumice.options import TEMPLATE
+
+    return _options(TEMPLATE.values())
 
 
 def samplers() -> str:
-    """The samplers with their parameters, ranges and defaults."""
+    """The bundled samplers in the order of the default chain, with their parameters."""
+    from pumice.options import ENGINE, SAMPLING
     from pumice_samplers import SAMPLERS
 
-    rows = []
-    for name, sampler in SAMPLERS.items():
-        hints = get_type_hints(sampler, include_extras=True)
-        for field in dataclasses.fields(sampler):
-            factory = field.default_factory
-            default = field.default if factory is dataclasses.MISSING else factory()
-            rows.append((code(name), code(field.name), _bounds(hints[field.name]) or "-", code(repr(default))))
-    return table(["sampler", "parameter", "bounds", "default"], rows)
+    order = ENGINE["samplers"].default
+    rows = [
+        (code(name), *_row(SAMPLING[parameter.name]))
+        for name in order
+        for parameter in dataclasses.fields(SAMPLERS[name])
+    ]
+    return table(["sampler", "parameter", "type", "default", "meaning"], rows)
 
 
-def _bounds(hint: Any) -> str:
-    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    return ", ".join(
-        f"{word} {getattr(bound, key)}"
-        for bound in getattr(hint, "__metadata__", ())
-        for key, word in words.items()
-        if getattr(bound, key, None) is not None
-    )
+def _options(options: Iterable[Option]) -> str:
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for option in options:
+        groups.setdefault(option.group, []).append(_row(option))
+    header = ["option", "type", "default", "meaning"]
+    return "\n".join(f"**{name}**\n\n{table(header, rows)}" for name, rows in groups.items())
+
+
+def _row(option: Option) -> tuple[str, ...]:
+    limits = f", {option.limits_text}" if option.limits else ""
+    return code(option.name), code(option.type_text) + limits, code(repr(option.default)), plain(option.meaning)
 
 
 # --- Models
 
 
 def catalogue() -> str:
-    """The short names of models, what they stand for, and the sampling parameters that their makers recommend."""
+    """Return the catalogue: short names, their models, and the recommended sampling parameters."""
     records = yaml.safe_load((ROOT / "core" / "pumice" / "hub" / "catalogue.yaml").read_text())
     rows = []
     for name, record in records.items():
@@ -247,7 +284,7 @@ def catalogue() -> str:
 
 
 def bits() -> str:
-    """The size of a tensor's numbers in each type: bits, and GB for a billion parameters."""
+    """Return the bits per weight of each type, and GB for a billion parameters."""
     from pumice.gguf import GGMLType, block_size, type_size
 
     common = ["F16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "IQ4_XS", "Q3_K", "Q2_K", "IQ2_XXS", "IQ1_S"]
@@ -263,7 +300,7 @@ def bits() -> str:
 
 
 def errors() -> str:
-    """Every message of an error in the sources, by the exception, with ``…`` for what varies."""
+    """Return every error message in the sources by exception, with ``…`` for variable parts."""
     import pumice
 
     messages: dict[str, set[str]] = {}
@@ -287,7 +324,7 @@ _KINDS = {"UsageError": "Command line", "ClickException": "Command line", "BadPa
 
 
 def _message(node: ast.expr) -> str | None:
-    """Return the text of an expression that builds a message, or None if it has none."""
+    """Return the text of an expression that builds a message, or None if it contains none."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -302,14 +339,17 @@ GENERATORS: dict[str, Callable[[], str]] = {
     function.__name__: function
     for function in (
         bits,
+        body_fields,
         catalogue,
+        chat_options,
         commands,
         configuration,
+        endpoints,
         errors,
         operations,
+        options,
         plugin_contract,
         python,
-        routes,
         samplers,
         unserved_routes,
     )

@@ -1,0 +1,27 @@
+from anthropic import Anthropic
+from clients_common import MESSAGES, MODEL, TOOL, URL, check, run
+
+client = Anthropic(base_url=URL, api_key="none")
+
+
+@check
+def chat():
+    return client.messages.create(model=MODEL, max_tokens=10, messages=MESSAGES).content[0].text
+
+
+@check
+def stream():
+    with client.messages.stream(model=MODEL, max_tokens=10, messages=MESSAGES) as stream:
+        return "".join(stream.text_stream)
+
+
+@check
+def tools():
+    function = TOOL["function"]
+    tool = {"name": function["name"], "input_schema": function["parameters"]}
+    choice = {"type": "tool", "name": "get_weather"}
+    answer = client.messages.create(model=MODEL, max_tokens=100, messages=MESSAGES, tools=[tool], tool_choice=choice)
+    return answer.content[-1].name
+
+
+run()
