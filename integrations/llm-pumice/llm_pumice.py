@@ -1,4 +1,4 @@
-"""LLM plugin: ``llm -m pumice/NAME`` chats with a GGUF model that Pumice runs."""
+"""Plugin of LLM: ``llm -m pumice/NAME`` chats with a GGUF model that Pumice runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import llm
 from llm.parts import ReasoningPart, StreamEvent, TextPart, ToolCallPart, ToolResultPart
-from pydantic import Field
+from pydantic import Field, create_model
 
 if TYPE_CHECKING:
     import pumice
@@ -25,7 +25,7 @@ def register_models(register: Callable[..., None]) -> None:
 
 
 def _names() -> list[str]:
-    """The demo model, the models on this machine, and the names of the catalogue."""
+    """Return the demo model, the models on this machine, and the names of the catalogue."""
     from pumice.config import load_config
     from pumice.hub.catalogue import catalogue
     from pumice.hub.store import stored_models
@@ -43,32 +43,43 @@ def _load(name: str) -> pumice.Model:
         raise llm.ModelError(str(error)) from None
 
 
-class _Options(llm.Options):
-    max_tokens: int | None = Field(None, description="Most tokens of the answer")
-    temperature: float | None = Field(None, description="0: always the likeliest token", ge=0)
-    top_k: int | None = Field(None, description="Keep the k likeliest tokens; 0: all", ge=0)
-    top_p: float | None = Field(None, description="Keep the likeliest tokens that add up to p", ge=0, le=1)
-    min_p: float | None = Field(None, description="Keep tokens at least p times as likely as the likeliest", ge=0, le=1)
-    repeat_penalty: float | None = Field(None, description="Make recent tokens less likely; 1: off", gt=0)
-    seed: int | None = Field(None, description="Same seed, same text")
-    reasoning: bool | None = Field(None, description="Switch reasoning on or off")
-    reasoning_budget: int | None = Field(None, description="Most tokens of reasoning", ge=0)
+_NAMES = (
+    "max_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repeat_penalty",
+    "seed",
+    "reasoning",
+    "reasoning_budget",
+)
+
+
+def _options() -> type[llm.Options]:
+    """Return the options of ``llm -o``, which are options of ``Model.chat``."""
+    from pumice.options import CHAT
+
+    fields: dict[str, Any] = {
+        name: (CHAT[name].annotation | None, Field(None, description=CHAT[name].meaning)) for name in _NAMES
+    }
+    return create_model("Options", __base__=llm.Options, **fields)
 
 
 class _Pumice:
-    """What both kinds of model have in common."""
+    """Base class of the synchronous and the asynchronous model."""
 
     can_stream = True
     supports_tools = True
     supports_schema = True
-    Options = _Options
+    Options = _options()
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.model_id = PREFIX + name
 
     def arguments(self, prompt: llm.Prompt) -> dict[str, Any]:
-        """Keyword arguments of ``chat_stream`` for a prompt of LLM."""
+        """Return keyword arguments of ``chat_stream`` for a prompt of LLM."""
         options = {name: value for name, value in prompt.options.model_dump().items() if value is not None}
         tools = [
             {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
@@ -109,7 +120,7 @@ class AsyncPumiceModel(_Pumice, llm.AsyncModel):
 
 
 def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
-    """The chat as chat completions have it."""
+    """Return the conversation as messages of a chat completion."""
     messages: list[dict[str, Any]] = []
     for message in prompt.messages:
         results = [part for part in message.parts if isinstance(part, ToolResultPart)]
