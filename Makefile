@@ -1,14 +1,16 @@
 # Each target sets up what it needs: .venv is made on first use, and again when its lock file changes.
 
 VENV := .venv/bin
-PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile  # of pytest: a file's tests share what they compile
+# Of pytest: a file's tests share what they compile. The order is that of tests/conftest.py, longest files first.
+PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, each of which would compile every module again
 STAMP := .venv/.installed
 RUN_STAMP := .venv/.runs
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 DOCS_STAMP := .venv-docs/.installed
 
-.PHONY: demo help test test-ray test-kompute fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-clients test-ray test-kompute fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -23,8 +25,11 @@ test-ray: $(STAMP)  ## Run the tests that start clusters of Ray, one after the o
 	.ci/ray
 	$(VENV)/python -m pytest -q -m ray tests/plugins/ray
 
+test-clients: $(STAMP)  ## Try real clients of PyPI and npm against the server; CLIENTS="--quick" for those of the lock, DSPy for one, --write for the table
+	$(VENV)/python tests/clients/run.py $(CLIENTS)
+
 test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
-	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k "not native" tests/plugins/vulkan
+	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k kompute tests/plugins/vulkan
 
 fuzz: $(STAMP)  ## Fuzz every target for SECONDS=60 each; TARGET="gguf names" for some, see fuzz/README.md
 	.ci/fuzz
