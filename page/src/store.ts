@@ -31,12 +31,14 @@ export class BrowserStore implements Store {
     return this.run("messages", "readwrite", (store) => void store.put(message));
   }
 
+  /** In one transaction: a page that is closed meanwhile leaves a conversation whole, or nothing of it. */
   async remove(conversation: string): Promise<void> {
-    const keys = await this.run<IDBValidKey[]>("messages", "readonly", (store) =>
-      store.index("conversation").getAllKeys(conversation),
-    );
-    await this.run<void>("messages", "readwrite", (store) => keys.forEach((key) => store.delete(key)));
-    await this.run<void>("conversations", "readwrite", (store) => void store.delete(conversation));
+    const transaction = await this.begin(["messages", "conversations"], "readwrite");
+    const messages = transaction.objectStore("messages");
+    const keys = messages.index("conversation").getAllKeys(conversation);
+    keys.onsuccess = () => keys.result.forEach((key) => messages.delete(key));
+    transaction.objectStore("conversations").delete(conversation);
+    await finished(transaction);
   }
 
   private async run<T>(
@@ -44,14 +46,23 @@ export class BrowserStore implements Store {
     mode: IDBTransactionMode,
     work: (store: IDBObjectStore) => IDBRequest<T> | void,
   ): Promise<T> {
-    this.database ??= open();
-    const transaction = (await this.database).transaction(name, mode);
+    const transaction = await this.begin([name], mode);
     const request = work(transaction.objectStore(name));
-    return new Promise((resolve, reject) => {
-      transaction.oncomplete = () => resolve(request?.result as T);
-      transaction.onabort = () => reject(transaction.error);
-    });
+    await finished(transaction);
+    return request?.result as T;
   }
+
+  private async begin(names: string[], mode: IDBTransactionMode): Promise<IDBTransaction> {
+    this.database ??= open();
+    return (await this.database).transaction(names, mode);
+  }
+}
+
+function finished(transaction: IDBTransaction): Promise<void> {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error);
+  });
 }
 
 function open(): Promise<IDBDatabase> {

@@ -199,6 +199,7 @@ def test_conversations_outlive_a_reload(page):
     expect(answer(page)).to_contain_text("You said: remember me")
     page.get_by_label("Delete remember me").click()
     page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("navigation")).not_to_contain_text("Delete it?")  # it is shown until it is done
     expect(page.get_by_role("navigation")).not_to_contain_text("remember me")
     page.reload()
     expect(page.get_by_role("navigation")).not_to_contain_text("remember me")
