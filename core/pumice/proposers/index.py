@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from zlib import crc32
 
 LONGEST = 32  # maximum compared tokens of a match
 PLACES = 8  # latest occurrences compared per match
+WALKED = 256  # latest positions with the hash of an n-gram among which its occurrences are looked for
 SMALLEST = 256  # entries of an empty hash table
 
 
@@ -53,6 +54,17 @@ class Index:
             key = crc32(text[end - n : end]) & last
             before[end] = latest[key]
             latest[key] = end
+
+    def occurrences(self, past: array[int]) -> Iterator[int]:
+        """Yield the positions after occurrences of the last ``n`` tokens of ``past``, latest first."""
+        ngram = past[-self._n :]
+        end = self._latest[crc32(ngram) & (len(self._latest) - 1)] if len(ngram) == self._n else 0
+        for _ in range(WALKED):
+            if not end:
+                break
+            if self.tokens[end - self._n : end] == ngram:
+                yield end
+            end = self._before[end]
 
     def match(self, past: array[int]) -> tuple[int, int]:
         """Return the position after the longest match of the end of ``past``, and its length; 0 and 0 without a match.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.proposers.by_salt import BySalt
 from pumice.proposers.contract import Proposal, Proposer, ProposerContext
-from pumice.proposers.index import append
+from pumice.proposers.index import Index, append
 
-_PLACES = 256  # latest occurrences of an n-gram that ``ngram-map-k4v`` compares
 _CONTINUATIONS = 4  # of an n-gram that ``ngram-map-k4v`` compares
 _LEAST_COUNTS = (2, 2, 1, 1)  # of a continuation after 1, 2, 3 and 4 tokens, for ``ngram-cache``
 _MOST_COUNTED = 1 << 16  # n-grams that ``ngram-cache`` counts, 20 to 25 MB, before it begins anew
@@ -26,22 +24,15 @@ class NgramSimple(Proposer):
     size_m: int = 48
 
     def start(self, context: ProposerContext) -> None:
-        self._text: list[int] = []
-        self._places: dict[tuple[int, ...], int] = {}
+        self._index = Index(self.size_n)
 
     def accept(self, tokens: Sequence[int]) -> None:
-        for end in append(self._text, tokens, self.size_n):
-            self._places[tuple(self._text[end - self.size_n : end])] = end
+        self._index.extend(tokens)
 
     def propose(self, n: int) -> Proposal:
-        return Proposal(self._following(min(n, self.size_m)))
-
-    def _following(self, n: int) -> list[int]:
-        place = self._places.get(self._key())
-        return self._text[place : place + n] if place is not None else []
-
-    def _key(self) -> tuple[int, ...]:
-        return tuple(self._text[-self.size_n :])
+        text = self._index.tokens
+        place = next(self._index.occurrences(text), len(text))
+        return Proposal(text[place : place + min(n, self.size_m)].tolist())
 
 
 @dataclass
@@ -50,12 +41,12 @@ class NgramMapK(NgramSimple):
 
     def start(self, context: ProposerContext) -> None:
         super().start(context)
-        self._right: dict[tuple[int, ...], int] = {}
-        self._proposed: tuple[int, ...] = ()
+        self._right: dict[bytes, int] = {}
+        self._proposed = b""
 
     def propose(self, n: int) -> Proposal:
-        self._proposed = self._key()
-        return Proposal(self._following(min(n, self.size_m, self._right.get(self._proposed, n))))
+        self._proposed = self._index.tokens[-self.size_n :].tobytes()
+        return super().propose(min(n, self._right.get(self._proposed, n)))
 
     def judge(self, proposal: Proposal, n_accepted: int) -> None:
         if n_accepted < len(proposal.tokens):
@@ -63,32 +54,18 @@ class NgramMapK(NgramSimple):
 
 
 @dataclass
-class NgramMapK4V(Proposer):
+class NgramMapK4V(NgramSimple):
     """``ngram-map-k4v``: the most frequent continuation of the last ``size_n`` tokens, of at most four.
 
     It is proposed if it was seen at least twice as often as all others together.
     """
 
-    size_n: int = 12
-    size_m: int = 48
-
-    def start(self, context: ProposerContext) -> None:
-        self._text: list[int] = []
-        self._places: dict[tuple[int, ...], deque[int]] = {}
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        for end in append(self._text, tokens, self.size_n):
-            key = tuple(self._text[end - self.size_n : end])
-            if (places := self._places.get(key)) is None:
-                places = self._places[key] = deque(maxlen=_PLACES)
-            places.append(end)
-
     def propose(self, n: int) -> Proposal:
-        n = min(n, self.size_m)
+        text = self._index.tokens
         counts: dict[int, int] = {}  # by the first token of the continuation
         latest: dict[int, int] = {}
-        for place in self._places.get(tuple(self._text[-self.size_n :]), ()):
-            token = self._text[place]
+        for place in reversed(list(self._index.occurrences(text))):
+            token = text[place]
             if token in counts or len(counts) < _CONTINUATIONS:
                 counts[token] = counts.get(token, 0) + 1
                 latest[token] = place
@@ -97,7 +74,7 @@ class NgramMapK4V(Proposer):
         best = max(counts, key=lambda token: counts[token])
         if counts[best] < 2 * (sum(counts.values()) - counts[best]):
             return Proposal()
-        return Proposal(self._text[latest[best] : latest[best] + n])
+        return Proposal(text[latest[best] : latest[best] + min(n, self.size_m)].tolist())
 
 
 @dataclass
