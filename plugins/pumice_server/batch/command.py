@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,9 @@ from pumice.options import ENGINE
 
 if TYPE_CHECKING:
     from pumice.plugin import BatchRow, ModelSpec
+
+Take = Callable[[Mapping[str, Any]], None]
+Answer = Callable[["Iterable[BatchRow]", Take], None]
 
 _FLIGHT_PER_SEQUENCE = 2  # rows in flight for each sequence that is computed, so that the engine never waits for one
 
@@ -40,17 +43,28 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @load_options
 @cluster_options
+@click.pass_context
 def command(
-    source: Path, target: Path, model: str | None, errors: Path | None, n_parallel: int, **options: Any
+    ctx: click.Context,
+    /,
+    source: Path,
+    target: Path,
+    model: str | None,
+    errors: Path | None,
+    n_parallel: int,
+    **options: Any,
 ) -> None:
     """Answer a file of requests.
 
     INPUT has one request per line in OpenAI's batch format (custom_id, method, url and body), or is Parquet. Results
     are appended to OUTPUT as they come. After an interruption, the same command continues.
     """
+    from pumice.cli.confinement import one_thread
+
     try:
-        from pumice_server.batch.results import Results
-        from pumice_server.batch.rows import read_ids, read_rows
+        with one_thread():
+            import pumice_server.batch.answering
+            import pumice_server.batch.results  # noqa: F401
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
     cluster, replicas = take_cluster(options)
@@ -58,7 +72,28 @@ def command(
     template = take_template(options)
     if template is not None:
         options["config"]["chat_template"] = template
+    spec = _spec(model, options)
     n_in_flight = _FLIGHT_PER_SEQUENCE * n_parallel
+
+    def answer(rows: Iterable[BatchRow], take: Take) -> None:
+        if cluster is None:
+            asyncio.run(_answer(spec, rows, n_in_flight, take))
+        else:
+            with cluster.connected():
+                for result in cluster.answer(spec, rows, n_in_flight, replicas):
+                    take(result)
+
+    is_confined = ctx.obj is True and cluster is None
+    outputs = [path for path in (target, errors) if path]
+    with _confined(spec, source, outputs) if is_confined else contextlib.nullcontext():
+        _run(source, target, errors, answer)
+
+
+def _run(source: Path, target: Path, errors: Path | None, answer: Answer) -> None:
+    """Answer the rows that have no results yet."""
+    from pumice_server.batch.results import Results
+    from pumice_server.batch.rows import read_ids, read_rows
+
     ids = read_ids(source)
     with Results(target, errors, ids) as results:
         n_before = len(results.done)
@@ -67,24 +102,28 @@ def command(
         began = time.monotonic()
         if n_before < len(ids):
             rows = (row for row in read_rows(source) if row.custom_id not in results.done)
-            spec = _spec(model, options)
-            with show_progress("rows", unit="row") as progress, contextlib.ExitStack() as stack:
+            with show_progress("rows", unit="row") as progress:
 
                 def take(result: Mapping[str, Any]) -> None:
                     results.add(result)
                     progress(len(results.done), len(ids))
 
-                if cluster:
-                    stack.enter_context(cluster.connected())
-                    for result in cluster.answer(spec, rows, n_in_flight, replicas):
-                        take(result)
-                else:
-                    asyncio.run(_answer(spec, rows, n_in_flight, take))
+                answer(rows, take)
         if len(results.done) < len(ids):
             raise click.ClickException(f"{len(ids) - len(results.done)} rows have no result: run the command again")
         results.finish()
         spent = time.monotonic() - began
         click.echo(f"{len(ids)} rows, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
+
+
+@contextlib.contextmanager
+def _confined(spec: ModelSpec, source: Path, outputs: Sequence[Path]) -> Iterator[None]:
+    """Confine this process permanently: it reads the rows, writes in the folders of its results, and has no network."""
+    from pumice.cli.confinement import Needs, confined_server
+
+    folders = [str(path.absolute().parent) for path in outputs]
+    with confined_server(Needs([spec.path], spec.options, [str(source.absolute())], folders)):
+        yield
 
 
 def _spec(model: str | None, options: dict[str, Any]) -> ModelSpec:
@@ -97,9 +136,7 @@ def _spec(model: str | None, options: dict[str, Any]) -> ModelSpec:
     return ModelSpec([name_of(path)], path, options)
 
 
-async def _answer(
-    spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, take: Callable[[Mapping[str, Any]], None]
-) -> None:
+async def _answer(spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, take: Take) -> None:
     from pumice_server.batch.answering import Answering
     from pumice_server.batch.work import answer_all
     from pumice_server.serving import load_process

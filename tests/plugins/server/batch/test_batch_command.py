@@ -1,6 +1,7 @@
 """``pumice batch`` as a process: its results, and that every kill leaves a file from which it goes on."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +15,7 @@ from openai.types.chat import ChatCompletion
 import pumice
 from gguf_files import tiny_llama
 from pumice_server.batch.command import command
+from sandboxes import needs_sandbox
 from waiting import wait_until
 
 BATCH = [sys.executable, "-m", "pumice", "batch"]
@@ -137,6 +139,16 @@ def test_killed_again_and_again_it_gives_one_result_a_row(tmp_path):
     whole = output.read_bytes()
     assert batch(source, output).stderr.startswith("80 of 80 results")
     assert output.read_bytes() == whole
+
+
+@needs_sandbox
+def test_its_process_is_confined(tmp_path):
+    source = write(tmp_path / "in.jsonl", stories(40, max_tokens=60))
+    with subprocess.Popen([*BATCH, source, tmp_path / "out.jsonl"], stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: lines(tmp_path / "out.jsonl") > 0)
+        state = Path(f"/proc/{process.pid}/status").read_text()
+        process.kill()
+    assert re.search(r"^Seccomp:\s*2$", state, re.MULTILINE)
 
 
 def test_parquet_goes_in_and_out_and_is_whole_or_not_there(tmp_path):
