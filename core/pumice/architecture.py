@@ -126,6 +126,23 @@ class Masks:
     shifted: bool
 
 
+@dataclass(frozen=True)
+class MediaRules:
+    """How a language model reads images among its tokens.
+
+    Attributes:
+        axes: for each pair of values that RoPE rotates, whether it turns by a token's place in time (0), its row (1)
+            or its column (2) (M-RoPE, Wang et al. 2024, arXiv:2409.12191); empty if positions have one dimension.
+        n_deepstack: further embeddings of an image, side by side in its rows, that are added to the hidden states
+            after the first layers, one each (DeepStack, Meng et al. 2024, arXiv:2406.04334).
+        both_ways: the tokens of an image attend to each other in both directions.
+    """
+
+    axes: tuple[int, ...] = ()
+    n_deepstack: int = 0
+    both_ways: bool = False
+
+
 class Architecture(ABC):
     """A model family. ``__init__`` reads hyperparameters, ``build`` composes operations; both run once per load."""
 
@@ -136,6 +153,7 @@ class Architecture(ABC):
         self.n_ctx_train = hparams.positive("context_length")
         self.decoder_start: int | None = None  # first token of a decoder whose prompt an encoder reads
         self.masks: Masks | None = None  # settings of models that generate by diffusion
+        self.media_rules = MediaRules()
 
     @abstractmethod
     def build(self, g: GraphBuilder) -> Tensor | None:

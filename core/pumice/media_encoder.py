@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pumice.architecture import HParams
@@ -16,6 +17,30 @@ if TYPE_CHECKING:
 
 Pixels: TypeAlias = "NDArray[np.uint8]"
 Inputs: TypeAlias = "Mapping[str, NDArray[Any]]"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an image that one run of the graph encodes.
+
+    Attributes:
+        inputs: the inputs of the run by name; the first dimension of ``patches`` is the number of rows of the step.
+        grid: rows and columns of the resulting embeddings, for models whose positions have two dimensions; None if
+            they follow each other like tokens.
+        row_end: text between the rows of the grid.
+    """
+
+    inputs: Inputs
+    grid: tuple[int, int] | None = None
+    row_end: str = ""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Float32 ``rows [n, width]`` in place of tokens, in a grid of ``(rows, columns)`` unless it is None."""
+
+    rows: NDArray[np.float32]
+    grid: tuple[int, int] | None = None
 
 
 class MediaEncoder(ABC):
@@ -37,11 +62,10 @@ class MediaEncoder(ABC):
     n_rows: int
 
     @abstractmethod
-    def prepare(self, pixels: Pixels) -> Sequence[str | Inputs]:
+    def prepare(self, pixels: Pixels) -> Sequence[str | Piece]:
         """Return the parts of the prompt that stand for an image ``[height, width, 3]``, in order.
 
-        A part is text, whose special tokens are read as such, or the inputs of one run of the graph by name.
-        The first dimension of ``patches`` is the number of rows of the step.
+        A part is text, whose special tokens are read as such, or a piece of the image.
         """
 
     @abstractmethod

@@ -93,6 +93,8 @@ class Model(Frontend):
                 speculation.names,
                 _verifies(self.runner),
                 self.runner.media_width,
+                self.architecture.media_rules,
+                self.runner.limits.n_batch,
             )
             # The engine's thread holds no reference to the model, so that a model without references is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))

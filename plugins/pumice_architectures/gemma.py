@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
 from pumice.plugin.nn.blocks import gated_feed_forward, softcap
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.encoder import Encoder
@@ -70,6 +70,10 @@ class Gemma3(Gemma2):
     period = 6
     default_window = 0
     n_layer_27b = 62
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.media_rules = MediaRules(both_ways=True)
 
     def sliding_rope(self, rope: Rope) -> Rope:
         return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)

@@ -1,7 +1,4 @@
-"""The text models of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), Qwen 3 VL, Qwen 3 TTS and PaddleOCR-VL.
-
-Images are not supported; ``Rope.sections`` handles the positions of text.
-"""
+"""The text models of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), Qwen 3 VL, Qwen 3 TTS and PaddleOCR-VL."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, ModelError, Tensor
+from pumice.plugin import GraphBuilder, HParams, MediaRules, ModelError, Tensor
 from pumice.plugin.nn.blocks import linear, n_vocab
-from pumice.plugin.nn.rope import Rope, rope_sections
+from pumice.plugin.nn.rope import Rope, rope_sections, section_axes
 from pumice_architectures.qwen import Qwen2, Qwen3
 
 N_CODES = 3072  # audio codes of Qwen 3 TTS, the last ids of its vocabulary
@@ -19,6 +16,11 @@ N_CODES = 3072  # audio codes of Qwen 3 TTS, the last ids of its vocabulary
 
 class Qwen2VL(Qwen2):
     unused = frozenset({"output.bias"})
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        sections = rope_sections(hparams)
+        self.media_rules = MediaRules(axes=section_axes(sections, self.heads(0).k_dim // 2, interleaved=False))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
@@ -34,9 +36,23 @@ class PaddleOCR(Qwen2):
 class Qwen3VL(Qwen3):
     scaled = Qwen2.scaled
 
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        axes = section_axes(rope_sections(hparams), self.heads(0).k_dim // 2, interleaved=True)
+        self.media_rules = MediaRules(axes, n_deepstack(hparams, self.n_layer))
+
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)
+
+
+def n_deepstack(hparams: HParams, n_layer: int) -> int:
+    """Return the layers after which further embeddings of images are added."""
+    key = "n_deepstack_layers"
+    n = hparams.get_int(key, 0)
+    if not 0 <= n < n_layer:
+        raise hparams.wrong(key, f"is {n}, expected 0 to {n_layer - 1}")
+    return n
 
 
 class Qwen3TTS(Qwen3VL):

@@ -81,6 +81,8 @@ class Scores:
         """Return the first position that queries from ``first_query`` on attend to."""
         if self.chunk:
             return first_query // self.chunk * self.chunk
+        if not self.causal:
+            return max(0, first_query - self.window // 2) if self.window else 0
         return max(0, first_query - self.window + 1) if self.window else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pumice.adapters import SCALES
 from pumice.backend.step import Batch, Memory
 from pumice.engine.kv_cache import BlockTables, KVCache
-from pumice.engine.media import MediaRows
-from pumice.graph.media import IS_TOKEN, ROWS
+from pumice.engine.media import MediaRows, text_places
+from pumice.graph.media import IS_TOKEN, PLACES, ROWS
 
 
 class Read(NamedTuple):
@@ -54,7 +54,7 @@ def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
     positions = chain.from_iterable(range(part.n_past, part.n_past + n) for part, n in zip(parts, sizes, strict=True))
     outputs = [start + row for part, start in zip(parts, starts, strict=False) for row in part.output_rows]
     tokens = np.fromiter(chain.from_iterable(part.tokens for part in parts), np.int32, starts[-1])
-    inputs = _media(parts, tokens) if (tokens < 0).any() else {}
+    inputs = _media(parts, tokens)
     scales = np.array([part.adapter_scales for part in parts], np.float32)
     return Batch(
         tokens=np.maximum(tokens, 0),
@@ -68,17 +68,29 @@ def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
     )
 
 
-def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArray[np.float32]]:
-    """Return the inputs of a step with media: their rows, and which tokens are none."""
+def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
+    """Return the inputs of a step with media, or after media that moved the places of tokens; else nothing."""
+    moved = any(part.media is not None and part.media.places is not None for part in parts)
+    n_media = np.count_nonzero(tokens < 0)
+    if not n_media and not moved:
+        return {}
     sources = [part.media for part in parts for _ in part.tokens]
     row_of = {i: media.of(int(tokens[i])) for i, media in enumerate(sources) if media and tokens[i] < 0}
-    n_media = np.count_nonzero(tokens < 0)
     if len(row_of) < n_media:
         raise RuntimeError(f"the batch has {n_media} positions of media, but rows for {len(row_of)}")
-    rows = np.zeros((len(tokens), len(next(iter(row_of.values())))), np.float32)
+    width = next(media.spans[0][1].shape[1] for media in sources if media)
+    rows = np.zeros((len(tokens), width), np.float32)
     for i, row in row_of.items():
         rows[i] = row
-    return {ROWS: rows, IS_TOKEN: (tokens[:, None] >= 0).astype(np.float32)}
+    inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (tokens[:, None] >= 0).astype(np.float32)}
+    if moved:
+        inputs[PLACES] = np.concatenate([_places(part) for part in parts])
+    return inputs
+
+
+def _places(part: Part) -> NDArray[np.int32]:
+    n = len(part.tokens)
+    return part.media.places_from(part.n_past, n) if part.media else text_places(part.n_past, n)
 
 
 def _memory(cache: KVCache, read: Sequence[Read]) -> Memory | None:

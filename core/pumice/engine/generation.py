@@ -95,6 +95,11 @@ class Generation:
         return [*self._spoken[-missing:], *latest] if missing > 0 else latest
 
     @property
+    def needs_media_graph(self) -> bool:
+        """True if the graph for media computes the last token: it is of media, or places differ from positions."""
+        return self.tokens[-1] < 0 or (self.media is not None and self.media.places is not None)
+
+    @property
     def salt(self) -> bytes:
         salt = salt_of(self.request.cache_salt, self.adapter_scales)
         return salt + b"\xffmedia round %d" % self.media.round if self.media and self.media.round else salt
@@ -260,6 +265,22 @@ class Running(Place):
     def next_mark(self) -> int:
         """The number of tokens after which its state is kept next."""
         return next((mark for mark in self.tables.marks if mark > self.n_past), 1 << 62)
+
+    @property
+    def n_together(self) -> int:
+        """The next positions that attend to each other in both directions, which one step reads; 0 for tokens."""
+        media, tokens = self.generation.media, self.generation.tokens
+        if media is None or not media.both_ways or self.n_past >= len(tokens) or tokens[self.n_past] >= 0:
+            return 0
+        return media.n_rest(tokens[self.n_past])
+
+    def before_media(self, n: int) -> int:
+        """Return ``n``, or fewer next tokens up to positions that one step reads together."""
+        media = self.generation.media
+        if media is None or not media.both_ways:
+            return n
+        tokens = self.generation.tokens[self.n_past : self.n_past + n]
+        return next((i for i, token in enumerate(tokens) if token < 0), n)
 
     @property
     def at_mark(self) -> bool:

@@ -66,9 +66,9 @@ class Lookahead:
     def _may_begin(self, running: Sequence[Running]) -> bool:
         """Return True if the program can pick the next tokens of all sequences, and wrong ones can be undone.
 
-        A program picks no token after a position of media, which another graph computes.
+        A program picks no token after a position that the graph for media computes.
         """
-        if any(member.generation.tokens[-1] < 0 for member in running):
+        if any(member.generation.needs_media_graph for member in running):
             return False
         if not all(member.pending == 1 and self._guesses(member) for member in running):
             return False

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.architecture import MediaRules
 from pumice.engine.messages import Span
 from pumice.errors import RequestError
 
 MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
+PLAIN = MediaRules()
 
 
 @dataclass
@@ -59,10 +61,20 @@ def _key(rows: NDArray[np.float32]) -> bytes:
 
 @dataclass(frozen=True)
 class MediaRows:
-    """The embeddings of a prompt's media by id of their position; ``round`` is that of the ids."""
+    """The embeddings of a prompt's media by id of their position.
+
+    Attributes:
+        spans: ids of consecutive positions, and their rows.
+        round: that of the ids.
+        both_ways: a span's positions attend to each other, so that it is read in one step.
+        places: int32 ``[n, 3]``: place in time, row and column of each position of the prompt, if the model's
+            positions have axes; else None.
+    """
 
     spans: Sequence[tuple[range, NDArray[np.float32]]]
     round: int = 0
+    both_ways: bool = False
+    places: NDArray[np.int32] | None = None
 
     def of(self, id: int) -> NDArray[np.float32]:
         """Return the row ``[n_embd]`` of a negative id."""
@@ -71,8 +83,54 @@ class MediaRows:
                 return rows[ids.index(id)]
         raise RuntimeError(f"the media id {id} belongs to no span of its prompt")
 
+    def n_rest(self, id: int) -> int:
+        """Return the positions from a negative id to the end of its span."""
+        return next((len(ids) - ids.index(id) for ids, _ in self.spans if id in ids), 0)
 
-def place_spans(prompt: Sequence[int], spans: Sequence[Span], ids: MediaIds, width: int) -> tuple[list[int], MediaRows]:
+    def places_from(self, start: int, n: int) -> NDArray[np.int32]:
+        """Return the places ``[n, 3]`` of positions, which may continue after the prompt."""
+        if self.places is None:
+            return text_places(start, n)
+        n_known, shift = len(self.places), 0 if not len(self.places) else self._next - len(self.places)
+        return np.concatenate([self.places[start : start + n], shift + text_places(max(start, n_known), n)])[:n]
+
+    @property
+    def _next(self) -> int:
+        """The place of the first token after the prompt."""
+        assert self.places is not None
+        return int(self.places.max()) + 1
+
+
+def text_places(start: int, n: int) -> NDArray[np.int32]:
+    """Return the places ``[n, 3]`` of text, which are its positions on every axis."""
+    return np.repeat(np.arange(start, start + n, dtype=np.int32)[:, None], 3, axis=1)
+
+
+def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
+    """Return the places ``[n_prompt, 3]`` of a prompt's positions (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
+
+    Images stand still in time while their rows and columns count; what follows continues after the larger of both.
+    """
+    places, end, next_place = [np.zeros((0, 3), np.int32)], 0, 0
+    for span in spans:
+        places.append(text_places(next_place, span.start - end))
+        next_place += span.start - end
+        end = span.start + len(span.rows)
+        rows, columns = span.grid or (1, len(span.rows))
+        cells = np.indices((1, rows, columns), np.int32).reshape(3, -1).T
+        places.append(cells + np.int32(next_place) if span.grid else text_places(next_place, len(span.rows)))
+        next_place += max(rows, columns)
+    return np.concatenate([*places, text_places(next_place, n_prompt - end)])
+
+
+def place_spans(
+    prompt: Sequence[int],
+    spans: Sequence[Span],
+    ids: MediaIds,
+    width: int,
+    rules: MediaRules = PLAIN,
+    n_batch: int = MOST_IDS,
+) -> tuple[list[int], MediaRows]:
     """Return a prompt with ids of media at the positions of its spans, and their rows.
 
     Args:
@@ -80,6 +138,8 @@ def place_spans(prompt: Sequence[int], spans: Sequence[Span], ids: MediaIds, wid
         spans: in the order of their positions.
         ids: assigns ids to contents.
         width: values of a row; 0 if the model takes no media.
+        rules: those of the model.
+        n_batch: maximum positions of a step.
 
     Raises:
         RequestError: a span does not fit the prompt or the model.
@@ -96,9 +156,14 @@ def place_spans(prompt: Sequence[int], spans: Sequence[Span], ids: MediaIds, wid
             raise RequestError(f"{where}.rows: a value is not a finite number; the projector's file may be damaged")
         if not end <= span.start <= len(tokens) - n:
             raise RequestError(f"{where}.start: {n} positions from {span.start} on do not fit the prompt")
+        if rules.both_ways and n > n_batch:
+            raise RequestError(f"{where}: {n} positions must be read in one step; load the model with n_batch={n}")
+        if span.grid and span.grid[0] * span.grid[1] != n:
+            raise RequestError(f"{where}.grid: {span.grid[0]} x {span.grid[1]} do not fit {n} rows")
         end = span.start + n
         checked.append(rows)
     number_of_round, ranges = ids.of(checked)
     for span, positions in zip(spans, ranges, strict=True):
         tokens[span.start : span.start + len(positions)] = positions
-    return tokens, MediaRows(list(zip(ranges, checked, strict=True)), number_of_round)
+    places = _places(len(tokens), spans) if rules.axes else None
+    return tokens, MediaRows(list(zip(ranges, checked, strict=True)), number_of_round, rules.both_ways, places)

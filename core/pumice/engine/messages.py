@@ -32,10 +32,14 @@ Name = Annotated[str, Meta(max_length=1000)]
 
 @dataclass(frozen=True)
 class Span:
-    """Embeddings in place of consecutive tokens of a prompt, from position ``start`` on: ``rows [n, n_embd]``."""
+    """Embeddings in place of consecutive tokens of a prompt, from position ``start`` on: ``rows [n, n_embd]``.
+
+    ``grid``: their rows and columns, for models whose positions have two dimensions; None if they are one row.
+    """
 
     start: Count
     rows: NDArray[np.float32]
+    grid: tuple[Count, Count] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.architecture import Masks
+from pumice.architecture import Masks, MediaRules
 from pumice.engine.generation import Generation
 from pumice.engine.media import MediaIds, MediaRows, place_spans
 from pumice.engine.messages import Request
@@ -49,6 +49,8 @@ class Preparer:
         decoder_start: first token of a decoder whose prompt an encoder reads.
         samplers: registered samplers by name; ``order``: names of the chain; ``sampling``: default parameters.
         media_width: values of a row of media; 0 if the model takes none.
+        media_rules: how the model reads media.
+        n_batch: maximum positions of a step.
         adapters: default scales of the model's adapters by name, in the order of the graph's input.
     """
 
@@ -64,6 +66,8 @@ class Preparer:
     proposers: Collection[str] = ()
     verifies: bool = True
     media_width: int = 0
+    media_rules: MediaRules = field(default_factory=MediaRules)
+    n_batch: int = 1 << 31
     media_ids: MediaIds = field(default_factory=MediaIds)
 
     @cached_property
@@ -84,7 +88,9 @@ class Preparer:
         check_proposers(request.speculate, self.proposers, self.verifies)
         media: Placed | None = None
         if request.media:
-            media = place_spans(request.prompt, request.media, self.media_ids, self.media_width)
+            media = place_spans(
+                request.prompt, request.media, self.media_ids, self.media_width, self.media_rules, self.n_batch
+            )
             if request.context_shift:
                 raise RequestError("context_shift: prompts with images cannot shift, as parts would remain; remove it")
             request = replace(request, speculate="off")  # drafts are made of tokens

@@ -19,7 +19,7 @@ from pumice.errors import ModelClosedError, ModelError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder
 from pumice.guard import guard, guarded
-from pumice.media_encoder import Inputs, MediaEncoder
+from pumice.media_encoder import Embeddings, Inputs, MediaEncoder, Piece
 from pumice.registry import Registry
 
 Rows = NDArray[np.float32]
@@ -58,15 +58,28 @@ class Projector:
         """Values of a row."""
         return self.encoder.width
 
-    def encode(self, pixels: NDArray[np.uint8]) -> list[str | Rows]:
-        """Return the texts and rows ``[n, width]`` that stand for an image ``[height, width, 3]``, in order."""
-        return [part if isinstance(part, str) else self._rows(part) for part in self.encoder.prepare(pixels)]
+    def encode(self, pixels: NDArray[np.uint8]) -> list[str | Embeddings]:
+        """Return the texts and embeddings that stand for an image ``[height, width, 3]``, in order."""
+        parts: list[str | Embeddings] = []
+        for part in self.encoder.prepare(pixels):
+            parts += [part] if isinstance(part, str) else self._encoded(part)
+        return parts
 
     def close(self) -> None:
         """Free the memory and close the file, after the piece that is being computed."""
         with self._lock:
             self._runner = None  # its weights are views of the file
             self._close()
+
+    def _encoded(self, piece: Piece) -> list[str | Embeddings]:
+        """Return the embeddings of a piece, with its text between the rows of its grid."""
+        rows = self._rows(piece.inputs)
+        if not piece.row_end or piece.grid is None:
+            return [Embeddings(rows, piece.grid)]
+        parts: list[str | Embeddings] = []
+        for row in rows.reshape(*piece.grid, self.width):
+            parts += [Embeddings(row), piece.row_end]
+        return parts[:-1]
 
     def _rows(self, inputs: Inputs) -> Rows:
         n = len(inputs["patches"])

@@ -40,6 +40,7 @@ class Scheduler:
         self._states = states
         self._ended = ended
         self._slots = list(range(limits.n_seqs))[::-1]
+        self._image_was_last = False  # the last step read an image alone
         self._refused: Generation | None = None  # lacked blocks, and none were released since
 
     @property
@@ -60,11 +61,20 @@ class Scheduler:
         self._admit()
         members: Members = []
         free = [running for running in self.running if running not in busy] if busy else self.running
-        for running, n_shared in self.policy.share(free, self.limits.n_batch)[:most]:
+        for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch)[:most]):
             n_new = min(n_shared, running.next_mark - running.n_past)
             if running in self.running and self._hold_blocks(running, n_new, members):
                 members.append((running, n_new))
         return [member for member in members if member[0].undecided] or members
+
+    def _apart(self, members: Members) -> Members:
+        """Return either an image whose positions attend to each other, alone, or the other members, in turns."""
+        images = [running for running, _ in members if running.n_together]
+        if images and (len(images) == len(members) or not self._image_was_last):
+            self._image_was_last = True
+            return [(images[0], images[0].n_together)]
+        self._image_was_last = False
+        return [(running, running.before_media(n)) for running, n in members if running not in images]
 
     def may_admit(self) -> bool:
         """True if a waiting sequence could be admitted."""

@@ -46,9 +46,14 @@ def trace(
         outputs = set(main.outputs) - {"hidden", STREAM} | keeps
         graphs |= {MAIN: main.only(outputs), EMBED: main.only(["hidden"])}
     reads_prompt = "logits" in main.outputs and not main.needs_whole_sequences and ENCODER not in graphs
-    if media and reads_prompt and (mixed := with_media(graphs[MAIN])):
+    if media and reads_prompt and (mixed := _with_media(graphs[MAIN], architecture)):
         graphs[MEDIA] = mixed
     return graphs | _trace_draft(*draft, builder) if draft else graphs
+
+
+def _with_media(graph: Graph, architecture: Architecture) -> Graph | None:
+    rules = architecture.media_rules
+    return with_media(graph, rules.axes, rules.n_deepstack, rules.both_ways)
 
 
 def continues(graphs: Mapping[str, Graph]) -> bool:

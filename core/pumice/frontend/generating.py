@@ -200,8 +200,8 @@ class Generating(Base):
                     ids += self.tokenizer.tokenize_following(piece) if ids else self.tokenize(piece)
                 else:
                     ids = ids or self.tokenize("")  # BOS
-                    media.append(Span(len(ids), piece))
-                    ids += [0] * len(piece)
+                    media.append(Span(len(ids), piece.rows, piece.grid))
+                    ids += [0] * len(piece.rows)
         return ids, media
 
     def prepare_options(self, options: Mapping[str, Any]) -> dict[str, Any]:

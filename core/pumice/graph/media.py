@@ -2,40 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.shape import N_TOKENS
-from pumice.graph.tensor import Graph
+from pumice.graph.tensor import Graph, Node, Tensor
 
-ROWS = "media_rows"  # float32 [n_tokens, n_embd]: embeddings of media; zero for tokens
+ROWS = "media_rows"  # float32 [n_tokens, n_embd * (1 + n_deepstack)]: embeddings of media; zero for tokens
 IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
+PLACES = "media_places"  # int32 [n_tokens, 3]: place in time, row and column, if RoPE has axes
 
 
-def with_media(graph: Graph) -> Graph | None:
+def with_media(graph: Graph, axes: Sequence[int] = (), n_deepstack: int = 0, both_ways: bool = False) -> Graph | None:
     """Return the graph with media rows in place of some token embeddings; None if it reads tokens elsewhere, too.
 
     Weights and caches are those of ``graph``. Where a family scales embeddings, as Gemma does, media rows are not
-    scaled.
+    scaled. ``axes``, ``n_deepstack`` and ``both_ways`` are those of ``MediaRules``; with ``both_ways`` the graph is for
+    steps of one image's positions, all of which attend to each other.
     """
     readers = [node for node in graph.nodes if graph.inputs.get("tokens") in node.operands()]
     if len(readers) != 1 or readers[0].op != "embedding":
         return None
-    embedding = target = readers[0]
+    g = readers[0].output.builder
+    assert isinstance(g, GraphBuilder)
+    width = int(readers[0].output.shape[-1])
+    rows = g.input(ROWS, (N_TOKENS, width * (1 + n_deepstack)))
+    inputs = {**graph.inputs, ROWS: rows, IS_TOKEN: g.input(IS_TOKEN, (N_TOKENS, 1))}
+    replaced = _mixed(g, graph, readers[0], rows)
+    for i, output in enumerate(graph.layer_outputs[:n_deepstack]):
+        replaced |= _with_added(g, graph, output, rows, (i + 1) * width)
+    nodes = [part for node in graph.nodes for part in replaced.get(node.output, [node])]
+    if axes:
+        inputs[PLACES] = g.input(PLACES, (N_TOKENS, 3), "i32")
+        nodes = [_turning(node, inputs["positions"], inputs[PLACES], axes) for node in nodes]
+    if both_ways:
+        nodes = [_seeing_ahead(node) for node in nodes]
+    return replace(graph, nodes=nodes, inputs=inputs).only(graph.outputs)
+
+
+def _mixed(g: GraphBuilder, graph: Graph, embedding: Node, rows: Tensor) -> dict[Tensor, list[Node]]:
+    """Return the nodes that compute the embeddings, scaled if the graph scales them, with media rows among them."""
+    target = embedding
     following = [node for node in graph.nodes if embedding.output in node.operands()]
     if len(following) == 1 and following[0].op == "scale":
         target = following[0]
-    g = embedding.output.builder
-    assert isinstance(g, GraphBuilder)
     with g.collecting() as nodes:
         x = g.embedding(embedding.weight("weight"), g.tokens)
         if target is not embedding:
             x = g.apply("scale", x, **target.attrs)
-        rows = g.input(ROWS, (N_TOKENS, int(x.shape[-1])))
-        is_token = g.input(IS_TOKEN, (N_TOKENS, 1))
-        _ = x * is_token + rows
+        width = int(x.shape[-1])
+        first = rows if rows.shape[-1] == width else g.slice(rows, 0, width)
+        _ = x * g.input(IS_TOKEN, (N_TOKENS, 1)) + first
     mixed = [replace(node, layer=target.layer) for node in nodes]
-    mixed[-1] = mixed[-1].giving(target.output)
-    replaced = [part for node in graph.nodes for part in (mixed if node is target else [node])]
-    inputs = {**graph.inputs, ROWS: rows, IS_TOKEN: is_token}
-    return replace(graph, nodes=replaced, inputs=inputs).only(graph.outputs)
+    return {target.output: [*mixed[:-1], mixed[-1].giving(target.output)]}
+
+
+def _with_added(g: GraphBuilder, graph: Graph, output: Tensor, rows: Tensor, start: int) -> dict[Tensor, list[Node]]:
+    """Return the node of a layer's output, followed by the addition of rows' values from ``start`` on."""
+    node = next(node for node in graph.nodes if node.output is output)
+    before = Tensor(f"{output.name} alone", output.shape, output.dtype, builder=g)
+    with g.collecting() as nodes:
+        _ = before + g.slice(rows, start, start + int(output.shape[-1]))
+    added = [replace(part, layer=node.layer) for part in nodes]
+    return {output: [node.giving(before), *added[:-1], added[-1].giving(output)]}
+
+
+def _turning(node: Node, positions: Tensor, places: Tensor, axes: Sequence[int]) -> Node:
+    """Return a RoPE node that turns by places in time, row and column instead of positions."""
+    if node.op != "rope" or node.inputs["positions"] is not positions or len(node.attrs["freqs"]) != len(axes):
+        return node
+    return replace(node, inputs={**node.inputs, "positions": places}, attrs={**node.attrs, "axes": tuple(axes)})
+
+
+def _seeing_ahead(node: Node) -> Node:
+    """Return a causal attention node that sees all positions of its step, and earlier ones as far as before."""
+    if node.op != "attention" or not node.attrs["causal"]:
+        return node
+    window = max(2 * (node.attrs["window"] - 1), 1) if node.attrs["window"] else 0
+    return replace(node, attrs={**node.attrs, "causal": False, "window": window})

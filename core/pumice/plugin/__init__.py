@@ -1,6 +1,6 @@
 """The contract of plugins: everything that a plugin may import, bundled or not."""
 
-from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks
+from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks, MediaRules
 from pumice.backend import Backend, Capabilities, DeviceInfo, KernelTime, NoOptions, Program
 from pumice.backend.arena import Arena
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
@@ -57,7 +57,7 @@ from pumice.graph import (
 )
 from pumice.hookspecs import hookimpl
 from pumice.machine import cores, host_memory_bytes
-from pumice.media_encoder import MediaEncoder
+from pumice.media_encoder import MediaEncoder, Piece
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
@@ -111,6 +111,7 @@ __all__ = [
     "MaskSampler",
     "Masks",
     "MediaEncoder",
+    "MediaRules",
     "Memory",
     "MemoryPlan",
     "ModelError",
@@ -120,6 +121,7 @@ __all__ = [
     "Operation",
     "Pending",
     "Pick",
+    "Piece",
     "Plan",
     "PlannedSampler",
     "PreTokenizer",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import GraphBuilder, HParams, Piece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import ViT
@@ -29,10 +28,10 @@ class Idefics3(ViT):
         if not self.image_size <= self.longest <= MOST_SIDE:
             raise hparams.wrong("preproc_image_size", f"is {self.longest}, expected {self.image_size} to {MOST_SIDE}")
 
-    def prepare(self, pixels: Pixels) -> list[str | dict[str, Any]]:
+    def prepare(self, pixels: Pixels) -> list[str | Piece]:
         check_ratio(pixels)
         tiles, n_columns = self.tiles(pixels)
-        parts: list[str | dict[str, Any]] = []
+        parts: list[str | Piece] = []
         for number, tile in enumerate(tiles[:-1]):
             row, column = divmod(number, n_columns)
             parts += [f"{AROUND}<row_{row + 1}_col_{column + 1}>", self._inputs(tile)]
@@ -71,11 +70,11 @@ class Idefics3(ViT):
         height = math.ceil(height / size) * size
         return height, math.ceil(int(height * ratio) / size) * size
 
-    def _inputs(self, tile: Pixels) -> dict[str, Any]:
+    def _inputs(self, tile: Pixels) -> Piece:
         cells = np.arange(self.n_rows, dtype=np.int32).reshape(self.side // self.merge, self.merge, -1, self.merge)
         corners = cells.transpose(1, 3, 0, 2).reshape(self.merge**2, -1)
         ids = {f"merged.{i}": np.ascontiguousarray(row) for i, row in enumerate(corners)}
-        return {"patches": patches(tile, self.patch_size, self.mean, self.std), **ids}
+        return Piece({"patches": patches(tile, self.patch_size, self.mean, self.std), **ids})
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ModelError, Tensor
+from pumice.plugin import GraphBuilder, HParams, ModelError, Piece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import ViT, gelu_erf
@@ -23,7 +21,7 @@ class Llava(ViT):
         self.n_rows = self.side**2 + 1
         self.n_run = self.n_layer - 1
 
-    def prepare(self, pixels: Pixels) -> list[str | dict[str, Any]]:
+    def prepare(self, pixels: Pixels) -> list[str | Piece]:
         """Return the middle square of the image, whose shorter side is scaled to the encoder's size."""
         check_ratio(pixels)
         size, (height, width) = self.image_size, pixels.shape[:2]
@@ -35,7 +33,7 @@ class Llava(ViT):
         rows = patches(resized[top : top + size, left : left + size], self.patch_size, self.mean, self.std)
         kinds = np.minimum(np.arange(self.n_rows, dtype=np.int32), 1)
         ids = np.arange(1, self.n_rows, dtype=np.int32)
-        return [{"patches": np.concatenate([np.zeros_like(rows[:1]), rows]), "kinds": kinds, "patch_ids": ids}]
+        return [Piece({"patches": np.concatenate([np.zeros_like(rows[:1]), rows]), "kinds": kinds, "patch_ids": ids})]
 
     def build(self, g: GraphBuilder) -> Tensor:
         token = g.weight("v.class_embd", (self.n_embd,))

@@ -38,7 +38,7 @@ def projector(tmp_path_factory, kind):
 
 def images(parts):
     """Undo patches: float32 [n, 3, 32, 32], scaled as pixels are."""
-    rows = [part["patches"][-16:].reshape(4, 4, 3, 8, 8) for part in parts if not isinstance(part, str)]
+    rows = [part.inputs["patches"][-16:].reshape(4, 4, 3, 8, 8) for part in parts if not isinstance(part, str)]
     return np.stack([row.transpose(2, 0, 3, 1, 4).reshape(3, 32, 32) for row in rows])
 
 
@@ -56,7 +56,7 @@ def test_pixels_are_those_of_transformers(projector, kind, expected):
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_rows_are_those_of_transformers(tmp_path, kind, expected, backend):
     projector = opened(write_projector(tmp_path / "mmproj.gguf", kind), backend)
-    rows = np.concatenate([part for part in projector.encode(picture(50, 30)) if not isinstance(part, str)])
+    rows = np.concatenate([part.rows for part in projector.encode(picture(50, 30)) if not isinstance(part, str)])
     projector.close()
     reference = expected[f"{kind}.rows.50x30"].reshape(rows.shape)
     limit = {"numpy": 1e-6, "cpu": 1e-4}[backend]

@@ -6,6 +6,7 @@ The keys are those of the GGUF specification, read like llama.cpp: a scaling fac
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,6 +68,11 @@ class Rope:
     def magnitude(self) -> float:
         """The factor of rotated pairs; with YaRN it grows with the scaling of the context."""
         return self.attn_factor * (1 + 0.1 * math.log(1 / self.freq_scale)) if self.ext_factor else self.attn_factor
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The place that each pair turns by, among time, row and column; empty without sections."""
+        return section_axes(self.sections, self.n_rot // 2, self.interleaved)
 
     def _turns(self, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return True for pairs that text positions rotate: all except those of the fourth position."""
@@ -146,6 +152,21 @@ def rope_sections(hparams: HParams, default: tuple[int, ...] | None = None) -> t
     if any(isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 2**16 for n in sections) or not sum(sections):
         raise hparams.wrong(key, f"is {sections}, but must be four numbers of pairs")
     return tuple(sections)
+
+
+def section_axes(sections: Sequence[int], n_pairs: int, interleaved: bool) -> tuple[int, ...]:
+    """Return the place that each pair turns by: 0 for time, 1 for the row, 2 for the column (``Rope.sections``).
+
+    Pairs of the fourth position, which do not turn, are counted as those of time.
+    """
+    if not sections:
+        return ()
+    pair = np.arange(n_pairs) % sum(sections)
+    if interleaved:
+        axes = np.where(pair < 3 * np.array(sections)[pair % 3], pair % 3, 0)
+    else:
+        axes = np.searchsorted(np.cumsum(sections), pair, side="right") % 3
+    return tuple(axes.tolist())
 
 
 def scaling_factor(hparams: HParams) -> float:
