@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import functools
 import io
 import os
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 32 << 20  # of an encoded image
 MAX_PIXELS = 40_000_000
+MAX_IMAGES = 64  # of a request
+_MAX_HEAD = 256  # characters of a data: URL before its data
+_MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
+_PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 _LIMITS = Limits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
 
@@ -32,11 +38,40 @@ class Image:
     def __init__(self, source: Any) -> None:
         self.source = source
 
+    @classmethod
+    def from_url(cls, url: str) -> Image:
+        """Return the image of a ``data:`` URL. Raises RequestError for any other URL, which is never fetched."""
+        head, comma, _ = url[:_MAX_HEAD].partition(",")
+        if not head.lower().startswith("data:"):
+            raise RequestError(f"image: URLs and paths are not opened: send a data: URL, not {url[:40]!r}")
+        kind, *others = head[len("data:") :].lower().split(";")
+        if not comma or "base64" not in others or not kind.startswith("image/"):
+            raise RequestError(f"image: expected data:image/png;base64,... or another image, not {head[:40]!r}")
+        return cls.from_base64(url[len(head) + 1 :])
+
+    @classmethod
+    def from_base64(cls, text: str) -> Image:
+        """Return the image of a file in base64. Raises RequestError for other texts, and files that are too large."""
+        if len(text) > _MAX_BASE64:
+            raise RequestError(f"image: more than {MAX_BYTES >> 20} MiB; send a smaller file")
+        try:  # in pieces, since other threads wait for each
+            pieces = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
+            data = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+        except (binascii.Error, ValueError):  # ValueError: letters beyond ASCII
+            raise RequestError("image: the data is not valid base64") from None
+        if not data:
+            raise RequestError("image: the data is empty")
+        return cls(data)
+
     def pixels(self) -> NDArray[np.uint8]:
         """Return uint8 ``[height, width, 3]``: upright by its EXIF orientation, and on white if it is transparent.
 
         Raises RequestError for a file that cannot be read, or an image that is damaged or beyond a limit.
         """
+        return pixels_of(self.content())
+
+    def content(self) -> bytes | NDArray[np.uint8]:
+        """Return the bytes of the file, or the pixels of an image that has been decoded. Raises as ``pixels``."""
         import numpy as np
 
         if isinstance(self.source, np.ndarray):
@@ -45,10 +80,7 @@ class Image:
             check_size(*self.source.size)
             if not _is_unread(self.source):
                 return _checked(np.asarray(flat(self.source)))
-        width, height, data = _workers().call(f"{__name__}:decode", self._bytes(), tuple[int, int, bytes])
-        if len(data) != 3 * width * height:
-            raise RequestError("image: the decoder returned a wrong number of pixels")
-        return _checked(np.frombuffer(data, np.uint8).reshape(height, width, 3))
+        return self._bytes()
 
     def _bytes(self) -> bytes:
         if isinstance(self.source, (bytes, bytearray, memoryview)):
@@ -67,6 +99,18 @@ class Image:
         if len(data) > MAX_BYTES:
             raise RequestError(f"image: more than {MAX_BYTES >> 20} MiB; send a smaller file")
         return data
+
+
+def pixels_of(content: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the pixels of ``Image.content``. Raises as ``Image.pixels``."""
+    import numpy as np
+
+    if isinstance(content, np.ndarray):
+        return content
+    width, height, data = _workers().call(f"{__name__}:decode", content, tuple[int, int, bytes])
+    if len(data) != 3 * width * height:
+        raise RequestError("image: the decoder returned a wrong number of pixels")
+    return _checked(np.frombuffer(data, np.uint8).reshape(height, width, 3))
 
 
 def decode(data: bytes) -> tuple[int, int, bytes]:

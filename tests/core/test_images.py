@@ -125,14 +125,14 @@ def test_coroutines_encode_images_in_a_thread(tmp_path, monkeypatch):
     write_projector(tmp_path / "mmproj.gguf", "mlp")
     threads = []
 
-    def pixels(image):
+    def content(image):
         threads.append(threading.current_thread())
         return image.source
 
-    monkeypatch.setattr(pumice.Image, "pixels", pixels)
+    monkeypatch.setattr(pumice.Image, "content", content)
     with pumice.load(path, backend="numpy") as model:
         prompt = ["a picture: ", pumice.Image(picture(50, 30))]
         expected = model.generate(prompt, max_tokens=4, temperature=0.0)
-        completion = asyncio.run(model.agenerate(prompt, max_tokens=4, temperature=0.0))
+        completion = asyncio.run(model.agenerate(prompt, max_tokens=4, temperature=0.0, cache_salt="other"))
     assert completion.tokens == expected.tokens
     assert [thread is threading.main_thread() for thread in threads] == [True, False]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from pumice.chat.answer import AnswerBuilder
@@ -14,6 +15,7 @@ from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.isolated import TemplateWorkers, template_workers
+from pumice.chat.mixed import Part, Placed, tokenize_parts, within
 from pumice.chat.parser import ChatParser
 from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
@@ -21,11 +23,18 @@ from pumice.chat.special_tokens import special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate, ChatTemplates
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, GrammarChecker, ReasoningBudget
+from pumice.images import Image
 from pumice.tokenizers import Tokenizer
 from pumice.wording import did_you_mean
 
 logger = logging.getLogger("pumice")
 
+
+MARKER = "<__media__>"
+"""Stands for an image in a prompt that is shown as text, as in llama.cpp."""
+
+Encode = Callable[[Image], Sequence[Part]]
+"""Returns the texts and embeddings that stand for an image in a prompt."""
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MAX_CACHED_TEMPLATES = 16  # per model
@@ -39,11 +48,13 @@ class Prompt:
         text: text that the template rendered.
         tokens: its token ids.
         opening: end of ``text`` that already belongs to the answer.
+        media: embeddings of images, with their positions among the tokens.
     """
 
     text: str
     tokens: list[int]
     opening: str
+    media: Placed = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -117,17 +128,21 @@ class Chat:
         self._templates_info: OrderedDict[str, _TemplateInfo] = OrderedDict()  # by source, least recently added first
 
     def text(self, request: ChatRequest) -> str:
-        """Return the prompt as text, without BOS if the tokenizer adds it. Raises like ``turn``."""
-        text = self.turn(request).prompt.text
+        """Return the prompt as text, without BOS if the tokenizer adds it. Raises like ``turn``.
+
+        ``MARKER`` stands for each image.
+        """
+        text = self.turn(request, encode=lambda image: [MARKER]).prompt.text
         bos = self._tokenizer.bos
         return text if bos is None or not self._tokenizer.add_bos else text.removeprefix(self._spelling(bos))
 
-    def turn(self, request: ChatRequest, form: str | None = None) -> Turn:
+    def turn(self, request: ChatRequest, form: str | None = None, encode: Encode | None = None) -> Turn:
         """Prepare the next turn: render the prompt and compile the answer's grammar.
 
         Args:
             request: the checked request.
             form: grammar that the answer has to fit, as llguidance's source.
+            encode: encodes images; None refuses them.
 
         Raises:
             RequestError: there is no template, it refuses the messages, or tool calls cannot be enforced.
@@ -137,7 +152,8 @@ class Chat:
         _check_roles(request.messages, info.template.source)
         if request.tools and not info.template.traits.has_tools:
             _warn_once(info.template.source)
-        format, prompt = info.format, self._prompt(request, info)
+        format, prompt = info.format, self._prompt(request, info, encode)
+        request = replace(request, images=())  # their memory is free while the answer is generated
         marks = {self._spelling(token): token for token in info.special}
         grammar = answer_grammar(request, format, prompt.opening, marks, form, self._checker)
         if grammar:
@@ -160,7 +176,10 @@ class Chat:
         tokens = self._tokenizer.tokenize_following(closing)
         return ReasoningBudget(request.reasoning_budget, tokens, begin, end, reasons=format.reasons_after(opening))
 
-    def _prompt(self, request: ChatRequest, info: _TemplateInfo) -> Prompt:
+    def _prompt(self, request: ChatRequest, info: _TemplateInfo, encode: Encode | None) -> Prompt:
+        if request.images and encode is None:
+            raise RequestError("messages: no image is supported here")
+        marker = f"<__media_{secrets.token_hex(16)}__>" if request.images else ""
         job = PromptJob(
             info.template,
             self._spellings,
@@ -171,12 +190,22 @@ class Chat:
             request.reasoning,
             request.continues,
             request.add_generation_prompt,
+            len(request.images),
+            marker,
         )
         written = self._workers.write(job)
         if self._n_ctx is not None:
             self._tokenizer.check_fits([written.text], self._n_ctx)
-        tokens = tokenize_marked(self._tokenizer, written.text, written.mark)
-        return Prompt(written.text.replace(written.mark, ""), tokens, written.opening)
+        text = written.text.replace(written.mark, "")
+        if not request.images or encode is None:
+            tokens = tokenize_marked(self._tokenizer, written.text, written.mark)
+            return Prompt(text, tokens, written.opening)
+        first = partial(tokenize_marked, self._tokenizer, mark=written.mark)
+        following = partial(self._tokenizer.tokenize_following, mark=written.mark)
+        parts = _spliced(written.text.split(marker), request.images, encode)
+        parts = parts if self._n_ctx is None else within(parts, self._n_ctx)
+        tokens, media = tokenize_parts(parts, first, following)
+        return Prompt(text.replace(marker, MARKER), tokens, written.opening, media)
 
     def _analyze(self, source: str) -> _TemplateInfo:
         info = self._templates_info.get(source)
@@ -203,6 +232,14 @@ class Chat:
 
     def _spelling(self, token: int) -> str:
         return self._tokenizer.vocabulary.tokens[token]
+
+
+def _spliced(texts: Sequence[str], images: Sequence[Image], encode: Encode) -> Iterator[Part]:
+    """Yield the texts between images, and what stands for each image."""
+    yield texts[0]
+    for image, text in zip(images, texts[1:], strict=True):
+        yield from encode(image)
+        yield text
 
 
 @lru_cache(maxsize=64)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pumice.chat.bounds import MAX_ARGUMENTS, SizeBudget
+from pumice.chat.images import take_images
 from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
+from pumice.images import Image
 from pumice.notebook import facts_line, folded_block, show_count, text_block
 
 #: The finish reasons of the engine, and "tool_calls": the model waits for the results of its calls.
@@ -204,11 +206,15 @@ class ChatCompletion:
 
 
 def read_messages(
-    messages: Iterable[Mapping[str, Any] | Message], budget: SizeBudget | None = None
+    messages: Iterable[Mapping[str, Any] | Message],
+    budget: SizeBudget | None = None,
+    images: list[Image] | None = None,
 ) -> list[dict[str, Any]]:
     """Check messages and return them as templates take them.
 
-    Contents become text, arguments of calls dictionaries, and reasoning is moved to the key ``reasoning``.
+    Contents become text, arguments of calls dictionaries, and reasoning is moved to the key ``reasoning``. A content
+    with images becomes a list of parts, ``{"type": "text", "text": ...}`` and ``{"type": "image"}``; its images are
+    appended to ``images``. Without ``images`` they are refused.
 
     Raises:
         RequestError: a message is invalid; the error names its position.
@@ -216,7 +222,10 @@ def read_messages(
     if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
         raise RequestError("messages: expected a list of messages, each with a role and a content")
     budget = budget or SizeBudget()
-    read = [_read_message(message, f"messages[{i}]", budget) for i, message in enumerate(messages)]
+    read = [
+        _read_message(take_images(message, f"messages[{i}]", images), f"messages[{i}]", budget)
+        for i, message in enumerate(messages)
+    ]
     if not read:
         raise RequestError("messages: the list is empty; give at least one message")
     return read
@@ -244,19 +253,24 @@ def _read_message(source: Mapping[str, Any] | Message, where: str, budget: SizeB
     return message
 
 
-def _read_content(content: Any, where: str) -> str:
-    """Return text, or the lines of a list of parts of type "text"."""
+def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
+    """Return text, the lines of parts of type "text", or the parts if there is an image among them."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list | tuple):
         raise RequestError(f"{where}: expected text or a list of parts, not {shown(content)}")
-    texts = []
+    parts: list[dict[str, str]] = []
     for i, item in enumerate(content):
         part = _mapping(item, f"{where}[{i}]")
-        if part.get("type", "text") != "text":
-            raise RequestError(f"{where}[{i}].type: only 'text' is supported, not {shown(part.get('type'))}")
-        texts.append(_text(part.get("text"), f"{where}[{i}].text"))
-    return "\n".join(texts)
+        kind = part.get("type", "text")
+        if kind == "image":
+            parts.append({"type": "image"})
+        elif kind == "text":
+            parts.append({"type": "text", "text": _text(part.get("text"), f"{where}[{i}].text")})
+        else:
+            raise RequestError(f"{where}[{i}].type: expected 'text' or an image, not {shown(kind)}")
+    has_image = any(part["type"] == "image" for part in parts)
+    return parts if has_image else "\n".join(part["text"] for part in parts)
 
 
 def _read_call(value: Any, where: str, budget: SizeBudget) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
+from pumice.chat.contents import with_markers
 from pumice.chat.formats import is_open
 from pumice.chat.special_tokens import guard_of
 from pumice.chat.template import ChatTemplate, reasoning_variables
@@ -29,6 +30,8 @@ class PromptJob:
         reasoning: True or False switches reasoning on or off; None leaves it to the template.
         continues: the answer continues the last message.
         add_generation_prompt: end the prompt with the start of the assistant's message.
+        n_images: parts of type "image" in the messages.
+        marker: text that stands for each image in the prompt, which no message contains.
     """
 
     template: ChatTemplate
@@ -40,6 +43,8 @@ class PromptJob:
     reasoning: bool | None = None
     continues: bool = False
     add_generation_prompt: bool = True
+    n_images: int = 0
+    marker: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,28 @@ class MarkedPrompt:
 
 
 def write_prompt(job: PromptJob) -> MarkedPrompt:
-    """Render a prompt. Raises RequestError if the template refuses the messages or omits the one to continue."""
+    """Render a prompt.
+
+    A template that writes placeholders gets images as parts, and any other gets markers in texts.
+
+    Raises RequestError if the template refuses the messages, or omits the one to continue or an image.
+    """
+    if not job.n_images:
+        return _write(job)
+    placeholder = job.template.traits.placeholder
+    if placeholder:  # guarded like a special token: no user's text spells it
+        written = _write(replace(job, spellings=(*job.spellings, placeholder)))
+        pieces = written.text.split(placeholder)
+        if len(pieces) == job.n_images + 1:
+            return replace(written, text=job.marker.join(pieces))
+    texts = [{**message, "content": with_markers(message["content"], job.marker)} for message in job.messages]
+    written = _write(replace(job, messages=texts))
+    if written.text.count(job.marker) != job.n_images:
+        raise RequestError("messages: the chat template leaves out an image; put images into messages of the user")
+    return written
+
+
+def _write(job: PromptJob) -> MarkedPrompt:
     messages = list(job.messages)
     if job.continues:
         messages[-1] = _unfinished(messages[-1])
@@ -99,6 +125,8 @@ def _unfinished(message: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError(
             "continue_final_message: only a message of the assistant without tool calls can be continued"
         )
+    if not isinstance(message["content"], str):
+        raise RequestError("continue_final_message: a message with images cannot be continued")
     key = "content" if message["content"] or not message.get("reasoning") else "reasoning"
     return {**message, key: message[key] + _END}
 

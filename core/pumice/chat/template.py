@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pumice.chat.builtin import BUILTIN
+from pumice.chat.contents import joined
 from pumice.chat.jinja import compiled
 from pumice.errors import NoChatTemplateError, RequestError
 from pumice.wording import unknown_name
@@ -31,6 +32,7 @@ class Traits:
         takes_parts: the content of a message may be a list of parts.
         wants_text_arguments: the arguments of a call must be JSON text.
         can_switch_reasoning: ``enable_thinking`` or ``thinking`` changes the prompt.
+        placeholder: text that it writes for a part of type "image"; empty if it writes none that is known.
     """
 
     has_system: bool = True
@@ -39,6 +41,7 @@ class Traits:
     takes_parts: bool = False
     wants_text_arguments: bool = False
     can_switch_reasoning: bool = False
+    placeholder: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,7 @@ class ChatTemplate:
             if message["role"] == "developer" and "developer" not in self.source:
                 message["role"] = "system"
         if merged[0]["role"] == "system" and len(merged) > 1 and not self.traits.has_system:
-            system = merged.pop(0)["content"]
-            merged[0]["content"] = f"{system}\n\n{merged[0]['content']}" if system else merged[0]["content"]
+            merged[0]["content"] = joined(merged.pop(0)["content"], merged[0]["content"])
         return merged
 
     def _adapt(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +131,7 @@ class ChatTemplate:
         for call in message.get("tool_calls", ()):
             if self.traits.wants_text_arguments:
                 call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
-        if self.traits.wants_parts:
+        if self.traits.wants_parts and isinstance(message["content"], str):
             message["content"] = [{"type": "text", "text": message["content"]}]
         return message
 

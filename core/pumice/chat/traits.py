@@ -10,6 +10,22 @@ from typing import Any
 from pumice.chat.template import ChatTemplate, Traits, reasoning_variables
 from pumice.errors import RequestError
 
+# What published templates write for an image. Marks around a placeholder belong to it: encoders write their own.
+_PLACEHOLDERS = (
+    "<|vision_start|><|image_pad|><|vision_end|>",
+    "<|begin_of_image|><|image|><|end_of_image|>",
+    "<|media_start|>image<|media_content|><|media_pad|><|media_end|>",
+    "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>",
+    "<|img|><|imgpad|><|endofimg|>",
+    "<img><IMG_CONTEXT></img>",
+    "<start_of_image>",
+    "<image_soft_token>",
+    "<IMG_CONTEXT>",
+    "<|image_pad|>",
+    "<|image|>",
+    "<image>",
+    "[IMG]",
+)
 _PROBE, _OTHER = "PROBE", "OTHER"  # strings that no template contains
 
 
@@ -26,6 +42,7 @@ def find_traits(template: ChatTemplate) -> Traits:
         takes_parts=_takes_parts(template),
         wants_text_arguments=_wants_text_arguments(template),
         can_switch_reasoning=_can_switch_reasoning(template),
+        placeholder=_placeholder(template),
     )
 
 
@@ -73,6 +90,20 @@ def _can_switch_reasoning(template: ChatTemplate) -> bool:
     messages = [_message("user", _PROBE)]
     on, off = (_try(template, messages, variables=reasoning_variables(value)) for value in (True, False))
     return on != off
+
+
+def _placeholder(template: ChatTemplate) -> str:
+    """Return the placeholder that the template writes once for an image, with the marks around it."""
+    candidates = [text for text in _PLACEHOLDERS if text in template.source]
+    if not candidates:
+        return ""
+    text_part = {"type": "text", "text": _PROBE}
+    without, written = (
+        _try(template, [{"role": "user", "content": [*images, text_part]}]) for images in ([], [{"type": "image"}])
+    )
+    if _PROBE not in written:
+        return ""
+    return next((text for text in candidates if written.count(text) == without.count(text) + 1), "")
 
 
 def _message(role: str, content: str) -> dict[str, Any]:

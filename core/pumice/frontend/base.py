@@ -7,21 +7,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pumice.chat.mixed import Part
 from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
+from pumice.engine.encoded_images import EncodedImages
 from pumice.engine.messages import Facts
 from pumice.engine.projector import LazyProjector
 from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
+from pumice.images import Image
 from pumice.model_files.opening import is_lora
 from pumice.model_files.summary import Summary
 from pumice.registry import Registry
 from pumice.sampler import parameters
 from pumice.tokenizers import Tokenizer, from_metadata
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -51,6 +58,7 @@ class Base(ABC):
         self._registry = registry
         self._load_tokenizer = LazyTokenizer(file, registry)
         self._load_projector = LazyProjector(file.path, config, registry)  # the subclass closes it with the model
+        self._encoded_images = EncodedImages()
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
         self._checker = GrammarChecker()
@@ -100,6 +108,16 @@ class Base(ABC):
     @abstractmethod
     def closed(self) -> bool:
         """True after ``close``."""
+
+    def _encode_image(self, image: Image, salt: str) -> Sequence[Part]:
+        """Return the texts and embeddings that stand for an image in a prompt.
+
+        Raises RequestError for an image that cannot be read, and a model without a projector.
+        """
+        return self._encoded_images.get(image, self._encode_pixels, salt)
+
+    def _encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+        return self._load_projector().encode(pixels)
 
     @property
     def error(self) -> Exception | None:

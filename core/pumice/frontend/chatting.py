@@ -10,7 +10,7 @@ from pumice.chat import Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat.template import has_template
 from pumice.engine import Request
 from pumice.errors import RequestError
-from pumice.frontend.generating import Generating, Progress, single
+from pumice.frontend.generating import Generating, Progress, single, spans_of
 from pumice.frontend.tool_loop import MAX_TURNS, RunTools, ToolLoop
 from pumice.grammar import grammar_source
 from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options
@@ -54,7 +54,7 @@ class Chatting(Generating):
 
         Args:
             messages: The conversation so far: messages that ``chat`` returned, or objects with ``role`` and
-                ``content``.
+                ``content``, which is text, or a list of texts and ``pumice.Image``.
             progress: Called with the number of prompt tokens that have been read and with their total.
             run_tools: Run the calls of functions and ``Tool`` objects among ``tools``, and let the model read their
                 results, until it answers in text. A function is asked before each call; ``True`` runs it, and any
@@ -161,7 +161,9 @@ class Chatting(Generating):
 
     def _prepare(self, messages: Messages, options: SortedOptions) -> Turn:
         request = ChatRequest.read(messages, **options.template)
-        return self._chat.turn(request, grammar_source(**options.output, response_format=request.response_format))
+        form = grammar_source(**options.output, response_format=request.response_format)
+        encode = partial(self._encode_image, salt=options.request.get("cache_salt", ""))
+        return self._chat.turn(request, form, encode)
 
     def _tool_loop(
         self, messages: Messages, options: Mapping[str, Any], run_tools: RunTools, max_turns: int
@@ -176,7 +178,7 @@ class Chatting(Generating):
         turn = messages if isinstance(messages, Turn) else self._prepare(messages, parts)
         settings = {"max_tokens": None, "special": turn.special, **parts.request}
         answer = parts._replace(request=settings, output={"grammar": turn.grammar})
-        return turn, single(self._request(turn.prompt.tokens, answer, turn.budget))
+        return turn, single(self._request(turn.prompt.tokens, answer, turn.budget, spans_of(turn.prompt.media)))
 
     @cached_property
     def _chat(self) -> Chat:

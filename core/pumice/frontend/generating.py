@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar, Unpack, overload
 
+from pumice.chat.mixed import Placed, tokenize_parts, within
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError
 from pumice.frontend.base import Base
 from pumice.grammar import Grammar, ReasoningBudget, grammar_source
-from pumice.images import Image
+from pumice.images import MAX_IMAGES, Image
 from pumice.options import (
     GENERATE,
     OUTPUT,
@@ -170,12 +172,20 @@ class Generating(Base):
 
         return await to_thread(self.request, prompt, **options)
 
-    def _request(self, prompt: Prompt, options: SortedOptions, budget: ReasoningBudget | None = None) -> Request:
+    def _request(
+        self,
+        prompt: Prompt,
+        options: SortedOptions,
+        budget: ReasoningBudget | None = None,
+        media: Sequence[Span] = (),
+    ) -> Request:
+        """Return a request; ``media`` is that of a prompt of token ids."""
         if self.closed:
             raise ModelClosedError("the model is closed")
         if not self.facts.generates:
             raise RequestError("this model does not generate text: it is an encoder, for embed, or drafts for others")
-        ids, media = self._read(prompt)
+        ids, read = self._read(prompt, options.request.get("cache_salt", ""))
+        media = media or read
         settings = {"max_tokens": REQUEST["max_tokens"].default, **options.request}
         stop = settings.get("stop")
         settings["stop"] = [stop] if isinstance(stop, str) else () if stop is None else stop
@@ -184,25 +194,21 @@ class Generating(Base):
         check_arguments(request)
         return request
 
-    def _read(self, prompt: Prompt) -> tuple[list[int], list[Span]]:
+    def _read(self, prompt: Prompt, salt: str) -> tuple[list[int], list[Span]]:
         """Return the token ids of a prompt, with those of media left open, and its media."""
         if isinstance(prompt, str):
             return self.tokenize(prompt), []
         if not _contains(prompt, (str, Image)):
             return token_ids(prompt, NO_PROMPT), []
-        ids: list[int] = []
-        media: list[Span] = []
-        for part in prompt:
-            if not isinstance(part, (str, Image)):
-                raise RequestError(f"{NO_PROMPT}, not {part!r:.60}")
-            for piece in [part] if isinstance(part, str) else self._load_projector().encode(part.pixels()):
-                if isinstance(piece, str):
-                    ids += self.tokenizer.tokenize_following(piece) if ids else self.tokenize(piece)
-                else:
-                    ids = ids or self.tokenize("")  # BOS
-                    media.append(Span(len(ids), piece.rows, piece.grid))
-                    ids += [0] * len(piece.rows)
-        return ids, media
+        wrong = next((part for part in prompt if not isinstance(part, (str, Image))), None)
+        if wrong is not None:
+            raise RequestError(f"{NO_PROMPT}, not {wrong!r:.60}")
+        if sum(isinstance(part, Image) for part in prompt) > MAX_IMAGES:
+            raise RequestError(f"the prompt has more than {MAX_IMAGES} images")
+        encoded = (self._encode_image(part, salt) if isinstance(part, Image) else [str(part)] for part in prompt)
+        parts = within(chain.from_iterable(encoded), self.n_ctx)
+        ids, placed = tokenize_parts(parts, self.tokenize, self.tokenizer.tokenize_following)
+        return ids, spans_of(placed)
 
     def prepare_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options of ``request`` with one compiled ``grammar`` in place of the options that describe the text.
@@ -231,6 +237,11 @@ def single(request: Request) -> Request:
     if request.n != 1:
         raise RequestError(f"n: a stream has one completion, not {request.n}; generate gives several")
     return request
+
+
+def spans_of(placed: Placed) -> list[Span]:
+    """Return the spans of embeddings at positions."""
+    return [Span(start, part.rows, part.grid) for start, part in placed]
 
 
 def _contains(prompt: object, kinds: type | tuple[type, ...]) -> bool:

@@ -103,11 +103,14 @@ class Tokenizer(ABC):
             ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
         return self._before() + ids + self._after() if add_special else ids
 
-    def tokenize_following(self, text: str) -> list[int]:
-        """Return the ids of a text that follows other text, without the space that some kinds add at the start."""
-        newline, both = (self.tokenize(part, add_special=False) for part in ("\n", "\n" + text))
+    def tokenize_following(self, text: str, *, mark: str = "") -> list[int]:
+        """Return the ids of a text that follows other text, without the space that some kinds add at the start.
+
+        ``mark`` is that of ``tokenize``.
+        """
+        newline, both = (self.tokenize(part, add_special=False, mark=mark) for part in ("\n", "\n" + text))
         is_apart = both[: len(newline)] == newline
-        return both[len(newline) :] if is_apart else self.tokenize(text, add_special=False)
+        return both[len(newline) :] if is_apart else self.tokenize(text, add_special=False, mark=mark)
 
     def check_fits(self, texts: Sequence[str], n_ctx: int) -> None:
         """Raise PromptTooLongError if texts clearly exceed ``n_ctx`` tokens together, without tokenizing them whole.

@@ -1,0 +1,83 @@
+"""Encoded images of earlier prompts: the same picture in the next turn of a chat costs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.chat.mixed import Part
+from pumice.images import Image, pixels_of
+
+Encode = Callable[[NDArray[np.uint8]], Sequence[Part]]
+"""Returns the texts and embeddings that stand for pixels ``[height, width, 3]`` in a prompt."""
+
+MAX_BYTES = 128 << 20  # of the rows of all images
+
+
+class EncodedImages:
+    """Encodes images, and keeps what stands for the latest ones. Thread-safe.
+
+    One image is decoded and encoded at a time, so that large ones take memory once.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[bytes, Sequence[Part]] = OrderedDict()  # the latest one last
+        self._size = 0
+        self._lock = threading.Lock()  # guards what is kept
+        self._encoding = threading.Lock()
+
+    def get(self, image: Image, encode: Encode, salt: str = "") -> Sequence[Part]:
+        """Return the texts and embeddings that stand for an image in a prompt.
+
+        Args:
+            image: the image.
+            encode: encodes its pixels, unless that is known.
+            salt: images of requests with other salts are encoded again, so that time does not tell what others sent.
+
+        Raises:
+            RequestError: the image cannot be read, or there is no encoder.
+        """
+        content = image.content()
+        key = _key(content, salt)
+        parts = self._find(key)
+        if parts is None:
+            with self._encoding:
+                parts = self._find(key)  # another thread may have encoded it meanwhile
+                if parts is None:
+                    parts = list(encode(pixels_of(content)))
+                    self._keep(key, parts)
+        return parts
+
+    def _find(self, key: bytes) -> Sequence[Part] | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _keep(self, key: bytes, parts: Sequence[Part]) -> None:
+        with self._lock:
+            self._kept[key] = parts
+            self._size += _size(parts)
+            while self._size > self._max_bytes:
+                self._size -= _size(self._kept.popitem(last=False)[1])
+
+
+def _key(content: bytes | NDArray[np.uint8], salt: str) -> bytes:
+    """Return a hash of an image's file or pixels, and of the salt."""
+    digest = hashlib.blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=32, person=b"image")
+    if isinstance(content, np.ndarray):
+        digest = hashlib.blake2b(np.array(content.shape, np.int64).data, key=digest.digest(), person=b"pixels")
+        digest.update(np.ascontiguousarray(content).data)
+    else:
+        digest = hashlib.blake2b(content, key=digest.digest(), person=b"file")
+    return digest.digest()
+
+
+def _size(parts: Sequence[Part]) -> int:
+    return sum(len(part) if isinstance(part, str) else part.rows.nbytes for part in parts)

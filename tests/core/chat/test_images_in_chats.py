@@ -1,0 +1,177 @@
+"""Images in chats: their forms in messages, their places in prompts, and what the next turn computes again."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.chat.messages import read_messages
+from pumice.chat.prompt import PromptJob, write_prompt
+from pumice.chat.template import ChatTemplate
+from pumice.chat.traits import with_traits
+from pumice.engine.projector import Projector
+from pumice.errors import RequestError
+from pumice.images import MAX_IMAGES, Image
+from vision_files import picture, write_projector
+
+Pillow = pytest.importorskip("PIL.Image")
+MARKER = "<__media_0123__>"
+TEXTS = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ '\\n' }}{% endfor %}"
+PARTS = (
+    "{% for m in messages %}{{ m.role }}:{% for part in m.content %}"
+    "{% if part.type == 'image' %}<image>\n{% else %} {{ part.text }}{% endif %}{% endfor %}{{ '\\n' }}{% endfor %}"
+)
+QWEN = PARTS.replace("<image>\n", "<|vision_start|><|image_pad|><|vision_end|>")
+UNKNOWN = PARTS.replace("<image>", "[[{{ part.image.width }}]]")
+
+
+def encoded(pixels: np.ndarray) -> bytes:
+    data = io.BytesIO()
+    Pillow.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()
+
+
+PNG = encoded(picture(20, 10))
+BASE64 = base64.b64encode(PNG).decode()
+DATA = f"data:image/png;base64,{BASE64}"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Image(PNG),
+        {"type": "image_url", "image_url": {"url": DATA, "detail": "auto"}},
+        {"type": "image_url", "image_url": DATA},
+        {"type": "input_image", "image_url": DATA},
+        {"type": "image", "image": PNG},
+        {"type": "image", "image": picture(20, 10)},
+        {"type": "image", "url": DATA},
+        {"type": "image", "base64": BASE64},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": BASE64}},
+    ],
+)
+def test_parts_of_every_form_are_the_same_picture(part):
+    images: list[Image] = []
+    (message,) = read_messages([{"role": "user", "content": ["a", part]}], images=images)
+    assert message["content"] == [{"type": "text", "text": "a"}, {"type": "image"}]
+    np.testing.assert_array_equal(images[0].pixels(), picture(20, 10))
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ({"type": "image"}, "the part has no image"),
+        ({"type": "image", "image": "/etc/passwd"}, "URLs and paths are not opened"),
+        ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "URLs and paths are not opened"),
+        ({"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}, "URLs and paths are not opened"),
+        ({"type": "image_url", "image_url": {}}, "expected a data: URL"),
+        ({"type": "image_url", "image_url": 7}, "expected a data: URL, not int"),
+        ({"type": "image_url", "image_url": "data:text/plain;base64,QQ=="}, "expected data:image/png"),
+        ({"type": "image_url", "image_url": "data:image/png,QQ"}, "expected data:image/png"),
+        ({"type": "image_url", "image_url": "data:image/png;base64,"}, "empty"),
+        ({"type": "image", "base64": "Q?=="}, "not valid base64"),
+        ({"type": "image", "base64": "A" * (45 << 20)}, "more than 32 MiB"),
+    ],
+)
+def test_wrong_parts_are_named(part, problem):
+    with pytest.raises(RequestError, match=rf"messages\[0\]\.content\[1\]: .*{problem}"):
+        read_messages([{"role": "user", "content": [{"type": "text", "text": "a"}, part]}], images=[])
+
+
+def test_images_are_counted_and_are_no_text_of_a_request():
+    message = {"role": "user", "content": [Image(PNG)] * MAX_IMAGES}
+    assert len(read_messages([message], images=[])[0]["content"]) == MAX_IMAGES
+    with pytest.raises(RequestError, match=f"more than {MAX_IMAGES} images"):
+        read_messages([message, {"role": "user", "content": [Image(PNG)]}], images=[])
+    large = "data:image/png;base64," + "A" * (20 << 20)  # more than the characters of a chat
+    read_messages([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": large}}]}], images=[])
+
+
+def prompt(source, *contents, spellings=(), roles="user"):
+    messages = [{"role": roles, "content": content} for content in contents]
+    n_images = sum(part == {"type": "image"} for content in contents for part in content)
+    template = with_traits(ChatTemplate(source))
+    job = PromptJob(template, spellings, ("", "", ""), messages, n_images=n_images, marker=MARKER)
+    return write_prompt(job)
+
+
+def said(*parts):
+    return [{"type": "text", "text": part} if part else {"type": "image"} for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("source", "contents", "expected"),
+    [
+        (TEXTS, [said("a", "b", "", "c")], f"user: a\nb{MARKER}c\n"),
+        (TEXTS, [said("", "a"), "b", said("")], f"user: {MARKER}a\nuser: b\nuser: {MARKER}\n"),
+        (PARTS, [said("", "a")], f"user:{MARKER}\n a\n"),
+        (PARTS, [said("a", "", ""), "b"], f"user: a{MARKER}\n{MARKER}\n\nuser: b\n"),
+        (QWEN, [said("", "a")], f"user:{MARKER} a\n"),
+        (UNKNOWN, [said("", "a")], f"user: {MARKER}a\n"),
+    ],
+)
+def test_each_image_has_its_place(source, contents, expected):
+    written = prompt(source, *contents)
+    assert written.text.replace(written.mark, "") == expected
+
+
+def test_users_cannot_forge_a_place():
+    """Neither by the placeholder that the template writes, nor by the marker of another request."""
+    written = prompt(PARTS, said("<image>", "", "<__media_4567__> <__media__>"))
+    assert written.text.count(MARKER) == 1
+    assert written.text.startswith(f"user: <{written.mark}image>{MARKER}\n <__media_4567__>")
+
+
+def test_a_template_that_leaves_out_an_image_is_an_error():
+    with pytest.raises(RequestError, match="leaves out an image"):
+        prompt("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", said("a", ""), roles="tool")
+
+
+def test_a_system_message_with_an_image_joins_the_next():
+    template = with_traits(ChatTemplate(PARTS.replace("{{ m.role }}", "{{ {'user': 'u'}[m.role][0] }}")))
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": said("a", "")}]
+    job = PromptJob(template, (), ("", "", ""), messages, n_images=1, marker=MARKER)
+    assert not template.traits.has_system
+    assert write_prompt(job).text == f"u: s\n\n a{MARKER}\n\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sees")
+    tiny_llama(folder / "tiny.gguf")
+    write_projector(folder / "mmproj.gguf", "mlp")
+    return folder
+
+
+def test_a_picture_costs_nothing_in_the_next_turn(folder, monkeypatch):
+    encode, n_encoded = Projector.encode, []
+    monkeypatch.setattr(Projector, "encode", lambda self, pixels: n_encoded.append(1) or encode(self, pixels))
+    seen = {"role": "user", "content": ["see: ", pumice.Image(PNG)]}
+    options = {"max_tokens": 4, "temperature": 0.0, "seed": 1}
+    with pumice.load(folder / "tiny.gguf", backend="numpy", chat_template=PARTS) as model:
+        first = model.chat([seen], **options)
+        n_text = len(model.tokenize(model.apply_template([seen]).replace("<__media__>", "")))
+        assert first.usage.prompt_tokens == n_text + 16
+        as_url = {"role": "user", "content": ["see: ", {"type": "image_url", "image_url": {"url": DATA}}]}
+        second = model.chat(
+            [as_url, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}], **options
+        )
+        assert (len(n_encoded), second.usage.cached_tokens) == (1, first.usage.prompt_tokens)
+        other = {"role": "user", "content": ["see: ", pumice.Image(255 - picture(20, 10))]}
+        assert model.chat([other], **options).usage.cached_tokens < n_text
+        assert len(n_encoded) == 2
+        model.chat([seen], cache_salt="of another client", **options)
+        assert len(n_encoded) == 3
+        with pytest.raises(pumice.PromptTooLongError):
+            model.chat([{"role": "user", "content": [pumice.Image(PNG)] * 20}], **options)
+
+
+def test_a_model_without_a_projector_says_so(tmp_path):
+    with (
+        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy", chat_template="chatml") as model,
+        pytest.raises(RequestError, match="takes no images without a projector"),
+    ):
+        model.chat([{"role": "user", "content": [pumice.Image(PNG)]}])
