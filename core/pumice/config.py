@@ -108,6 +108,17 @@ class Config(BaseModel):
     speculate: str
     n_draft: int = Field(ge=-1)
     n_gpu_layers: int = Field(ge=-1)
+    devices: list[str]
+    split_mode: Literal["auto", "none", "layer"]
+    main_gpu: int = Field(ge=0)
+    tensor_split: list[float]
+    override_tensors: list[str]
+    n_cpu_moe: int = Field(ge=-1)
+    n_cpu_ffn: int = Field(ge=-1)
+    kv_offload: bool
+    fit: Literal["on", "off"]
+    fit_target: int = Field(ge=0, le=2**20)
+    fit_ctx: int = Field(ge=1)
     kv_type: KVType
     samplers: list[str]
     sampling: dict[str, Any]
@@ -128,7 +139,7 @@ class Config(BaseModel):
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 
-    @field_validator("sandbox", mode="before")
+    @field_validator("sandbox", "fit", mode="before")
     @classmethod
     def _on_is_true(cls, value: Any) -> Any:
         """Accept true and false, which YAML reads for the words on and off."""
@@ -138,6 +149,13 @@ class Config(BaseModel):
     @classmethod
     def _off_is_false(cls, value: Any) -> Any:
         return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
+
+    @field_validator("tensor_split")
+    @classmethod
+    def _are_shares(cls, value: list[float]) -> list[float]:
+        if not all(0 <= share < float("inf") for share in value) or (value and not any(value)):
+            raise PydanticCustomError("shares", "should be a list of shares, at least 0 and not all 0")
+        return value
 
     @property
     def layers(self) -> Sequence[Layer]:

@@ -11,6 +11,19 @@ def host_memory_bytes() -> int:
         return 0
 
 
+def available_memory_bytes() -> int:
+    """Return the bytes that programs can allocate without swapping; all memory where the system does not tell.
+
+    Linux tells it in /proc/meminfo, which a confined process may not read.
+    """
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return host_memory_bytes()
+    return 1024 * kib
+
+
 def cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

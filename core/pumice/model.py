@@ -20,19 +20,22 @@ from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, 
 from pumice.engine.backends import backend_line
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
+from pumice.engine.fitting import has_room, largest_context
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import NextTokens
+from pumice.engine.placement import Backends, PlacementRules
 from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
 from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, Policy
 from pumice.engine.sizing import Sizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
-from pumice.engine.tracing import trace, trace_alone
+from pumice.engine.tracing import prompts_of, trace, trace_alone
 from pumice.errors import ConfigError, ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
+from pumice.machine import available_memory_bytes
 from pumice.model_files.opening import open_adapter, open_draft, open_model
 from pumice.proposers import Proposer
 from pumice.registry import Registry, get_registry
@@ -232,7 +235,7 @@ def open_draft_model(
     limits = make_limits(graphs, sizes)
     recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
     limits = replace(limits, n_checkpoints=limits.n_seqs if recurrent else 0)
-    runner = Runner(graphs, target.backends, limits, config.draft_n_gpu_layers)
+    runner = Runner(graphs, target.backends, limits, PlacementRules(config.draft_n_gpu_layers))
     stack.callback(runner.close)
     if not runner.generates or runner.encodes:
         raise ModelError(f"{draft.path}: not a draft model: it does not generate text from left to right")
@@ -313,9 +316,21 @@ def prepare(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
-    runner = Runner(graphs, backends, make_limits(graphs, sizes), config.n_gpu_layers, progress, observer)
+    rules = PlacementRules.of(config)
+    if config.n_ctx == 0 and rules.fit:
+        sizes = _fitted(graphs, backends, sizes, rules, config.fit_ctx)
+    runner = Runner(graphs, backends, make_limits(graphs, sizes), rules, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
+
+
+def _fitted(graphs: Mapping[str, Graph], backends: Backends, sizes: Sizes, rules: PlacementRules, least: int) -> Sizes:
+    """Return the sizes with the context lowered to what memory has room for, but not below ``least``."""
+    traced, free = [*graphs.values(), *prompts_of(graphs).values()], available_memory_bytes() or None
+    n_ctx = largest_context(graphs, sizes, least, lambda limits: has_room(traced, backends, limits, rules, free))
+    if n_ctx < sizes.n_ctx:
+        log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", n_ctx, sizes.n_ctx)
+    return replace(sizes, n_ctx=n_ctx)
 
 
 def chosen_sizes(config: Config, architecture: Architecture) -> Sizes:

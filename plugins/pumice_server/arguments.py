@@ -15,8 +15,8 @@ logger = logging.getLogger("pumice")
 
 _FLAGS = """
     --jinja --props --models-autoload
-    --mlock --mmap --no-mmap --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
-    -kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --check-tensors -cmoe --cpu-moe
+    --mmap --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
+    --op-offload --no-op-offload --check-tensors
     -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
     --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling
     --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
@@ -29,9 +29,7 @@ _FLAGS = """
 _VALUES = """
     -ub --ubatch-size -tb --threads-batch --threads-http --keep -fa --flash-attn -lm --load-mode -lzm --lazy-mode
     -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
-    --cpu-strict-batch --prio-batch --poll-batch --numa -dt --defrag-thold
-    -dev --device -ot --override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -sm --split-mode -ts --tensor-split
-    -mg --main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx
+    --cpu-strict-batch --prio-batch --poll-batch -dt --defrag-thold
     --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -cram --cache-ram
     --cache-reuse -sps --slot-prompt-similarity --sse-ping-interval
     --log-file --log-colors -lv --verbosity --log-verbosity
@@ -72,11 +70,14 @@ _UNDONE = {
     "templates are always rendered as Jinja": "--no-jinja",
     "cookies and the like are asked for by nobody": "--cors-credentials",
     "no tools are run for clients": "-ag --agent --ui-mcp-proxy --webui-mcp-proxy",
+    "weights are copied to the memory of their device while the model loads, in any case": "--no-mmap",
+    "memory is not locked; switch swapping off for the process, as with systemd's MemorySwapMax=0": "--mlock",
 }
 _UNDONE_VALUES = {
     "no tools are run for clients": "--tools --tools-runtime --mcp-servers-config --mcp-servers-json",
     "a draft model is a file here; download it, and give it as --draft": ("--spec-draft-hf -hfd -hfrd --hf-repo-draft"),
     "texts of prompts are written nowhere": "--log-prompts-dir",
+    "threads are not bound to nodes; start the server by numactl, such as numactl --interleave=all": "--numa",
 }
 UNDONE = {
     name: reason for table in (_UNDONE, _UNDONE_VALUES) for reason, names in table.items() for name in names.split()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pumice_vulkan.device import Device
     from pumice_vulkan.program import Shared
 
-RESERVE = 256 * 2**20  # bytes of device memory reserved for activations, command buffers and other uses
+RESERVE = 256 * 2**20  # bytes of device memory reserved for scratch memory, command buffers and other uses
 
 SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
 """Environment variable that, set to 1, allows software devices such as Mesa's lavapipe, for tests."""

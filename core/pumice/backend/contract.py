@@ -186,7 +186,7 @@ class Backend(ABC):
         """Return True if the backend can run ``node``, by its ``op``, the types of its weights, and the cache type."""
 
     def free_memory(self) -> Sequence[int | None]:
-        """Return the bytes available for weights and states on each device in use; None: unlimited.
+        """Return the bytes available for weights, states and activations on each device in use; None: unlimited.
 
         Several devices share the layers in proportion to their memory; a segment names its ``device``.
         """

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
+_CPU_MOE = "pumice.cpu_moe"
 _LONGEST_PATH = 4096
 
 logger = logging.getLogger("pumice")
@@ -141,6 +142,37 @@ def _read_layers(ctx: click.Context, param: click.Parameter, text: str | None) -
         raise click.BadParameter(f"expected a number of layers, all or auto, not {text!r}") from None
 
 
+def _split_names(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
+    return None if text is None else separated([text])
+
+
+def _read_split_mode(ctx: click.Context, param: click.Parameter, mode: str | None) -> str | None:
+    """Return the mode. Raises BadParameter for modes of llama.cpp that no backend has."""
+    if mode in ("row", "tensor"):
+        raise click.BadParameter(f"{mode} splits single matrices over GPUs, which no backend does; use layer or none")
+    if mode not in (None, "auto", "none", "layer"):
+        raise click.BadParameter(f"expected none, layer or auto, not {mode!r}")
+    return mode
+
+
+def _read_shares(ctx: click.Context, param: click.Parameter, text: str | None) -> list[float] | None:
+    """Parse ``3,1`` or llama.cpp's ``3/1``."""
+    if text is None:
+        return None
+    try:
+        return [float(item) for item in separated([text.replace("/", ",")])]
+    except ValueError:
+        raise click.BadParameter(f"expected numbers with commas between, not {text!r}") from None
+
+
+def _keep_cpu_moe(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[_CPU_MOE] = value
+
+
+def _choose_cpu_layers(ctx: click.Context, param: click.Parameter, n_layers: int | None) -> int | None:
+    return -1 if ctx.meta.get(_CPU_MOE) else n_layers
+
+
 def _keep_value_type(ctx: click.Context, param: click.Parameter, value_type: str | None) -> None:
     ctx.meta[_VALUE_TYPE] = value_type
 
@@ -218,6 +250,52 @@ verbose_option = option(
 
 _KV_HELP = f"Type of the key/value cache: {', '.join(get_args(KVType))}.  [default: f16]"
 
+_PLACEMENT = [
+    defined(ENGINE["devices"], metavar="NAMES", callback=_split_names, advanced=True),
+    defined(
+        ENGINE["split_mode"],
+        type=str,
+        metavar="MODE",
+        callback=_read_split_mode,
+        advanced=True,
+    ),
+    defined(ENGINE["main_gpu"], advanced=True),
+    defined(ENGINE["tensor_split"], metavar="N,N,...", callback=_read_shares, advanced=True),
+    defined(
+        ENGINE["override_tensors"],
+        metavar="REGEX=DEVICE,...",
+        multiple=True,
+        callback=lambda ctx, param, values: separated(values) or None,
+        advanced=True,
+    ),
+    defined(ENGINE["n_cpu_moe"], callback=_choose_cpu_layers, advanced=True),
+    option(
+        "-cmoe",
+        "--cpu-moe",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_cpu_moe,
+        group="Backend",
+        advanced=True,
+        help="Keep the experts of all layers in host memory, like --n-cpu-moe -1.",
+    ),
+    defined(ENGINE["n_cpu_ffn"], advanced=True),
+    option(
+        "-kvo/-nkvo",
+        "--kv-offload/--no-kv-offload",
+        "kv_offload",
+        default=None,
+        group="Backend",
+        advanced=True,
+        help="Keep the key/value cache of layers on a GPU there, or in host memory.  [default: on the GPU]",
+    ),
+    defined(ENGINE["fit"], advanced=True),
+    defined(ENGINE["fit_target"], advanced=True),
+    defined(ENGINE["fit_ctx"], advanced=True),
+]
+"""Options of where layers and tensors are placed."""
+
 _ENGINE = [
     defined(ENGINE["n_ctx"], metavar="N"),
     defined(ENGINE["n_batch"], advanced=True),
@@ -243,6 +321,7 @@ _ENGINE = [
         help="Number of layers on a GPU backend, counted from the last; all or -1: all; auto: as many as fit."
         "  [default: auto]",
     ),
+    *_PLACEMENT,
     defined(ENGINE["speculate"], metavar="NAMES", callback=_choose_speculate, group="Generation", advanced=True),
     option(
         "--no-speculate",

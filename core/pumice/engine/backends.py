@@ -6,6 +6,7 @@ import logging
 
 from pumice.backend import Backend
 from pumice.config import Config
+from pumice.engine.gpus import choose_gpus, named_devices
 from pumice.engine.guarded import make_backend
 from pumice.errors import BackendError, PluginError
 from pumice.guard import guarded
@@ -22,8 +23,14 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
     PluginError if the named one fails or several plugins claim a name.
     """
     names = [name for name in config.backends if name in registry.backends]
+    gpus = named_devices(config)
+    if gpus is not None:
+        names = _without_other_gpus(registry, names, {device.backend for device in gpus})
     line: list[tuple[str, Backend]] = []
     if config.backend != "auto":
+        if gpus is not None and registry.backends.find(config.backend).offload and config.backend not in names:
+            named = ", ".join(config.devices)
+            raise BackendError(f"devices: {named} is not a device of the backend {config.backend}; change one of both")
         reason = unavailable(registry, config.backend)
         if reason:
             raise BackendError(f"backend {config.backend}: {reason}")
@@ -43,6 +50,19 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
     return line
 
 
+def _without_other_gpus(registry: Registry, names: list[str], named: set[str]) -> list[str]:
+    """Return the backends without the GPU backends that ``devices`` does not name.
+
+    Raises BackendError for a named one that cannot run.
+    """
+    for name in named:
+        if name not in registry.backends or not registry.backends[name].offload:
+            raise BackendError(f"devices: {name} is no GPU backend; see `pumice devices`")
+        if reason := unavailable(registry, name):
+            raise BackendError(f"devices: backend {name}: {reason}")
+    return [name for name in names if name in named or not registry.backends[name].offload]
+
+
 def unavailable(registry: Registry, name: str) -> str | None:
     """Return why a backend cannot run here; None if it can. Raises PluginError if the check fails."""
     backend = registry.backends.find(name)
@@ -55,4 +75,6 @@ def _automatic(registry: Registry, name: str) -> bool:
 
 
 def _make(registry: Registry, config: Config, name: str) -> Backend:
-    return make_backend(registry.backends[name], config.backend_options(name), registry.backends.describe(name))
+    backend, where = registry.backends[name], registry.backends.describe(name)
+    options = guarded(choose_gpus, f"{where}: devices")(name, backend, config)
+    return make_backend(backend, options, where)

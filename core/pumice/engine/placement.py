@@ -5,11 +5,23 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
+from pumice.config import Config
+from pumice.engine.overrides import (
+    HOST,
+    DeviceName,
+    Override,
+    check_devices,
+    host_layers,
+    moved_nodes,
+    parse_overrides,
+)
 from pumice.errors import BackendError
-from pumice.graph import Graph, KVState, Node, Segment, State, Target, Weight, place, states_of
+from pumice.graph import Graph, KVState, Node, Segment, State, Target, Weight, place, plan_memory, states_of
 
 logger = logging.getLogger("pumice")
 
@@ -17,33 +29,108 @@ Backends = Sequence[tuple[str, Backend]]
 FreeMemory = Sequence[int | None]  # free bytes of each device of a backend; None: unlimited
 
 
-def place_layers(graphs: Sequence[Graph], backends: Backends, limits: Limits, n_gpu_layers: int) -> list[list[Segment]]:
-    """Return the segments of each graph of a model. Each node goes to the first backend that supports it.
+@dataclass(frozen=True)
+class PlacementRules:
+    """Wishes of the user, which restrict where layers are placed.
+
+    Attributes:
+        n_gpu_layers: number of last layers on GPUs, counting the output as one more, as llama.cpp does; -1: all.
+        overrides: tensors placed on a given device.
+        kv_offload: False keeps key/value caches in host memory.
+        tensor_split: share of each device of a GPU backend; empty: in proportion to free memory.
+        fit: reduce the layers on GPUs to those that memory has room for.
+        margin: bytes of each GPU that stay free, besides those that the backend reserves.
+    """
+
+    n_gpu_layers: int = -1
+    overrides: tuple[Override, ...] = ()
+    kv_offload: bool = True
+    tensor_split: tuple[float, ...] = ()
+    fit: bool = True
+    margin: int = 0
+
+    @classmethod
+    def of(cls, config: Config) -> PlacementRules:
+        """Return the rules of a configuration. Raises ConfigError."""
+        return cls(
+            n_gpu_layers=config.n_gpu_layers,
+            overrides=(*parse_overrides(config.override_tensors), *host_layers(config.n_cpu_moe, config.n_cpu_ffn)),
+            kv_offload=config.kv_offload,
+            tensor_split=tuple(config.tensor_split),
+            fit=config.fit == "on",
+            margin=config.fit_target * 2**20,
+        )
+
+
+@dataclass
+class DeviceUse:
+    """Weights, states and activations of a model's graphs on one device; ``activations`` in bytes."""
+
+    weights: dict[str, Weight] = field(default_factory=dict)  # by name
+    states: dict[State, None] = field(default_factory=dict)
+    activations: int = 0
+
+    def n_bytes(self, backend: Backend, limits: Limits) -> int:
+        """Return the bytes on a device of ``backend``."""
+        held: list[Weight | State] = [*self.weights.values(), *self.states]
+        return self.activations + sum(backend.footprint(item, limits) for item in held)
+
+
+class Placement(NamedTuple):
+    """A placed model: the segments of each graph, and its layers on GPUs, wanted and placed, with the output as one."""
+
+    segments: list[list[Segment]]
+    n_wanted: int
+    n_offloaded: int
+
+
+def place_layers(
+    graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules
+) -> list[list[Segment]]:
+    """Return the segments of each graph of a model, like ``find_placement``. A warning says if memory is short."""
+    placement = find_placement(graphs, backends, limits, rules)
+    if placement.n_offloaded < placement.n_wanted:
+        gpus = ", ".join(name for name, backend in backends if backend.offload)
+        others = next((name for name, backend in backends if not backend.offload), "no other backend")
+        counts = placement.n_offloaded, placement.n_wanted
+        logger.warning("%s: memory for %d of %d layers; the others run on %s", gpus, *counts, others)
+    return placement.segments
+
+
+def find_placement(graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules) -> Placement:
+    """Place the graphs of a model. Each node goes to the first backend that supports it.
 
     Layers with the same number have the same order of backends and devices in all graphs.
 
-    GPUs (``Backend.offload``) get only the last ``n_gpu_layers`` layers, counting the output as one more, as llama.cpp
-    does; -1 means all. A lack of memory is logged. Raises BackendError for a node that no backend supports.
+    GPUs (``Backend.offload``) get the last layers that ``rules`` allow and that memory has room for. Raises
+    BackendError for a node that no backend supports.
     """
+    moved = moved_nodes(graphs, rules.overrides, rules.kv_offload, limits.sizes)
     n_layers = max(graph.n_layer for graph in graphs) + 1
-    n_offloaded = n_layers if n_gpu_layers < 0 else min(n_gpu_layers, n_layers)
-    offered = [
-        _Offer(name, backend, graphs, limits) for name, backend in backends if n_offloaded or not backend.offload
+    n_wanted = n_layers if rules.n_gpu_layers < 0 else min(rules.n_gpu_layers, n_layers)
+    wanted = n_wanted or any(device != HOST for device in moved.values())
+    offers = [
+        _Offer(name, backend, graphs, limits, rules, moved)
+        for name, backend in backends
+        if wanted or not backend.offload
     ]
-    for offer in offered:
-        n_fit = offer.layers_that_fit() if offer.backend.offload else n_offloaded
-        if n_fit < n_offloaded:
-            others = next((name for name, backend in backends if not backend.offload), "no other backend")
-            logger.warning(
-                "%s: memory for %d of %d layers; the others run on %s", offer.name, n_fit, n_offloaded, others
-            )
-            n_offloaded = n_fit
-    first_offloaded = n_layers - n_offloaded
-    lines = [(offer, first_offloaded if offer.backend.offload else 0) for offer in offered]
-    targets = [offer.targets(first) for offer, first in lines]
+    check_devices(moved, [device for offer in offers if offer.backend.offload for device in offer.devices])
+    gpus = [offer for offer in offers if offer.backend.offload]
+    n_offloaded = min([n_wanted, *(offer.layers_that_fit() for offer in gpus)]) if rules.fit else n_wanted
+    placed = _place(graphs, offers, n_layers - n_offloaded, limits)
+    while n_offloaded and rules.fit and not _has_room(placed, gpus, limits):
+        n_offloaded -= 1
+        placed = _place(graphs, offers, n_layers - n_offloaded, limits)
+    return Placement(placed, n_wanted, n_offloaded)
+
+
+def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int, limits: Limits) -> list[list[Segment]]:
+    """Return the segments with layers from ``first`` on on GPUs."""
+    pinned = [target for offer in offers for target in offer.pinned()]
+    targets = [offer.targets(first if offer.backend.offload else 0) for offer in offers]
 
     def line(layer: int) -> list[Target]:
-        return [of_layer[layer] for of_layer in targets if layer in of_layer]
+        return [*pinned, *(of_layer[layer] for of_layer in targets if layer in of_layer)]
 
     homes: dict[State, Target] = {}
     try:
@@ -52,36 +139,101 @@ def place_layers(graphs: Sequence[Graph], backends: Backends, limits: Limits, n_
         raise _cache_error(graphs, limits) or error from None
 
 
+def devices_in_use(
+    placed: Sequence[Sequence[Segment]], backends: Mapping[str, Backend], limits: Limits
+) -> dict[tuple[str, int], DeviceUse]:
+    """Return the use of each device, by backend and number, of placed graphs that are compiled together."""
+    uses: dict[tuple[str, int], DeviceUse] = {}
+    for segment in (segment for segments in placed for segment in segments):
+        use = uses.setdefault((segment.backend, segment.device), DeviceUse())
+        parts = [part for node in segment.nodes for part in node.parts()]
+        weights = [tensor for node in parts for tensor in node.operands() if isinstance(tensor, Weight)]
+        use.weights |= {weight.name: weight for weight in weights}
+        use.states |= dict.fromkeys(segment.states)
+        use.activations += plan_memory(backends[segment.backend].rewrite(segment), limits.sizes).size
+    return uses
+
+
+def _has_room(placed: Sequence[Sequence[Segment]], gpus: Sequence[_Offer], limits: Limits) -> bool:
+    """Return True if weights, states and activations fit into the free memory of every GPU."""
+    limited = {offer.name: offer for offer in gpus if any(free is not None for free in offer.free)}
+    if not limited:
+        return True
+    segments = [[segment for segment in graph if segment.backend in limited] for graph in placed]
+    uses = devices_in_use(segments, {name: offer.backend for name, offer in limited.items()}, limits)
+    return all(
+        (free := limited[name].free[device]) is None or use.n_bytes(limited[name].backend, limits) <= free
+        for (name, device), use in uses.items()
+    )
+
+
 class _Offer:
     """A backend, and the memory that the layers that it supports take on its devices."""
 
-    def __init__(self, name: str, backend: Backend, graphs: Sequence[Graph], limits: Limits) -> None:
+    def __init__(
+        self,
+        name: str,
+        backend: Backend,
+        graphs: Sequence[Graph],
+        limits: Limits,
+        rules: PlacementRules,
+        moved: Mapping[Node, DeviceName],
+    ) -> None:
         self.name = name
         self.backend = backend
         self._n_layers = max(graph.n_layer for graph in graphs) + 1
-        self._claims = functools.partial(_supports, backend, limits)
-        self._free = backend.free_memory()
+        self._limits = limits
+        self._moved = moved
+        margin = rules.margin if backend.offload else 0
+        self.free = [None if free is None else max(free - margin, 0) for free in backend.free_memory()]
+        if backend.offload and len(rules.tensor_split) > len(self.free):
+            raise BackendError(
+                f"tensor_split has {len(rules.tensor_split)} shares, but {name} uses {len(self.free)} devices; "
+                "name the devices with -dev, or --split-mode layer for all"
+            )
+        self._shares = _shares(rules.tensor_split, len(self.free)) if backend.offload else ()
         self._sizes = dict.fromkeys(range(self._n_layers), 0)
-        if len(self._free) > 1 or (backend.offload and None not in self._free):
+        if len(self.free) > 1 or (backend.offload and None not in self.free):
             nodes = [part for graph in graphs for node in graph.nodes for part in self._claimed(node)]
-            self._sizes |= layer_bytes(nodes, lambda held: backend.footprint(held, limits), len(self._free) > 1)
+            self._sizes |= layer_bytes(nodes, lambda held: backend.footprint(held, limits), len(self.free) > 1)
+
+    @property
+    def devices(self) -> list[DeviceName]:
+        return [DeviceName(self.name, number) for number in range(len(self.free))]
 
     def layers_that_fit(self) -> int:
-        return layers_that_fit(self._sizes, self._free)
+        return layers_that_fit(self._sizes, self.free)
 
     def targets(self, first: int) -> dict[int, Target]:
         """Return the device of each layer from ``first`` on."""
         sizes = {layer: size for layer, size in self._sizes.items() if layer >= first}
-        devices = share_layers(sizes, self._free)
+        devices = share_layers(sizes, self.free, self._shares)
         return {layer: Target(self.name, self._claims, device) for layer, device in devices.items()}
+
+    def pinned(self) -> list[Target]:
+        """Return the devices to which nodes were moved, for these nodes only."""
+        devices = [device for device in self.devices if device in set(self._moved.values())]
+        return [
+            Target(self.name, functools.partial(self._is_moved, device), device.number)
+            for device in devices
+            if self.backend.offload
+        ]
+
+    def _is_moved(self, device: DeviceName, node: Node) -> bool:
+        return self._moved.get(node) == device and self.backend.supports(node, self._limits)
+
+    def _claims(self, node: Node) -> bool:
+        """Return True for a node that this backend supports. GPUs leave moved nodes to others."""
+        return not (self.backend.offload and node in self._moved) and self.backend.supports(node, self._limits)
 
     def _claimed(self, node: Node) -> list[Node]:
         """Return a node, or those of its parts that go to this backend."""
         return [node] if self._claims(node) else [claimed for part in node.expansion for claimed in self._claimed(part)]
 
 
-def _supports(backend: Backend, limits: Limits, node: Node) -> bool:
-    return backend.supports(node, limits)
+def _shares(tensor_split: Sequence[float], n_devices: int) -> tuple[float, ...]:
+    """Return a share for each device, 0 for those that ``tensor_split`` leaves out; empty without shares."""
+    return (*tensor_split, *[0.0] * (n_devices - len(tensor_split))) if any(tensor_split) else ()
 
 
 def layer_bytes(nodes: Sequence[Node], footprint: Callable[[Weight | State], int], several: bool) -> dict[int, int]:
@@ -107,9 +259,13 @@ def layers_that_fit(sizes: Mapping[int, int], free: FreeMemory) -> int:
     return sum(device is not None for device in _fill(sizes, free).values())
 
 
-def share_layers(sizes: Mapping[int, int], free: FreeMemory) -> dict[int, int]:
-    """Return the device of each layer: in order, in proportion to the devices' memory where it is known."""
-    memory = [bytes or 0 for bytes in free] if None not in free and any(free) else [1] * len(free)
+def share_layers(sizes: Mapping[int, int], free: FreeMemory, shares: Sequence[float] = ()) -> dict[int, int]:
+    """Return the device of each layer, in order.
+
+    Devices get layers in proportion to ``shares``, by default to their memory where it is known, as far as they fit.
+    """
+    known = None not in free and any(free)
+    memory: Sequence[float] = shares or ([bytes or 0 for bytes in free] if known else [1] * len(free))
     bounds = [sum(memory[: i + 1]) / sum(memory) for i in range(len(memory))]
     total, used = sum(sizes.values()) or 1, 0
     device_of = {}

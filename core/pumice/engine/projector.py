@@ -13,6 +13,7 @@ from pumice.architecture import MAIN, HParams
 from pumice.backend.step import Batch
 from pumice.config import Config
 from pumice.engine.backends import backend_line
+from pumice.engine.placement import PlacementRules
 from pumice.engine.runner import Runner
 from pumice.engine.sizing import Sizes, make_limits
 from pumice.errors import ModelClosedError, ModelError, RequestError
@@ -46,7 +47,7 @@ class Projector:
             for _, backend in backends:
                 stack.callback(backend.close)
             limits = make_limits(graphs, Sizes(self.encoder.n_rows, self.encoder.n_rows, 1, "f32"))
-            runner = Runner(graphs, backends, limits, config.n_gpu_layers)
+            runner = Runner(graphs, backends, limits, PlacementRules(config.n_gpu_layers))
             stack.callback(runner.close)
             runner.compile()
             self._runner: Runner | None = runner

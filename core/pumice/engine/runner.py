@@ -14,7 +14,7 @@ from pumice.backend import Backend, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.placed import PlacedGraph
-from pumice.engine.placement import place_layers
+from pumice.engine.placement import PlacementRules, place_layers
 from pumice.engine.sizing import states_of_all
 from pumice.engine.tracing import EMBED, prompts_of
 from pumice.errors import BackendError
@@ -63,7 +63,7 @@ class Runner:
         graphs: Mapping[str, Graph],
         backends: Sequence[tuple[str, Backend]],
         limits: Limits,
-        n_gpu_layers: int = -1,
+        rules: PlacementRules | None = None,
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
     ) -> None:
@@ -74,7 +74,7 @@ class Runner:
         self._observe = observe
         prompts = {} if observe else prompts_of(graphs)
         traced = [*graphs.values(), *prompts.values()]
-        placed = place_layers(traced, backends, limits, n_gpu_layers)
+        placed = place_layers(traced, backends, limits, rules or PlacementRules())
         graphs_and_prompts = [
             PlacedGraph(*pair, dict(backends), _limits_of(pair[0], limits)) for pair in zip(traced, placed, strict=True)
         ]

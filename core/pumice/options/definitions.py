@@ -559,6 +559,85 @@ class EngineOptions(TypedDict, total=False):
             ("-ngl", "--n-gpu-layers", "--gpu-layers"),
         ),
     ]
+    devices: Annotated[
+        Sequence[str],
+        _Device(
+            [],
+            "GPUs to use, such as Vulkan0, in the order of their layers; none: no GPU; empty: as the backend's section "
+            "says.",
+            ("-dev", "--device"),
+        ),
+    ]
+    split_mode: Annotated[
+        Literal["auto", "none", "layer"],
+        _Device(
+            "auto",
+            "Use of several GPUs: layer splits the layers over all of devices (by default every GPU), none uses "
+            "main_gpu alone, auto what devices or the backend's section name.",
+            ("-sm", "--split-mode"),
+        ),
+    ]
+    main_gpu: Annotated[
+        int, Ge(0), _Device(0, "Number of the GPU that split_mode none uses, among devices.", ("-mg", "--main-gpu"))
+    ]
+    tensor_split: Annotated[
+        Sequence[float],
+        _Device(
+            [],
+            "Share of the layers for each GPU, such as 3,1; empty: in proportion to free memory.",
+            ("-ts", "--tensor-split"),
+            noun="a list of numbers",
+        ),
+    ]
+    override_tensors: Annotated[
+        Sequence[str],
+        _Device(
+            [],
+            "REGEX=DEVICE: tensors whose names match are placed on a device, CPU or Vulkan0, which computes with them. "
+            "The first match counts.",
+            ("-ot", "--override-tensor"),
+        ),
+    ]
+    n_cpu_moe: Annotated[
+        int,
+        Ge(-1),
+        _Device(
+            0,
+            "Number of first layers whose experts stay in host memory and are computed by the CPU; -1: all layers.",
+            ("-ncmoe", "--n-cpu-moe"),
+        ),
+    ]
+    n_cpu_ffn: Annotated[
+        int,
+        Ge(-1),
+        _Device(
+            0,
+            "Number of first layers whose dense feed-forward matrices stay in host memory; -1: all layers.",
+            ("-ncffn", "--n-cpu-ffn"),
+        ),
+    ]
+    kv_offload: Annotated[
+        bool, _Device(True, "Keep the key/value cache of layers on a GPU there; False keeps it in host memory.")
+    ]
+    fit: Annotated[
+        Literal["on", "off"],
+        _Device(
+            "on",
+            "Place only as many layers on GPUs as memory has room for, and lower a context of 0; off places what the "
+            "other options say, and fails if memory runs out.",
+            ("-fit", "--fit"),
+        ),
+    ]
+    fit_target: Annotated[
+        int,
+        Interval(ge=0, le=2**20),
+        _Device(0, "MiB of each GPU that fit leaves free for other programs.", ("-fitt", "--fit-target")),
+    ]
+    fit_ctx: Annotated[
+        int,
+        Ge(1),
+        _Device(4096, "Tokens below which fit does not lower a context of 0.", ("-fitc", "--fit-ctx")),
+    ]
     n_ctx: Annotated[
         int,
         Ge(0),

@@ -12,7 +12,7 @@ from pumice.backend.step import Batch, Limits, Step
 from pumice.config import Config, load_config
 from pumice.engine.backends import backend_line
 from pumice.engine.placed import PlacedGraph
-from pumice.engine.placement import layer_bytes, layers_that_fit, place_layers, share_layers
+from pumice.engine.placement import PlacementRules, layer_bytes, layers_that_fit, place_layers, share_layers
 from pumice.engine.sizing import make_limits
 from pumice.engine.tracing import prompts_of
 from pumice.errors import BackendError
@@ -113,7 +113,7 @@ class Stage:
         }
         if not mine:
             raise BackendError(f"stage {number + 1} has no layers; use fewer stages")
-        placed = place_layers(list(mine.values()), self._backends, self._limits, self._config.n_gpu_layers)
+        placed = place_layers(list(mine.values()), self._backends, self._limits, PlacementRules.of(self._config))
         self._parts = {key: (graph, parts) for (key, graph), parts in zip(mine.items(), placed, strict=True)}
         return {
             name: [Hop(segment.device, _names(segment.inputs), _names(segment.outputs)) for segment in segments]

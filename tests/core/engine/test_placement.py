@@ -1,19 +1,45 @@
 """Which layers go where: by what was asked for, and by memory."""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from graphs import builder, limits
-from pumice.engine.placement import layer_bytes, layers_that_fit, place_layers, share_layers
+import pumice
+from graphs import batch, builder, limits
+from pumice.config import load_config
+from pumice.engine.fitting import largest_context
+from pumice.engine.gpus import choose_gpus
+from pumice.engine.overrides import host_layers, parse_overrides
+from pumice.engine.placement import (
+    PlacementRules,
+    devices_in_use,
+    layer_bytes,
+    layers_that_fit,
+    place_layers,
+    share_layers,
+)
+from pumice.engine.runner import Runner
+from pumice.engine.sizing import Sizes, make_limits
+from pumice.engine.tracing import trace
+from pumice.errors import BackendError, ConfigError, PumiceError
+from pumice.gguf import GGUFFile
 from pumice.graph import Graph, Weight
-from pumice.plugin import Backend
+from pumice.model import make_architecture
+from pumice.plugin import Backend, DeviceInfo
+from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
+from pumice_numpy.backend import NumpyOptions
+from tiny_models import IDS, N_CTX
+from tiny_zoo import ZOO
 
 N_LAYER = 4
 MATRIX = 256  # bytes of a layer's matrix
+VALUES = 3 * 64 * 8 * 4 + 256  # bytes of a segment's activations: three arrays of 64 rows, and their ids
 
 
 def layered_graph(folder: Path) -> Graph:
@@ -34,7 +60,7 @@ def gpu(*free: int | None) -> Backend:
 def placed(graph: Graph, *backends: Backend, n_gpu_layers: int = -1) -> list[tuple[str, int, list[int]]]:
     """Backend, device and layers of each segment."""
     line = [("gpu" if backend.offload else "cpu", backend) for backend in backends]
-    (segments,) = place_layers([graph], line, limits(), n_gpu_layers)
+    (segments,) = place_layers([graph], line, limits(), PlacementRules(n_gpu_layers))
     return [(s.backend, s.device, sorted({max(node.layer, 0) for node in s.nodes})) for s in segments]
 
 
@@ -50,7 +76,7 @@ def test_a_gpu_gets_the_last_layers_and_what_follows_them_counts_as_one(
 
 def test_layers_without_memory_go_to_the_next_backend(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        found = placed(layered_graph(tmp_path), gpu(3 * MATRIX), NumpyBackend())
+        found = placed(layered_graph(tmp_path), gpu(3 * MATRIX + VALUES), NumpyBackend())
     assert found == [("cpu", 0, [0, 1]), ("gpu", 0, [2, 3, 4])]
     assert caplog.messages == ["gpu: memory for 3 of 5 layers; the others run on cpu"]
 
@@ -111,3 +137,186 @@ def test_layers_are_shared_in_proportion_to_memory_as_far_as_they_fit() -> None:
     assert list(share_layers(sizes, [9000, 3000]).values()) == [0] * 6 + [1] * 2
     assert list(share_layers(sizes, [1000, 1000, 2000]).values()) == [0, 0, 1, 1, 2, 2, 2, 2]
     assert list(share_layers({**sizes, 0: 350}, [546, 600]).values()) == [0, 0, 1, 1, 1, 1, 1, 1]
+
+
+ROUTED = ZOO["qwen3moe"]
+
+
+def logits_of(path: Path, backends: Sequence[tuple[str, Backend]], rules: PlacementRules) -> tuple[Runner, np.ndarray]:
+    """The runner of a model, and its logits for a prompt of eight tokens and for one token more."""
+    with GGUFFile.open(path) as file:
+        graphs = trace(file, make_architecture(file, get_registry(load_config())), 64)
+        runner = Runner(graphs, backends, make_limits(graphs, Sizes(64, 16, 2, "f32")), rules)
+        runner.compile()
+        parts = []
+        for n_tokens, n_past in ((8, 0), (1, 8)):
+            step = batch([n_tokens], [n_past])
+            step.tokens[:] = IDS[n_past : n_past + n_tokens]
+            step.block_tables = {0: np.arange(2, dtype=np.int32)[None]}
+            parts.append(runner.run(step).copy())
+    return runner, np.concatenate(parts)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PlacementRules(overrides=tuple(host_layers(-1, 0))),
+        PlacementRules(overrides=tuple(host_layers(1, 0))),
+        PlacementRules(kv_offload=False),
+        PlacementRules(overrides=tuple(parse_overrides([r"blk\.0\.attn_(q|k).*=CPU", "down_exps=gpu1"]))),
+        PlacementRules(1, overrides=tuple(parse_overrides([r"blk\.0\.ffn.*=gpu0"]))),
+    ],
+    ids=["-cmoe", "-ncmoe 1", "-nkvo", "-ot two devices", "-ot to a GPU"],
+)
+def test_moved_tensors_give_the_same_logits(tmp_path: Path, rules: PlacementRules) -> None:
+    path = ROUTED.write(tmp_path / "model.gguf")
+    _, expected = logits_of(path, [("cpu", NumpyBackend())], PlacementRules())
+    runner, found = logits_of(path, [("gpu", gpu(None, None)), ("cpu", NumpyBackend())], rules)
+    assert np.array_equal(found, expected)
+    for segment in runner.segments:
+        for node in segment.nodes:
+            for weight in (tensor for tensor in node.operands() if isinstance(tensor, Weight)):
+                override = next((item for item in rules.overrides if item.pattern.search(weight.name)), None)
+                if override:
+                    assert (segment.backend, segment.device) == (
+                        override.device.backend or "cpu",
+                        override.device.number,
+                    )
+            if not rules.kv_offload and node.state is not None:
+                assert segment.backend == "cpu"
+
+
+def test_experts_in_host_memory_take_one_crossing_per_layer(tmp_path: Path) -> None:
+    """What lies between the products of experts, and the sum of their results, runs where the experts are."""
+    path = ROUTED.write(tmp_path / "model.gguf")
+    rules = PlacementRules(overrides=tuple(host_layers(-1, 0)))
+    runner, _ = logits_of(path, [("gpu", gpu(None)), ("cpu", NumpyBackend())], rules)
+    assert [segment.backend for segment in runner.segments] == ["gpu", "cpu"] * 2 + ["gpu"]
+    assert all(len(segment.outputs) == 1 for segment in runner.segments if segment.backend == "cpu")
+
+
+def test_memory_counts_weights_states_and_activations(tmp_path: Path) -> None:
+    """As memory shrinks byte by byte, layers leave the GPU one after the other, and it never holds more than it has."""
+    graph = layered_graph(tmp_path)
+    before = 5
+    for free in range(5 * MATRIX + VALUES, 0, -100):
+        backend = gpu(free)
+        placed = place_layers([graph], [("gpu", backend), ("cpu", NumpyBackend())], limits(), PlacementRules())
+        uses = devices_in_use(placed, {"gpu": backend, "cpu": NumpyBackend()}, limits())
+        used = uses["gpu", 0].n_bytes(backend, limits()) if ("gpu", 0) in uses else 0
+        assert used <= free
+        n_layers = len({max(n.layer, 0) for s in placed[0] if s.backend == "gpu" for n in s.nodes})
+        assert n_layers <= before
+        before = n_layers
+    assert before == 0
+
+
+def test_fit_off_places_what_was_asked_for(tmp_path: Path) -> None:
+    (segments,) = place_layers([layered_graph(tmp_path)], [("gpu", gpu(1))], limits(), PlacementRules(fit=False))
+    assert [segment.backend for segment in segments] == ["gpu"]
+
+
+def test_tensor_split_says_the_shares_of_devices(tmp_path: Path) -> None:
+    graph = layered_graph(tmp_path)
+
+    def split(*shares: float) -> list[tuple[int, list[int]]]:
+        rules = PlacementRules(tensor_split=shares)
+        (segments,) = place_layers([graph], [("gpu", gpu(None, None))], limits(), rules)
+        return [(s.device, sorted({max(node.layer, 0) for node in s.nodes})) for s in segments]
+
+    assert split(3, 2) == [(0, [0, 1, 2]), (1, [3, 4])]
+    assert split(1) == split(1, 0) == [(0, [0, 1, 2, 3, 4])]
+    with pytest.raises(BackendError, match="tensor_split has 3 shares, but gpu uses 2 devices"):
+        split(1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("exps", "expected REGEX=DEVICE"),
+        ("exps=somewhere", "expected REGEX=DEVICE"),
+        ("(=CPU", "not a regular expression"),
+    ],
+)
+def test_wrong_overrides_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_overrides([text])
+
+
+def test_a_device_that_is_not_in_use_is_refused(tmp_path: Path) -> None:
+    rules = PlacementRules(overrides=tuple(parse_overrides(["w1=gpu4"])))
+    with pytest.raises(BackendError, match="no device gpu4 is in use; devices in use: cpu, gpu0"):
+        place_layers([layered_graph(tmp_path)], [("gpu", gpu(None)), ("cpu", NumpyBackend())], limits(), rules)
+
+
+class SeveralGPUs(NumpyBackend):
+    """A backend of three GPUs."""
+
+    offload = True
+
+    @dataclass
+    class Options(NumpyOptions):
+        devices: list[int] = field(default_factory=list)
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        return [DeviceInfo(f"GPU {i}", "gpu", 2**30) for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [
+        ({}, None),
+        ({"split_mode": "layer"}, [0, 1, 2]),
+        ({"split_mode": "none", "main_gpu": 2}, [2]),
+        ({"devices": ["Gpu2", "gpu:0"]}, [2, 0]),
+        ({"devices": ["Gpu2", "gpu:0"], "split_mode": "none", "main_gpu": 1}, [0]),
+    ],
+)
+def test_options_choose_gpus(settings: dict[str, object], chosen: list[int] | None) -> None:
+    assert choose_gpus("gpu", SeveralGPUs, load_config(settings)).get("devices") == chosen
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"devices": ["gpu3"]}, "no device gpu3: gpu has 3 devices"),
+        ({"devices": ["gpu1"], "split_mode": "none", "main_gpu": 1}, "main_gpu is 1, but 1 devices are chosen"),
+        ({"devices": ["gpu0", "other1"]}, "belong to several backends"),
+        ({"devices": ["gpu0", "Gpu:0"]}, "named twice"),
+        ({"devices": ["big"]}, "'big' is not a device"),
+    ],
+)
+def test_wrong_choices_of_gpus_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(PumiceError, match=message):
+        choose_gpus("gpu", SeveralGPUs, load_config(settings))
+
+
+def test_the_largest_context_that_fits(tmp_path: Path) -> None:
+    graphs = {"main": layered_graph(tmp_path)}
+    sizes = Sizes(1000, 16, 2, "f32")
+
+    def largest(room: int, least: int = 64) -> int:
+        return largest_context(graphs, sizes, least, lambda limits: limits.n_ctx <= room)
+
+    assert [largest(room) for room in (2000, 1000, 999, 640, 639, 63, 0)] == [1000, 1000, 992, 640, 608, 64, 64]
+    assert largest(0, 50) == 50
+    assert largest(0, 4096) == 1000
+
+
+def test_a_context_of_zero_is_lowered_to_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = ROUTED.write(tmp_path / "model.gguf")
+
+    def context(**options: Any) -> int:
+        with pumice.load(path, backend="numpy", kv_type="f32", n_batch=8, **options) as model:
+            return model.n_ctx
+
+    assert context(n_ctx=0) == N_CTX
+    monkeypatch.setattr("pumice.model.available_memory_bytes", lambda: 1_100_000)
+    assert context(n_ctx=0, fit="off") == context(n_ctx=N_CTX) == N_CTX
+    lowered = context(n_ctx=0, fit_ctx=32)
+    assert 32 < lowered < N_CTX
+    assert f"n_ctx: memory for {lowered} of the {N_CTX} tokens" in caplog.text
+    assert context(n_ctx=0) == N_CTX, "it is not lowered below fit_ctx"

@@ -43,11 +43,11 @@ def test_an_option_that_is_not_given_is_that_of_the_variable(parsed):
 
 
 def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
-    parsed(FLASH_ATTN="on", MLOCK="true", SWA_FULL="0", NEW_IN_A_YEAR="x", AGENT="0")
+    parsed(FLASH_ATTN="on", PERF="true", SWA_FULL="0", NEW_IN_A_YEAR="x", AGENT="0")
     said = capsys.readouterr().err.splitlines()
     assert said == [
         f"warning: {name} has no meaning for pumice serve, and is ignored"
-        for name in ("LLAMA_ARG_NEW_IN_A_YEAR", "--no-agent", "--flash-attn", "--mlock")
+        for name in ("LLAMA_ARG_NEW_IN_A_YEAR", "--no-agent", "--flash-attn", "--perf")
     ]
     assert {"--flash-attn", "--mlock", "--swa-full"} <= IGNORED.keys()
 

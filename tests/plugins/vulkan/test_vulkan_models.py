@@ -114,6 +114,14 @@ def test_layers_without_room_go_to_the_next_backend(
     assert "memory for 2 of 3 layers; the others run on cpu" in caplog.text
 
 
+def test_experts_in_host_memory(tmp_path: Path, tiny_logits: Any) -> None:
+    path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
+    with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32, n_cpu_moe=1) as model:
+        assert error(model.logits(IDS), tiny_logits["qwen3moe"]) < 1e-4
+        assert set(model.backends) == {"vulkan", "cpu"}
+        assert len(model.generate(IDS, max_tokens=5, temperature=0).tokens) == 5
+
+
 def test_a_weight_too_large_for_a_buffer_goes_to_the_next_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table of embeddings, which is also the output's matrix, is the largest of the demo model's."""
     open_one = VulkanBackend._open_one
