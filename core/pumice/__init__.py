@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnknownModelError,
     )
     from pumice.images import Image
+    from pumice.mcp import mcp_tools
     from pumice.model import Model
     from pumice.model_files.summary import Summary
     from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
@@ -93,6 +94,7 @@ __all__ = [
     "load_linked",
     "load_process",
     "load_tokenizer",
+    "mcp_tools",
 ]
 
 _HOMES = {
@@ -100,6 +102,7 @@ _HOMES = {
     "streaming.chat": ["AsyncChatStream", "ChatStream"],
     "demo": ["demo_model_path"],
     "images": ["Image"],
+    "mcp": ["mcp_tools"],
     "model": ["Model"],
     "options": ["ChatOptions", "EngineOptions", "GenerateOptions", "SamplingParams"],
     "streaming.pieces": ["Completion", "Piece"],

@@ -36,6 +36,7 @@ class Tool:
         parameters: JSON schema of the arguments.
         run: Function that takes the arguments as keywords. It may return an awaitable, for ``achat``.
         is_async: True if ``run`` is called in the event loop; otherwise ``achat`` calls it in a thread.
+        arun: Function that ``achat`` calls in the event loop instead of ``run``; it returns an awaitable.
 
     Raises:
         RequestError: An attribute has the wrong type.
@@ -46,6 +47,7 @@ class Tool:
     parameters: Mapping[str, Any]
     run: Callable[..., Any]
     is_async: bool = False
+    arun: Callable[..., Awaitable[object]] | None = None
 
     def __post_init__(self) -> None:
         for field in ("name", "description"):
@@ -99,7 +101,8 @@ class Tool:
         """
         import asyncio  # workers that render templates start without it
 
-        result = self._start(call) if self.is_async else await asyncio.to_thread(self._start, call)
+        in_loop = self.is_async or self.arun is not None
+        result = self._start(call, self.arun) if in_loop else await asyncio.to_thread(self._start, call)
         if isinstance(result, str):
             return result
         try:
@@ -107,12 +110,12 @@ class Tool:
         except (Exception, SystemExit) as error:
             return problem_text(error)
 
-    def _start(self, call: ToolCall) -> str | Awaitable[object]:
-        """Call ``run`` and return its result as text, or an awaitable of it; an exception becomes text."""
+    def _start(self, call: ToolCall, function: Function | None = None) -> str | Awaitable[object]:
+        """Call ``run``, or ``function``, and return its result as text, or an awaitable; an exception becomes text."""
         from asyncio import CancelledError
 
         try:
-            value = self.run(**call.arguments)
+            value = (function or self.run)(**call.arguments)
             return value if inspect.isawaitable(value) else result_text(value)
         except (Exception, SystemExit, CancelledError) as error:
             return problem_text(error)
@@ -189,13 +192,13 @@ def _read_signature(
     try:
         hints = get_type_hints(function, include_extras=True)
         for number, parameter in enumerate(inspect.signature(function).parameters.values()):
-            given: dict[str, Any] = {"alias": parameter.name}
+            field_options: dict[str, Any] = {"alias": parameter.name}
             if parameter.default is not parameter.empty:
-                given["default"] = parameter.default
+                field_options["default"] = parameter.default
             if description := descriptions.get(parameter.name):
-                given["description"] = description
+                field_options["description"] = description
             attributes[parameter.name] = f"argument_{number}"
-            fields[f"argument_{number}"] = (hints.get(parameter.name, Any), Field(**given))
+            fields[f"argument_{number}"] = (hints.get(parameter.name, Any), Field(**field_options))
         model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
         schema = model.model_json_schema()
     except Exception as error:  # evaluating an annotation may raise anything
@@ -242,9 +245,9 @@ def _read_docstring(text: str, names: Collection[str]) -> tuple[str, dict[str, s
     indent = -1  # of the section's first line; lines that are indented further continue an argument
     for line in text.splitlines():
         stripped = line.strip()
-        if (found := _REST_ARGUMENT.fullmatch(stripped)) and found[1] in names:
-            section, current = "rest", found[1]
-            arguments[current] = found[2]
+        if (field := _REST_ARGUMENT.fullmatch(stripped)) and field[1] in names:
+            section, current = "rest", field[1]
+            arguments[current] = field[2]
         elif stripped.startswith(":"):
             section = "other"
         elif not line.startswith(" ") and _HEADING.match(stripped):
@@ -255,10 +258,10 @@ def _read_docstring(text: str, names: Collection[str]) -> tuple[str, dict[str, s
         elif stripped and section in ("args", "rest"):
             n_spaces = len(line) - len(line.lstrip())
             indent = n_spaces if indent < 0 else indent
-            found = _ARGUMENT.fullmatch(stripped) if section == "args" and n_spaces == indent else None
-            if found and found[1] in names:
-                current = found[1]
-                arguments[current] = found[2]
+            field = _ARGUMENT.fullmatch(stripped) if section == "args" and n_spaces == indent else None
+            if field and field[1] in names:
+                current = field[1]
+                arguments[current] = field[2]
             elif current:
                 arguments[current] = f"{arguments[current]} {stripped}".strip()
     return "\n".join(description).strip(), arguments

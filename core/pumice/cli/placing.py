@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from pumice.cli.files import Output
 from pumice.gguf.output import Placement, write_errors
-from pumice.spawning.server import detach
+from pumice.spawning.fork import detach, fork_helper
 
 WRITTEN, COMPLETE = "written", "complete"  # folder that the command writes to; file beside it, out of its reach
 _MAX_BYTES = 1 << 16  # maximum size of a message, which holds two paths
@@ -58,18 +58,13 @@ def placer(outputs: Sequence[Output]) -> Iterator[Placer]:
             with write_errors(folder):
                 folders[folder] = Path(tempfile.mkdtemp(prefix=".pumice-", dir=folder), WRITTEN)
                 folders[folder].mkdir()
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
-    if pid == 0:
-        near.close()
-        _serve(far, folders, outputs)
-    far.close()
+    helper = fork_helper(lambda channel: _serve(channel, folders, outputs), socket.SOCK_SEQPACKET)
     try:
-        yield Placer(folders, near)
+        yield Placer(folders, helper.channel)
     finally:
-        near.close()
+        helper.channel.close()
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+            os.waitpid(helper.pid, 0)
 
 
 def _serve(channel: socket.socket, folders: dict[Path, Path], outputs: Sequence[Output]) -> NoReturn:

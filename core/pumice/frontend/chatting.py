@@ -68,7 +68,7 @@ class Chatting(Generating):
         if run_tools is False:
             with self.chat_stream(messages, progress=progress, **options) as stream:
                 return stream.completion()
-        loop = self._tool_loop(messages, options, run_tools, max_tool_turns)
+        loop = self.tool_loop(messages, options, run_tools, max_tool_turns)
         loop.check_sync()
         with loop.attach_messages():
             while True:
@@ -94,7 +94,7 @@ class Chatting(Generating):
         if run_tools is False:
             async with self.achat_stream(messages, progress=progress, **options) as stream:
                 return await stream.completion()
-        loop = self._tool_loop(messages, options, run_tools, max_tool_turns)
+        loop = self.tool_loop(messages, options, run_tools, max_tool_turns)
         with loop.attach_messages():
             while True:
                 async with self.achat_stream(loop.messages, progress=progress, **loop.options) as stream:
@@ -159,17 +159,18 @@ class Chatting(Generating):
         """
         return self._chat.capabilities(chat_template)
 
+    def tool_loop(
+        self, messages: Messages, options: Mapping[str, Any], run_tools: RunTools, max_turns: int = MAX_TURNS
+    ) -> ToolLoop:
+        """Return the turns of ``chat(..., run_tools=...)``, for callers that show each answer as it is generated."""
+        tokenize = partial(self.tokenize, add_special=False, parse_special=False)
+        return ToolLoop(messages, options, run_tools, max_turns, n_ctx=self.n_ctx, tokenize=tokenize)
+
     def _prepare(self, messages: Messages, options: SortedOptions) -> Turn:
         request = ChatRequest.read(messages, **options.template)
         form = grammar_source(**options.output, response_format=request.response_format)
         encode = partial(self._encode_image, salt=options.request.get("cache_salt", ""))
         return self._chat.turn(request, form, encode)
-
-    def _tool_loop(
-        self, messages: Messages, options: Mapping[str, Any], run_tools: RunTools, max_turns: int
-    ) -> ToolLoop:
-        tokenize = partial(self.tokenize, add_special=False, parse_special=False)
-        return ToolLoop(messages, options, run_tools, max_turns, n_ctx=self.n_ctx, tokenize=tokenize)
 
     def _answer_request(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, Request]:
         """Return the turn of messages, and the request that generates its answer."""

@@ -55,14 +55,14 @@ class ToolLoop:
             raise RequestError(f"run_tools must be true, false or a function, not {run_tools!r:.60}")
         if type(max_turns) is not int or max_turns < 1:
             raise RequestError(f"max_tool_turns must be an integer, at least 1, not {max_turns!r:.60}")
-        given = options.get("tools")
-        tools = [] if given is None else list_tools(given)
+        described = options.get("tools")
+        tools = [] if described is None else list_tools(described)
         self._tools = {tool.name: tool for tool in tools if isinstance(tool, Tool)}
         if not self._tools:
             raise RequestError("run_tools needs functions among tools, but the request has none")
         self.messages: list[Mapping[str, Any] | Message] = list(messages)
         self.options: dict[str, Any] = {**options, "tools": tools}
-        self._n_given = len(self.messages)
+        self._n_before = len(self.messages)
         self._approve = None if run_tools is True else run_tools
         self._left = max_turns
         self._usage = Usage()
@@ -98,7 +98,7 @@ class ToolLoop:
     @property
     def added(self) -> list[Message]:
         """The answers and results so far."""
-        return [message for message in self.messages[self._n_given :] if isinstance(message, Message)]
+        return [message for message in self.messages[self._n_before :] if isinstance(message, Message)]
 
     def result(self, completion: ChatCompletion) -> ChatCompletion:
         """Return the last answer with all messages that were added, and the tokens of all turns."""
@@ -114,6 +114,11 @@ class ToolLoop:
                 with suppress(AttributeError):  # an exception of the approval may be immutable
                     error.messages = self.added  # type: ignore[attr-defined]
             raise
+
+    def refuse(self, calls: Sequence[ToolCall], text: str) -> None:
+        """Add ``text`` as the result of each call that has none."""
+        answered = {message.tool_call_id for message in self.added if message.role == "tool"}
+        self.messages += [self._message(call, text) for call in calls if call.id not in answered]
 
     def run(self, calls: Sequence[ToolCall]) -> None:
         """Run calls one after the other, and add their results to the messages.

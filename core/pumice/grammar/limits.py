@@ -48,15 +48,15 @@ def check_chain(
         inner: returns the items inside an item.
         key: returns the identity of an item.
     """
-    seen, waiting = {key(root)}, [iter(inner(root))]
+    visited, waiting = {key(root)}, [iter(inner(root))]
     while waiting:
-        item = next((item for item in waiting[-1] if key(item) not in seen), None)
+        item = next((item for item in waiting[-1] if key(item) not in visited), None)
         if item is None:
             waiting.pop()
             continue
         if len(waiting) > MAX_CHAIN:
             raise RequestError(f"{where}: {what} are nested too deeply; at most {MAX_CHAIN} levels are allowed")
-        seen.add(key(item))
+        visited.add(key(item))
         waiting.append(iter(inner(item)))
 
 

@@ -101,15 +101,15 @@ class SchemaStrings:
 
     def _bounded(self) -> Iterator[Alphabet]:
         """Yield the alphabets of strings whose masks should be made from words, in breadth-first order."""
-        paths, seen = list[Path]([()]), set[frozenset[int]]()
+        paths, visited = list[Path]([()]), set[frozenset[int]]()
         for path in paths:
             try:
                 nodes = self._nodes(path)
             except UnknownRule:
                 continue
             key = frozenset(map(id, nodes))
-            if key not in seen:
-                seen.add(key)
+            if key not in visited:
+                visited.add(key)
                 rule = self._rule(path)
                 if rule and rule.by_words:
                     yield rule.alphabet

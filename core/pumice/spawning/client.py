@@ -24,6 +24,7 @@ import msgspec
 from pumice.errors import EngineError, class_named
 from pumice.spawning import wire
 from pumice.spawning.child import UNKNOWN, Child, popen
+from pumice.spawning.fork import fork_helper
 from pumice.spawning.server import serve
 
 _ENDING, _POLL = 3.0, 0.01  # seconds to wait for the end of a spawner, and polling interval
@@ -51,17 +52,10 @@ def spawns() -> bool:
 def spawner() -> Iterator[Spawner]:
     """Fork a spawner, which ``start`` uses within this context. At the end all of its children are killed.
 
-    It shares this process's imported modules, so it takes little time and memory. Call this in a process with one
-    thread.
+    Call this in a process with one thread.
     """
     global _spawner
-    near, far = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        near.close()
-        serve(far)
-    far.close()
-    _spawner = Spawner(near, pid)
+    _spawner = Spawner(*fork_helper(serve))
     try:
         yield _spawner
     finally:

@@ -14,6 +14,7 @@ import msgspec
 from pumice.errors import PumiceError, class_named
 from pumice.spawning import wire
 from pumice.spawning.child import KINDS, OwnChild, popen
+from pumice.spawning.fork import detach
 
 MAX_CHILDREN = 64  # at a time; a server has four workers per kind of work, and as many engines as fit
 
@@ -28,20 +29,6 @@ def serve(channel: socket.socket) -> NoReturn:
         _say(f"the process that starts engines ends: {type(error).__name__}: {error}")
     finally:
         os._exit(status)
-
-
-def detach(channel: socket.socket) -> None:
-    """Close everything inherited from the parent except standard error and ``channel``."""
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # ends with its parent; a function, so that children inherit nothing
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.set_wakeup_fd(-1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    os.closerange(3, channel.fileno())
-    os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _wake_at_ends() -> int:

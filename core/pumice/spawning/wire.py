@@ -62,7 +62,7 @@ ASKED: Final[msgspec.msgpack.Decoder[SpawnRequest]] = msgspec.msgpack.Decoder(Sp
 TOLD: Final[msgspec.msgpack.Decoder[SpawnReport]] = msgspec.msgpack.Decoder(SpawnReport)
 
 
-def send(channel: socket.socket, message: SpawnMessage, pipes: tuple[int, ...] = ()) -> None:
+def send(channel: socket.socket, message: msgspec.Struct, pipes: tuple[int, ...] = ()) -> None:
     """Send a message. Raises OSError, and OverflowError if it is too large."""
     data = msgspec.msgpack.encode(message)
     if len(data) > MAX_BYTES:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
@@ -12,46 +11,9 @@ import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
 from pumice.chat.tools import MAX_RESULT, result_message
-from pumice.plugin import Candidates, MaskSampler, SamplerContext, Selector, hookimpl
+from scripted_calls import Plugin, call
 
 USER = {"role": "user", "content": "Hi"}
-
-
-@dataclass
-class Script(MaskSampler, Selector):
-    """Writes a line of a script, chosen by the number of results in the prompt."""
-
-    script: list = ()
-
-    def start(self, context: SamplerContext) -> None:
-        self._vocabulary = context.tokenizer.vocabulary
-        self._heard = b""
-        self._coming = None
-
-    def mask(self) -> None:
-        if self._coming is None:
-            self._coming = list(self.script[min(self._heard.count(b"<|im_start|>tool"), len(self.script) - 1)].encode())
-
-    def apply(self, candidates: Candidates) -> None:
-        token = f"<0x{self._coming[0]:02X}>" if self._coming else "</s>"
-        choice = self._vocabulary.ids[token]
-        if choice not in candidates.ids:
-            fitting = (i for i in candidates.ids if bytes(self._coming).startswith(self._vocabulary.tokens[i].encode()))
-            choice = int(next(fitting, candidates.ids[0]))
-        candidates.selected = choice
-
-    def accept(self, token: int) -> None:
-        text = self._vocabulary.tokens[token]
-        heard = bytes.fromhex(text[3:5]) if token in self._vocabulary.byte else text.encode()
-        self._heard += heard
-        if self._coming is not None:
-            del self._coming[: len(heard)]
-
-
-class Plugin:
-    @hookimpl
-    def pumice_register_samplers(self, register):
-        register("script", Script)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +22,6 @@ def model(tmp_path_factory):
     settings = {"samplers": ["script"], "chat_template": FAMILIES["hermes"]}
     with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
         yield model
-
-
-def call(name: str, **arguments) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def weather(city: str, days: Annotated[int, Field(ge=1)] = 1, unit: Literal["C", "F"] = "C") -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,42 @@ class ChatCommand(ConfinedCommand):
     """Confined, but for its history, and for a process forked before, which reads and writes conversations."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        if ctx.obj is not True or not hasattr(os, "fork"):
-            return super().invoke(ctx)
-        from pumice.cli.chat.files import kept_by_other_process
+        with _mcp_servers(ctx.params["mcp_config"], ctx.obj is True):
+            if ctx.obj is not True or not hasattr(os, "fork"):
+                return super().invoke(ctx)
+            from pumice.cli.chat.files import kept_by_other_process
 
-        with kept_by_other_process():
-            return super().invoke(ctx)
+            with kept_by_other_process():
+                return super().invoke(ctx)
 
     def writes(self) -> list[str]:
         from pumice.cli.chat.history import make_history
 
         return [str(make_history())] if sys.stdin.isatty() else []
+
+
+def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[None]:
+    """Return a context with the MCP servers of a file; for the program, by default those of the user's file."""
+    file = path or _user_mcp_file()
+    if path is None and not (is_program and hasattr(os, "fork") and file.is_file()):
+        return nullcontext()
+    from pumice.mcp import read_servers_file, require_package
+
+    servers = read_servers_file(file)
+    if not hasattr(os, "fork"):
+        raise click.ClickException("--mcp-config needs a system that forks processes; use pumice.mcp_tools in Python")
+    if not servers:
+        return nullcontext()
+    require_package()
+    from pumice.cli.chat.tool_host import tools_in_other_process
+
+    return tools_in_other_process(servers)
+
+
+def _user_mcp_file() -> Path:
+    from pumice.config import user_directory
+
+    return user_directory() / "pumice" / "mcp.json"
 
 
 @click.command("chat", cls=ChatCommand)
@@ -76,6 +102,13 @@ class ChatCommand(ConfinedCommand):
     help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
     metavar="N",
 )
+@option(
+    "--mcp-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    group="Chat",
+    help="MCP servers whose tools the model may call, as JSON.  [default: mcp.json beside the user's config.yaml]",
+)
 @option("--stats", is_flag=True, group="Chat", help="Show tokens and tokens/s after each answer.")
 @chat_sampling_options
 @load_options
@@ -89,7 +122,7 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     Ctrl-D ends the chat, /help lists commands. Piped input is one message, whose answer goes to standard output.
     """
     from pumice.cli.chat.conversation import Conversation
-    from pumice.cli.chat.session import Session, answer
+    from pumice.cli.chat.session import Session, answer, take_mcp_tools
 
     options = take_sampling(rest)
     reasoning = "off" if rest.pop("no_reasoning") else rest.pop("reasoning")
@@ -98,6 +131,7 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     budget = rest.pop("reasoning_budget")
     options["reasoning_budget"] = None if budget == -1 else budget
     options["chat_template"] = take_template(rest)
+    del rest["mcp_config"]  # ChatCommand has read it
     options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
     text = None if sys.stdin.isatty() else _read_input()
     with load_model(model, rest) as loaded:
@@ -105,6 +139,7 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
             warn_of_assumed_template(Path(model).name)
             options["chat_template"] = ASSUMED_TEMPLATE
         conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system)
+        take_mcp_tools(conversation)
         if text is None:
             from pumice.cli.chat.editor import Editor
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.cli.chat.files import read_conversation, write_conversation
-from pumice.errors import PumiceError
+from pumice.errors import PumiceError, RequestError
+from pumice.options import CHAT
 from pumice.wording import unknown_name
 
 if TYPE_CHECKING:
-    from pumice.chat import Message
+    from pumice.chat import Message, Tool, Turn
+    from pumice.frontend.tool_loop import ToolLoop
     from pumice.model import Model
     from pumice.streaming.chat import ChatStream
+
+
+MAX_TOOL_TURNS = 25  # answers with calls to one message
 
 
 class Conversation:
@@ -21,6 +27,7 @@ class Conversation:
     def __init__(self, model: Model, options: dict[str, Any], system: str | None = None) -> None:
         self.model = model
         self.options = options
+        self.tools: list[Tool] = []
         self.messages: list[dict[str, Any]] = []
         self.system = system
 
@@ -53,8 +60,6 @@ class Conversation:
         self.options = {key: kept for key, kept in self.options.items() if key != name}
 
     def _check(self, name: str) -> None:
-        from pumice.options import CHAT
-
         names = {*CHAT, *self.model.sampling}
         if name not in names:
             raise PumiceError(unknown_name("option", name, names))
@@ -75,12 +80,48 @@ class Conversation:
                 return text
         return None
 
-    def answer(self) -> ChatStream:
-        """Return a stream of the answer to the last message. Raises PumiceError."""
-        return self.model.chat_stream(self.messages, **self.options)
+    def take_tools(self, tools: Sequence[Tool]) -> list[str]:
+        """Give the model tools that run. Returns a line for each tool that is left out.
 
-    def keep(self, message: Message) -> None:
-        self.messages.append(message.to_dict())
+        Raises:
+            PumiceError: The chat template takes no tools.
+        """
+        self.tools, problems = list(tools), []
+        while self.tools:
+            try:
+                turn = self._prepare_probe()
+            except RequestError as error:
+                refused = [tool for tool in self.tools if f"parameters of {tool.name!r:.80}" in str(error)]
+                if not refused:
+                    self.tools = []
+                    raise PumiceError(f"no tools are used: {error}") from None
+                self.tools = [tool for tool in self.tools if tool not in refused]
+                problems.append(f"the tool {refused[0].name} is left out: {error}")
+                continue
+            n_tokens, n_ctx = len(turn.prompt.tokens), self.model.n_ctx
+            if n_tokens > n_ctx // 2:
+                problems.append(f"the tools take {n_tokens} of {n_ctx} tokens of context; -c sets a larger one")
+            break
+        return problems
+
+    def _prepare_probe(self) -> Turn:
+        options = {name: value for name, value in self.options.items() if name in CHAT}
+        return self.model.prepare_chat([{"role": "user", "content": "?"}], **{**options, "tools": self.tools})
+
+    def answer(self, loop: ToolLoop | None = None) -> ChatStream:
+        """Return a stream of the next answer: to the last message, or of ``tool_loop``. Raises PumiceError."""
+        if loop is None:
+            return self.model.chat_stream(self.messages, **self.options)
+        return self.model.chat_stream(loop.messages, **loop.options)
+
+    def tool_loop(self) -> ToolLoop | None:
+        """Return the turns of an answer that may call tools; None without tools. Raises PumiceError."""
+        if not self.tools:
+            return None
+        return self.model.tool_loop(self.messages, {**self.options, "tools": self.tools}, True, MAX_TOOL_TURNS)
+
+    def keep(self, messages: Sequence[Message]) -> None:
+        self.messages += [message.to_dict() for message in messages]
 
     def save(self, path: Path) -> None:
         """Write the messages to a JSON file atomically. Raises PumiceError."""

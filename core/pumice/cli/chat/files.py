@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from pumice.chat.messages import Message, ToolCall, read_messages
 from pumice.errors import PumiceError
-from pumice.spawning.server import detach
+from pumice.spawning.fork import detach, fork_helper
 
 SUFFIX = ".json"
 
@@ -53,20 +53,15 @@ def write_conversation(path: Path, messages: Sequence[dict[str, Any]]) -> None:
 def kept_by_other_process() -> Iterator[None]:
     """Fork the process that reads and writes conversations. Call this before another thread starts."""
     global _keeper
-    near, far = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        near.close()
-        _serve(far)
-    far.close()
-    _keeper = Keeper(near)
+    helper = fork_helper(_serve)
+    _keeper = Keeper(helper.channel)
     try:
         yield
     finally:
         _keeper.close()
         _keeper = None
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+            os.waitpid(helper.pid, 0)
 
 
 class Keeper:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,11 @@ from pumice.chat import Message
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.messages import explain, say
 from pumice.errors import PumiceError
-from pumice.wording import unknown_name
+from pumice.wording import printable, unknown_name
+
+if TYPE_CHECKING:
+    from pumice.frontend.tool_loop import ToolLoop
+    from pumice.streaming.chat import ChatStream
 
 HELP = {
     "/help": "this list",
@@ -27,16 +31,26 @@ HELP = {
     "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
     "/load FILE": "go on with a conversation from a file",
     "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: the default",
+    "/tools": "list the tools of MCP servers",
     "/stats": "show tokens and tokens/s after each answer, or no longer",
     "/exit": "end; so does Ctrl-D",
 }
 
 
+_NOT_RUN = "Error: this call was not run: there is no such tool, or too many calls followed one another"
+_CANCELLED = "Error: the user cancelled this call"
+_MAX_RESULT_LINE = 200  # characters that are shown of a tool's result
+
+
 @dataclass(frozen=True)
 class Answered:
-    """A shown answer; ``completed`` is False if Ctrl-C ended it."""
+    """A shown answer; ``completed`` is False if Ctrl-C ended it.
 
-    message: Message
+    Attributes:
+        messages: The answer, and before it all calls of tools with their results.
+    """
+
+    messages: list[Message]
     completed: bool
     statistics: str
 
@@ -80,6 +94,7 @@ class Session:
             "/save": self._save,
             "/load": self._load,
             "/set": self._set,
+            "/tools": self._list_tools,
             "/stats": self._toggle_stats,
         }
         if name not in commands:
@@ -93,7 +108,7 @@ class Session:
         try:
             answered = answer(self._conversation)
         finally:
-            if answered is None or not answered.message.content:
+            if answered is None or not any(message.content for message in answered.messages):
                 self._conversation.unsay()
         if self._stats:
             click.secho(answered.statistics, dim=True, err=True)
@@ -154,9 +169,32 @@ class Session:
         conversation.set(name, value)
         _tell(f"{name} {value!r:.60}")
 
+    def _list_tools(self, _: str) -> None:
+        for tool in self._conversation.tools:
+            _tell(printable(f"{tool.name}  {tool.description.strip().partition(chr(10))[0][:100]}"))
+        if not self._conversation.tools:
+            _tell("there are no tools; --mcp-config names MCP servers")
+
     def _toggle_stats(self, _: str) -> None:
         self._stats = not self._stats
         _tell(f"statistics are {'shown' if self._stats else 'not shown'} after each answer")
+
+
+def take_mcp_tools(conversation: Conversation) -> None:
+    """Give a conversation the tools of the MCP servers, once they have started, and say which cannot be used."""
+    from pumice.cli.chat.tool_host import hosted_tools
+
+    hosted = hosted_tools()
+    if hosted is None:
+        return
+    tools = hosted.wait()
+    problems = list(hosted.problems)
+    try:
+        problems += conversation.take_tools(tools)
+    except PumiceError as error:
+        problems.append(str(error))
+    for problem in problems:
+        say("warning", problem)
 
 
 def _tell(text: str) -> None:
@@ -170,14 +208,63 @@ def _counted(messages: Sequence[object]) -> str:
 def answer(conversation: Conversation) -> Answered:
     """Show the answer to the last message as it is generated, and add it to the conversation. Ctrl-C ends it.
 
-    Text goes to standard output; reasoning too, dimmed, if that is a terminal.
+    Calls of tools are run, and answered by the model in turn. Text goes to standard output; reasoning too, dimmed, if
+    that is a terminal.
     """
+    loop = conversation.tool_loop()
+    if loop is None:
+        stream = conversation.answer()
+        message, completed = _show(stream)
+        messages = [message]
+    else:
+        stream, completed = _answer_with_tools(conversation, loop)
+        messages = loop.added
+    conversation.keep(messages)
+    timings = stream.timings
+    statistics = (
+        f"prompt {timings.prompt_tokens} tokens, {timings.prompt_cached} of them cached · "
+        f"answer {timings.generated_tokens} tokens, {timings.generation_per_second:.1f} tokens/s"
+    )
+    return Answered(messages, completed, statistics)
+
+
+def _answer_with_tools(conversation: Conversation, loop: ToolLoop) -> tuple[ChatStream, bool]:
+    """Show answers and run their calls until one has no calls. Returns its stream, and whether it ended."""
+    while True:
+        stream = conversation.answer(loop)
+        message, completed = _show(stream)
+        if not completed:
+            if message.content or not loop.added:
+                loop.messages.append(message)
+            return stream, False
+        completion = stream.completion()
+        calls = loop.calls(completion)
+        if not calls:
+            loop.refuse(completion.message.tool_calls, _NOT_RUN)
+            return stream, True
+        try:
+            for call in calls:
+                loop.run([call])
+                _tell_result(loop.added[-1].content)
+        except KeyboardInterrupt:
+            loop.refuse(calls, _CANCELLED)
+            return stream, False
+
+
+def _tell_result(text: str) -> None:
+    line = printable(text.strip().partition("\n")[0])
+    more = "" if line == text.strip() and len(line) <= _MAX_RESULT_LINE else f" ... ({len(text)} characters)"
+    click.secho(f"-> {line[:_MAX_RESULT_LINE]}{more}", dim=True, err=True)
+
+
+def _show(stream: ChatStream) -> tuple[Message, bool]:
+    """Show an answer to its end or Ctrl-C, and return it and whether it ended."""
     content: list[str] = []
     reasoning: list[str] = []
     shown: Shown = ShownOnTerminal() if sys.stdout.isatty() else Shown()
     completed = False
     try:
-        with conversation.answer() as stream, contextlib.suppress(KeyboardInterrupt):
+        with stream, contextlib.suppress(KeyboardInterrupt):
             for delta in stream:
                 if delta.reasoning:
                     reasoning.append(delta.reasoning)
@@ -188,14 +275,7 @@ def answer(conversation: Conversation) -> Answered:
             completed = True
     finally:
         shown.end()
-    message = Message("".join(content), "".join(reasoning))
-    conversation.keep(message)
-    timings = stream.timings
-    statistics = (
-        f"prompt {timings.prompt_tokens} tokens, {timings.prompt_cached} of them cached · "
-        f"answer {timings.generated_tokens} tokens, {timings.generation_per_second:.1f} tokens/s"
-    )
-    return Answered(message, completed, statistics)
+    return Message("".join(content), "".join(reasoning)), completed
 
 
 class Shown:

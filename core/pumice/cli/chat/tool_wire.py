@@ -1,0 +1,56 @@
+"""Messages between a chat and the process that holds its MCP connections."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class ToolMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    """The base of all messages."""
+
+
+class OfferedTool(msgspec.Struct, frozen=True, array_like=True):
+    """A tool; ``parameters`` is the JSON text of the schema of its arguments."""
+
+    name: str
+    server: str
+    description: str
+    parameters: str
+
+
+class Call(ToolMessage, frozen=True):
+    """Call a tool. ``arguments`` is JSON text; the chat chooses ``number`` and never reuses it."""
+
+    number: Number
+    name: str
+    arguments: str
+
+
+class Cancel(ToolMessage, frozen=True):
+    """Cancel a call, which is answered nevertheless."""
+
+    number: Number
+
+
+class Offer(ToolMessage, frozen=True):
+    """All tools, and a line for each server or tool that cannot be used; the first message to the chat."""
+
+    tools: list[OfferedTool]
+    problems: list[str]
+
+
+class Answer(ToolMessage, frozen=True):
+    """The result of a call, or the text of its error."""
+
+    number: Number
+    text: str
+    is_error: bool
+
+
+TO_HOST: Final[msgspec.msgpack.Decoder[Call | Cancel]] = msgspec.msgpack.Decoder(Call | Cancel)
+TO_CHAT: Final[msgspec.msgpack.Decoder[Offer | Answer]] = msgspec.msgpack.Decoder(Offer | Answer)

@@ -1,0 +1,309 @@
+"""Connections to MCP servers in one event loop. What a server does wrong ends its own connection, in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from pumice.chat.tools import MAX_RESULT, ToolError, result_text
+from pumice.errors import RequestError
+from pumice.grammar import check_schema
+from pumice.mcp.servers import McpServer
+from pumice.wording import printable
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as ListedTool
+
+T = TypeVar("T")
+
+MAX_TOOLS = 128  # that the model sees, of all servers
+MAX_DESCRIPTION = 4096  # characters of a tool's description
+_MAX_SCHEMA = 1 << 16  # characters of a tool's schema, as JSON
+_MAX_PAGES = 64  # of a list of tools
+_MAX_REASON = 300  # characters of an error in a line
+_ENDING = 5.0  # seconds to wait for a server to end in order; the package mcp then kills it
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")  # what names of functions may not have
+_MAX_NAME = 64
+
+
+@dataclass(frozen=True)
+class ServerTool:
+    """A tool of a server, as the model sees it.
+
+    Attributes:
+        name: Name by which the model calls the tool, unique among all servers.
+        server: Name of the server.
+        own_name: Name of the tool at the server.
+        description: Purpose of the tool.
+        parameters: JSON schema of the arguments, as JSON text.
+        allowed: True if the configuration lets it run without a question.
+    """
+
+    name: str
+    server: str
+    own_name: str
+    description: str
+    parameters: str
+    allowed: bool
+
+
+class Connections:
+    """Connections to servers, and their tools. All methods are for the event loop in which ``open`` was called.
+
+    Attributes:
+        tools: Tools by the names that the model sees; complete after ``open``.
+        failures: One line for each server that cannot be used.
+        problems: One line for each tool that is left out or renamed.
+    """
+
+    def __init__(self, servers: Mapping[str, McpServer]) -> None:
+        self.tools: dict[str, ServerTool] = {}
+        self.failures: list[str] = []
+        self.problems: list[str] = []
+        logging.getLogger("mcp").addHandler(logging.NullHandler())  # its tracebacks are for handlers that users set up
+        self._connections = [_Connection(name, server) for name, server in servers.items()]
+
+    async def open(self) -> None:
+        """Start all servers, and list their tools; ``failures`` says which cannot be used."""
+        outcomes = await asyncio.gather(*(connection.open() for connection in self._connections))
+        for connection, (listed, problem) in zip(self._connections, outcomes, strict=True):
+            if problem:
+                self.failures.append(f"MCP server {connection.name}: {problem}")
+            for tool in listed:
+                self._add(connection, tool)
+        left_out = len(self.tools) - MAX_TOOLS
+        if left_out > 0:
+            self.tools = dict(list(self.tools.items())[:MAX_TOOLS])
+            self.problems.append(
+                f"MCP: {left_out} tools are left out, since a chat takes at most {MAX_TOOLS}; "
+                "list those that it does not need as disabledTools"
+            )
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
+        """Call a tool and return its result as text, cut to what a model reads.
+
+        Raises:
+            ToolError: The tool reports an error, or its server fails or takes too long.
+            asyncio.CancelledError: The task was cancelled; the server is told.
+        """
+        tool = self.tools.get(name)
+        if tool is None:
+            raise ToolError(f"there is no tool {name!r:.80}")
+        connection = next(each for each in self._connections if each.name == tool.server)
+        return await connection.call(tool.own_name, arguments)
+
+    async def close(self) -> None:
+        """End all connections, and the servers that were started."""
+        await asyncio.gather(*(connection.close() for connection in self._connections))
+
+    def _add(self, connection: _Connection, listed: ListedTool) -> None:
+        """Add a tool under a name of its own, or the line that says why it cannot be used."""
+        where = f"MCP server {connection.name}: tool {printable(listed.name)!r:.80}"
+        if listed.name in connection.server.disabled_tools:
+            return
+        schema = json.dumps(listed.input_schema)
+        if len(schema) > _MAX_SCHEMA:
+            self.problems.append(f"{where}: left out: its schema has {len(schema)} characters, more than {_MAX_SCHEMA}")
+            return
+        try:
+            check_schema("schema", listed.input_schema)
+        except RequestError as error:
+            self.problems.append(f"{where}: left out: {error!s:.{_MAX_REASON}}")
+            return
+        name = _function_name(listed.name)
+        if name in self.tools:
+            name = _function_name(f"{connection.name}_{listed.name}")
+            self.problems.append(f"{where}: another server has a tool of this name, so this one is called {name}")
+        if name in self.tools:
+            self.problems[-1] = f"{where}: left out: two tools are called {name}"
+            return
+        description = listed.description or ""
+        if len(description) > MAX_DESCRIPTION:
+            description = f"{description[:MAX_DESCRIPTION]} [cut]"
+        allowed = connection.server.allows(listed.name)
+        self.tools[name] = ServerTool(name, connection.name, listed.name, description, schema, allowed)
+
+
+class _Connection:
+    """One server's connection, held open by a task, since the package's context managers belong to one task."""
+
+    def __init__(self, name: str, server: McpServer) -> None:
+        self.name = name
+        self.server = server
+        self._client: Client | None = None
+        self._problem = ""
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._said = _LastLine()
+
+    async def open(self) -> tuple[Sequence[ListedTool], str]:
+        """Return the server's tools, and its problem or an empty string."""
+        opened: asyncio.Future[Sequence[ListedTool]] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(opened))
+        waiting: list[asyncio.Future[Any]] = [opened, self._task]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return (opened.result() if opened.done() else []), self._problem
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
+        if self._client is None:
+            raise ToolError(f"the MCP server {self.name} is not running: {self._problem}")
+        seconds = self.server.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                result = await self._client.call_tool(name, dict(arguments))
+        except TimeoutError:
+            raise ToolError(f"the MCP server {self.name} did not answer within {seconds:g} seconds") from None
+        except Exception as error:
+            raise ToolError(f"the MCP server {self.name} failed: {await self._reason(error)}") from None
+        text = _clip(_content_text(result))
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._task:
+            if self._client is None:
+                self._task.cancel()
+            with suppress(Exception, asyncio.CancelledError):
+                async with asyncio.timeout(_ENDING):
+                    await self._task
+
+    async def _hold(self, opened: asyncio.Future[Sequence[ListedTool]]) -> None:
+        """Connect, list the tools, and stay connected until ``close``."""
+        try:
+            async with asyncio.timeout(self.server.timeout) as limit, self._connected() as client:
+                tools = await _list_tools(client)
+                limit.reschedule(None)
+                self._client = client
+                opened.set_result(tools)
+                await self._closing.wait()
+        except TimeoutError:
+            self._problem = f"did not start within {self.server.timeout:g} seconds{self._said}"
+        except Exception as error:
+            self._problem = await self._reason(error)
+        finally:
+            self._client = None
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Client]:
+        from mcp import Client, StdioServerParameters
+        from mcp.client.stdio import stdio_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        server = self.server
+        async with AsyncExitStack() as stack:
+            if server.command:
+                program = StdioServerParameters(
+                    command=server.command, args=server.args, env=server.env, cwd=server.cwd
+                )
+                transport = self._said.of(partial(stdio_client, program))
+            else:
+                from httpx2 import AsyncClient, Timeout
+
+                http = AsyncClient(headers=server.headers, timeout=Timeout(30, read=server.timeout))
+                transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
+            yield await stack.enter_async_context(Client(transport))
+
+    async def _reason(self, error: BaseException) -> str:
+        """Return an error in one line, with what the program said last if it has ended."""
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, FileNotFoundError):
+            return f"the program {self.server.command!r:.100} does not exist, or its folder"
+        if not isinstance(error, MCPError):
+            text = " ".join(str(error).partition("For further information")[0].split()) or type(error).__name__
+            return f"{printable(text):.{_MAX_REASON}}"
+        if error.code == CONNECTION_CLOSED:
+            await self._said.end()
+            self._problem = f"it has ended{self._said}"
+            return self._problem
+        return f"{printable(' '.join(error.message.split())):.{_MAX_REASON}}"
+
+
+async def _list_tools(client: Client) -> list[ListedTool]:
+    tools: list[ListedTool] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return tools
+
+
+def _content_text(result: CallToolResult) -> str:
+    """Return the texts of a result; other content is named."""
+    parts: list[str] = []
+    for block in result.content:
+        if block.type == "text":
+            parts.append(block.text)
+        elif block.type == "resource":
+            resource = block.resource
+            parts.append(getattr(resource, "text", None) or f"[resource {resource.uri}: no text]")
+        elif block.type == "resource_link":
+            parts.append(f"[resource {block.uri}]")
+        else:
+            parts.append(f"[{block.type} of type {block.mime_type}, not shown]")
+    if not parts and result.structured_content is not None:
+        parts.append(result_text(result.structured_content))
+    return "\n".join(parts)
+
+
+def _clip(text: str) -> str:
+    """Return at most ``MAX_RESULT`` characters, with a line that says what was cut."""
+    if len(text) <= MAX_RESULT:
+        return text
+    n_shown = MAX_RESULT - 100  # leaves room for the line
+    return f"{text[:n_shown]}\n[cut: the result has {len(text)} characters, {n_shown} are shown]"
+
+
+def _function_name(text: str) -> str:
+    return _NAME.sub("_", text)[:_MAX_NAME] or "tool"
+
+
+class _LastLine:
+    """The last line that a program writes to standard error; as a text, the end of a line about it."""
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._reader: threading.Thread | None = None
+
+    def __str__(self) -> str:
+        return f" (it said: {printable(self._line.strip()):.{_MAX_REASON}})" if self._line else ""
+
+    @asynccontextmanager
+    async def of(self, start: Callable[[TextIO], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
+        """Enter the context that ``start`` returns for the file that is the program's standard error."""
+        reading, writing = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(reading,), name="pumice-mcp-stderr", daemon=True)
+        self._reader.start()
+        with os.fdopen(writing, "w") as errors:
+            async with start(errors) as streams:
+                errors.close()  # only the program writes, so that reading ends with it
+                yield streams
+
+    async def end(self) -> None:
+        """Wait for the program's last line; not for long, since programs that it started may go on."""
+        if self._reader:
+            await asyncio.to_thread(self._reader.join, _ENDING)
+
+    def _read(self, reading: int) -> None:
+        with os.fdopen(reading, errors="replace") as lines:
+            while line := lines.readline(1 << 12):
+                self._line = line if line.strip() else self._line

@@ -1,0 +1,46 @@
+"""Helper processes: forked before their parent is confined, and connected to it by a socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+
+class Helper(NamedTuple):
+    """A forked process; ``channel`` is this process's end of the socket."""
+
+    channel: socket.socket
+    pid: int
+
+
+def fork_helper(serve: Callable[[socket.socket], NoReturn], kind: int = socket.SOCK_STREAM) -> Helper:
+    """Fork a process that runs ``serve`` with its end of a socket of type ``kind``.
+
+    It shares this process's imported modules, so it takes little time and memory. Call this in a process with one
+    thread.
+    """
+    near, far = socket.socketpair(socket.AF_UNIX, kind)
+    pid = os.fork()
+    if pid == 0:
+        near.close()
+        serve(far)
+    far.close()
+    return Helper(near, pid)
+
+
+def detach(channel: socket.socket, terminal: int | None = None) -> None:
+    """Close everything inherited from the parent except standard error, ``channel`` and the descriptor ``terminal``."""
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # ends with its parent; a function, so that children inherit nothing
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    kept = sorted({2, channel.fileno()} | (set() if terminal is None else {terminal}))
+    for low, high in zip(kept, [*kept[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
+        os.closerange(low + 1, high)

@@ -1,0 +1,181 @@
+"""Tools of MCP servers in ``pumice chat``: another process runs what the user allows."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import pumice
+from family_templates import FAMILIES
+from gguf_files import tiny_llama
+from scripted_calls import Plugin, call
+from waiting import wait_until
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="MCP servers belong to a forked process")
+pytest.importorskip("mcp")
+
+from pumice.chat.tools import ToolError  # noqa: E402
+from pumice.cli.chat.approvals import Approvals  # noqa: E402
+from pumice.cli.chat.conversation import Conversation  # noqa: E402
+from pumice.cli.chat.session import Session  # noqa: E402
+from pumice.cli.chat.tool_host import hosted_tools, tools_in_other_process  # noqa: E402
+from pumice.mcp import ServerTool, read_servers  # noqa: E402
+
+RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
+
+
+@pytest.fixture
+def configuration(tmp_path):
+    names = ["echo", "hang", "fail"]
+    tools = [{"name": name, "description": f"To {name}", "inputSchema": {"type": "object"}} for name in names]
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    arguments = [str(RAW), str(tmp_path / "tools.json"), str(tmp_path / "heard")]
+    server = {"command": sys.executable, "args": arguments, "alwaysAllow": ["echo", "hang"]}
+    return {"mcpServers": {"raw": server, "gone": {"command": "no-such-program"}}}
+
+
+def test_another_process_runs_tools_that_are_allowed(configuration, tmp_path, monkeypatch):
+    with tools_in_other_process(read_servers(configuration)):
+        hosted = hosted_tools()
+        echo, hang, fail = hosted.wait()
+        assert hosted.problems == ["MCP server gone: the program 'no-such-program' does not exist, or its folder"]
+        assert hosted.servers == dict.fromkeys(["echo", "hang", "fail"], "raw")
+        assert json.loads(echo.run(city="Oslo")) == {"city": "Oslo"}
+        with pytest.raises(ToolError, match="the user could not be asked"):
+            fail.run()
+
+        def interrupt(self, timeout=None):  # Ctrl-C, once the server has the call
+            wait_until(lambda: "hang" in (tmp_path / "heard").read_text())
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("concurrent.futures.Future.result", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                hang.run()
+        assert echo.run() == "{}"  # the answer to this call, not to the one before
+        assert "notifications/cancelled" in (tmp_path / "heard").read_text()
+    assert hosted_tools() is None
+    with pytest.raises(ToolError, match="has ended; restart the chat"):
+        echo.run()
+
+
+@pytest.mark.parametrize(
+    ("answers", "refusals"),
+    [
+        (["y", "n"], ["", "the user refused this call"]),
+        (["a"], ["", "", ""]),
+        (["v"], ["the user refused this call", "the user does not allow this tool"]),
+        (["\x04"], ["the user refused this call"]),
+        (["what"], ["the user refused this call"]),
+    ],
+)
+def test_the_user_is_asked_for_each_call_and_tool(answers, refusals):
+    import pty
+
+    keyboard, terminal = pty.openpty()
+    reading, writing = os.pipe()
+    tool = ServerTool("write", "disk", "write", "", "{}", allowed=False)
+
+    async def ask() -> list[str]:
+        approvals = Approvals(terminal, writing)
+        os.write(keyboard, b"yes\n")  # before any question
+        given = []
+        for number, _ in enumerate(refusals):
+            asked = asyncio.create_task(approvals.refusal(tool, '{"path": "\u202e/etc"}'))
+            if number < len(answers):
+                text = b""
+                while b"ne[v]er: " not in text:
+                    text += await asyncio.to_thread(os.read, reading, 1 << 12)
+                assert b'disk: write {"path": "?/etc"}' in text
+                end = b"" if answers[number] == "\x04" else b"\n"
+                os.write(keyboard, answers[number].encode() + end)
+            given.append(await asked)
+        return given
+
+    try:
+        assert asyncio.run(ask()) == refusals
+    finally:
+        for end in (keyboard, terminal, reading, writing):
+            os.close(end)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tiny_llama(tmp_path_factory.mktemp("tools") / "tiny.gguf", n_ctx=2048)
+    settings = {"samplers": ["script"], "chat_template": FAMILIES["hermes"]}
+    with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
+        yield model
+
+
+@pytest.fixture
+def chat(model, capfdbinary):
+    """Run a session over lines, with tools and a script of the model's answers."""
+
+    def chat(lines, tools, script):
+        conversation = Conversation(model, {"script": script, "max_tokens": 300})
+        problems = conversation.take_tools(tools)
+        coming = iter([*lines, EOFError()])
+
+        def read() -> str:
+            line = next(coming)
+            if isinstance(line, BaseException):
+                raise line
+            return line
+
+        Session(conversation, read).run()
+        stdout, stderr = capfdbinary.readouterr()
+        return conversation, problems, stdout.decode(), stderr.decode()
+
+    return chat
+
+
+def tool(name: str, run, schema: object = None) -> pumice.Tool:
+    return pumice.Tool(name, f"To {name}", schema or {"type": "object"}, run)
+
+
+def test_results_of_calls_are_read_and_shown(chat):
+    script = [call("read", path="a"), "It says hello."]
+    read = tool("read", lambda path: f"hello {path}\nand more")
+    conversation, problems, stdout, stderr = chat(["What is in a?", "/tools"], [read], script)
+    assert problems == []
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert conversation.messages[2]["content"] == "hello a\nand more"
+    assert stdout.endswith("It says hello.")
+    assert "-> hello a ... (16 characters)" in stderr
+    assert "read  To read" in stderr
+
+
+def test_ctrl_c_ends_a_call_and_the_conversation_goes_on(chat):
+    def interrupt(**_):
+        raise KeyboardInterrupt
+
+    script = ["Hm. " + call("read", path="a"), "Later."]
+    conversation, _, _, stderr = chat(["What is in a?", "And now?"], [tool("read", interrupt)], script)
+    roles = [message["role"] for message in conversation.messages]
+    assert roles == ["user", "assistant", "tool", "user", "assistant"]
+    assert conversation.messages[2]["content"] == "Error: the user cancelled this call"
+    assert "error" not in stderr
+
+
+def test_a_schema_that_cannot_be_used_leaves_the_tool_out(chat):
+    bad = tool("bad", print, {"type": "object", "properties": {"a": {"type": "strange"}}})
+    good = tool("good", print)
+    conversation, problems, *_ = chat(["/tools"], [bad, good], [""])
+    assert [tool.name for tool in conversation.tools] == ["good"]
+    assert len(problems) == 1
+    assert problems[0].startswith("the tool bad is left out: tools: parameters of 'bad': ")
+
+
+def test_servers_of_a_file_are_used(run, configuration, tmp_path):
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(configuration))
+    done = run("chat", "--mcp-config", str(file), "-n", "2", "--backend", "numpy", input="Hi")
+    assert done.returncode == 0, done.stderr
+    assert "warning: MCP server gone: the program 'no-such-program' does not exist" in done.stderr
+    file.write_text("[]")
+    done = run("chat", "--mcp-config", str(file), input="Hi")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert 'mcp.json: expected {"mcpServers"' in done.stderr

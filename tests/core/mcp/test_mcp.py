@@ -1,0 +1,220 @@
+"""MCP servers: their configuration, and tools of good and bad ones."""
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+import pumice
+from pumice.chat import ToolCall
+from pumice.chat.tools import MAX_RESULT, ToolError
+from pumice.errors import ConfigError, UnavailableError
+from pumice.mcp import Connections, read_servers, read_servers_file
+from waiting import wait_until
+
+pytest.importorskip("mcp")
+
+RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
+NAMES = ["echo", "die", "hang", "wrong", "fail", "big", "picture", "structured"]
+
+
+def raw(folder: Path, name: str, tools: list, **more) -> dict:
+    (folder / f"{name}.json").write_text(json.dumps(tools))
+    return {"command": sys.executable, "args": [str(RAW), str(folder / f"{name}.json"), str(folder / "heard")], **more}
+
+
+def described(name: str, schema: object = None) -> dict:
+    return {"name": name, "description": f"To {name}", "inputSchema": schema or {"type": "object"}}
+
+
+def configured(**servers) -> dict:
+    return {"mcpServers": servers}
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ([], 'mcp: expected {"mcpServers"'),
+        ({"mcpServers": []}, 'mcp: expected {"mcpServers"'),
+        (configured(a="npx"), "mcp: mcpServers.a: expected an object with command or url"),
+        (configured(a={}), "mcpServers.a: give either command or url"),
+        (configured(a={"command": "x", "url": "http://x"}), "mcpServers.a: give either command or url"),
+        (configured(a={"command": "x", "args": "y"}), "mcpServers.a: args: should be a list, not 'y'"),
+        (configured(a={"command": "x", "timeout": 0}), "timeout: should be greater than 0, not 0"),
+        (configured(a={"command": "x\0"}), "mcpServers.a: a null character"),
+        (configured(a={"url": "file:///x"}), "url should begin with http"),
+        (configured(a={"url": "http://x", "type": "sse"}), "SSE is obsolete"),
+        ({"mcpServers": {str(number): {"command": "x"} for number in range(33)}}, "33 MCP servers; at most 32"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(config, problem):
+    with pytest.raises(ConfigError, match=r"^[^\n]*$") as error:
+        read_servers(config)
+    assert problem in str(error.value)
+
+
+def test_keys_of_other_clients_are_passed_over(tmp_path):
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({**configured(a={"command": "x", "icon": 1}, b={"url": "", "disabled": True}), "v": 2}))
+    with pytest.raises(ConfigError, match=r"mcp.json: mcpServers.b: give either command or url"):
+        read_servers_file(path)
+    path.write_text(json.dumps(configured(a={"command": "x", "icon": 1}, b={"url": "http://x", "disabled": True})))
+    assert list(read_servers_file(path)) == ["a"]
+    path.write_text("{")
+    with pytest.raises(ConfigError, match=r"mcp.json: not valid JSON"):
+        read_servers_file(path)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_servers_file(tmp_path / "missing.json")
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    """Tools of a raw server, by their names."""
+    folder = tmp_path_factory.mktemp("raw")
+    with pumice.mcp_tools(configured(raw=raw(folder, "raw", [described(name) for name in NAMES]))) as tools:
+        yield {"heard": folder / "heard", **{tool.name: tool for tool in tools}}
+
+
+def test_results_are_texts(tools):
+    assert json.loads(tools["echo"].run(city="Oslo")) == {"city": "Oslo"}
+    assert tools["picture"].run() == "[image of type image/png, not shown]"
+    assert json.loads(tools["structured"].run()) == {"a": [1]}
+    assert tools["echo"].definition["function"]["description"] == "To echo"
+
+
+def test_a_result_of_megabytes_is_cut_visibly(tools):
+    text = tools["big"].run()
+    assert len(text) <= MAX_RESULT
+    assert text.endswith(f"\n[cut: the result has 2000000 characters, {MAX_RESULT - 100} are shown]")
+
+
+def test_errors_are_one_line_for_the_model(tools):
+    assert tools["fail"].answer(ToolCall("fail", {}, "1")) == "Error: no such city"
+    with pytest.raises(ToolError, match=r"^the MCP server raw failed: .*"):
+        tools["wrong"].run()
+
+
+def test_cancelling_an_answer_cancels_the_call(tools):
+    heard = tools["heard"]
+
+    async def cancel() -> None:
+        task = asyncio.create_task(tools["hang"].aanswer(ToolCall("hang", {}, "1")))
+        while "hang" not in heard.read_text():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    wait_until(lambda: "notifications/cancelled" in heard.read_text())
+    assert asyncio.run(tools["echo"].aanswer(ToolCall("echo", {"a": 1}, "1"))) == '{"a": 1}'
+
+
+def test_servers_that_hang_or_die_end_alone(tmp_path):
+    servers = configured(
+        slow=raw(tmp_path, "slow", [described("hang")]),
+        brittle=raw(tmp_path, "brittle", [described("die"), described("echo")]),
+    )
+
+    async def problems() -> list[str]:
+        connections = Connections(read_servers(servers))
+        await connections.open()
+        slow = connections._connections[0]
+        slow.server = slow.server.model_copy(update={"timeout": 0.05})  # for the call, not for the start
+        errors = [await failure(connections, name) for name in ("die", "echo", "hang")]
+        await connections.close()
+        return errors
+
+    async def failure(connections: Connections, name: str) -> str:
+        with pytest.raises(ToolError, match=r"^[^\n]*$") as error:
+            await connections.call(name, {})
+        return str(error.value)
+
+    died, after, slow = asyncio.run(problems())
+    assert died.startswith("the MCP server brittle failed: ")
+    assert died.endswith("(it said: out of paper)")
+    assert after.startswith("the MCP server brittle ")
+    assert slow == "the MCP server slow did not answer within 0.05 seconds"
+
+
+def test_a_server_that_does_not_start_is_an_error(tmp_path):
+    servers = configured(
+        gone={"command": "no-such-program"},
+        brief=raw(tmp_path, "brief", []),
+        web={"url": "http://127.0.0.1:1/mcp"},
+    )
+    with pytest.raises(UnavailableError) as error, pumice.mcp_tools(servers):
+        pass
+    gone, brief, web = str(error.value).split("; ")
+    assert gone == "MCP server gone: the program 'no-such-program' does not exist, or its folder"
+    assert brief.startswith("MCP server brief: ")
+    assert brief.endswith("(it said: cannot open the database)")
+    assert web.startswith("MCP server web: ")
+
+
+def test_tools_that_clash_or_cannot_be_used_are_named(tmp_path, caplog):
+    deep: dict = {"type": "object"}
+    for _ in range(70):
+        deep = {"type": "object", "properties": {"a": deep}}
+    first = [
+        described("get.city"),
+        described("secret"),
+        described("deep", deep),
+        described("long", {"type": "object", "description": "x" * 70_000}),
+    ]
+    servers = configured(
+        a=raw(tmp_path, "a", first, disabledTools=["secret"]),
+        b=raw(tmp_path, "b", [described("get_city"), *(described(f"tool{i}") for i in range(200))]),
+    )
+    with caplog.at_level(logging.WARNING, "pumice"), pumice.mcp_tools(servers) as tools:
+        names = [tool.name for tool in tools]
+    assert names[:3] == ["get_city", "b_get_city", "tool0"]
+    assert len(names) == 128
+    assert [record.getMessage().partition(": left out")[0] for record in caplog.records] == [
+        "MCP server a: tool 'deep'",
+        "MCP server a: tool 'long'",
+        "MCP server b: tool 'get_city': another server has a tool of this name, so this one is called b_get_city",
+        "MCP: 74 tools are left out, since a chat takes at most 128; list those that it does not need as disabledTools",
+    ]
+
+
+def test_a_server_of_the_package_answers_by_http():
+    """Server and client of the official package, through this package's connection."""
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("sums")
+
+    @server.tool(structured_output=False)
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    with listening(server.streamable_http_app()) as address:
+        config = configured(sums={"url": f"{address}/mcp", "headers": {"x-key": "1"}})
+        with pumice.mcp_tools(config) as tools:
+            assert [tool.name for tool in tools] == ["add"]
+            assert tools[0].run(a=2, b=3) == "5"
+            with pytest.raises(ToolError, match="validation error"):
+                tools[0].run(a="x", b=1)
+
+
+@contextmanager
+def listening(application: object) -> Iterator[str]:
+    """Address of an application that a thread serves."""
+    with socket.create_server(("127.0.0.1", 0)) as own:
+        server = uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{own.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
