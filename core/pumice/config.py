@@ -129,6 +129,9 @@ class Config(BaseModel):
     draft_p_min: float = Field(ge=0, le=1, allow_inf_nan=False)
     draft_n_ctx: int = Field(ge=0)
     draft_n_gpu_layers: int = Field(ge=-1)
+    cache_ram: int = Field(ge=0, le=2**30)
+    cache_disk: str
+    cache_disk_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
     memory_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
     sandbox: Literal["auto", "on", "off"]
     sandbox_read: list[str]
@@ -257,6 +260,11 @@ def merge_layers(layers: Sequence[Layer]) -> Config:
 
 def _check_sandbox_stays(layer: Layer) -> None:
     """Raise ConfigError if a file that came with a model or a project weakens the sandbox; it may require one."""
+    if layer.data.get("cache_disk"):
+        raise ConfigError(
+            f"{layer.source}: cache_disk: a project's file cannot choose a folder that engines write to; put it into "
+            f"{user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or use --cache-disk"
+        )
     for key in ("sandbox", "sandbox_read", "sandbox_write"):
         if layer.data.get(key, "on") not in ("on", True):
             raise ConfigError(

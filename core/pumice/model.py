@@ -21,6 +21,7 @@ from pumice.engine.backends import backend_line
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.fitting import has_room, largest_context
+from pumice.engine.make_tiers import make_tiers
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import NextTokens
 from pumice.engine.placement import Backends, PlacementRules
@@ -37,6 +38,8 @@ from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
 from pumice.machine import available_memory_bytes
 from pumice.model_files.opening import open_adapter, open_draft, open_model
+from pumice.model_files.paths import model_files
+from pumice.model_files.policy import files_beside
 from pumice.proposers import Proposer
 from pumice.registry import Registry, get_registry
 from pumice.tokenizers import from_metadata, has_tokenizer
@@ -80,7 +83,8 @@ class Model(Frontend):
             drafter = open_draft_model(stack, file, config, registry, self.runner)
             layer = make_next_tokens(config, self.runner)
             speculation = make_speculation(config, registry, self.runner, drafter, layer)
-            engine = Engine(self.runner, policy, config.lookahead, masks, speculation)
+            tiers = None if observer else make_tiers(config, self.runner, _all_files(path, config))
+            engine = Engine(self.runner, policy, config.lookahead, masks, speculation, tiers)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
             stack.callback(self._load_projector.close)
@@ -170,6 +174,11 @@ class Model(Frontend):
         tokens = token_ids(ids, f"{what} must be a list of token ids")
         check_ids(tokens, self.n_vocab)
         return tokens
+
+
+def _all_files(path: str | Path, config: Config) -> list[str]:
+    """Return the files from which a model and its adapters are read."""
+    return [file for named in (Path(path), *files_beside(config)) for file in model_files(named)]
 
 
 def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:

@@ -15,8 +15,11 @@ from pumice.plugin import (
     Access,
     Arena,
     Backend,
+    CacheForm,
+    CacheViews,
     Capabilities,
     DeviceInfo,
+    KVState,
     Limits,
     MemoryPlan,
     Node,
@@ -143,6 +146,11 @@ class CpuProgram(Program):
         self._packed_bytes = sum(packed[weight.name].nbytes for weight in shared.to_pack)
         self._state_bytes = sum(states[state].nbytes for state in set(states) - states_before)
         self._recurrent = [states[state] for state in segment.states if isinstance(state, RecurrentState)]
+        blocks: dict[int, list[NDArray[Any]]] = {}
+        for state in segment.states:
+            if isinstance(state, KVState) and state in states:
+                blocks.setdefault(state.window, []).extend(states[state].blocks)
+        self._views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant}")
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
         from pumice_cpu.lower.rule import describe_step
@@ -170,6 +178,22 @@ class CpuProgram(Program):
         for array in self._recurrent:
             for source, target in pairs:
                 array[target] = array[source]
+
+    @property
+    def cache_form(self) -> CacheForm:
+        return self._views.form
+
+    def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
+        return self._views.read_blocks(window, blocks)
+
+    def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
+        self._views.write_blocks(window, blocks, data)
+
+    def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        return self._views.read_slots(slots)
+
+    def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
+        self._views.write_slots(slots, data)
 
     @property
     def memory(self) -> dict[str, int]:

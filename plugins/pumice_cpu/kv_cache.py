@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import CODINGS, KV_TYPES, Arena, Coding, KVState, Limits, type_size
 
@@ -124,7 +125,13 @@ class Cells:
         self._arena = Arena(self.nbytes + 64, f"KV cache {name}")
         start = int(self._arena.view(0, (0,), "u1").ctypes.data)
         self.address = start + -start % 64
+        self._memory = self._arena.view(self.address - start, (self.nbytes,), "u1")
         self.layout = np.array([self.address, self.head_bytes, self.tile_bytes, dim, self.unit], np.int64)
+
+    def blocks(self, block_size: int) -> NDArray[np.uint8]:
+        """Return a view of the blocks, ``[n_blocks, n_heads, bytes]``."""
+        n_bytes = block_size // CELLS * self.tile_bytes
+        return self._memory.reshape(self.nbytes // self.head_bytes, -1, n_bytes).swapaxes(0, 1)
 
 
 class KVCache:
@@ -137,6 +144,12 @@ class KVCache:
             return Cells(state.name, limits.kv_type, n_cells, state.n_head_kv, dim)
 
         self.n_head_kv = state.n_head_kv
+        self._block_size = limits.block_size
         self.keys = cells(state.k_dim)
         self.values = cells(state.v_dim) if state.v_dim else None
         self.nbytes = self.keys.nbytes + (self.values.nbytes if self.values else 0)
+
+    @property
+    def blocks(self) -> list[NDArray[np.uint8]]:
+        """Views of the keys and the values by block."""
+        return [cells.blocks(self._block_size) for cells in (self.keys, self.values) if cells]

@@ -27,6 +27,11 @@ class KVCache:
         self._v = self._allocate(state.name, n_cells, state.n_head_kv * state.v_dim)
         self.nbytes = self._k.nbytes + self._v.nbytes
 
+    @property
+    def blocks(self) -> list[NDArray[np.uint8]]:
+        """Views of the keys and the values, ``[n_blocks, block_size, row_bytes]``."""
+        return [array.reshape(-1, self.block_size, array.shape[1]) for array in (self._k, self._v) if array.size]
+
     def write(self, table: NDArray[np.int32], positions: Positions, k: F32Array, v: F32Array | None) -> None:
         """Store rows ``[t, heads, d]`` of a sequence at its ``positions [t]``."""
         cells = self._cells(table, positions)

@@ -15,6 +15,8 @@ from pumice.plugin import (
     Arena,
     Backend,
     Batch,
+    CacheForm,
+    CacheViews,
     Capabilities,
     DeviceInfo,
     KVState,
@@ -113,6 +115,12 @@ class NumpyProgram(Program):
         self._plan = plan
         self._arena = Arena(plan.size, "numpy activations")
         self._states = {state: states[state] for state in segment.states}
+        caches = [self._states[state] for state in segment.states if isinstance(state, KVState)]
+        blocks: dict[int, list[NDArray[Any]]] = {}
+        for cache in caches:
+            blocks.setdefault(cache.window, []).extend(cache.blocks)
+        slots = [self._states[state] for state in segment.states if isinstance(state, RecurrentState)]
+        self._views = CacheViews(blocks, slots, f"numpy {np.__version__} {platform.machine()} {one_by_one}")
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
         inputs, batch = step.inputs, step.batch
@@ -139,6 +147,22 @@ class NumpyProgram(Program):
             if isinstance(state, RecurrentState):
                 for source, target in pairs:
                     array[target] = array[source]
+
+    @property
+    def cache_form(self) -> CacheForm:
+        return self._views.form
+
+    def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
+        return self._views.read_blocks(window, blocks)
+
+    def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
+        self._views.write_blocks(window, blocks, data)
+
+    def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        return self._views.read_slots(slots)
+
+    def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
+        self._views.write_slots(slots, data)
 
     @property
     def memory(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from typing import Any
 from ray.serve.exceptions import BackPressureError
 
 import pumice
+from pumice.cache_tiers import Tally
 from pumice.engine.messages import (
     Add,
     Answer,
@@ -271,4 +272,8 @@ def added(snapshots: list[Snapshot]) -> Snapshot:
             window: sum(snapshot.n_blocks_free.get(window, 0) for snapshot in snapshots) for window in windows
         },
         n_steps=sum(snapshot.n_steps for snapshot in snapshots),
+        tiers={
+            tier: sum((snapshot.tiers[tier] for snapshot in snapshots if tier in snapshot.tiers), Tally())
+            for tier in {tier for snapshot in snapshots for tier in snapshot.tiers}
+        },
     )

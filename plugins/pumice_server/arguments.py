@@ -30,7 +30,7 @@ _VALUES = """
     -ub --ubatch-size -tb --threads-batch --threads-http --keep -fa --flash-attn -lm --load-mode -lzm --lazy-mode
     -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
     --cpu-strict-batch --prio-batch --poll-batch -dt --defrag-thold
-    --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -cram --cache-ram
+    --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step
     --cache-reuse -sps --slot-prompt-similarity --sse-ping-interval
     --log-file --log-colors -lv --verbosity --log-verbosity
     --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps

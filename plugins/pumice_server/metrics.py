@@ -24,6 +24,17 @@ ENGINE_GAUGES = {
 }
 """State of an engine: names of gauges, and their help."""
 
+TIER_GAUGES = {
+    "limit_bytes": "Maximum size in bytes",
+    "n_bytes": "Bytes held",
+    "n_entries": "Blocks and recurrent states held",
+    "n_saved": "Blocks and recurrent states saved since the model was loaded",
+    "n_loaded": "Blocks and recurrent states loaded since the model was loaded",
+    "n_evicted": "Blocks and recurrent states evicted since the model was loaded",
+    "n_refused": "Blocks and recurrent states that were damaged, or could not be written, since the model was loaded",
+}
+"""Fields of a tier's ``Tally``, and the help of their gauges. Tiers keep what leaves the KV cache."""
+
 
 def engine_gauges(snapshot: Any) -> dict[str, int]:
     """Return the values of the gauges from a ``Snapshot``."""
@@ -65,6 +76,10 @@ class Metrics:
         self._prompt_length = self._histogram("sequence_prompt_tokens", "Prompt tokens per sequence", _TOKENS)
         self._length = self._histogram("sequence_generated_tokens", "Generated tokens per sequence", _TOKENS)
         self._engine = {name: self._gauge(f"engine_{name}", text) for name, text in ENGINE_GAUGES.items()}
+        self._tiers = {
+            field: self._gauge(f"cache_tier_{field.removeprefix('n_')}", f"Cache tier: {text}", ["model", "tier"])
+            for field, text in TIER_GAUGES.items()
+        }
         self._peer = PeerMetrics()
         self._steps: dict[str, int] = {}
         self._steps_before: dict[str, int] = {}  # of engines that were unloaded
@@ -109,6 +124,9 @@ class Metrics:
         self._steps[model] = snapshot.n_steps
         for name, value in engine_gauges(snapshot).items():
             self._engine[name].labels(model).set(value)
+        for tier, tally in snapshot.tiers.items():
+            for field, gauge in self._tiers.items():
+                gauge.labels(model, tier).set(getattr(tally, field))
         for purpose, size in memory.items():
             self._memory.labels(model, purpose).set(size)
 
@@ -118,7 +136,8 @@ class Metrics:
         self._end_engine(model)
         for gauge in self._engine.values():
             gauge.remove_by_labels({"model": model})
-        self._memory.remove_by_labels({"model": model})
+        for gauge in (self._memory, *self._tiers.values()):
+            gauge.remove_by_labels({"model": model})
 
     def _end_engine(self, model: str) -> None:
         self._steps_before[model] = self._steps_before.get(model, 0) + self._steps.pop(model, 0)

@@ -26,6 +26,7 @@ COMMANDS = {
     "pumice.process_list",
 }
 ENGINES = {
+    "pumice.cache_tiers",
     "pumice.config",
     "pumice.engine.messages",
     "pumice.process.codec",

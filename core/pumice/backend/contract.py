@@ -11,6 +11,7 @@ from pumice.backend.step import Pending
 from pumice.sandbox import Access
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from pumice.backend.step import Limits, Step
@@ -68,6 +69,22 @@ class Capabilities:
     max_added: int = 0
 
 
+@dataclass(frozen=True)
+class CacheForm:
+    """The bytes of a program's caches that can leave the device, see ``Program.read_blocks``.
+
+    Attributes:
+        block_bytes: bytes of a block over all layers, by attention window.
+        slot_bytes: bytes of a slot's recurrent states over all layers.
+        computed_by: everything that decides the bytes besides model, tokens, type and size of the cache: layout,
+            kernels, instruction set, device, driver.
+    """
+
+    block_bytes: Mapping[int, int]
+    slot_bytes: int
+    computed_by: str
+
+
 class _Running(Pending):
     """A step of a plain program, computed as soon as its inputs are available."""
 
@@ -119,6 +136,30 @@ class Program(ABC):
         Args:
             pairs: source and target slots; no slot occurs in two pairs.
         """
+        raise NotImplementedError
+
+    @property
+    def cache_form(self) -> CacheForm | None:
+        """The bytes of all of the segment's states; None if they cannot be read and written."""
+        return None
+
+    def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
+        """Return a copy of blocks of an attention window, ``[len(blocks), block_bytes]``, as the last step left them.
+
+        For programs with a ``cache_form``.
+        """
+        raise NotImplementedError
+
+    def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
+        """Write what ``read_blocks`` returned, ``[len(blocks), block_bytes]``; later steps find it there."""
+        raise NotImplementedError
+
+    def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        """Return a copy of the recurrent states of slots, ``[len(slots), slot_bytes]``, as the last step left them."""
+        raise NotImplementedError
+
+    def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
+        """Write what ``read_slots`` returned, ``[len(slots), slot_bytes]``; later steps find it there."""
         raise NotImplementedError
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 
 class BlockPool:
     """The blocks of all layers with one attention window.
 
     A block is held by one or more sequences. A published block without holders stays findable by its key until its
-    memory is needed, oldest first.
+    memory is needed, oldest first; ``evicted`` is called before, with the block and its key.
     """
 
     def __init__(self, n_blocks: int) -> None:
@@ -18,6 +19,7 @@ class BlockPool:
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()  # published blocks without holders
+        self.evicted: Callable[[int, bytes], None] = lambda block, key: None
 
     @property
     def available(self) -> int:
@@ -26,7 +28,9 @@ class BlockPool:
     def take(self) -> int:
         """Return a block for new contents. The caller ensures that one is available."""
         if not self._empty:
-            block, _ = self._idle.popitem(last=False)
+            block = next(iter(self._idle))
+            self.evicted(block, self._key_of[block])
+            del self._idle[block]
             del self._block_of[self._key_of.pop(block)]
             self._empty.append(block)
         block = self._empty.pop()
@@ -41,6 +45,10 @@ class BlockPool:
 
     def knows(self, key: bytes) -> bool:
         return key in self._block_of
+
+    def find(self, key: bytes) -> int | None:
+        """Return the block published under ``key``, or None."""
+        return self._block_of.get(key)
 
     def is_idle(self, key: bytes) -> bool:
         """Return True if a block without holders is published under ``key``."""

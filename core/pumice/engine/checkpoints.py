@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 Tail = tuple[int, ...]
 
@@ -12,6 +12,7 @@ class Checkpoints:
     """The slots of recurrent state besides those of running sequences; the least recently used is replaced.
 
     A checkpoint is identified by the key of the full blocks before it, and by its tail, the tokens after them.
+    ``evicted`` is called with the slot and the key before one without a tail is replaced.
     """
 
     def __init__(self, slots: Iterable[int]) -> None:
@@ -20,6 +21,7 @@ class Checkpoints:
         self._tails: dict[bytes, set[Tail]] = {}
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._most_seen = 1 << 16  # maximum keys of blocks to remember
+        self.evicted: Callable[[int, bytes], None] = lambda slot, key: None
 
     @property
     def available(self) -> int:
@@ -29,7 +31,10 @@ class Checkpoints:
     def take(self) -> int:
         """Return a slot for a private copy until it is given back. The caller ensures that one is available."""
         if not self._empty:
-            (parent, tail), slot = self._slot_of.popitem(last=False)
+            (parent, tail), slot = next(iter(self._slot_of.items()))
+            if not tail:
+                self.evicted(slot, parent)
+            del self._slot_of[parent, tail]
             self._tails[parent].discard(tail)
             if not self._tails[parent]:
                 del self._tails[parent]
@@ -54,6 +59,10 @@ class Checkpoints:
     def tails(self, parent: bytes) -> list[Tail]:
         """Return the tails of the states kept after these blocks, longest first."""
         return sorted(self._tails.get(parent, ()), key=len, reverse=True)
+
+    def holds(self, parent: bytes) -> bool:
+        """Return True if the state directly after these blocks is kept."""
+        return (parent, ()) in self._slot_of
 
     def find(self, parent: bytes, tail: Sequence[int]) -> int:
         """Return the slot of a kept state."""

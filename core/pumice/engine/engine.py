@@ -22,6 +22,7 @@ from pumice.engine.schedule import FairPolicy, Members, Policy
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.speculation import Speculation
 from pumice.engine.states import RecurrentStates
+from pumice.engine.tiers import Tiers
 from pumice.errors import BackendError
 
 
@@ -35,6 +36,7 @@ class Engine:
         lookahead: maximum consecutive steps of a program; -1 derives it from measured times.
         masks: settings of a model that generates by diffusion.
         speculation: drafts of tokens, for programs that compute one step at a time.
+        tiers: take what leaves the cache; closed with the engine.
         tell: called with events that occur before a step is computed.
     """
 
@@ -45,6 +47,7 @@ class Engine:
         lookahead: int = -1,
         masks: Masks | None = None,
         speculation: Speculation | None = None,
+        tiers: Tiers | None = None,
     ) -> None:
         self.limits = limits = runner.limits
         self.runner = runner
@@ -53,6 +56,10 @@ class Engine:
         # A decoder's cache also depends on its encoder's input.
         shares = (not runner.recurrent or runner.keeps_states) and not runner.encodes
         self.cache = KVCache(limits, shares, checkpoints)
+        self.tiers = tiers if shares else None
+        if self.tiers:
+            self.tiers.held = self.cache.block
+            self.cache.spill_to(self.tiers)
         states = RecurrentStates(runner, self.cache)
         self.speculation = speculation or Speculation({})
         if self.speculation.next_tokens:
@@ -77,7 +84,11 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True if ``step`` has something to do."""
-        return bool(self.scheduler.running or self.scheduler.waiting or self._apart or self.flights.on_way)
+        return bool(self._generates or self._apart or (self.tiers and self.tiers.busy))
+
+    @property
+    def _generates(self) -> bool:
+        return bool(self.scheduler.running or self.scheduler.waiting or self.flights.on_way)
 
     def add(self, generation: Generation) -> None:
         """Queue a generation, or fail it if its media have no program."""
@@ -146,7 +157,13 @@ class Engine:
             n_blocks=self.limits.n_blocks,
             n_blocks_free=self.cache.free,
             n_steps=self.scheduler.n_steps,
+            tiers=self.tiers.tallies if self.tiers else {},
         )
+
+    def close(self) -> None:
+        """Write what belongs on disk. The engine is not used afterwards."""
+        if self.tiers:
+            self.tiers.close()
 
     def step(self) -> None:
         """Submit as many steps as useful, and continue with the tokens of the first of them.
@@ -156,6 +173,9 @@ class Engine:
         for apart in self._apart:
             self._step_of(apart)
         self.scheduler.end_late()
+        if self.tiers and not self.flights.on_way:
+            with self.failing_lost():
+                self.tiers.write_behind(idle=not (self._generates or self._apart))
         while members := self.flights.choose():
             self._tell_of_entered()
             flight = self._begin(members)

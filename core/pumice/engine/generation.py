@@ -138,6 +138,11 @@ class Generation:
         """Record the admission, the first time with ``n_cached`` cached tokens."""
         if not self.generated:
             self.timings.queue_seconds += self._lap()
+            self.loaded(n_cached)
+
+    def loaded(self, n_cached: int) -> None:
+        """Record that ``n_cached`` tokens of the prompt need not be computed, once they are in the cache."""
+        if not self.generated:
             self.timings.prompt_cached = min(n_cached, self.timings.prompt_tokens)
 
     def progress(self, n_read: int) -> Progress:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from pumice.backend.step import Limits
 from pumice.engine.blocks import BlockPool
 from pumice.engine.checkpoints import Checkpoints
+from pumice.engine.tiers import STATES, Tiers
 
 FIRST_MARK = 512
 """Tokens of a prompt after which its state is first kept, then after twice, four times, ... as many."""
@@ -32,6 +34,8 @@ class BlockTables:
         self.salt = salt
         self.checkpoint: int | None = None  # slot of the recurrent state from which the sequence continues
         self.marks: list[int] = []  # numbers of tokens after which its state is kept, ascending
+        self.wanted: list[bytes] = []  # keys of blocks to load from a tier; those before are held already
+        self.portable = True  # no block depends on media, whose ids are known to this process only
 
 
 class KVCache:
@@ -42,6 +46,8 @@ class KVCache:
     the first token that differs.
 
     With ``checkpoints``, for models with recurrent states, it continues where one is kept.
+
+    With ``tiers``, blocks and checkpoints that leave the device are found there, and a new sequence may load them.
     """
 
     def __init__(self, limits: Limits, share_prefixes: bool = True, checkpoints: Checkpoints | None = None) -> None:
@@ -54,21 +60,127 @@ class KVCache:
         # Key of the preceding blocks -> tokens of last, incomplete blocks that may still exist.
         self._tails: dict[bytes, list[list[int]]] = {}
         self._most_tails = 64  # maximum keys before outdated ones are removed
+        self._tiers: Tiers | None = None
 
-    def begin(self, tokens: Sequence[int], salt: bytes = b"") -> tuple[BlockTables, int]:
-        """Return tables for a new sequence, and the number of its first tokens that they already hold."""
+    def spill_to(self, tiers: Tiers) -> None:
+        """Let blocks and checkpoints without a tail move to tiers from now on."""
+        self._tiers = tiers
+        for window, pool in self._pools.items():
+            pool.evicted = partial(tiers.evicted, window)
+        if self.checkpoints is not None:
+            self.checkpoints.evicted = partial(tiers.evicted, STATES)
+
+    def begin(self, tokens: Sequence[int], salt: bytes = b"", loads: bool = True) -> tuple[BlockTables, int]:
+        """Return tables for a new sequence, and the number of its first tokens that they already hold.
+
+        If more can be loaded from tiers, the tables want it, and the number is 0 until ``load`` has ended. ``loads``:
+        whether to look there.
+        """
         tables = BlockTables(list(self._pools), self._n_max, salt)
         n_shared, tail = 0, tokens[:0]
         if self.shares_prefixes:
             n_shared, tail = self._shared(tokens, tables)
+            if self._tiers:
+                n_text = next((i for i, token in enumerate(tokens) if token < 0), len(tokens))
+                tables.portable = n_shared * self._block_size <= n_text
+                n_past = n_shared * self._block_size + (len(tail) if self.checkpoints else 0)
+                if loads and (n_target := self._loadable(tables.keys[: n_text // self._block_size], n_past)):
+                    tables.wanted, tables.checkpoint, tail = tables.keys[:n_target], None, tokens[:0]
+                    n_shared = min(n_shared, n_target)
+        n_coming = len(tables.wanted) or n_shared
         for window, pool in self._pools.items():
-            for index in range(self._oldest_block(window, n_shared * self._block_size), n_shared):
+            for index in range(self._oldest_block(window, n_coming * self._block_size), n_shared):
                 tables.tables[window][index] = pool.share(tables.keys[index])
         del tables.keys[n_shared:]
         tables.n_blocks = n_shared
+        if tables.wanted:
+            tables.marks = [mark for mark in tables.marks if mark > len(tables.wanted) * self._block_size]
+            return tables, 0
         n_past = n_shared * self._block_size + (self._take_over(tables, tail) if self._pools else len(tail))
         tables.marks = [mark for mark in tables.marks if mark > n_past]
         return tables, n_past
+
+    def _loadable(self, keys: Sequence[bytes], n_past: int) -> int:
+        """Return the number of leading blocks that device and tiers hold together, if it exceeds ``n_past`` tokens.
+
+        0 otherwise. With recurrent states, the state after them must be held, too.
+        """
+        assert self._tiers is not None
+        tiers, held = self._tiers, {}
+        for window, pool in self._pools.items():
+            known = (pool.knows(key) or tiers.has(window, key, i + 1) for i, key in enumerate(keys))
+            held[window] = list(known) if window else list(takewhile(bool, known))
+        for n in range(min([len(keys), *(len(known) for known in held.values())]), n_past // self._block_size, -1):
+            has_state = self.checkpoints is None or (
+                self.checkpoints.holds(keys[n - 1]) or tiers.has(STATES, keys[n - 1], n)
+            )
+            if has_state and all(
+                all(known[self._oldest_block(window, n * self._block_size) : n])
+                for window, known in held.items()
+                if window
+            ):
+                return n
+        return 0
+
+    def load(self, tables: BlockTables, slot: int, most: int) -> int | None:
+        """Load at most ``most`` of the blocks that tables want, and at last the state, into ``slot``.
+
+        Returns:
+            The number of tokens held, or 0 if more remains to be loaded. None if something cannot be loaded: the
+            sequence begins again.
+        """
+        assert self._tiers is not None
+        begin, n_target = tables.n_blocks, len(tables.wanted)
+        end = min(begin + most, n_target)
+        for window, pool in self._pools.items():
+            oldest = self._oldest_block(window, n_target * self._block_size)
+            taken: list[int] = []
+            for index in range(max(begin, oldest), end):
+                key = tables.wanted[index]
+                if pool.knows(key):
+                    tables.tables[window][index] = pool.share(key)
+                elif pool.available:
+                    tables.tables[window][index] = pool.take()
+                    taken.append(index)
+                else:
+                    self._drop(window, tables, taken)
+                    return None
+            blocks = tables.tables[window][taken].tolist()
+            if not self._tiers.load(window, [(tables.wanted[index], index + 1) for index in taken], blocks):
+                self._drop(window, tables, taken)
+                return None
+            for index, block in zip(taken, blocks, strict=True):
+                pool.publish(block, tables.wanted[index])
+        tables.n_blocks, tables.n_changes = end, tables.n_changes + 1
+        tables.keys += tables.wanted[len(tables.keys) : end]
+        if end < n_target:
+            return 0
+        return self._load_state(tables, slot)
+
+    def _load_state(self, tables: BlockTables, slot: int) -> int | None:
+        assert self._tiers is not None
+        key, n_target = tables.wanted[-1], len(tables.wanted)
+        tables.wanted = []
+        if self.checkpoints is not None:
+            if self.checkpoints.holds(key):
+                tables.checkpoint = self.checkpoints.find(key, ())
+            elif not self._tiers.load(STATES, [(key, n_target)], [slot]):
+                return None
+        return n_target * self._block_size
+
+    def _drop(self, window: int, tables: BlockTables, taken: Sequence[int]) -> None:
+        """Give back blocks without contents; ``release`` returns the others."""
+        for index in taken:
+            self._pools[window].release(int(tables.tables[window][index]))
+            tables.tables[window][index] = -1
+        tables.n_blocks = len(tables.wanted)  # those taken for other windows are released
+
+    def block(self, window: int, key: bytes) -> int | None:
+        """Return the block, or for ``STATES`` the slot, that holds what ``key`` stands for; None without one."""
+        if window == STATES:
+            holds = self.checkpoints is not None and self.checkpoints.holds(key)
+            return self.checkpoints.find(key, ()) if self.checkpoints is not None and holds else None
+        return self._pools[window].find(key)
 
     def extend(self, tables: BlockTables, n_past: int, n_new: int) -> bool:
         """Hold blocks for ``n_new`` positions after ``n_past``; return False, unchanged, if too few are available."""
@@ -126,9 +238,13 @@ class KVCache:
             tables.keys.append(self._block_key(tables, tokens, index))
             if self.checkpoints is not None:
                 self.checkpoints.see(tables.keys[index])
+            first = index * self._block_size
+            tables.portable = tables.portable and min(tokens[first : first + self._block_size]) >= 0
             for window, pool in self._pools.items():
                 if tables.tables[window][index] >= 0:
                     pool.publish(int(tables.tables[window][index]), tables.keys[index])
+                    if self._tiers and tables.portable:
+                        self._tiers.offer(window, tables.keys[index], index + 1)
 
     def keep(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> int | None:
         """Return the slot for a copy of the recurrent state after ``n_past`` tokens; None if it is not kept."""
@@ -138,7 +254,10 @@ class KVCache:
         first, parent = n_full * self._block_size, self._parent(tables, n_full)
         if n_past > first and n_full < len(tables.keys):  # a block that has become full is taken over, too
             self._know_tail(parent, list(tokens[first : first + self._block_size]))
-        return self.checkpoints.keep(parent, tokens[first:n_past])
+        slot = self.checkpoints.keep(parent, tokens[first:n_past])
+        if self._tiers and slot is not None and n_past == first and tables.portable:
+            self._tiers.offer(STATES, parent, n_full)
+        return slot
 
     def release(self, tables: BlockTables, tokens: Sequence[int] = ()) -> None:
         """Release all blocks. ``tokens`` are those computed; a later sequence may continue in the last block."""
@@ -155,6 +274,8 @@ class KVCache:
     def forget(self) -> None:
         """Forget everything that was published."""
         self._tails.clear()
+        if self._tiers:
+            self._tiers.forget()
         if self.checkpoints is not None:
             self.checkpoints.forget()
         for pool in self._pools.values():
@@ -264,11 +385,13 @@ class KVCache:
 
     def _parent(self, tables: BlockTables, index: int) -> bytes:
         """Return the key that precedes block ``index``."""
-        return tables.keys[index - 1] if index else tables.salt
+        return (
+            tables.keys[index - 1] if index else hashlib.blake2b(tables.salt, digest_size=32, person=b"salt").digest()
+        )
 
     def _key(self, parent: bytes, tokens: Sequence[int]) -> bytes:
         """Return a block's key, which continues the previous key, since its contents depend on all earlier tokens."""
-        return hashlib.blake2b(parent + np.asarray(tokens, np.int32).tobytes(), digest_size=16).digest()
+        return hashlib.blake2b(parent + np.asarray(tokens, np.int32).tobytes(), digest_size=32).digest()
 
 
 def _n_equal(a: Sequence[int], b: Sequence[int]) -> int:

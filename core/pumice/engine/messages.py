@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from pumice.cache_tiers import Tally
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.options import Algorithm
 
@@ -129,6 +130,7 @@ class Snapshot:
         n_blocks, n_blocks_free: total and free KV cache blocks per attention window (0: none); blocks that are only
             cached count as free.
         n_steps: steps computed since the model was loaded.
+        tiers: what host memory and disk hold of the cache, by ``ram`` and ``disk``; only those in use.
     """
 
     n_waiting: Count
@@ -138,6 +140,7 @@ class Snapshot:
     n_blocks: Mapping[Count, Count]
     n_blocks_free: Mapping[Count, Count]
     n_steps: Count
+    tiers: Mapping[Name, Tally] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pumice.backend import KernelTime, Program
+from pumice.backend import CacheForm, KernelTime, Program
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Pending, Step
 from pumice.graph import Segment, concrete
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pumice.backend.contract import Array
+
+    Bytes = NDArray[np.uint8]
 
 MAX_STEPS = 16  # consecutive steps, whose tokens the host sees only at the end
 
@@ -67,6 +71,7 @@ class Pipeline(Program):
         self._lost = False
         self._kept = [_used_later(segments, i) for i in range(len(segments))]
         self._at: list[_Stay | None] = [None] * len(programs)  # the current step of each program
+        self._stateful = [program for segment, program in zip(segments, programs, strict=True) if segment.states]
         n_devices = len({(segment.backend, segment.device) for segment in segments})
         self._lets_go = segments[-1].gives_logits and n_devices == len(segments)
         last = programs[-1].capabilities
@@ -161,6 +166,49 @@ class Pipeline(Program):
         for program in self._programs:
             if program.capabilities.copies_slots:
                 program.copy_slots(pairs)
+
+    @property
+    def cache_form(self) -> CacheForm | None:
+        forms = [program.cache_form for program in self._stateful]
+        known = [form for form in forms if form]
+        if len(known) < len(forms):
+            return None
+        block_bytes: dict[int, int] = {}
+        for form in known:
+            for window, n_bytes in form.block_bytes.items():
+                block_bytes[window] = block_bytes.get(window, 0) + n_bytes
+        computed_by = "; ".join(form.computed_by for form in known)
+        return CacheForm(block_bytes, sum(form.slot_bytes for form in known), computed_by)
+
+    def read_blocks(self, window: int, blocks: Sequence[int]) -> Bytes:
+        self.finish()
+        parts = [program.read_blocks(window, blocks) for program, _ in self._parts(window)]
+        return np.concatenate(parts, axis=1)
+
+    def write_blocks(self, window: int, blocks: Sequence[int], data: Bytes) -> None:
+        self.finish()
+        for program, part in self._parts(window):
+            program.write_blocks(window, blocks, np.ascontiguousarray(data[:, part]))
+
+    def read_slots(self, slots: Sequence[int]) -> Bytes:
+        self.finish()
+        return np.concatenate([program.read_slots(slots) for program, _ in self._parts(None)], axis=1)
+
+    def write_slots(self, slots: Sequence[int], data: Bytes) -> None:
+        self.finish()
+        for program, part in self._parts(None):
+            program.write_slots(slots, np.ascontiguousarray(data[:, part]))
+
+    def _parts(self, window: int | None) -> Iterator[tuple[Program, slice]]:
+        """Yield the programs that have blocks of a window, or slots for None, and the columns of their bytes."""
+        end = 0
+        for program in self._stateful:
+            form = program.cache_form
+            assert form is not None
+            size = form.slot_bytes if window is None else form.block_bytes.get(window, 0)
+            if size:
+                begin, end = end, end + size
+                yield program, slice(begin, end)
 
     @property
     def memory(self) -> dict[str, int]:

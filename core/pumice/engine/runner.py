@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, ENCODER, MAIN, MEDIA
-from pumice.backend import Backend, Capabilities, KernelTime, Program
+from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.placed import PlacedGraph
@@ -191,6 +191,31 @@ class Runner:
         """Copy recurrent states between slots, for each pair of source and target."""
         assert self._main.program is not None, "compile comes first"
         self._main.program.copy_slots(pairs)
+
+    @property
+    def cache_form(self) -> CacheForm | None:
+        """The bytes of blocks and slots that can leave the devices; None if they cannot."""
+        return self._main.program.cache_form if self._main.program else None
+
+    def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
+        """Return a copy of blocks; see ``Program.read_blocks``."""
+        assert self._main.program is not None, "compile comes first"
+        return self._main.program.read_blocks(window, blocks)
+
+    def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
+        """Write what ``read_blocks`` returned."""
+        assert self._main.program is not None, "compile comes first"
+        self._main.program.write_blocks(window, blocks, data)
+
+    def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        """Return a copy of the recurrent states of slots."""
+        assert self._main.program is not None, "compile comes first"
+        return self._main.program.read_slots(slots)
+
+    def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
+        """Write what ``read_slots`` returned."""
+        assert self._main.program is not None, "compile comes first"
+        self._main.program.write_slots(slots, data)
 
     @property
     def n_vocab(self) -> int:

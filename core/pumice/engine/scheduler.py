@@ -15,6 +15,13 @@ from pumice.engine.states import RecurrentStates
 from pumice.errors import RequestError
 from pumice.sampler import make_masks
 
+LOADED_BLOCKS = 16
+"""Blocks that are loaded from tiers at a time."""
+LOADING_SECONDS = 0.02
+"""For which a step may load from tiers while other sequences run."""
+LOADING_ALONE_SECONDS = 0.2
+"""The same while none do, after which commands are obeyed."""
+
 
 class Scheduler:
     """Allocates slots and cache blocks to sequences; ``policy`` decides between them.
@@ -59,8 +66,9 @@ class Scheduler:
         ``busy``: sequences in submitted steps. ``most``: maximum number of sequences.
         """
         self._admit()
+        self._load()
         members: Members = []
-        free = [running for running in self.running if running not in busy] if busy else self.running
+        free = [running for running in self.running if running not in busy and not running.tables.wanted]
         for running, n_shared in self._apart(self.policy.share(free, self.limits.n_batch)[:most]):
             n_new = min(n_shared, running.next_mark - running.n_past)
             if running in self.running and self._hold_blocks(running, n_new, members):
@@ -77,7 +85,9 @@ class Scheduler:
         return [(running, running.before_media(n)) for running, n in members if running not in images]
 
     def may_admit(self) -> bool:
-        """True if a waiting sequence could be admitted."""
+        """True if a waiting sequence could be admitted, or one that was has to be loaded from tiers."""
+        if any(running.tables.wanted for running in self.running):
+            return True
         ready = [generation for generation in self.waiting if generation.ready]
         if not ready:
             return False
@@ -120,9 +130,28 @@ class Scheduler:
         running = Running(self._slots.pop(), tables, memory, generation=generation, n_past=n_past)
         self.running.append(running)
         self._states.restore(running)
-        if running.reading:
+        if running.reading and not tables.wanted:
             self.events.append(running.progress())
         return True
+
+    def _load(self) -> None:
+        """Load blocks of admitted sequences from tiers, for a limited time if others are running."""
+        loading = [running for running in self.running if running.tables.wanted]
+        ends = time.perf_counter() + (LOADING_SECONDS if len(self.running) > len(loading) else LOADING_ALONE_SECONDS)
+        for running in loading:
+            n_past: int | None = 0
+            while n_past == 0:
+                if time.perf_counter() >= ends:
+                    return
+                n_past = self._cache.load(running.tables, running.slot, LOADED_BLOCKS)
+            if n_past is None:
+                self.begin_again(running)
+            else:
+                running.n_past = n_past
+                self._states.restore(running)
+            running.generation.loaded(running.n_past)
+            if running.reading:
+                self.events.append(running.progress())
 
     def _hold_blocks(self, running: Running, n_new: int, members: Members) -> bool:
         """Hold blocks for a sequence's next tokens; if they run out, preempt one outside of this batch.
@@ -188,9 +217,10 @@ class Scheduler:
         self.begin_again(running)
 
     def begin_again(self, running: Running) -> None:
-        """Read a sequence's tokens again, from the end of its cached prefix."""
+        """Read a sequence's tokens again, from the end of its prefix on the device."""
         self._cache.release(running.tables)
-        running.tables, running.n_past = self._cache.begin(running.generation.tokens, running.generation.salt)
+        generation = running.generation
+        running.tables, running.n_past = self._cache.begin(generation.tokens, generation.salt, loads=False)
         running.n_ahead = running.n_again = 0
         self._states.restore(running)
         self._refused = None

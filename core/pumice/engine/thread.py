@@ -217,5 +217,6 @@ class EngineThread:
             self._engine.cancel()
             self._engine.encodings.fail(error)
             self._tell()
+            self._engine.close()
         finally:
             self._release()

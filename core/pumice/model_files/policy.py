@@ -38,10 +38,11 @@ def model_policy(
     named = tuple(map(_absolute, config.sandbox_read))
     paths = (*models, *files_beside(config))
     files = tuple(os.path.abspath(file) for path in paths for file in model_files(path, named, check))
-    instances = directory()
-    with contextlib.suppress(OSError):
-        instances.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write = (str(instances), *map(_absolute, config.sandbox_write))
+    made = [directory(), *([Path(_absolute(config.cache_disk))] if config.cache_disk else [])]
+    for folder in made:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write = (*map(str, made), *map(_absolute, config.sandbox_write))
     access = Access((*files, *named), write) | _plugins(registry)
     for backend in _backends(config, registry):
         access |= backend

@@ -657,6 +657,32 @@ class EngineOptions(TypedDict, total=False):
         _Context(4, "Maximum number of sequences computed in one step; they share the context.", ("-np", "--parallel")),
     ]
     kv_type: Annotated[KVType, _Context("f16", "Type of the key/value cache.", ("-ctk", "--cache-type-k", "--kv-type"))]
+    cache_ram: Annotated[
+        int,
+        Interval(ge=0, le=2**30),
+        _Context(
+            0,
+            "Host memory in MiB for prompts that leave the key/value cache, from which they are loaded again; 0: none.",
+            ("-cram", "--cache-ram"),
+        ),
+    ]
+    cache_disk: Annotated[
+        str,
+        _Context(
+            "",
+            "Folder for prompts, which later processes of the same user load from there; empty: none.",
+            ("--cache-disk",),
+        ),
+    ]
+    cache_disk_limit: Annotated[
+        float,
+        Interval(ge=0, le=2**20),
+        _Context(
+            16.0,
+            "Maximum size of the folder of cache_disk in GiB; what saves least time for its size goes first.",
+            ("--cache-disk-limit",),
+        ),
+    ]
     memory_limit: Annotated[
         float,
         Interval(ge=0, le=2**20),

@@ -1,8 +1,9 @@
 """The contract of plugins: everything that a plugin may import, bundled or not."""
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks, MediaRules
-from pumice.backend import Backend, Capabilities, DeviceInfo, KernelTime, NoOptions, Program
+from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, KernelTime, NoOptions, Program
 from pumice.backend.arena import Arena
+from pumice.backend.cache_views import CacheViews
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.backend.step import Batch, Limits, Memory, Pending, Step
 from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
@@ -91,6 +92,8 @@ __all__ = [
     "BackendError",
     "Batch",
     "BatchRow",
+    "CacheForm",
+    "CacheViews",
     "Candidates",
     "Capabilities",
     "ChatFormat",

@@ -91,6 +91,11 @@ def _is_served(file: Path) -> bool:
 
 
 def _is_weaker(config: Config, than: Config) -> bool:
-    more = set(config.sandbox_read) - set(than.sandbox_read) or set(config.sandbox_write) - set(than.sandbox_write)
+    more = set(config.sandbox_read) - set(than.sandbox_read) or _written(config) - _written(than)
     grows = (config.memory_limit or math.inf) > (than.memory_limit or math.inf)
     return bool(more) or grows or _STRENGTHS.index(config.sandbox) < _STRENGTHS.index(than.sandbox)
+
+
+def _written(config: Config) -> set[str]:
+    """Return the folders that a configuration lets engines write to."""
+    return {*config.sandbox_write, *([config.cache_disk] if config.cache_disk else [])}

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pumice
+from pumice.cache_tiers import Tally
 from pumice.config import load_config
 from pumice.engine.messages import (
     Accepted,
@@ -39,7 +40,7 @@ from pumice.grammar import Grammar
 from pumice.process import codec
 from pumice.process.codec import COMMANDS, REPORTS, CodecError, decode_events, encode_command, encode_events
 
-SNAPSHOT = Snapshot(1, 2, 3, 1, {0: 10, 512: 4}, {0: 3, 512: 4}, 99)
+SNAPSHOT = Snapshot(1, 2, 3, 1, {0: 10, 512: 4}, {0: 3, 512: 4}, 99, {"ram": Tally(1 << 33, 2, 3)})
 TIMINGS = Timings(5, 4, 0.1, 0.2, 3, 0.3)
 EVENTS = [
     Accepted(0),

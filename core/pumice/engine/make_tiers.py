@@ -1,0 +1,56 @@
+"""The tiers of a loaded model, by its configuration."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pumice.cache_tiers import DiskTier, RamTier
+from pumice.cache_tiers.identity import identity_of
+from pumice.config import Config
+from pumice.engine.runner import Runner
+from pumice.engine.tiers import Tiers
+from pumice.errors import ModelError
+
+log = logging.getLogger("pumice")
+
+
+def make_tiers(config: Config, runner: Runner, files: Sequence[str]) -> Tiers | None:
+    """Return the configured tiers behind the cache of a compiled model; None without any.
+
+    Args:
+        files: the model's files, and those of adapters and drafts.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        ModelError: a file cannot be read.
+    """
+    if not (config.cache_ram or config.cache_disk):
+        return None
+    form = runner.cache_form
+    if form is None or (runner.recurrent and not runner.keeps_states) or runner.encodes or not _has_cache(runner):
+        log.warning(
+            "cache_ram, cache_disk: not used: on %s, this model's cache cannot leave the device",
+            ", ".join(runner.backends_used),
+        )
+        return None
+    limits = runner.limits
+    adapters = [(options.file, options.layers) for options in config.adapters.values()]
+    version = importlib.metadata.version("pumice")
+    placed = [(segment.backend, segment.device, len(segment.nodes)) for segment in runner.segments]
+    facts = (version, limits.n_ctx, limits.block_size, limits.kv_type, placed, adapters)
+    try:
+        identity = identity_of(files, *facts)
+    except OSError as error:
+        raise ModelError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    ram = RamTier(config.cache_ram * 2**20) if config.cache_ram else None
+    folder = Path(os.path.abspath(os.path.expanduser(config.cache_disk)))
+    disk = DiskTier(folder, int(config.cache_disk_limit * 2**30)) if config.cache_disk else None
+    return Tiers(runner, form, identity, ram, disk)
+
+
+def _has_cache(runner: Runner) -> bool:
+    return bool(runner.limits.n_blocks) or runner.keeps_states

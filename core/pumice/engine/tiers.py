@@ -1,0 +1,188 @@
+"""Blocks and recurrent states that leave the device for host memory and disk, and come back.
+
+What the cache publishes is offered. An offered block goes to disk as soon as the engine has time, behind the
+generation, and to host memory when the device needs its place. A block that is nowhere is computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pumice.backend.contract import CacheForm
+from pumice.cache_tiers import DiskTier, Entry, RamTier, Tally
+from pumice.engine.runner import Runner
+
+STATES = -1
+"""Stands for recurrent states where attention windows stand for blocks."""
+
+CLOSING_SECONDS = 5.0
+"""For which closing an engine waits until everything is on disk."""
+
+_CHUNK_BYTES = 8 * 2**20  # read from the device at a time
+_WAIT_SECONDS = 0.01  # of an engine that has nothing else to do, for the disk
+
+_Key = tuple[int, bytes]  # an attention window, or STATES, and the key of a prefix
+
+
+class Tiers:
+    """The tiers behind one engine's cache; its thread owns them.
+
+    Args:
+        runner: reads and writes the blocks; its caches have a ``form``.
+        identity: hash of everything that decides the bytes besides tokens and salts.
+        held: returns the block, or slot, that holds the contents of a key, or None.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        form: CacheForm,
+        identity: bytes,
+        ram: RamTier | None,
+        disk: DiskTier | None,
+        held: Callable[[int, bytes], int | None] = lambda window, key: None,
+    ) -> None:
+        self.held = held
+        self._runner = runner
+        self._form = form
+        self._identity = hashlib.blake2b(identity + form.computed_by.encode(), digest_size=32).digest()
+        self._ram = ram
+        self._disk = disk
+        self._block_size = runner.limits.block_size
+        self._offered: dict[_Key, int] = {}  # number of blocks up to the end of what is on the device
+        self._unwritten: OrderedDict[_Key, None] = OrderedDict()
+
+    # --- from the device
+
+    def offer(self, window: int, key: bytes, n_blocks: int) -> None:
+        """Take notice of a block, or state, on the device that other processes would compute equally."""
+        if (window, key) in self._offered or not self._n_bytes(window):
+            return
+        self._offered[window, key] = n_blocks
+        if self._disk:
+            self._unwritten[window, key] = None
+
+    def evicted(self, window: int, block: int, key: bytes) -> None:
+        """Save a block, or slot, before the device uses its place for something else."""
+        n_blocks = self._offered.pop((window, key), None)
+        if n_blocks is None:
+            return
+        entry = self._entry(window, key, n_blocks)
+        is_unwritten = (window, key) in self._unwritten
+        self._unwritten.pop((window, key), None)
+        if not (self._ram or is_unwritten):
+            return
+        try:
+            data = self._read(window, [block])[0]
+        except MemoryError:
+            if self._ram:
+                self._ram.shrink()
+            return
+        if self._ram:
+            self._ram.put(entry, data)
+        if self._disk and is_unwritten:
+            self._disk.put(entry, data)
+
+    def forget(self) -> None:
+        """Forget what was offered: the device has lost it."""
+        self._offered.clear()
+        self._unwritten.clear()
+
+    @property
+    def busy(self) -> bool:
+        """True if something is to be written to disk."""
+        return bool(self._unwritten)
+
+    def write_behind(self, idle: bool) -> None:
+        """Queue some of what was offered for the disk; ``idle``: nothing else waits."""
+        if not self._disk or not self._unwritten:
+            return
+        if idle and not self._disk.wait(_WAIT_SECONDS):
+            return
+        window, _ = next(iter(self._unwritten))
+        most = max(1, _CHUNK_BYTES // self._n_bytes(window) // (1 if idle else 8))
+        chosen = [key for found, key in self._unwritten if found == window][:most]
+        places = {key: self.held(window, key) for key in chosen}
+        here = {key: place for key, place in places.items() if place is not None}
+        entries = [self._entry(window, key, self._offered[window, key]) for key in here]
+        if here:
+            rows = self._read(window, list(here.values()))
+            for key, entry, row in zip(here, entries, rows, strict=True):
+                if not self._disk.put(entry, row):
+                    return
+                del self._unwritten[window, key]
+        for key in places.keys() - here.keys():
+            del self._unwritten[window, key]
+
+    # --- to the device
+
+    def has(self, window: int, key: bytes, n_blocks: int) -> bool:
+        """Return True if a tier holds what ends after ``n_blocks`` blocks."""
+        entry = self._entry(window, key, n_blocks)
+        return bool((self._ram and self._ram.has(entry)) or (self._disk and self._disk.has(entry)))
+
+    def load(self, window: int, keys: Sequence[tuple[bytes, int]], places: Sequence[int]) -> bool:
+        """Write contents to blocks, or slots, and offer them again; return False if some cannot be had.
+
+        Args:
+            window: attention window, or ``STATES``.
+            keys: keys, and numbers of blocks up to their end.
+            places: a block, or slot, for each.
+        """
+        rows = []
+        for key, n_blocks in reversed(keys):  # so that the first counts as used last, without which the rest is useless
+            entry = self._entry(window, key, n_blocks)
+            row = self._ram.get(entry) if self._ram else None
+            if row is None and self._disk:
+                row = self._disk.get(entry)
+            if row is None:
+                return False
+            rows.append(row)
+        if rows:
+            data = np.stack(rows[::-1])
+            if window == STATES:
+                self._runner.write_slots(places, data)
+            else:
+                self._runner.write_blocks(window, places, data)
+                for key, n_blocks in keys:
+                    self._offered[window, key] = n_blocks
+        return True
+
+    # --- for others
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """What each tier holds and has done, by its name."""
+        tiers = {"ram": self._ram, "disk": self._disk}
+        return {name: replace(tier.tally) for name, tier in tiers.items() if tier}
+
+    def written(self, seconds: float) -> bool:
+        """Wait until all that was queued is on disk; return False if it takes longer."""
+        return self._disk is None or self._disk.wait(seconds, empty=True)
+
+    def close(self) -> None:
+        """Write what is not on disk yet, as far as time allows."""
+        if self._disk:
+            ends = time.monotonic() + CLOSING_SECONDS
+            while self._unwritten and time.monotonic() < ends:
+                self.write_behind(idle=True)
+            self._disk.close(max(0.1, ends - time.monotonic()))
+
+    def _read(self, window: int, places: Sequence[int]) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+        read = self._runner.read_slots(places) if window == STATES else self._runner.read_blocks(window, places)
+        return read.reshape(len(places), -1)
+
+    def _n_bytes(self, window: int) -> int:
+        return self._form.slot_bytes if window == STATES else self._form.block_bytes.get(window, 0)
+
+    def _entry(self, window: int, key: bytes, n_blocks: int) -> Entry:
+        hashed = hashlib.blake2b(window.to_bytes(8, "little", signed=True) + key, digest_size=32, key=self._identity)
+        n_past = n_blocks * self._block_size
+        n_tokens = n_past if window == STATES else self._block_size
+        return Entry(hashed.digest(), n_past, n_tokens, self._n_bytes(window))

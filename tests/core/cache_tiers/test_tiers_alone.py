@@ -1,0 +1,93 @@
+"""The tiers without an engine: limits, what is evicted first, and files that appear whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pumice.cache_tiers import DiskTier, Entry, RamTier, disk, ram
+from pumice.cache_tiers.entry import eviction_order
+from pumice.cache_tiers.files import HEADER_BYTES
+
+N_BYTES = 1000
+
+
+def entry(number: int, n_past: int = 32, n_tokens: int = 32) -> Entry:
+    return Entry(bytes([number]) * 32, n_past, n_tokens, N_BYTES)
+
+
+def data(number: int) -> np.ndarray:
+    return np.full(N_BYTES, number, np.uint8)
+
+
+def test_the_oldest_and_cheapest_goes_first() -> None:
+    hour, day = eviction_order(1000, 32, 32, 3600.0), eviction_order(1000, 32, 32, 86400.0)
+    state = eviction_order(1000, 3200, 3200, 86400.0)
+    assert day > hour > state
+    assert eviction_order(1000, 32, 64, 3600.0) > hour > eviction_order(1000, 32, 32, 2000.0)
+    assert eviction_order(2000, 32, 32, 3600.0) > hour
+
+
+def test_memory_stays_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tier = RamTier(10 * (N_BYTES + 512))
+    clock = iter(range(0, 10**6, 100))
+    monkeypatch.setattr(ram.time, "monotonic", lambda: float(next(clock)))
+    for number in range(40):
+        tier.put(entry(number), data(number))
+        if number >= 1 and tier.has(entry(1)):
+            assert (tier.get(entry(1)) == 1).all()
+        assert tier.tally.n_bytes <= tier.tally.limit_bytes
+    held = [number for number in range(40) if tier.has(entry(number))]
+    assert {1, 39} <= set(held)
+    assert 2 not in held
+    assert tier.tally.n_entries == len(held) == 40 - tier.tally.n_evicted
+    tier.put(Entry(b"x" * 32, 32, 32, 10**6), np.zeros(10**6, np.uint8))
+    assert not tier.has(Entry(b"x" * 32, 32, 32, 10**6))
+
+
+def test_the_folder_stays_within_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_LEAST_FREE", 0)
+    limit = 10 * (HEADER_BYTES + N_BYTES)
+    (tmp_path / "00").mkdir(mode=0o700)
+    (tmp_path / "00" / "notes").write_text("of somebody")
+    for first in (0, 20):  # the second process finds what the first one wrote
+        tier = DiskTier(tmp_path, limit)
+        for number in range(first, first + 20):
+            assert tier.put(entry(number), data(number))
+        assert tier.wait(60, empty=True)
+        size = sum(file.stat().st_size for file in tmp_path.glob("*/*-*"))
+        assert 0.8 * limit - HEADER_BYTES - N_BYTES <= size <= limit
+        assert (tier.get(entry(first + 19)) == first + 19).all()
+        tier.close(60)
+    assert (tmp_path / "00" / "notes").exists()
+
+
+def test_a_second_process_reads_what_the_first_wrote(tmp_path: Path) -> None:
+    first, second = DiskTier(tmp_path, 2**20), DiskTier(tmp_path, 2**20)
+    first.put(entry(1), data(1))
+    assert first.wait(60, empty=True)
+    assert (second.get(entry(1)) == 1).all()
+    assert second.get(entry(2)) is None
+    assert not second.has(Entry(entry(1).key, 32, 32, N_BYTES + 1))
+    for tier in (first, second):
+        tier.close(60)
+
+
+def test_a_full_disk_stops_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    tier = DiskTier(tmp_path, 2**20)
+    monkeypatch.setattr(disk, "write_file", fails)
+    tier.put(entry(1), data(1))
+    assert tier.wait(60, empty=True)
+    monkeypatch.undo()
+    tier.put(entry(2), data(2))
+    assert tier.wait(60, empty=True)
+    assert not tier.has(entry(2))
+    assert caplog.text.count("No space left on device") == 1
+    tier.close(60)

@@ -1,0 +1,129 @@
+"""Tiers behind the cache: prompts come back from host memory and from disk, bit for bit, or are read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+from pumice.cache_tiers import Tally
+from tiny_zoo import ZOO
+
+PROMPTS = [[(k * i + i // 5 + k) % 32 for i in range(70)] for k in (3, 7)]
+OPTIONS: dict[str, Any] = {"n_ctx": 96, "n_batch": 64, "n_parallel": 1, "backend": "numpy"}
+EXACT = {"numpy": {"batch_invariant": True}}  # results do not depend on how a prompt is divided into steps
+N_CACHED = 64  # tokens of all but the last block
+
+
+@pytest.fixture(params=["xverse q8_0", "gemma2 f16", "lfm2-window f32"])
+def model_file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """A model's file, and options: attention, with a cache of blocks, with windows, with recurrent states."""
+    name, kv_type = request.param.split()
+    return ZOO[name].write(tmp_path / "model.gguf"), {**OPTIONS, "kv_type": kv_type, "config": EXACT}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return ZOO["xverse"].write(tmp_path / "model.gguf")
+
+
+def answer(model: pumice.Model, prompt: Sequence[int], **options: Any) -> tuple[int, object]:
+    """How many tokens were cached, and the tokens with their exact log probabilities."""
+    found = model.generate(prompt, max_tokens=2, temperature=0, logprobs=1, **options)
+    return found.timings.prompt_cached, (found.tokens, found.logprobs)
+
+
+def tallies(model: pumice.Model) -> dict[str, Tally]:
+    """Tallies of the tiers, once everything is written."""
+
+    def turns(engine: Any) -> Iterator[None]:
+        while engine.tiers.busy or not engine.tiers.written(60):
+            yield engine.tiers.write_behind(idle=True)
+        return dict(engine.tiers.tallies)
+
+    return model.engine.call(turns)
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*-*"))
+
+
+def test_prompts_come_back_from_memory_and_after_a_restart(
+    model_file: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    path, options = model_file
+    with pumice.load(path, **options) as model:
+        read = [answer(model, prompt)[1] for prompt in PROMPTS]
+    with pumice.load(path, cache_ram=16, cache_disk=str(tmp_path / "cache"), **options) as model:
+        assert [answer(model, prompt) for prompt in PROMPTS] == [(0, found) for found in read]
+        assert [answer(model, prompt) for prompt in PROMPTS] == [(N_CACHED, found) for found in read]
+        counted = tallies(model)
+    assert counted["ram"].n_loaded > 0 == counted["disk"].n_loaded
+    assert counted["disk"].n_entries == len(files_of(tmp_path / "cache")) == counted["disk"].n_saved
+    with pumice.load(path, cache_disk=str(tmp_path / "cache"), **options | {"n_parallel": 2}) as model:
+        streams = [model.stream(prompt, max_tokens=2, temperature=0, logprobs=1) for prompt in PROMPTS]
+        found = [stream.completion() for stream in streams]
+        assert tallies(model)["disk"].n_saved == 0
+    assert [(each.timings.prompt_cached, (each.tokens, each.logprobs)) for each in found] == [
+        (N_CACHED, each) for each in read
+    ]
+
+
+@pytest.mark.parametrize("damage", ["shorter", "changed", "link", "folder"])
+def test_a_damaged_file_costs_reading_the_prompt_again(path: Path, tmp_path: Path, damage: str) -> None:
+    folder, prompt = tmp_path / "cache", PROMPTS[0]
+    with pumice.load(path, cache_disk=str(folder), **OPTIONS) as model:
+        read = model.generate(prompt, max_tokens=2, temperature=0).tokens
+        tallies(model)
+    for file in files_of(folder):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.unlink()
+        if damage == "link":
+            (tmp_path / "elsewhere").write_bytes(content)
+            file.symlink_to(tmp_path / "elsewhere")
+        elif damage == "folder":
+            file.mkdir()
+        else:
+            file.write_bytes(content if damage == "changed" else content[:-1])
+    with pumice.load(path, cache_disk=str(folder), **OPTIONS) as model:
+        found = model.generate(prompt, max_tokens=2, temperature=0)
+    assert (found.timings.prompt_cached, found.tokens) == (0, read)
+
+
+def test_what_decides_the_values_decides_the_key(path: Path, tmp_path: Path) -> None:
+    other = ZOO["internlm2"].write(tmp_path / "other.gguf")
+    options = {**OPTIONS, "cache_disk": str(tmp_path / "cache")}
+
+    def n_cached(file: Path = path, salt: str = "", **more: Any) -> int:
+        with pumice.load(file, **options | more) as model:
+            n = answer(model, PROMPTS[0], cache_salt=salt)[0]
+            tallies(model)
+            return n
+
+    assert [n_cached(), n_cached()] == [0, N_CACHED]
+    assert [n_cached(kv_type="f32"), n_cached(salt="a"), n_cached(other), n_cached(n_ctx=128)] == [0] * 4
+    assert [n_cached(salt="a"), n_cached()] == [N_CACHED] * 2
+    other.replace(path)
+    assert n_cached() == 0
+
+
+def test_a_program_that_cannot_give_its_blocks_has_no_tiers(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pumice_numpy.backend import NumpyProgram
+
+    monkeypatch.setattr(NumpyProgram, "cache_form", None)
+    with pumice.load(path, cache_ram=16, **OPTIONS) as model:
+        assert answer(model, PROMPTS[0])[0] == 0
+    assert "cache_ram, cache_disk: not used: on numpy" in caplog.text
+
+
+def test_a_folder_that_others_can_write_to_is_refused(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.raises(pumice.ConfigError, match=r"cache_disk: .* nobody else can write to"):
+        pumice.load(path, cache_disk=str(tmp_path / "cache"), **OPTIONS)
