@@ -12,7 +12,7 @@ from pumice.demo import demo_model_path
 from pumice.engine.runner import Observer
 from pumice.hub import locate
 from pumice.model import Model, prepare
-from pumice.model_files.opening import open_model
+from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, SamplingParams, documented
 from pumice.process import LinkedModel, ProcessModel
 from pumice.process.linked import Connect, Deliver
@@ -141,7 +141,7 @@ def describe_graph(
     located, settings = _locate(path, config, options)
     with ExitStack() as stack:
         registry = get_registry(settings)
-        file = stack.enter_context(open_model(located, registry))
+        file = stack.enter_context(open_configured(located, registry, settings))
         return prepare(stack, file, settings, registry)[1].describe()
 
 

@@ -137,6 +137,7 @@ class Config(BaseModel):
     sandbox_read: list[str]
     sandbox_write: list[str]
     plugins: Plugins
+    override_kv: dict[str, bool | int | float | str]
     adapters: dict[str, AdapterOptions]
     models: dict[str, dict[str, Any]]
 

@@ -37,7 +37,7 @@ from pumice.gguf import GGUFFile
 from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
 from pumice.machine import available_memory_bytes
-from pumice.model_files.opening import open_adapter, open_draft, open_model
+from pumice.model_files.opening import open_adapter, open_configured, open_draft
 from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside
 from pumice.proposers import Proposer
@@ -75,7 +75,7 @@ class Model(Frontend):
         started = time.perf_counter()
         registry = get_registry(config, plugins)
         with ExitStack() as stack:
-            file = stack.enter_context(open_model(path, registry))
+            file = stack.enter_context(open_configured(path, registry, config))
             self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
             self.runner.compile()
             masks = self.architecture.masks

@@ -45,8 +45,4 @@ class Grok(ExpertDecoder):
         return softcap(g, logits, self.hparams.number("final_logit_softcapping", 0.0))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        fast, slow = (
-            self.hparams.number(f"rope.scaling.yarn_beta_{name}", default, low=1e-3)
-            for name, default in (("fast", 8.0), ("slow", 1.0))
-        )
-        return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox, betas=(fast, slow))
+        return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox, beta_fast=8.0)

@@ -44,10 +44,6 @@ class Mistral3(Llama):
             self.heads(i).k_dim,
             neox=self.neox,
             mscale_all_dim=self.hparams.number("rope.scaling.yarn_log_multiplier", 0.0),
-            betas=(
-                self.hparams.number("rope.scaling.yarn_beta_fast", 32.0, low=1e-3),
-                self.hparams.number("rope.scaling.yarn_beta_slow", 1.0, low=1e-3),
-            ),
         )
 
 

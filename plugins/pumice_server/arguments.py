@@ -92,8 +92,6 @@ IGNORED = {
 
 _REASONS = {
     "models see no images yet": "-mm --mmproj -mmu --mmproj-url --media-path",
-    "give it with each request, as `grammar`": "--grammar --grammar-file",
-    "give it with each request, as `json_schema` or `response_format`": "-j --json-schema -jf --json-schema-file",
     "give it with each request, as `logit_bias`": "-l --logit-bias",
     "give it with each request, as `cache_prompt: false`": "--no-cache-prompt",
     "give it with each request, as `embd_normalize`": "--embd-normalize",
@@ -101,10 +99,6 @@ _REASONS = {
     "give it with each request, as `continue_final_message: false`": "--no-prefill-assistant",
     "llama-server has removed it": (
         "--draft-n --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"
-    ),
-    "a model is what its file says; `pumice gguf set` changes that": (
-        "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "
-        "--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv"
     ),
     "adaptive-p is not among the samplers": "--adaptive-target --adaptive-decay",
     "no other machine computes with this one": "--rpc",

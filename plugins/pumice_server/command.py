@@ -26,7 +26,7 @@ from pumice.cli.vocabulary import defined, option
 from pumice.options import ENGINE, REQUEST
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import adapter_options, choose_models, make_specs, take_adapters
-from pumice_server.defaults import default_options, take_chat, take_compat, take_sampling
+from pumice_server.defaults import default_options, take_chat, take_compat, take_output, take_sampling
 from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
 from pumice_server.settings import Settings
@@ -348,6 +348,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         stop=options.pop("stop"),
         pooling=None if (pooling := options.pop("pooling")) == "rank" else pooling,
         chat=take_chat(options),
+        output=take_output(options),
     )
     del options["no_context_shift"]
     _log(options.pop("verbose"), options.pop("log_jsonl"))

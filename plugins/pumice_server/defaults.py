@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.options import Command, sampling_options
+from pumice.cli.options import Command, read_template_variables, read_text, sampling_options
 from pumice.cli.options import take_sampling as take_given
 from pumice.cli.vocabulary import defined, option
-from pumice.options import ENGINE, REQUEST, SAMPLING, TEMPLATE
+from pumice.options import ENGINE, OUTPUT, REQUEST, SAMPLING, TEMPLATE
 from pumice_server.chain import read_samplers
 
 _OTHERS = [
@@ -55,6 +55,31 @@ _OTHERS = [
         advanced=True,
         help="Place of the reasoning in answers; none: in the content, with its marks.  [default: apart]",
     ),
+    defined(OUTPUT["grammar"], metavar="GRAMMAR", advanced=True, help="Grammar of texts, for requests without a form."),
+    option(
+        "--grammar-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        group="Structured output",
+        advanced=True,
+        help="Read the grammar from FILE.",
+    ),
+    defined(
+        OUTPUT["json_schema"],
+        type=str,
+        metavar="SCHEMA",
+        advanced=True,
+        help="JSON schema of texts, for requests without a form.",
+    ),
+    option(
+        "-jf",
+        "--json-schema-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        group="Structured output",
+        advanced=True,
+        help="Read the JSON schema from FILE.",
+    ),
     defined(TEMPLATE["reasoning_budget_message"], metavar="TEXT", advanced=True),
     defined(TEMPLATE["reasoning_effort"], metavar="LEVEL", advanced=True),
     defined(
@@ -89,6 +114,20 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+def take_output(options: dict[str, Any]) -> dict[str, str]:
+    """Remove the options of the form of texts, and return the grammar or the schema. Raises UsageError for several."""
+    values = {name: options.pop(name) for name in ("grammar", "grammar_file", "json_schema", "json_schema_file")}
+    named = {name: value for name, value in values.items() if value is not None}
+    if not named:
+        return {}
+    if len(named) > 1:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in named)
+        raise click.UsageError(f"give only one of {flags}")
+    ((name, value),) = named.items()
+    output = name.removesuffix("_file")
+    return {output: read_text(f"the {output.replace('_', ' ')}", value) if isinstance(value, Path) else value}
+
+
 def take_compat(options: dict[str, Any]) -> bool:
     """Remove the options of ``--compat``; whether it is given.
 
@@ -108,13 +147,7 @@ def take_chat(options: dict[str, Any]) -> dict[str, Any]:
     budget, effort = options.pop("reasoning_budget"), options.pop("reasoning_effort")
     separate = None if (form := options.pop("reasoning_format")) is None else form != "none"
     message = options.pop("reasoning_budget_message")
-    text = options.pop("template_variables")
-    try:
-        variables = json.loads(text) if text else {}
-    except ValueError as error:
-        raise click.UsageError(f"--chat-template-kwargs is not valid JSON: {error}") from None
-    if not isinstance(variables, dict):
-        raise click.UsageError("--chat-template-kwargs must be a JSON object")
+    variables = read_template_variables(options.pop("template_variables"))
     reasoning = variables.pop("enable_thinking", reasoning)
     chat = {"reasoning": reasoning, "reasoning_budget": None if budget in (None, -1) else budget}
     chat |= {"separate_reasoning": separate, "reasoning_budget_message": message}

@@ -217,7 +217,7 @@ class Models:
                 while True:
                     started = time.monotonic()
                     try:
-                        model = await _in_thread(self._load_model, entry.spec, progress, deliver)
+                        model = await _in_thread(self._load_checked, entry.spec, progress, deliver)
                         break
                     except (pumice.BackendError, pumice.EngineError) as error:  # too little memory, maybe
                         if not await self._evict():
@@ -234,6 +234,17 @@ class Models:
             raise
         finally:
             entry.loading = None
+
+    def _load_checked(self, *arguments: Any) -> AnyModel:
+        """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
+        model = self._load_model(*arguments)
+        try:
+            if self.settings.output:
+                model.prepare_options(self.settings.output)
+        except BaseException:
+            model.close()
+            raise
+        return model
 
     def _take(self, entry: ServedModel, model: AnyModel, seconds: float) -> None:
         service = Service(model, entry.spec.names, self.settings, self.metrics, entry.scales_of(model))

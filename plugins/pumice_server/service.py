@@ -70,6 +70,7 @@ class Service:
         self.scales = {} if scales is None else scales
         assumed = {"chat_template": self.assumed_template} if self.assumed_template else {}
         self._chat = {**assumed, **settings.chat}
+        self._output = settings.output
         self._max_tokens = settings.max_tokens
         self.stop, self.pooling = settings.stop, settings.pooling
         self.heard = time.monotonic()  # time of the engine's last answer
@@ -135,6 +136,7 @@ class Service:
         ``progress`` is called with the number of a completion, the tokens of its prompt read so far, and their total.
         """
         self.check_count(len(prompts) * n)
+        options = self._shaped(options)
         if OUTPUT.keys() & options.keys():
             options = await waiting(self.model.prepare_options, options)
         ids = await self.read_prompts(prompts)
@@ -169,7 +171,7 @@ class Service:
     ) -> list[pumice.AsyncChatStream]:
         """Start ``n`` answers to a chat; ``progress`` as in ``complete``. Raises RequestError."""
         self.check_count(n)
-        options = self.with_defaults(self._completed(options))
+        options = self.with_defaults(self._completed(self._shaped(options)))
         turn = await waiting(self._prepare_chat, messages, options)
         self._check_length(turn.prompt.tokens)
         streams: list[pumice.AsyncChatStream] = []
@@ -251,6 +253,11 @@ class Service:
     def adapters(self) -> dict[str, float]:
         """Scales of adapters, and of control vectors, which requests cannot change."""
         return {**self.model.config.adapter_scales, **self.scales}
+
+    def _shaped(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return options with the server's grammar or schema, unless they say what form the text has, or name tools."""
+        says = any(options.get(name) not in (None, False) for name in (*OUTPUT, "response_format"))
+        return options if says or options.get("tools") else {**self._output, **options}
 
     def _completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options with the server's adapter scales as defaults, and with its limit of tokens."""

@@ -45,6 +45,7 @@ class Settings:
         max_requests: Maximum requests per minute per API key (0 = unlimited).
         max_tokens_per_minute: Maximum tokens per minute per API key (0 = unlimited).
         chat: Default options of ``Model.chat``.
+        output: Grammar or JSON schema for requests that give neither, and no tools.
         slot_folder: Folder of saved slots; None disables saving.
         allow_pull: Allow clients to fetch models.
         max_memory: Maximum bytes of all loaded models (0 = unlimited).
@@ -77,6 +78,7 @@ class Settings:
     max_requests: int = 0
     max_tokens_per_minute: int = 0
     chat: Mapping[str, Any] = field(default_factory=dict)
+    output: Mapping[str, str] = field(default_factory=dict)
     slot_folder: Path | None = None
     allow_pull: bool = False
     max_memory: int = 0

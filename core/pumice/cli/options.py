@@ -15,6 +15,7 @@ import click
 
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
+from pumice.cli.metadata_options import METADATA_OPTIONS
 from pumice.cli.progress import download_bar, show_progress
 from pumice.cli.vocabulary import defined, option
 from pumice.demo import demo_model_path
@@ -199,6 +200,19 @@ def take_template(options: dict[str, Any]) -> str | None:
     return template
 
 
+def read_template_variables(text: str | None) -> dict[str, Any]:
+    """Return the variables of ``--chat-template-kwargs``. Raises UsageError."""
+    import json
+
+    try:
+        variables = json.loads(text) if text else {}
+    except ValueError as error:
+        raise click.UsageError(f"--chat-template-kwargs is not valid JSON: {error}") from None
+    if not isinstance(variables, dict):
+        raise click.UsageError("--chat-template-kwargs must be a JSON object")
+    return variables
+
+
 def template_options(command: Command) -> Command:
     """Add the options of the chat template, which ``take_template`` reads."""
     file = option(
@@ -322,6 +336,7 @@ _ENGINE = [
         "  [default: auto]",
     ),
     *_PLACEMENT,
+    *METADATA_OPTIONS,
     defined(ENGINE["speculate"], metavar="NAMES", callback=_choose_speculate, group="Generation", advanced=True),
     option(
         "--no-speculate",

@@ -41,7 +41,8 @@ def make_tiers(config: Config, runner: Runner, files: Sequence[str]) -> Tiers | 
     adapters = [(options.file, options.layers) for options in config.adapters.values()]
     version = importlib.metadata.version("pumice")
     placed = [(segment.backend, segment.device, len(segment.nodes)) for segment in runner.segments]
-    facts = (version, limits.n_ctx, limits.block_size, limits.kv_type, placed, adapters)
+    overridden = sorted(config.override_kv.items())
+    facts = (version, limits.n_ctx, limits.block_size, limits.kv_type, placed, adapters, overridden)
     try:
         identity = identity_of(files, *facts)
     except OSError as error:

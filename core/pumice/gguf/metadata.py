@@ -16,7 +16,7 @@ import numpy as np
 
 from pumice.errors import GGUFError
 from pumice.gguf.cursor import U32, U64, Cursor
-from pumice.gguf.values import DTYPES, LAYOUTS, Encoded, ValueType
+from pumice.gguf.values import DTYPES, LAYOUTS, Encoded, ValueType, encode
 
 # Limits on what Python has to loop over, far above any real model (a large vocabulary has half a
 # million tokens and merges), so that hostile files fail at once rather than after minutes and gigabytes.
@@ -78,6 +78,10 @@ class Metadata(Mapping[str, Any]):
         """Return the value with its type, in the file's own bytes."""
         return self._encoded[key]()
 
+    def is_encoded(self, key: str) -> bool:
+        """Return True if ``encoded`` knows the key, as in a file."""
+        return key in self._encoded
+
     def __repr__(self) -> str:
         return f"Metadata({len(self)} keys)"
 
@@ -98,6 +102,31 @@ def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
         values[key] = reader.value(cursor.u32("value type"))
         encoded[key] = partial(_encoded, cursor.buffer, type_at, cursor.offset)
     return Metadata(values, encoded)
+
+
+def override_metadata(metadata: Metadata, values: Mapping[str, bool | int | float | str]) -> Metadata:
+    """Return metadata with other values for some keys, which keep their types; a new key has the value's type.
+
+    Raises:
+        GGUFError: A value does not fit the type of its key.
+    """
+    changed: dict[str, Any] = {}
+    encoded: dict[str, Callable[[], Encoded]] = {}
+    for key, value in values.items():
+        known = metadata.encoded(key).type_name if metadata.is_encoded(key) else None
+        if known and (known == "str") != isinstance(value, str):
+            raise GGUFError(f"metadata key {_shortened(key)} is of type {known}, so it cannot be {value!r:.80}")
+        try:
+            item = encode(value, known)
+        except GGUFError as error:
+            raise GGUFError(f"metadata key {_shortened(key)}: {error}") from None
+        changed[key] = float(value) if known in ("f32", "f64") else value
+        encoded[key] = partial(_same, item)
+    return Metadata({**metadata._values, **changed}, {**metadata._encoded, **encoded})
+
+
+def _same(encoded: Encoded) -> Encoded:
+    return encoded
 
 
 def make_metadata(entries: Mapping[str, Encoded]) -> Metadata:

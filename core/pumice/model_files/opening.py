@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pumice.config import load_config
-from pumice.errors import ConvertError
+from pumice.config import Config, load_config
+from pumice.errors import ConfigError, ConvertError, GGUFError
 from pumice.gguf import GGUFFile
+from pumice.gguf.metadata import override_metadata
 from pumice.registry import Registry, load_registry
 from pumice.wording import did_you_mean
 
@@ -22,6 +23,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pumice")
 
 LONGEST_CONTEXT = 1 << 20  # tokens for which models are checked; longer ones give the same tensors and larger masks
+
+
+def open_configured(path: str | os.PathLike[str], registry: Registry, config: Config) -> GGUFFile:
+    """Open a model with the metadata that the configuration overrides.
+
+    Raises:
+        PumiceError: As ``open_model``, and ConfigError for a value that does not fit.
+    """
+    file = open_model(path, registry)
+    if not config.override_kv:
+        return file
+    stands_for = f"{file.architecture}."
+    values = {stands_for + key[2:] if key.startswith("*.") else key: value for key, value in config.override_kv.items()}
+    for key, value in values.items():
+        logger.info("%s: %s is %r, as configured, instead of %.80r", path, key, value, file.metadata.get(key))
+    try:
+        file.metadata = override_metadata(file.metadata, values)
+    except GGUFError as error:
+        raise ConfigError(f"override_kv: {error}") from None
+    return file
 
 
 def open_model(

@@ -819,6 +819,16 @@ class EngineOptions(TypedDict, total=False):
             ("-ngld", "--n-gpu-layers-draft", "--gpu-layers-draft", "--spec-draft-ngl"),
         ),
     ]
+    override_kv: Annotated[
+        Mapping[str, bool | int | float | str],
+        _Model(
+            {},
+            "Metadata to use instead of that in the model's file, by key; `*.` at the beginning of a key stands for "
+            "the architecture.",
+            ("--override-kv",),
+            noun="a mapping of keys to texts, numbers or booleans",
+        ),
+    ]
     adapters: Annotated[
         Mapping[str, str | Mapping[str, object]],
         _Model(

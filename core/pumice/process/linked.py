@@ -17,7 +17,7 @@ from pumice.engine.messages import Event, Facts
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
-from pumice.model_files.opening import open_model
+from pumice.model_files.opening import open_configured
 from pumice.process.header import Header
 from pumice.registry import get_registry
 
@@ -59,7 +59,7 @@ class LinkedModel(Frontend):
                 metadata, self.__dict__["summary"] = header.read()
                 file = GGUFFile(path, metadata, {}, self.summary.n_bytes)
             else:
-                file = stack.enter_context(open_model(path, registry))
+                file = stack.enter_context(open_configured(path, registry, config))
             super().__init__(file, config, registry, client, facts)
             stack.callback(self._load_projector.close)
             self.link = link

@@ -19,7 +19,7 @@ from pumice.errors import BackendError
 from pumice.graph import Graph, Node, RecurrentState, Segment, State, Target, Weight, place
 from pumice.hub import Located, locate
 from pumice.model import chosen_sizes, make_architecture, trace_configured
-from pumice.model_files.opening import open_model
+from pumice.model_files.opening import open_configured
 from pumice.registry import get_registry
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Stage:
         self._placed: dict[tuple[str, int], PlacedGraph] = {}
         registry = get_registry(self._config)
         with ExitStack() as stack:
-            file = stack.enter_context(open_model(located.path, registry))
+            file = stack.enter_context(open_configured(located.path, registry, self._config))
             architecture = make_architecture(file, registry)
             graphs = trace_configured(stack, file, architecture, limits.n_ctx, self._config, registry)
             self._graphs = [*graphs.values(), *prompts_of(graphs).values()]
@@ -171,7 +171,7 @@ def stages_needed(path: str, arguments: Mapping[str, Any], n_bytes: int) -> int:
     config = _config(arguments, located)
     registry = get_registry(config)
     with ExitStack() as stack:
-        file = stack.enter_context(open_model(located.path, registry))
+        file = stack.enter_context(open_configured(located.path, registry, config))
         architecture = make_architecture(file, registry)
         chosen = chosen_sizes(config, architecture)
         graphs = trace_configured(stack, file, architecture, chosen.n_ctx, config, registry)

@@ -106,7 +106,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--samplers", "dance"], "--samplers: 'dance' is not one of"),
         (["--chat-template-kwargs", "{"], "--chat-template-kwargs is not valid JSON"),
         (["-hff", "x.gguf"], "give -hf too"),
-        (["--rope-scale", "2"], "a model is what its file says"),
+        (["--override-kv", "a=2"], "expected KEY=TYPE:VALUE"),
         (["--embd-normalize", "-1"], "give it with each request, as `embd_normalize`"),
         (["-sp"], "special tokens are no text"),
         (["--api-key-file", "/nowhere"], "cannot read the keys"),

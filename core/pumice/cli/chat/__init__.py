@@ -17,6 +17,7 @@ from pumice.cli.options import (
     load_model,
     load_options,
     model_argument,
+    read_template_variables,
     take_sampling,
     take_template,
     template_options,
@@ -97,6 +98,14 @@ def _user_mcp_file() -> Path:
     metavar="N",
     help="Maximum number of reasoning tokens, after which the answer follows; -1: unlimited.  [default: -1]",
 )
+@defined(CHAT["reasoning_budget_message"], metavar="TEXT", advanced=True)
+@defined(CHAT["reasoning_effort"], metavar="LEVEL", advanced=True)
+@defined(
+    CHAT["template_variables"],
+    metavar="JSON",
+    advanced=True,
+    help="Variables of the chat template, as a JSON object.",
+)
 @defined(
     REQUEST["max_tokens"],
     help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
@@ -125,9 +134,13 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     from pumice.cli.chat.session import Session, answer, take_mcp_tools
 
     options = take_sampling(rest)
+    variables = read_template_variables(rest.pop("template_variables"))
     reasoning = "off" if rest.pop("no_reasoning") else rest.pop("reasoning")
     rest.pop("reasoning", None)
-    options["reasoning"] = {"on": True, "off": False, "auto": None}[reasoning]
+    options["reasoning"] = variables.pop("enable_thinking", {"on": True, "off": False, "auto": None}[reasoning])
+    options["template_variables"] = variables or None
+    for name in ("reasoning_budget_message", "reasoning_effort"):
+        options[name] = rest.pop(name)
     budget = rest.pop("reasoning_budget")
     options["reasoning_budget"] = None if budget == -1 else budget
     options["chat_template"] = take_template(rest)

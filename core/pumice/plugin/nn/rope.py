@@ -95,13 +95,14 @@ def read_rope(
     neox: bool,
     mscale: float = 1.0,
     mscale_all_dim: float = 0.0,
-    betas: tuple[float, float] = (32.0, 1.0),
+    beta_fast: float = 32.0,
     sliding: bool = False,
 ) -> Rope:
     """Return the rotary embedding of a model with ``head_dim`` values per head.
 
-    ``mscale`` and ``mscale_all_dim`` are YaRN's, ``betas`` its ``beta_fast`` and ``beta_slow``. ``sliding`` is for
-    layers with a window, which may rotate a different number of values and never use frequency factors.
+    ``mscale`` and ``mscale_all_dim`` are YaRN's, ``beta_fast`` is for files that have none. ``sliding`` is for
+    layers with a window, which may rotate a different number of values and never use frequency factors. As in
+    llama.cpp, ``yarn_attn_factor`` counts only without ``yarn_ext_factor``.
     """
     scaling = hparams.get_str("rope.scaling.type", "linear")
     if scaling not in SCALINGS:
@@ -110,16 +111,22 @@ def read_rope(
     n_ctx_orig = original_context(hparams)
     n_rot = hparams.get_int("rope.dimension_count", head_dim)
     n_rot = rotated(hparams, head_dim, "rope.dimension_count_swa", n_rot) if sliding else rotated(hparams, head_dim)
-    attn_factor = _yarn_attn_factor(factor, mscale, mscale_all_dim) if scaling == "yarn" else 1.0
+    ext_factor = hparams.number("rope.scaling.yarn_ext_factor", -1.0, low=-1.0)
+    if ext_factor < 0:
+        ext_factor = 1.0 if scaling == "yarn" else 0.0
+    if ext_factor:
+        attn_factor = _yarn_attn_factor(factor, mscale, mscale_all_dim)
+    else:
+        attn_factor = hparams.number("rope.scaling.yarn_attn_factor", 1.0)
     return Rope(
         n_rot=n_rot,
         neox=neox,
         freq_base=frequency_base(hparams),
         freq_scale=1 / factor,
-        ext_factor=1.0 if scaling == "yarn" else 0.0,
+        ext_factor=ext_factor,
         attn_factor=attn_factor * hparams.number("rope.scaling.attn_factor", 1.0),
-        beta_fast=betas[0],
-        beta_slow=betas[1],
+        beta_fast=hparams.number("rope.scaling.yarn_beta_fast", beta_fast, low=SMALLEST_FACTOR),
+        beta_slow=hparams.number("rope.scaling.yarn_beta_slow", 1.0, low=SMALLEST_FACTOR),
         n_ctx_orig=n_ctx_orig,
         factors=None if sliding else _frequency_factors(g, n_rot, n_ctx_orig),
     )
