@@ -19,7 +19,7 @@ from pumice.plugin import ModelSpec
 from pumice_server.metrics import Metrics
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulls
-from pumice_server.served_model import Load, ServedModel
+from pumice_server.served_model import Deliver, Load, Progress, ServedModel
 from pumice_server.service import BEAT_SECONDS, AnyModel, Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
@@ -235,9 +235,9 @@ class Models:
         finally:
             entry.loading = None
 
-    def _load_checked(self, *arguments: Any) -> AnyModel:
+    def _load_checked(self, spec: ModelSpec, progress: Progress, deliver: Deliver) -> AnyModel:
         """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
-        model = self._load_model(*arguments)
+        model = self._load_model(spec, progress, deliver)
         try:
             if self.settings.output:
                 model.prepare_options(self.settings.output)

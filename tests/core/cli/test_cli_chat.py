@@ -14,6 +14,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 import pumice
+from pumice.cli.chat import sessions
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.editor import Editor
 from pumice.cli.chat.session import HELP, Session
@@ -298,3 +299,43 @@ def test_ctrl_c_stops_an_answer_and_not_the_program(home):
         raise
     finally:
         os.close(terminal)
+
+
+def test_messages_are_changed_and_taken_back(chat, demo):
+    conversation, _, stderr = chat("One day", "And then", "/edit But then", "/retry")
+    assert [m["content"] for m in conversation.messages if m["role"] == "user"] == ["One day", "But then"]
+    assert len(conversation.messages) == 4
+    assert "there is no message to change" in chat("/edit x")[2]
+    conversation, _, stderr = chat("Once", "/edit")
+    assert "give the new text: /edit TEXT" in stderr
+    assert len(conversation.messages) == 2
+    conversation, _, stderr = chat("Once", "/edit " + "x " * 5000)
+    assert "n_ctx is" in stderr
+    assert conversation.messages[0]["content"] == "Once"
+    assert chat("One", "Two", "Three", "/undo 2")[0].messages[0]["content"] == "One"
+    assert len(chat("One", "Two", "/undo 9")[0].messages) == 0
+    assert "at least 1, not 'x'" in chat("/undo x")[2]
+
+
+def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary, run):
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    sessions.make_sessions_folder()
+    for lines, name, expected in (
+        (["Once"], "last", {"last"}),
+        (["Once", "/name fox", "And then"], "last", {"last", "fox"}),
+        (["/name ../x", "/name fox", "/undo"], "last", {"last", "fox"}),
+    ):
+        coming = iter(lines)
+        Session(Conversation(demo, OPTIONS), lambda coming=coming: next(coming, None) or end(), name=name).run()
+        assert {path.stem for path in (home / "pumice" / "chats").iterdir()} == expected
+    assert len(sessions.read_session("fox")) == 4
+    assert "is no name of a conversation" in capfdbinary.readouterr()[1].decode()
+    done = run("chat", "--resume", "fox", "-n", "1", "--backend", "numpy", input="And")
+    assert done.returncode == 0, done.stderr
+    missing = run("chat", "--resume", "hare", "--backend", "numpy", input="And")
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "no conversation is kept as 'hare'" in missing.stderr
+
+
+def end() -> str:
+    raise EOFError

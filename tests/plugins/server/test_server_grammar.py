@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
+from pumice.plugin import ModelSpec
 from pumice_server.command import command
 from pumice_server.models import Models
 from pumice_server.settings import Settings
@@ -60,7 +61,7 @@ def test_a_wrong_grammar_ends_the_start(model):
     closed: list[bool] = []
     models = Models([], lambda *_: _Closing(model, closed), Settings(output={"grammar": "root ::= ("}))
     with pytest.raises(pumice.RequestError, match="grammar"):
-        models._load_checked()
+        models._load_checked(ModelSpec(["demo"], ""), print, print)
     assert closed == [True]
 
 

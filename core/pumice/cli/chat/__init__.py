@@ -31,6 +31,10 @@ class ChatCommand(ConfinedCommand):
     """Confined, but for its history, and for a process forked before, which reads and writes conversations."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        if sys.stdin.isatty():
+            from pumice.cli.chat.sessions import make_sessions_folder
+
+            make_sessions_folder()
         with _mcp_servers(ctx.params["mcp_config"], ctx.obj is True):
             if ctx.obj is not True or not hasattr(os, "fork"):
                 return super().invoke(ctx)
@@ -118,6 +122,14 @@ def _user_mcp_file() -> Path:
     group="Chat",
     help="MCP servers whose tools the model may call, as JSON.  [default: mcp.json beside the user's config.yaml]",
 )
+@option(
+    "--resume",
+    is_flag=False,
+    flag_value="last",
+    metavar="[NAME]",
+    group="Chat",
+    help="Go on with the last conversation, or with the one that /name has named.",
+)
 @option("--stats", is_flag=True, group="Chat", help="Show tokens and tokens/s after each answer.")
 @chat_sampling_options
 @load_options
@@ -132,7 +144,39 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     """
     from pumice.cli.chat.conversation import Conversation
     from pumice.cli.chat.session import Session, answer, take_mcp_tools
+    from pumice.cli.chat.sessions import LAST, read_session
 
+    resumed = rest.pop("resume")
+    options = _take_chat_options(rest)
+    options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
+    text = None if sys.stdin.isatty() else _read_input()
+    messages = [] if resumed is None else read_session(resumed)
+    with load_model(model, rest) as loaded:
+        if not (options["chat_template"] or loaded.has_chat_template):
+            warn_of_assumed_template(Path(model).name)
+            options["chat_template"] = ASSUMED_TEMPLATE
+        conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system, messages)
+        take_mcp_tools(conversation)
+        if text is None:
+            from pumice.cli.chat.editor import Editor
+
+            about = f"{Path(model).stem} on {', '.join(loaded.backends)}, {loaded.n_ctx} tokens of context"
+            click.secho(about, bold=True, err=True)
+            if messages:
+                click.echo(f"resumed {resumed}: {len(messages)} messages", err=True)
+            editor = Editor()
+            Session(conversation, editor.read, stats, editor.edit, resumed or LAST).run()
+            return
+        conversation.say(text)
+        answered = answer(conversation)
+    if stats:
+        click.echo(answered.statistics, err=True)
+    if not answered.completed:
+        raise click.Abort
+
+
+def _take_chat_options(rest: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of ``Model.chat``, and return them; None stands for one that is not given."""
     options = take_sampling(rest)
     variables = read_template_variables(rest.pop("template_variables"))
     reasoning = "off" if rest.pop("no_reasoning") else rest.pop("reasoning")
@@ -145,27 +189,7 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     options["reasoning_budget"] = None if budget == -1 else budget
     options["chat_template"] = take_template(rest)
     del rest["mcp_config"]  # ChatCommand has read it
-    options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
-    text = None if sys.stdin.isatty() else _read_input()
-    with load_model(model, rest) as loaded:
-        if not (options["chat_template"] or loaded.has_chat_template):
-            warn_of_assumed_template(Path(model).name)
-            options["chat_template"] = ASSUMED_TEMPLATE
-        conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system)
-        take_mcp_tools(conversation)
-        if text is None:
-            from pumice.cli.chat.editor import Editor
-
-            about = f"{Path(model).stem} on {', '.join(loaded.backends)}, {loaded.n_ctx} tokens of context"
-            click.secho(about, bold=True, err=True)
-            Session(conversation, Editor().read, stats).run()
-            return
-        conversation.say(text)
-        answered = answer(conversation)
-    if stats:
-        click.echo(answered.statistics, err=True)
-    if not answered.completed:
-        raise click.Abort
+    return options
 
 
 def _read_input() -> str:

@@ -24,12 +24,19 @@ MAX_TOOL_TURNS = 25  # answers with calls to one message
 class Conversation:
     """Messages in the form of chat completions, and options of ``Model.chat`` for the answers."""
 
-    def __init__(self, model: Model, options: dict[str, Any], system: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        options: dict[str, Any],
+        system: str | None = None,
+        messages: Sequence[dict[str, Any]] = (),
+    ) -> None:
         self.model = model
         self.options = options
         self.tools: list[Tool] = []
-        self.messages: list[dict[str, Any]] = []
-        self.system = system
+        self.messages: list[dict[str, Any]] = list(messages)
+        if system or not messages:
+            self.system = system
 
     @property
     def system(self) -> str | None:

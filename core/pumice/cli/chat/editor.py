@@ -37,6 +37,10 @@ class Editor:
         """Return the next message. Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
         return self._session.prompt()
 
+    def edit(self, text: str) -> str:
+        """Return ``text`` as the user changed it. Raises as ``read``."""
+        return self._session.prompt(default=text)
+
 
 def _keys() -> KeyBindings:
     keys = KeyBindings()

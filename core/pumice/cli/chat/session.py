@@ -14,6 +14,7 @@ import click
 
 from pumice.chat import Message
 from pumice.cli.chat.conversation import Conversation
+from pumice.cli.chat.sessions import check_session_name, write_session
 from pumice.cli.messages import explain, say
 from pumice.errors import PumiceError
 from pumice.wording import printable, unknown_name
@@ -26,8 +27,10 @@ HELP = {
     "/help": "this list",
     "/reset": "forget the conversation, but for the system message",
     "/system [TEXT]": "show, or set, the system message; /system - removes it",
-    "/regen": "answer the last message again",
-    "/undo": "take back the last message and its answer",
+    "/regen": "answer the last message again; so does /retry",
+    "/edit [TEXT]": "change the last message, or replace it by TEXT, and answer it again",
+    "/undo [N]": "take back the last message, or the last N, with all answers since",
+    "/name NAME": "keep the conversation under a name, for pumice chat --resume NAME",
     "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
     "/load FILE": "go on with a conversation from a file",
     "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: the default",
@@ -56,12 +59,30 @@ class Answered:
 
 
 class Session:
-    """Reads lines with ``read`` until it raises EOFError; after KeyboardInterrupt the line is discarded."""
+    """An interactive chat.
 
-    def __init__(self, conversation: Conversation, read: Callable[[], str], stats: bool = False) -> None:
+    Args:
+        conversation: Its messages.
+        read: Returns the next line; raises EOFError at the end, KeyboardInterrupt for a line that is discarded.
+        stats: Show tokens and tokens/s after each answer.
+        edit: Returns a text that the user has changed; raises like ``read``. None: ``/edit`` needs a text.
+        name: Name under which the conversation is kept after each line; empty: not at all.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        read: Callable[[], str],
+        stats: bool = False,
+        edit: Callable[[str], str] | None = None,
+        name: str = "",
+    ) -> None:
         self._conversation = conversation
         self._read = read
         self._stats = stats
+        self._editor = edit
+        self._name = name
+        self._kept = list(conversation.messages)
 
     def run(self) -> bool:
         """Run the chat, and return True at its end."""
@@ -73,6 +94,7 @@ class Session:
                     return True
                 if line:
                     self._do(line)
+                    self._keep()
             except EOFError:
                 return True
             except KeyboardInterrupt:
@@ -90,6 +112,9 @@ class Session:
             "/reset": self._reset,
             "/system": self._system,
             "/regen": self._regenerate,
+            "/retry": self._regenerate,
+            "/edit": self._edit,
+            "/name": self._rename,
             "/undo": self._undo,
             "/save": self._save,
             "/load": self._load,
@@ -123,9 +148,48 @@ class Session:
         self._conversation.reset()
         _tell("the conversation is forgotten")
 
-    def _undo(self, _: str) -> None:
-        text = self._conversation.unsay()
-        _tell("there is no message to take back" if text is None else f"taken back: {text!r:.60}")
+    def _undo(self, argument: str) -> None:
+        if argument and not (argument.isdecimal() and len(argument) < 7 and int(argument)):
+            raise PumiceError(f"/undo takes a number of messages, at least 1, not {argument!r:.60}")
+        for _ in range(int(argument or 1)):
+            text = self._conversation.unsay()
+            _tell("there is no message to take back" if text is None else f"taken back: {text!r:.60}")
+            if text is None:
+                break
+
+    def _edit(self, text: str) -> None:
+        """Replace the last message; without an answer to the new one, the old one and its answer stay."""
+        conversation, before = self._conversation, list(self._conversation.messages)
+        old = conversation.unsay()
+        if old is None:
+            raise PumiceError("there is no message to change")
+        n_earlier = len(conversation.messages)
+        try:
+            if not text and self._editor is None:
+                raise PumiceError("give the new text: /edit TEXT")
+            new = text or (self._editor(old) if self._editor else "").strip()
+            if new:
+                self._answer(new)
+        finally:
+            if len(conversation.messages) == n_earlier:
+                conversation.messages = before
+
+    def _rename(self, name: str) -> None:
+        self._name = check_session_name(name)
+        self._kept = []
+        _tell(f"kept as {name}; pumice chat --resume {name} goes on with it")
+
+    def _keep(self) -> None:
+        """Keep the conversation if it has changed; after an error, no longer."""
+        messages = self._conversation.messages
+        if not self._name or messages == self._kept:
+            return
+        try:
+            write_session(self._name, messages)
+            self._kept = list(messages)
+        except PumiceError as error:
+            say("warning", f"the conversation is not kept any more: {error}")
+            self._name = ""
 
     def _save(self, path: str) -> None:
         file = _file(path)
