@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 def run(path: Path, steps: Sequence[Step], backend: str = "numpy", **options: Any) -> list[dict[str, np.ndarray]]:
     """The outputs of each step of one sequence."""
-    with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, **options) as model:
+    with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, speculate="off", **options) as model:
         return outputs(model, steps)
 
 
@@ -102,4 +102,4 @@ def write(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
     if name not in FOR_TARGETS:
         return path, {}
     target = FOR_TARGETS[name][0]
-    return ZOO[target].write(folder / f"{name}-target.gguf"), {"draft": str(path)}
+    return ZOO[target].write(folder / f"{name}-target.gguf"), {"draft": str(path), "speculate": "off"}

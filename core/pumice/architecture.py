@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAIN = "main"  # every model's graph
 ENCODER = "encoder"  # reads the prompt, whose memory the main graph, a decoder, attends to
 DRAFT = "draft"  # layers that draft a token, from tokens and ``hidden [n_tokens, n_embd]``
-STREAM = "stream"  # output of ``MAIN``: hidden states of all tokens, from which its layers that draft continue
+STREAM = "stream"  # output of ``MAIN``: hidden states of all tokens, from which layers that draft continue
 FEATURES = "features"  # of a draft model: computes ``hidden`` from inputs of the target model's layers
 MEDIA = "media"  # the main graph with embeddings of media among its tokens; derived from it
 HEAD = "head"  # follows pooling: computes ``embedding`` or ``scores`` from ``pooled [n_seqs, n_embd]``
@@ -154,6 +154,7 @@ class Architecture(ABC):
         self.decoder_start: int | None = None  # first token of a decoder whose prompt an encoder reads
         self.masks: Masks | None = None  # settings of models that generate by diffusion
         self.media_rules = MediaRules()
+        self.target_layers: Sequence[int] = ()  # of a draft model: layers whose inputs its graph ``FEATURES`` reads
 
     @abstractmethod
     def build(self, g: GraphBuilder) -> Tensor | None:

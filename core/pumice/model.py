@@ -182,7 +182,7 @@ def _all_files(path: str | Path, config: Config) -> list[str]:
 
 
 def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
-    """Return the drafting layer of the model; None without one, or if it is not wanted."""
+    """Return the drafting layer of the model or its draft model; None without one, or if it is not wanted."""
     if STREAM not in runner.results(MAIN):
         return None
     return NextTokens(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
@@ -203,19 +203,18 @@ def make_speculation(
     proposers: ChainMap[str, Callable[[], Proposer]] = ChainMap({}, cast(Any, registry.proposers))
     auto = ["ngram"] if exact else []
     choice = config.speculate
-    if drafter:
-        proposers.maps[0]["draft"] = drafter.proposer
-        auto += ["draft"] if exact else []
-        choice = ("auto" if exact else "draft") if config.is_default("speculate") else choice
-    if layer:
-        proposers.maps[0]["mtp"] = layer.proposer
-        auto += ["mtp"] if exact else []
+    own: dict[str, Callable[[], Proposer]] = {"draft": drafter.proposer} if drafter else {}
+    own |= {layer.name: layer.proposer} if layer else {}
+    proposers.maps[0].update(own)
+    auto += own if exact else []
+    if "draft" in own and config.is_default("speculate"):
+        choice = "auto" if exact else "draft"
     if config.draft and not _verifies(runner):  # a warning has said that it is not used
         choice = ",".join(name for name in choice.split(",") if name != "draft") or "off"
     for name in choice.split(",") if choice not in ("auto", "off") else ():
-        if name == "draft" and not drafter:
+        if name == "draft" and name not in own:
             raise ConfigError(NEEDS_DRAFT)
-        if name == "mtp" and not layer:
+        if name == "mtp" and name not in own:
             raise ConfigError("speculate: this model has no layer that drafts (MTP), or its backend verifies no drafts")
         if name not in proposers:
             registry.proposers.find(name)
@@ -321,7 +320,8 @@ def prepare(
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
-    drafts = config.speculate != "off" and not observer and not backends[0][1].offload
+    is_wanted = config.speculate != "off" or (config.draft and config.is_default("speculate"))
+    drafts = bool(is_wanted) and not observer and not backends[0][1].offload
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}

@@ -25,16 +25,16 @@ class BlockDraft(Draft):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.causal = hparams.get_bool("attention.causal", False)
-        self.n_features = len(hparams.integers("target_layers"))
-        if not self.n_features:
+        self.target_layers = hparams.integers("target_layers")
+        if not self.target_layers:
             raise hparams.wrong("target_layers", "is empty, expected the numbers of the target's layers")
         self.block_size = hparams.get_int("block_size", 0)
         if not 0 <= self.block_size <= LONGEST_BLOCK:
             raise hparams.wrong("block_size", f"is {self.block_size}, it must be at most {LONGEST_BLOCK}")
 
     def features(self, g: GraphBuilder) -> None:
-        """Read ``features [t, n_features * n_embd]``; each layer caches keys and values of them."""
-        x: Tensor = g.input("features", (N_TOKENS, self.n_features * self.n_embd))
+        """Read ``features [t, n_target_layers * n_embd]``; each layer caches keys and values of them."""
+        x: Tensor = g.input("features", (N_TOKENS, len(self.target_layers) * self.n_embd))
         x = self.norm(g, linear_then_scale(g, x, "fc", self.n_embd), "enc.output_norm")
         g.output("hidden", g.get_rows(x, g.output_ids))
         for i in range(self.n_layer):

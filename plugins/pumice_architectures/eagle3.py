@@ -21,8 +21,9 @@ class Eagle3(Draft):
         if self.n_layer != 1:
             raise hparams.wrong("block_count", f"is {self.n_layer}, expected 1 for a draft")
         self.n_target = hparams.positive("target_hidden_size")
-        if len(layers := hparams.integers("target_layers")) != N_FEATURES:
-            raise hparams.wrong("target_layers", f"is {layers}, expected {N_FEATURES} layers of the target")
+        self.target_layers = hparams.integers("target_layers")
+        if len(self.target_layers) != N_FEATURES:
+            raise hparams.wrong("target_layers", f"is {self.target_layers}, expected {N_FEATURES} layers of the target")
 
     def features(self, g: GraphBuilder) -> None:
         """Read ``features [t, 3 n_target]``, inputs of the target's layers; output ``hidden [t, n_embd]``."""

@@ -13,7 +13,7 @@ import pytest
 
 import pumice
 from drafting import PROPOSERS
-from pumice.architecture import DRAFT
+from pumice.architecture import DRAFT, FEATURES
 from pumice.backend import Capabilities
 from pumice.config import load_config
 from pumice.engine import Engine
@@ -27,6 +27,7 @@ from pumice.model import make_speculation
 from pumice.plugin import hookimpl
 from pumice.quantize import quantize
 from pumice.registry import load_registry
+from tiny_drafts import EAGLES
 from tiny_drafts import MODELS as DRAFTING
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
@@ -291,33 +292,80 @@ def test_layers_that_draft_see_the_whole_past(tmp_path: Path) -> None:
     """What they propose is what they say of the whole text in one step."""
     DRAFTING["glm4moe"].write(tmp_path / "model.gguf")
     config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0, "speculate": "mtp"}
-    proposed: list[tuple[list[int], int]] = []
     with pumice.load(tmp_path / "model.gguf", backend="numpy", n_ctx=128, n_batch=16, config=config) as model:
-        layer = model.engine._engine.speculation.next_tokens
-        assert layer is not None
-        propose = layer.propose
+        assert_drafts_of_the_whole_past(model)
 
-        def noting(sequences: Any, n: Any) -> Any:
-            proposals = propose(sequences, n)
-            proposed.append((list(sequences[0].generation.tokens), proposals[0].tokens[0]))
-            return proposals
 
-        layer.propose = noting  # type: ignore[method-assign]
-        model.generate(REPEATING * 2, max_tokens=20, temperature=1.0, seed=3)
-        assert len(proposed) > 15
-        for tokens, token in proposed:
-            assert model.engine.call(partial(_drafted, tokens=tokens)) == token
+def assert_drafts_of_the_whole_past(model: pumice.Model, **options: Any) -> None:
+    proposed: list[tuple[list[int], int]] = []
+    layer = model.engine._engine.speculation.next_tokens
+    assert layer is not None
+    propose = layer.propose
+
+    def noting(sequences: Any, n: Any) -> Any:
+        proposals = propose(sequences, n)
+        proposed.append((list(sequences[0].generation.tokens), proposals[0].tokens[0]))
+        return proposals
+
+    layer.propose = noting  # type: ignore[method-assign]
+    model.generate(REPEATING * 2, max_tokens=20, temperature=1.0, seed=3, **options)
+    assert len(proposed) > 15
+    for tokens, token in proposed:
+        assert model.engine.call(partial(_drafted, tokens=tokens)) == token
+
+
+def eagle(folder: Path) -> dict[str, Any]:
+    """Arguments of ``load`` for a model and its EAGLE-3 draft, which has fewer tokens."""
+    model, draft = ZOO["rope-plain"], EAGLES["eagle3-few-tokens"]
+    n_features = 3 * model.metadata["embedding_length"]
+    shapes = {name: tuple(n_features if n == 144 else n for n in shape) for name, shape in draft.shapes.items()}
+    metadata = draft.metadata | {"target_layers": [1, 1, 1], "target_hidden_size": n_features // 3}
+    path = replace(draft, metadata=metadata, shapes=shapes).write(folder / "draft.gguf")
+    quantize(model.write(folder / "model.gguf"), folder / "encoded.gguf", "Q8_0")
+    return {"path": folder / "encoded.gguf", "draft": str(path), "n_ctx": 128, "n_batch": 16}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_texts_are_the_same_with_eagle3(tmp_path: Path, backend: str) -> None:
+    config = {backend: {"batch_invariant": True}, "n_draft": 5, "draft_p_min": 0.0}
+    wanted = [{"prompt": REPEATING * 2, "max_tokens": 30, "temperature": 0}, *random_requests(4)]
+    with pumice.load(**eagle(tmp_path), backend=backend, n_parallel=3, config=config) as model:
+        expected = results(model, wanted, speculate="off", cache_salt="without")
+        assert results(model, wanted, speculate="draft") == expected
+        assert results(model, wanted) == expected
+        assert model.generate(REPEATING, max_tokens=30, temperature=0, speculate="draft").timings.n_drafted > 0
+
+
+def test_eagle3_sees_the_whole_past(tmp_path: Path) -> None:
+    config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0}
+    with pumice.load(**eagle(tmp_path), backend="numpy", config=config) as model:
+        assert_drafts_of_the_whole_past(model, speculate="draft")
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"), [([1, 1, 1], "reads 144 values per token"), ([0, 1, 2], "expected numbers from 1 to 1")]
+)
+def test_a_draft_of_another_model_is_refused(tmp_path: Path, layers: list[int], message: str) -> None:
+    draft = EAGLES["eagle3"]
+    draft = replace(draft, metadata=draft.metadata | {"target_layers": layers})
+    path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
+    with pytest.raises(pumice.ModelError, match=message):
+        pumice.load(path, draft=str(draft.write(tmp_path / "draft.gguf")), backend="numpy")
 
 
 def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
     place = engine.scheduler.take_place(must=True)
     assert place is not None
     engine.scheduler.hold(place, 0, len(tokens), must=True)
-    states = [np.zeros((1, 64), np.float32)]
+    states = []
     for begin in range(0, len(tokens), 16):
-        batch = batch_of(engine.cache, [Part(place, tokens[begin : begin + 16], begin, [])])
-        states.append(engine.runner.outputs(batch)["stream"].copy())
-    hidden = np.concatenate(states)
+        part = Part(place, tokens[begin : begin + 16], begin, range(len(tokens[begin : begin + 16])))
+        batch = batch_of(engine.cache, [part])
+        rows = engine.runner.outputs(batch)["stream"].copy()
+        if engine.runner.results(FEATURES):
+            rows = engine.runner.outputs(replace(batch, inputs={"features": rows}), FEATURES)["hidden"].copy()
+        states.append(rows)
+    hidden = np.concatenate([np.zeros_like(states[0][:1]), *states])
     for begin in range(0, len(tokens), 16):
         part = Part(place, tokens[begin : begin + 16], begin, [len(tokens[begin : begin + 16]) - 1])
         batch = replace(batch_of(engine.cache, [part]), inputs={"hidden": hidden[begin : begin + len(part.tokens)]})

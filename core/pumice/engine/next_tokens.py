@@ -1,21 +1,23 @@
-"""Layers of a model that predict further tokens (MTP) as a proposer: they continue from the model's hidden states.
+"""Layers that predict further tokens from a model's hidden states, as a proposer: its own (MTP), or EAGLE-3's.
 
 The layer computes, at the position of a token, from that token and the hidden state of the position before it, the
 logits of the next token and a hidden state to continue from (DeepSeek-V3, arXiv:2412.19437, section 2.2). Its KV cache
-lies in the blocks of the sequence, so it is shared with equal prefixes.
+lies in the blocks of the sequence, so it is shared with equal prefixes. EAGLE-3 (arXiv:2503.01840) projects the inputs
+of several layers of the model to that hidden state first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Self
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT
+from pumice.architecture import DRAFT, FEATURES
 from pumice.backend.step import Batch
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.draft_model import DraftLimits, Guess, guess_of, proposal_of
@@ -30,7 +32,7 @@ Rows = NDArray[np.float32]
 
 @dataclass(eq=False)
 class _Hidden:
-    """The hidden states ``rows [n, n_embd]`` of a sequence from a position on, for which the layer did not run yet."""
+    """The rows ``[n, n_stream]`` of a sequence from a position on, for which the layer did not run yet."""
 
     tables: BlockTables
     first: int
@@ -42,7 +44,7 @@ class _Hidden:
 
 
 class NextTokens:
-    """Runs the drafting layer of a model for its sequences.
+    """Runs the drafting layer of a model, or of its draft model, for its sequences.
 
     The state before the first position, or before the end of a cached prefix, is unknown, and replaced by zeros; that
     affects proposals only.
@@ -57,15 +59,21 @@ class NextTokens:
         self.is_off = False
         self._runner = runner
         self._limits = limits
+        self._projects = bool(runner.results(FEATURES))
         self._hidden: WeakKeyDictionary[Running, _Hidden] = WeakKeyDictionary()
         self._dropped: WeakSet[Generation] = WeakSet()
+
+    @property
+    def name(self) -> str:
+        """The name of its proposer."""
+        return "draft" if self._projects else "mtp"
 
     def proposer(self) -> NextTokensProposer:
         """Return the proposer of a new sequence."""
         return NextTokensProposer(self)
 
     def landed(self, batch: Batch, index: int, running: Running, stream: Rows) -> None:
-        """Keep the hidden states ``stream [n_tokens, n_embd]`` of the confirmed tokens of one sequence of a step.
+        """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step.
 
         Does nothing for a sequence that was dropped.
         """
@@ -99,7 +107,8 @@ class NextTokens:
         limits = self._runner.limits
         while len(kept.rows) > max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs)):
             n = min(len(kept.rows) - 1, limits.n_batch)
-            self._run([self._part(running, kept, n, False)], kept.rows[:n])
+            parts = [self._part(running, kept, n, False)]
+            self._run(parts, self._hidden_of(parts, kept.rows[:n]))
             kept.first, kept.rows = kept.first + n, kept.rows[n:].copy()
 
     def _part(self, running: Running, kept: _Hidden, n: int, is_last: bool) -> Part:
@@ -107,21 +116,29 @@ class NextTokens:
         begin = kept.first + 1
         return Part(running, running.generation.tokens[begin : begin + n], begin, [n - 1] if is_last else [])
 
-    def _run(self, parts: Sequence[Part], hidden: Rows) -> tuple[list[Guess], Rows]:
-        """Return the guess and the hidden state ``[n_outputs, n_embd]`` after each output row.
+    def _hidden_of(self, parts: Sequence[Part], rows: Rows) -> Rows:
+        """Return the hidden states ``[n, n_embd]`` that the layer reads for rows ``[n, n_stream]`` of the stream."""
+        if not self._projects:
+            return rows
+        whole = [part._replace(output_rows=range(len(part.tokens))) for part in parts]
+        return np.array(self._outputs(whole, FEATURES, features=rows)["hidden"])
 
-        If the layer cannot be compiled, it is off from then on.
-        """
+    def _run(self, parts: Sequence[Part], hidden: Rows) -> tuple[list[Guess], Rows]:
+        """Return the guess and the hidden state ``[n_outputs, n_embd]`` after each output row."""
+        outputs = self._outputs(parts, DRAFT, hidden=hidden)
+        return [guess_of(row) for row in outputs["logits"]], np.array(outputs["hidden"])
+
+    def _outputs(self, parts: Sequence[Part], graph: str, **inputs: Rows) -> Mapping[str, Rows]:
+        """Return the outputs of a graph. If it cannot be compiled, the layer is off from then on."""
         assert self.cache is not None
-        batch = replace(batch_of(self.cache, parts), inputs={"hidden": np.ascontiguousarray(hidden, np.float32)})
+        rows = {name: np.ascontiguousarray(value, np.float32) for name, value in inputs.items()}
         try:
-            outputs = self._runner.outputs(batch, DRAFT)
+            return self._runner.outputs(replace(batch_of(self.cache, parts), inputs=rows), graph)
         except Exception:
-            if not self._runner.is_compiled(DRAFT):
+            if not self._runner.is_compiled(graph):
                 self.is_off = True
                 self._hidden.clear()
             raise
-        return [guess_of(row) for row in outputs["logits"]], np.array(outputs["hidden"])
 
     def propose(self, sequences: Sequence[Running | None], n: Sequence[int]) -> list[Proposal]:
         """Return the proposals for sequences, of at most ``n[i]`` tokens each."""
@@ -155,13 +172,18 @@ class NextTokens:
         return self.cache.extend(running.tables, running.n_past, n_tokens - running.n_past + n)
 
     def _first_parts(self, sequences: Sequence[Running]) -> list[tuple[Running, Part, Rows]]:
-        """Return the waiting tokens of sequences with their hidden states; only the last state is kept."""
-        first = []
-        for running in sequences:
-            kept = self._hidden[running]
-            first.append((running, self._part(running, kept, len(kept.rows), True), kept.rows))
+        """Return the waiting tokens of sequences with their hidden states; only the last row is kept."""
+        waiting = [self._hidden[running] for running in sequences]
+        if not waiting:
+            return []
+        parts = [
+            self._part(running, kept, len(kept.rows), True) for running, kept in zip(sequences, waiting, strict=True)
+        ]
+        hidden = self._hidden_of(parts, np.concatenate([kept.rows for kept in waiting]))
+        ends = list(accumulate(len(part.tokens) for part in parts))
+        for kept in waiting:
             kept.first, kept.rows = kept.end - 1, kept.rows[-1:].copy()
-        return first
+        return list(zip(sequences, parts, np.split(hidden, ends[:-1]), strict=True))
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         return proposal_of([guess.token for guess in guesses], guesses, self._limits)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, ENCODER, MAIN, MEDIA
+from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
@@ -90,7 +90,7 @@ class Runner:
 
     def compile(self) -> None:
         """Compile every segment by its backend. Raises BackendError, for example when memory runs out."""
-        later = {EMBED, DRAFT, MEDIA}  # compiled on first use
+        later = {EMBED, DRAFT, FEATURES, MEDIA}  # compiled on first use
         first = [placed for name, placed in self._graphs.items() if name not in later]
         first += [placed for name, placed in self._prompts.items() if name not in later]
         n_done, n_all = 0, sum(len(placed.segments) for placed in first)

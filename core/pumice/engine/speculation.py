@@ -37,7 +37,6 @@ NEEDS_LENGTH = (
     "tokens (n_draft: -1) could change a text from run to run; set n_draft, to 5 for example"
 )
 _DRAFT = "draft"  # the proposer of a draft model
-_MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
 
@@ -112,7 +111,7 @@ class Speculation:
         n_draft: drafted tokens per sequence and step; -1: as many as measurements recommend.
         is_invariant: whether results are independent of the number of rows. If not, measured lengths could change a
             text, so -1 means no drafts.
-        next_tokens: the drafting layer of the model, if it has one.
+        next_tokens: the drafting layer of the model or of its draft model, if there is one.
     """
 
     def __init__(
@@ -190,7 +189,7 @@ class Speculation:
             self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, self._proposing)
 
     def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
-        """Pass the hidden states ``stream [n_tokens, n_embd]`` of a step to the layer that drafts.
+        """Pass the rows ``stream [n_tokens, n_stream]`` of a step to the layer that drafts.
 
         After an error, the layer drafts no more for the sequence.
         """
@@ -199,12 +198,12 @@ class Speculation:
             return
         stream = stream.copy()  # before the layer runs
         for index, (running, _) in enumerate(members):
-            if _MTP in self._names(running.generation):
+            if self.next_tokens.name in self._names(running.generation):
                 try:
                     self.next_tokens.landed(batch, index, running, stream)
                 except Exception as error:
                     self.next_tokens.drop(running)
-                    self._sequences.get(running.generation, _Proposers({})).drop(_MTP, "landed", error)
+                    self._sequences.get(running.generation, _Proposers({})).drop(self.next_tokens.name, "landed", error)
 
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import partial, reduce
 
 from pumice.adapters import AdaptedBuilder, Adapter
 from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, STREAM, Architecture
@@ -32,7 +33,8 @@ def trace(
     """Trace the model's graphs, and those of its draft model; with ``media`` also that for prompts with media,
     unless the architecture uses token ids for more than embeddings, or an encoder reads the prompt.
 
-    ``keeps_stream``: the main graph has the output ``STREAM`` if a layer of the model can draft from it.
+    ``keeps_stream``: the main graph has the output ``STREAM`` if a layer of the model, or the draft model, can draft
+    from it.
 
     Raises ModelError, with the file's name, for a missing tensor or a wrong shape.
     """
@@ -40,15 +42,19 @@ def trace(
     graphs, builder = _trace(file, architecture, partial(new_builder, n_ctx=n_ctx))
     if isinstance(builder, AdaptedBuilder):
         builder.check_all_adapted()
+    if draft:
+        graphs |= _trace_draft(*draft, builder)
+        if keeps_stream and FEATURES in graphs:
+            graphs[MAIN] = _with_features(graphs, *draft)
     main = graphs[MAIN]
-    keeps = {STREAM} if keeps_stream and draft is None and continues(graphs) else set()
+    keeps = {STREAM} if keeps_stream and continues(graphs) else set()
     if {"logits", "hidden"} <= set(main.outputs) and "hidden" not in main.inputs:  # a draft's graph has both
         outputs = set(main.outputs) - {"hidden", STREAM} | keeps
         graphs |= {MAIN: main.only(outputs), EMBED: main.only(["hidden"])}
     reads_prompt = "logits" in main.outputs and not main.needs_whole_sequences and ENCODER not in graphs
     if media and reads_prompt and (mixed := _with_media(graphs[MAIN], architecture)):
         graphs[MEDIA] = mixed
-    return graphs | _trace_draft(*draft, builder) if draft else graphs
+    return graphs
 
 
 def _with_media(graph: Graph, architecture: Architecture) -> Graph | None:
@@ -57,10 +63,11 @@ def _with_media(graph: Graph, architecture: Architecture) -> Graph | None:
 
 
 def continues(graphs: Mapping[str, Graph]) -> bool:
-    """Return True if a layer of the model can draft from the hidden states of its main graph."""
-    stream, draft = graphs[MAIN].outputs.get(STREAM), graphs.get(DRAFT)
-    hidden = draft.inputs.get("hidden") if draft else None
-    if stream is None or draft is None or hidden is None or stream.shape[1:] != hidden.shape[1:]:
+    """Return True if a layer can draft from the stream of the main graph, as it is or as features of a draft model."""
+    stream, draft, features = graphs[MAIN].outputs.get(STREAM), graphs.get(DRAFT), graphs.get(FEATURES)
+    if stream is None or draft is None or "hidden" not in draft.inputs:
+        return False
+    if not features and stream.shape[1:] != draft.inputs["hidden"].shape[1:]:
         return False
     own = set(draft.states) - set(graphs[MAIN].states)
     return not any(isinstance(state, RecurrentState) for state in own)
@@ -82,6 +89,27 @@ def trace_alone(draft: Draft, n_ctx: int) -> dict[str, Graph] | None:
         return None
     outputs = {"logits"} if "logits" in main.outputs else set(main.outputs)
     return {name: graph for name, graph in graphs.items() if name == ENCODER} | {MAIN: main.only(outputs)}
+
+
+def _with_features(graphs: Mapping[str, Graph], file: GGUFFile, architecture: Architecture) -> Graph:
+    """Return the main graph with the output ``STREAM``: the inputs of the layers that the draft reads.
+
+    Raises ModelError if the draft belongs to another model.
+    """
+    main, features = graphs[MAIN], graphs[FEATURES].inputs["features"]
+    outputs, wanted = main.layer_outputs, architecture.target_layers
+    if not wanted or min(wanted) < 1 or max(wanted) > len(outputs):
+        raise ModelError(f"{file.path}: target_layers is {list(wanted)}, expected numbers from 1 to {len(outputs)}")
+    g = outputs[0].builder
+    assert isinstance(g, GraphBuilder)
+    with g.collecting() as nodes:
+        stream = reduce(g.concat, (outputs[layer - 1] for layer in wanted))
+    if stream.shape[1:] != features.shape[1:]:
+        raise ModelError(
+            f"{file.path}: this draft model reads {features.shape[1]} values per token from layers {list(wanted)}, but "
+            f"the model has {stream.shape[1]} there; load it with the model that it was trained for"
+        )
+    return replace(main, nodes=[*main.nodes, *nodes], outputs={**main.outputs, STREAM: stream})
 
 
 def _trace_draft(file: GGUFFile, architecture: Architecture, target: GraphBuilder) -> dict[str, Graph]:
