@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
-from pumice.architecture import HEAD, MAIN, STREAM, Architecture, HParams
+from pumice.architecture import DRAFT, HEAD, MAIN, STREAM, Architecture, HParams
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
+from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.fitting import has_room, largest_context
@@ -184,8 +185,11 @@ def _all_files(path: str | Path, config: Config) -> list[str]:
 def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
     """Return the drafting layer of the model or its draft model; None without one, or if it is not wanted."""
     if STREAM not in runner.results(MAIN):
+        if config.draft and runner.results(DRAFT) and _is_drafting(config):
+            log.warning("draft: %s is not used: drafts of its kind are not supported here yet", config.draft)
         return None
-    return NextTokens(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
+    kind = BlockTokens if runner.block else NextTokens
+    return kind(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
 
 
 def make_speculation(
@@ -320,8 +324,7 @@ def prepare(
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
-    is_wanted = config.speculate != "off" or (config.draft and config.is_default("speculate"))
-    drafts = bool(is_wanted) and not observer and not backends[0][1].offload
+    drafts = _is_drafting(config) and not observer and not backends[0][1].offload
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
@@ -340,6 +343,11 @@ def _fitted(graphs: Mapping[str, Graph], backends: Backends, sizes: Sizes, rules
     if n_ctx < sizes.n_ctx:
         log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", n_ctx, sizes.n_ctx)
     return replace(sizes, n_ctx=n_ctx)
+
+
+def _is_drafting(config: Config) -> bool:
+    """Return True if the configuration wants drafts; a draft model alone says so."""
+    return config.speculate != "off" or (bool(config.draft) and config.is_default("speculate"))
 
 
 def chosen_sizes(config: Config, architecture: Architecture) -> Sizes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
+from pumice.plugin import N_TOKENS, DraftBlock, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear_then_scale
 from pumice.plugin.nn.hyper import sliding_window
 from pumice_architectures.dflash2 import has_selector, lattice
 from pumice_architectures.drafts import Draft
-from pumice_architectures.dspark import chained, has_chain
+from pumice_architectures.dspark import chained, first_of_chain, has_chain
 
 LONGEST_BLOCK = 256  # tokens; published drafts have at most 16
 
@@ -29,6 +29,8 @@ class BlockDraft(Draft):
         if not self.target_layers:
             raise hparams.wrong("target_layers", "is empty, expected the numbers of the target's layers")
         self.block_size = hparams.get_int("block_size", 0)
+        mask = hparams.metadata.get("tokenizer.ggml.mask_token_id")
+        self.mask = mask if isinstance(mask, int) else None
         if not 0 <= self.block_size <= LONGEST_BLOCK:
             raise hparams.wrong("block_size", f"is {self.block_size}, it must be at most {LONGEST_BLOCK}")
 
@@ -66,6 +68,9 @@ class BlockDraft(Draft):
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         chains, selects = has_chain(g), has_selector(g, self.hparams)
+        if self.mask is not None and self.block_size > 1 and not selects:
+            first = first_of_chain(self.hparams) if chains else 1
+            g.drafts_block(DraftBlock(self.block_size, self.mask, first))
         whole = chains or selects  # they depend on other tokens of a block
         x = self.last_stream(g, x if whole else g.get_rows(x, g.output_ids))
         normed = self.norm(g, x, "output_norm")

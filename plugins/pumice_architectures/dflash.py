@@ -23,6 +23,7 @@ class DFlash(Architecture):
         super().__init__(hparams)
         streams = hparams.get_int("hyper_connection.count", 0)
         self.draft: BlockDraft = DeepSeekDraft(hparams) if streams else LlamaDraft(hparams)
+        self.target_layers = self.draft.target_layers
 
     def tensors(self, tensors: Mapping[str, TensorSource]) -> Mapping[str, TensorSource]:
         return self.draft.tensors(tensors)

@@ -14,13 +14,18 @@ def has_chain(g: GraphBuilder) -> bool:
     return any(g.find_weight(f"markov_{name}.weight") for name in ("w1", "w2"))
 
 
+def first_of_chain(hparams: HParams) -> int:
+    """Return the index in a block of the first drafted token."""
+    return 0 if hparams.get_bool("sample_from_anchor", True) else 1
+
+
 def chained(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -> Tensor:
     """Return the ``logits [t, n_vocab]`` of blocks plus each previous token's contribution.
 
     If the file has a matrix for it, the output ``confidence [n_outputs, 1]`` is the acceptance probability of each
     token, from ``hidden [t, n]`` and the previous token.
     """
-    first = 0 if hparams.get_bool("sample_from_anchor", True) else 1  # index in a block of the first drafted token
+    first = first_of_chain(hparams)
     block_size = hparams.positive("block_size")
     if block_size <= first:
         raise hparams.wrong("block_size", f"is {block_size}, which leaves no token to draft")

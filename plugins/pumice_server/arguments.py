@@ -60,6 +60,8 @@ _PROPOSERS = {
     "ngram-cache": "ngram-cache",
     "draft-simple": "draft",
     "draft-eagle3": "draft",
+    "draft-dflash": "draft",
+    "draft-dspark": "draft",
     "draft-mtp": "mtp",
 }
 """Values of ``--spec-type``, and the proposers that stand for them here: texts are the same whichever it is."""
@@ -132,7 +134,7 @@ def _proposers(types: str) -> str:
     if wrong := [name for name in others if not name.startswith("draft-")]:
         raise click.UsageError(f"--spec-type: unknown type {wrong[0]!r} (known: {', '.join(_PROPOSERS)})")
     if others:
-        logger.warning("--spec-type: %s is left out: DFlash and similar models do not draft yet", ", ".join(others))
+        logger.warning("--spec-type: %s is left out: such models do not draft yet", ", ".join(others))
     return ",".join(dict.fromkeys(name for name in proposers if name != "off")) or "off"
 
 

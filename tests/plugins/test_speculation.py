@@ -27,7 +27,7 @@ from pumice.model import make_speculation
 from pumice.plugin import hookimpl
 from pumice.quantize import quantize
 from pumice.registry import load_registry
-from tiny_drafts import EAGLES
+from tiny_drafts import BLOCKS, CHAINS, EAGLES
 from tiny_drafts import MODELS as DRAFTING
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
@@ -314,32 +314,48 @@ def assert_drafts_of_the_whole_past(model: pumice.Model, **options: Any) -> None
         assert model.engine.call(partial(_drafted, tokens=tokens)) == token
 
 
-def eagle(folder: Path) -> dict[str, Any]:
-    """Arguments of ``load`` for a model and its EAGLE-3 draft, which has fewer tokens."""
-    model, draft = ZOO["rope-plain"], EAGLES["eagle3-few-tokens"]
-    n_features = 3 * model.metadata["embedding_length"]
-    shapes = {name: tuple(n_features if n == 144 else n for n in shape) for name, shape in draft.shapes.items()}
-    metadata = draft.metadata | {"target_layers": [1, 1, 1], "target_hidden_size": n_features // 3}
-    path = replace(draft, metadata=metadata, shapes=shapes).write(folder / "draft.gguf")
+def with_draft(name: str, folder: Path) -> dict[str, Any]:
+    """Arguments of ``load`` for a model and its draft, which reads inputs of the model's layers."""
+    model, draft = ZOO["rope-plain"], (EAGLES | BLOCKS | CHAINS)[name]
+    n_embd = model.metadata["embedding_length"]
+    metadata = {"target_layers": [1] * len(draft.metadata["target_layers"])}
+    if name in EAGLES:
+        metadata["target_hidden_size"] = n_embd
+        shapes = {each: tuple(3 * n_embd if n == 144 else n for n in shape) for each, shape in draft.shapes.items()}
+        draft = replace(draft, shapes=shapes)
+    draft = replace(draft, metadata=draft.metadata | metadata | {"/tokenizer.ggml.mask_token_id": 5})
+    path = draft.write(folder / "draft.gguf")
     quantize(model.write(folder / "model.gguf"), folder / "encoded.gguf", "Q8_0")
     return {"path": folder / "encoded.gguf", "draft": str(path), "n_ctx": 128, "n_batch": 16}
 
 
-@pytest.mark.parametrize("backend", ["cpu", "numpy"])
-def test_texts_are_the_same_with_eagle3(tmp_path: Path, backend: str) -> None:
-    config = {backend: {"batch_invariant": True}, "n_draft": 5, "draft_p_min": 0.0}
+FOLLOWING = ["eagle3-few-tokens", "dflash-windows", "dspark", "dspark-behind-a-token"]
+"""Drafts that read inputs of the model's layers."""
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_texts_are_the_same_with_drafts_that_read_layers(tmp_path: Path, name: str) -> None:
+    config = {"numpy": {"batch_invariant": True}, "n_draft": 5, "draft_p_min": 0.0}
     wanted = [{"prompt": REPEATING * 2, "max_tokens": 30, "temperature": 0}, *random_requests(4)]
-    with pumice.load(**eagle(tmp_path), backend=backend, n_parallel=3, config=config) as model:
+    with pumice.load(**with_draft(name, tmp_path), backend="numpy", n_parallel=3, config=config) as model:
         expected = results(model, wanted, speculate="off", cache_salt="without")
-        assert results(model, wanted, speculate="draft") == expected
         assert results(model, wanted) == expected
         assert model.generate(REPEATING, max_tokens=30, temperature=0, speculate="draft").timings.n_drafted > 0
 
 
-def test_eagle3_sees_the_whole_past(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_drafts_that_read_layers_see_the_whole_past(tmp_path: Path, name: str) -> None:
     config = {"numpy": {"batch_invariant": True}, "n_draft": 1, "draft_max": 1, "draft_p_min": 0.0}
-    with pumice.load(**eagle(tmp_path), backend="numpy", config=config) as model:
+    with pumice.load(**with_draft(name, tmp_path), backend="numpy", config=config) as model:
         assert_drafts_of_the_whole_past(model, speculate="draft")
+
+
+def test_a_draft_without_a_mask_token_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = ZOO["orion"].write(tmp_path / "model.gguf")
+    draft = BLOCKS["dflash"]
+    draft = replace(draft, metadata=draft.metadata | {"target_layers": [1, 2]})
+    with pumice.load(path, draft=str(draft.write(tmp_path / "draft.gguf")), backend="numpy"):
+        assert "drafts of its kind are not supported" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -354,22 +370,29 @@ def test_a_draft_of_another_model_is_refused(tmp_path: Path, layers: list[int], 
 
 
 def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
-    place = engine.scheduler.take_place(must=True)
+    """The token that the draft guesses after ``tokens``, from the whole text in few steps."""
+    runner, place = engine.runner, engine.scheduler.take_place(must=True)
     assert place is not None
-    engine.scheduler.hold(place, 0, len(tokens), must=True)
+    block = runner.block
+    engine.scheduler.hold(place, 0, len(tokens) + (block.size if block else 0), must=True)
+    known = tokens[:-1] if block else tokens  # what the model says of the last token is not known yet
     states = []
-    for begin in range(0, len(tokens), 16):
-        part = Part(place, tokens[begin : begin + 16], begin, range(len(tokens[begin : begin + 16])))
-        batch = batch_of(engine.cache, [part])
-        rows = engine.runner.outputs(batch)["stream"].copy()
-        if engine.runner.results(FEATURES):
-            rows = engine.runner.outputs(replace(batch, inputs={"features": rows}), FEATURES)["hidden"].copy()
+    for begin in range(0, len(known), 16):
+        some = known[begin : begin + 16]
+        batch = batch_of(engine.cache, [Part(place, some, begin, range(len(some)))])
+        rows = runner.outputs(batch)["stream"].copy()
+        if runner.results(FEATURES):
+            rows = runner.outputs(replace(batch, inputs={"features": rows}), FEATURES)["hidden"].copy()
         states.append(rows)
     hidden = np.concatenate([np.zeros_like(states[0][:1]), *states])
-    for begin in range(0, len(tokens), 16):
-        part = Part(place, tokens[begin : begin + 16], begin, [len(tokens[begin : begin + 16]) - 1])
-        batch = replace(batch_of(engine.cache, [part]), inputs={"hidden": hidden[begin : begin + len(part.tokens)]})
-        logits = engine.runner.outputs(batch, DRAFT)["logits"]
+    if block:
+        part = Part(place, [tokens[-1], *[block.mask] * (block.size - 1)], len(tokens) - 1, [block.first])
+        logits = runner.outputs(batch_of(engine.cache, [part]), DRAFT)["logits"]
+    for begin in range(0, 0 if block else len(tokens), 16):
+        some = tokens[begin : begin + 16]
+        batch = batch_of(engine.cache, [Part(place, some, begin, [len(some) - 1])])
+        batch = replace(batch, inputs={"hidden": hidden[begin : begin + len(some)]})
+        logits = runner.outputs(batch, DRAFT)["logits"]
     engine.scheduler.give_back(place)
     yield
     return int(logits[-1].argmax())

@@ -31,7 +31,7 @@ Rows = NDArray[np.float32]
 
 
 @dataclass(eq=False)
-class _Hidden:
+class Hidden:
     """The rows ``[n, n_stream]`` of a sequence from a position on, for which the layer did not run yet."""
 
     tables: BlockTables
@@ -60,7 +60,7 @@ class NextTokens:
         self._runner = runner
         self._limits = limits
         self._projects = bool(runner.results(FEATURES))
-        self._hidden: WeakKeyDictionary[Running, _Hidden] = WeakKeyDictionary()
+        self._hidden: WeakKeyDictionary[Running, Hidden] = WeakKeyDictionary()
         self._dropped: WeakSet[Generation] = WeakSet()
 
     @property
@@ -95,26 +95,32 @@ class NextTokens:
         """Keep the states of positions from ``first`` on; those computed again after a wrong draft are kept already."""
         kept = self._hidden.get(running)
         if kept is None or kept.tables is not running.tables or first > kept.end:
-            unknown = np.zeros((1, rows.shape[1]), np.float32)
-            kept = self._hidden[running] = _Hidden(running.tables, first - 1, unknown)
+            kept = self._hidden[running] = self._unknown(running.tables, first, rows.shape[1])
         if first + len(rows) > kept.end:
             kept.rows = np.concatenate([kept.rows, rows[kept.end - first :]])
         if not running.generation.finish_reason:
             self._catch_up(running, kept)
 
-    def _catch_up(self, running: Running, kept: _Hidden) -> None:
+    def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
+        """Return what is kept of a sequence before its position ``first``."""
+        return Hidden(tables, first - 1, np.zeros((1, n_stream), np.float32))
+
+    def _catch_up(self, running: Running, kept: Hidden) -> None:
         """Run the layer for all but the last hidden state of a sequence if many wait."""
         limits = self._runner.limits
         while len(kept.rows) > max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs)):
             n = min(len(kept.rows) - 1, limits.n_batch)
-            parts = [self._part(running, kept, n, False)]
-            self._run(parts, self._hidden_of(parts, kept.rows[:n]))
+            self._read([self._part(running, kept, n, False)], kept.rows[:n])
             kept.first, kept.rows = kept.first + n, kept.rows[n:].copy()
 
-    def _part(self, running: Running, kept: _Hidden, n: int, is_last: bool) -> Part:
+    def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         """Return the next ``n`` tokens of the layer, each behind the position of its hidden state."""
         begin = kept.first + 1
         return Part(running, running.generation.tokens[begin : begin + n], begin, [n - 1] if is_last else [])
+
+    def _read(self, parts: Sequence[Part], rows: Rows) -> None:
+        """Run the layer for rows of the stream, without guesses."""
+        self._run(parts, self._hidden_of(parts, rows))
 
     def _hidden_of(self, parts: Sequence[Part], rows: Rows) -> Rows:
         """Return the hidden states ``[n, n_embd]`` that the layer reads for rows ``[n, n_stream]`` of the stream."""
@@ -143,11 +149,16 @@ class NextTokens:
     def propose(self, sequences: Sequence[Running | None], n: Sequence[int]) -> list[Proposal]:
         """Return the proposals for sequences, of at most ``n[i]`` tokens each."""
         assert self.cache is not None
-        drafts: dict[Running, list[Guess]] = {}
         most: dict[Running, int] = {}
         for running, limit in zip(sequences, n, strict=True):
             if running is not None and self._holds(running, k := min(limit, self._limits.most)):
-                most[running], drafts[running] = k, []
+                most[running] = k
+        drafts = self._draft(most)
+        return [self._proposal(drafts.get(running, [])) if running else Proposal() for running in sequences]
+
+    def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
+        """Return the guesses for sequences, one step per token for all of them."""
+        drafts: dict[Running, list[Guess]] = {running: [] for running in most}
         going = self._first_parts(list(most))
         while going:
             parts, hidden = [part for _, part, _ in going], np.concatenate([rows for *_, rows in going])
@@ -161,7 +172,7 @@ class NextTokens:
                     end = part.n_past + len(part.tokens)
                     following.append((running, Part(running, [guess.token], end, [0]), state[None]))
             going = following
-        return [self._proposal(drafts.get(running, [])) if running else Proposal() for running in sequences]
+        return drafts
 
     def _holds(self, running: Running, n: int) -> bool:
         """Return True if the hidden state before the last token is known, and there are blocks for ``n`` tokens."""

@@ -18,7 +18,7 @@ from pumice.engine.placement import PlacementRules, place_layers
 from pumice.engine.sizing import states_of_all
 from pumice.engine.tracing import EMBED, prompts_of
 from pumice.errors import BackendError
-from pumice.graph import Graph, RecurrentState, row_size
+from pumice.graph import DraftBlock, Graph, RecurrentState, row_size
 from pumice.graph.media import ROWS
 
 
@@ -258,6 +258,11 @@ class Runner:
         return next(
             (name for name in (ENCODER, EMBED, MAIN) if name in self._graphs and "hidden" in self.results(name)), None
         )
+
+    @property
+    def block(self) -> DraftBlock | None:
+        """How the drafting graph drafts blocks of tokens, if it does."""
+        return self._graphs[DRAFT].graph.block if DRAFT in self._graphs else None
 
     def results(self, graph: str) -> dict[str, int]:
         """Return the outputs of a graph by name, with their row sizes; empty for a missing graph."""

@@ -65,9 +65,9 @@ def _with_media(graph: Graph, architecture: Architecture) -> Graph | None:
 def continues(graphs: Mapping[str, Graph]) -> bool:
     """Return True if a layer can draft from the stream of the main graph, as it is or as features of a draft model."""
     stream, draft, features = graphs[MAIN].outputs.get(STREAM), graphs.get(DRAFT), graphs.get(FEATURES)
-    if stream is None or draft is None or "hidden" not in draft.inputs:
+    if stream is None or draft is None or not (draft.block or "hidden" in draft.inputs):
         return False
-    if not features and stream.shape[1:] != draft.inputs["hidden"].shape[1:]:
+    if features is None and stream.shape[1:] != draft.inputs["hidden"].shape[1:]:
         return False
     own = set(draft.states) - set(graphs[MAIN].states)
     return not any(isinstance(state, RecurrentState) for state in own)

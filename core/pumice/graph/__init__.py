@@ -12,7 +12,18 @@ from pumice.graph.place import Segment, Target, place
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, mask_width, row_size
 from pumice.graph.show import format_graph
 from pumice.graph.source import ArraySource
-from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, State, Tensor, Weight, states_of
+from pumice.graph.tensor import (
+    DraftBlock,
+    Graph,
+    Input,
+    KVState,
+    Node,
+    RecurrentState,
+    State,
+    Tensor,
+    Weight,
+    states_of,
+)
 
 __all__ = [
     "ELEMENTWISE",
@@ -22,6 +33,7 @@ __all__ = [
     "N_TOKENS",
     "OPERATIONS",
     "ArraySource",
+    "DraftBlock",
     "Formula",
     "Graph",
     "GraphBuilder",

@@ -14,7 +14,7 @@ from pumice.graph.operation import Operation, P
 from pumice.graph.ops import OPERATIONS, Ops
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
 from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, differ_by_ones
-from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight, states_of
+from pumice.graph.tensor import DraftBlock, Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the sizes that every step has
 
@@ -56,6 +56,7 @@ class GraphBuilder(Ops):
         self._inputs: dict[str, Input] = {}
         self._outputs: dict[str, Tensor] = {}
         self._layer_outputs: list[Tensor] = []
+        self._block: DraftBlock | None = None
         self._sizes: dict[str, int] = {}
         self._nodes: list[Node] = []
         self._n_values = 0
@@ -189,6 +190,10 @@ class GraphBuilder(Ops):
         self._layer_outputs.append(x)
         return x
 
+    def drafts_block(self, block: DraftBlock) -> None:
+        """Declare that the graph drafts blocks of tokens."""
+        self._block = block
+
     # --- nodes
 
     def apply(self, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
@@ -221,7 +226,8 @@ class GraphBuilder(Ops):
             self.output("logits", logits)
         if not self._outputs:
             raise ModelError("the architecture has no output; return the logits, or add outputs with g.output")
-        graph = Graph(self._nodes, self._inputs, self._outputs, self.n_layer, dict(self._sizes), self._layer_outputs)
+        made = self._nodes, self._inputs, self._outputs, self.n_layer, dict(self._sizes), self._layer_outputs
+        graph = Graph(*made, self._block)
         graph = graph.only(self._outputs)
         return replace(graph, nodes=join_gates(graph.nodes, graph.outputs))
 

@@ -213,12 +213,28 @@ class Node:
         return self.state
 
 
+@dataclass(frozen=True)
+class DraftBlock:
+    """How a draft model drafts several tokens in one step: after the last token of a text it reads mask tokens.
+
+    Attributes:
+        size: tokens of a block, the first of which is the last token of the text.
+        mask: id of the mask token.
+        first: index in the block of the first drafted token.
+    """
+
+    size: int
+    mask: int
+    first: int
+
+
 @dataclass
 class Graph:
     """A traced graph: ``nodes`` in an order they can run in, ``outputs`` by name.
 
     A language model's has the output ``logits [n_outputs, n_vocab]``. ``sizes`` has the largest number of each
     name in its shapes that the architecture brought itself. ``layer_outputs`` are the residual stream after each layer.
+    ``block``: blocks of tokens that the graph drafts, if it does.
     """
 
     nodes: list[Node]
@@ -227,6 +243,7 @@ class Graph:
     n_layer: int
     sizes: Mapping[str, int] = field(default_factory=dict)
     layer_outputs: Sequence[Tensor] = ()
+    block: DraftBlock | None = None
 
     @property
     def states(self) -> list[State]:

@@ -330,9 +330,9 @@ def test_types_of_speculation_are_proposers(given, names):
 
 
 def test_types_of_speculation_that_are_not_supported_are_left_out(caplog):
-    assert leave_out(["--spec-type", "draft-dflash,draft-eagle3,draft-mtp"], []) == (["--speculate", "draft,mtp"], [])
+    assert leave_out(["--spec-type", "draft-gemma,draft-eagle3,draft-mtp"], []) == (["--speculate", "draft,mtp"], [])
     [warning] = [record.message for record in caplog.records]
-    assert warning == "--spec-type: draft-dflash is left out: DFlash and similar models do not draft yet"
+    assert warning == "--spec-type: draft-gemma is left out: such models do not draft yet"
 
 
 def test_an_unknown_type_of_speculation_is_an_error():

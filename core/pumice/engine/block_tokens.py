@@ -1,0 +1,88 @@
+"""Blocks of tokens that a draft model drafts in one step (DFlash, arXiv:2602.06036), as a proposer.
+
+The draft's layers attend to features of all confirmed tokens, which they cache in the blocks of the sequence, and to
+the block: the last token of the text, and mask tokens behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pumice.architecture import DRAFT, FEATURES
+from pumice.engine.batches import Part
+from pumice.engine.draft_model import DraftLimits, Guess, guess_of
+from pumice.engine.generation import Running
+from pumice.engine.kv_cache import BlockTables
+from pumice.engine.next_tokens import Hidden, NextTokens, Rows
+from pumice.engine.runner import Runner
+
+
+class BlockTokens(NextTokens):
+    """Runs a draft model of blocks for the sequences of its target model.
+
+    Positions of a cached prefix that was computed without drafts have unknown features; that affects proposals only.
+    """
+
+    def __init__(self, runner: Runner, limits: DraftLimits) -> None:
+        super().__init__(runner, limits)
+        assert runner.block is not None
+        self._block = runner.block
+
+    def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
+        return Hidden(tables, first, np.zeros((0, n_stream), np.float32))
+
+    def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
+        return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)
+
+    def _read(self, parts: Sequence[Part], rows: Rows) -> None:
+        self._outputs(parts, FEATURES, features=rows)
+
+    def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
+        """Return the guesses for sequences: the rest of the features, then a block for each."""
+        waiting = {running: kept for running in most if len((kept := self._hidden[running]).rows)}
+        if waiting:
+            parts = [self._part(running, kept, len(kept.rows), True) for running, kept in waiting.items()]
+            self._read(parts, np.concatenate([kept.rows for kept in waiting.values()]))
+        for kept in waiting.values():
+            kept.first, kept.rows = kept.end, kept.rows[:0]
+        limits, sequences = self._runner.limits, list(most)
+        drafts: dict[Running, list[Guess]] = {}
+        n_at_once = max(1, min(limits.n_batch, limits.n_outputs) // self._block.size)
+        for begin in range(0, len(sequences), n_at_once):
+            some = sequences[begin : begin + n_at_once]
+            parts = [self._masks(running, most[running]) for running in some]
+            outputs = self._outputs(parts, DRAFT)
+            guesses = iter(_guesses(outputs))
+            for running, part in zip(some, parts, strict=True):
+                drafts[running] = self._probable([next(guesses) for _ in part.output_rows])
+        return drafts
+
+    def _masks(self, running: Running, n: int) -> Part:
+        """Return the block after the text of a sequence, with outputs for at most ``n`` tokens."""
+        block, tokens, size = self._block, running.generation.tokens, self._size(running)
+        rows = range(block.first, min(size, block.first + n))
+        return Part(running, [tokens[-1], *[block.mask] * (size - 1)], len(tokens) - 1, rows)
+
+    def _size(self, running: Running) -> int:
+        """Return the tokens of a block after the text of a sequence, which may be near the end of the context."""
+        limits = self._runner.limits
+        return min(self._block.size, limits.n_ctx - len(running.generation.tokens) + 1, limits.n_batch)
+
+    def _holds(self, running: Running, n: int) -> bool:
+        return n > 0 and super()._holds(running, max(n, self._size(running) - 1))
+
+    def _probable(self, guesses: Sequence[Guess]) -> list[Guess]:
+        """Return the guesses before the first that is not probable enough."""
+        n = next((i for i, guess in enumerate(guesses) if guess.probability < self._limits.p_min), len(guesses))
+        return list(guesses[:n])
+
+
+def _guesses(outputs: Mapping[str, Rows]) -> list[Guess]:
+    """Return the guess of each output row, with the draft's own estimate of its probability if it has one."""
+    guesses = [guess_of(row) for row in outputs["logits"]]
+    if "confidence" not in outputs:
+        return guesses
+    sure = outputs["confidence"][:, 0]
+    return [Guess(guess.token, float(p)) for guess, p in zip(guesses, sure, strict=True)]
