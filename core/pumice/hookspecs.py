@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pumice.chat import ChatFormat
     from pumice.cluster import Cluster
     from pumice.convert.conversion import Conversion
+    from pumice.convert.projector import ProjectorConversion
     from pumice.media_encoder import MediaEncoder
     from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
@@ -72,6 +73,11 @@ def pumice_register_quantizers(register: Callable[[str, Quantizer | str], None])
 @hookspec
 def pumice_register_conversions(register: Callable[[str, type[Conversion] | str], None]) -> None:
     """Call ``register(name, ConversionClass)``; the name is the first of ``architectures`` in a ``config.json``."""
+
+
+@hookspec
+def pumice_register_projector_conversions(register: Callable[[str, type[ProjectorConversion] | str], None]) -> None:
+    """Call ``register(name, ProjectorConversionClass)``; the name is that of the whole model's class."""
 
 
 @hookspec

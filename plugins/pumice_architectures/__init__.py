@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pumice.plugin import hookimpl
-from pumice_architectures.conversions import CONVERSIONS
+from pumice_architectures.conversions import CONVERSIONS, PROJECTORS
 from pumice_architectures.vision import ENCODERS
 
 ARCHITECTURES = {
@@ -171,6 +171,12 @@ def pumice_register_architectures(register: Callable[[str, str], None]) -> None:
 @hookimpl
 def pumice_register_conversions(register: Callable[[str, str], None]) -> None:
     for name, conversion in CONVERSIONS.items():
+        register(name, conversion)
+
+
+@hookimpl
+def pumice_register_projector_conversions(register: Callable[[str, str], None]) -> None:
+    for name, conversion in PROJECTORS.items():
         register(name, conversion)
 
 

@@ -94,6 +94,7 @@ class ConvertedFolder(InputFile, ConvertedFile):
 @option(
     "--vocab-only", is_flag=True, group="Output", help="Write the tokenizer and the hyperparameters, without tensors."
 )
+@option("--mmproj", is_flag=True, group="Model", help="Write the projector of images instead of the language model.")
 @max_size_option
 @max_tensors_option
 @option("--dry-run", is_flag=True, group="Output", help="Show what the file would hold; write nothing.")
@@ -122,7 +123,7 @@ def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
     """Convert the folder of a model. ``arguments`` are the options of the command."""
     from pumice.convert import FILE_TYPES, Options, default_name, write_model
     from pumice.gguf.split import part_path
-    from pumice.model_files.opening import check_model, open_model
+    from pumice.model_files.opening import check_model, check_projector, open_model
     from pumice.quantize import quantize
 
     kinds, type = {kind.name: kind for kind in FILE_TYPES}, arguments["type"].upper()
@@ -133,11 +134,14 @@ def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
         arguments["vocab_only"],
         arguments["target"],
         _quantizer(kinds.get(type)),
+        arguments["mmproj"],
     )
     with open_model(folder, options=options) as file:
-        check_model(file, target=arguments["target"])
+        (check_projector(file) if options.mmproj else check_model(file, target=arguments["target"]))
         stored = next((t.type.name for t in file.tensors.values() if t.type is not kinds["F32"]), "F32")
-        target = _target(folder, arguments["out"], default_name(file, stored if type == "AUTO" else type))
+        name = default_name(file, stored if type == "AUTO" else type)
+        name = Path(f"mmproj-{name}") if options.mmproj else name
+        target = _target(folder, arguments["out"], name)
         if arguments["dry_run"]:
             click.echo(f"{target}: {len(file.tensors)} tensors, {file.n_bytes:,} bytes as {stored}")
             return

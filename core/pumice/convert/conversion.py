@@ -15,6 +15,7 @@ from pumice.convert.parameters import N_LAYER, Names, number, parameters
 from pumice.convert.quantized import dequantized
 from pumice.convert.vocabulary.tokens import added_ids
 from pumice.errors import ConvertError
+from pumice.gguf import GGMLType
 from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 logger = logging.getLogger("pumice")
@@ -85,6 +86,8 @@ class Conversion:
     """True if matrices keep the checkpoint's float32 or bfloat16, whatever the file's type."""
     is_draft = False
     """True for a draft model, which has the tokenizer of its target model and needs that model's folder."""
+    has_vocabulary = True
+    """True if the file has the keys of a tokenizer."""
     target: Conversion | None = None
     """For a draft model: the conversion of its target model."""
     known_pre_tokenizers: Mapping[str, PreTokenizer] = PRE_TOKENIZERS
@@ -207,6 +210,10 @@ class Conversion:
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         """Yield the GGUF names and values that one tensor of the checkpoint becomes."""
         yield self.names(name), tensor
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        """Return the type of a tensor regardless of its form; None for the usual rules. ``type``: of matrices."""
+        return None
 
     @cached_property
     def names(self) -> TensorNames:

@@ -51,6 +51,7 @@ class Options:
         vocab_only: convert the tokenizer without tensors.
         target: folder of the target model, for a draft model.
         quantizer: quantizer for ``type``, if it is a block type.
+        mmproj: convert the projector of images instead of the language model.
     """
 
     type: GGMLType | None = None
@@ -59,6 +60,7 @@ class Options:
     vocab_only: bool = False
     target: Path | None = None
     quantizer: Quantizer | None = None
+    mmproj: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,8 @@ def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:
 def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -> GGMLType:
     if lazy.kind not in FLOATS:
         return lazy.kind
+    if forced := conversion.forced_type(name, type):
+        return forced
     base = name.removesuffix(".weight")
     short = base.split(".", 2)[-1] if base.startswith("blk.") else base
     small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(MATRICES)
@@ -186,7 +190,7 @@ def _metadata(
         "general.quantization_version": QUANTIZATION_VERSION,
     }
     with reading(folder.path):
-        values |= _tokenizer(conversion) | others
+        values |= (_tokenizer(conversion) if conversion.has_vocabulary else {}) | others
     return make_metadata({key: _encoded(folder, key, value) for key, value in values.items()})
 
 

@@ -69,6 +69,11 @@ class HFConfig(Mapping[str, Any]):
                 return name
         raise ConvertError(f"{self.path}: 'architectures' is missing; it must name the model's class")
 
+    @property
+    def outer_class(self) -> str:
+        """The class name in ``architectures`` of the whole model; empty without one."""
+        return _class_of(self._outer) or ""
+
     def first(self, *keys: str) -> Any:
         """Return the value of the first of ``keys`` that is present and not null, or None."""
         return next((self[key] for key in keys if self.get(key) is not None), None)

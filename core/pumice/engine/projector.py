@@ -18,7 +18,7 @@ from pumice.engine.runner import Runner
 from pumice.engine.sizing import Sizes, make_limits
 from pumice.errors import ModelClosedError, ModelError, RequestError
 from pumice.gguf import GGUFFile
-from pumice.graph import GraphBuilder
+from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
 from pumice.media_encoder import Embeddings, Inputs, MediaEncoder, Piece
 from pumice.registry import Registry
@@ -36,13 +36,8 @@ class Projector:
         with ExitStack() as stack:
             file = stack.enter_context(GGUFFile.open(path))
             self.path = path
-            self.encoder = _encoder(file, registry)
-            g = GraphBuilder(file.tensors, self.encoder.n_layer, self.encoder.n_rows)
-            try:
-                g.output("rows", self.encoder.build(g))
-                graphs = {MAIN: g.finish()}
-            except ModelError as error:
-                raise ModelError(f"{path}: {error}") from None
+            self.encoder, graph = trace_projector(file, registry)
+            graphs = {MAIN: graph}
             backends = backend_line(registry, config)
             for _, backend in backends:
                 stack.callback(backend.close)
@@ -91,6 +86,20 @@ class Projector:
             if self._runner is None:
                 raise ModelClosedError("the model is closed")
             return np.array(self._runner.outputs(batch)["rows"])
+
+
+def trace_projector(file: GGUFFile, registry: Registry) -> tuple[MediaEncoder, Graph]:
+    """Return the encoder of a projector file and its graph.
+
+    Raises ModelError for a file that is no projector, of a type that no plugin reads, or with wrong tensors.
+    """
+    encoder = _encoder(file, registry)
+    g = GraphBuilder(file.tensors, encoder.n_layer, encoder.n_rows)
+    try:
+        g.output("rows", encoder.build(g))
+        return encoder, g.finish()
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
 
 
 class LazyProjector:

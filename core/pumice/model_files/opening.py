@@ -65,6 +65,8 @@ def open_model(
 
     try:
         folder = Folder(path)
+        if options and options.mmproj:
+            return convert(folder, _projector_conversion(folder, registry), options)
         conversion = _conversion(folder, registry)
         if conversion.is_draft and options and options.target:
             conversion.target = _conversion(Folder(options.target), registry)
@@ -111,6 +113,21 @@ def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
     conversion = _made(folder, registry.conversions)
     conversion.known_pre_tokenizers = registry.pre_tokenizers
     return conversion
+
+
+def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversion:
+    """Return the conversion of the part of a folder's model that sees. Raises ConvertError if there is none."""
+    from pumice.convert.folder import understood
+
+    known = (registry or load_registry(load_config())).projector_conversions
+    name = folder.config.outer_class
+    if name not in known:
+        raise ConvertError(
+            f"{folder.config.path}: projectors of class {name!r} cannot be converted{did_you_mean(name, known)}; "
+            f"the classes are {', '.join(sorted(known))}"
+        )
+    with understood(folder.config):
+        return known.find(name).made_for(folder)
 
 
 def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
@@ -182,6 +199,13 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
     with open_model(target, registry) as whole:
         main = registry.architectures.find(whole.architecture)(HParams(whole.metadata))
         trace(whole, main, min(main.n_ctx_train, LONGEST_CONTEXT), draft=(file, architecture))
+
+
+def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:
+    """Check the tensors of a projector by tracing its graph. Raises ModelError."""
+    from pumice.engine.projector import trace_projector
+
+    trace_projector(file, registry or load_registry(load_config()))
 
 
 def _compare_tokens(path: Path, tokenizer: Tokenizer) -> None:

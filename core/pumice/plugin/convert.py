@@ -5,6 +5,7 @@ from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
 from pumice.convert.parameters import SIGMOID, SOFTMAX, leading_dense_layers, number, parameters, sliding_layers
 from pumice.convert.pooling import pooling
+from pumice.convert.projector import ProjectorConversion, split_qkv
 from pumice.convert.quantized import mxfp4, q8_0, times_scales
 from pumice.errors import ConvertError
 
@@ -19,6 +20,7 @@ __all__ = [
     "Folder",
     "HFConfig",
     "LazyTensor",
+    "ProjectorConversion",
     "concatenate",
     "layer_of",
     "leading_dense_layers",
@@ -28,6 +30,7 @@ __all__ = [
     "pooling",
     "q8_0",
     "sliding_layers",
+    "split_qkv",
     "stack",
     "times_scales",
 ]

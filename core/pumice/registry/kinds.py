@@ -15,6 +15,7 @@ from pumice.chat import ChatFormat
 from pumice.cluster import Cluster
 from pumice.config import Config
 from pumice.convert.conversion import Conversion
+from pumice.convert.projector import ProjectorConversion
 from pumice.errors import (
     BackendError,
     ConfigError,
@@ -160,6 +161,7 @@ KINDS = {
         Kind("chat_formats", _check_chat_format, ConfigError),
         Kind("quantizers", _check_quantizer, QuantizeError, _ADVICE),
         Kind("conversions", _check_class(Conversion), ConvertError, _ADVICE),
+        Kind("projector_conversions", _check_class(ProjectorConversion), ConvertError, _ADVICE),
         Kind("media_encoders", _check_class(MediaEncoder), ModelError, _ADVICE),
         Kind("clusters", _check_class(Cluster), PluginError, _CLUSTER_ADVICE),
         Kind("commands", _check_command, PluginError),

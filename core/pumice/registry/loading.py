@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pumice.chat import ChatFormat
     from pumice.cluster import Cluster
     from pumice.convert.conversion import Conversion
+    from pumice.convert.projector import ProjectorConversion
     from pumice.media_encoder import MediaEncoder
     from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
@@ -89,6 +90,7 @@ class Registry:
     chat_formats: Names[ChatFormat]
     quantizers: Names[Quantizer]
     conversions: Names[type[Conversion]]
+    projector_conversions: Names[type[ProjectorConversion]]
     media_encoders: Names[type[MediaEncoder]]
     clusters: Names[type[Cluster[object]]]
     commands: Names[click.Command]

@@ -270,3 +270,18 @@ CONVERSIONS = {
     for name in names
 }
 """Conversion of each Hugging Face model class, imported when a folder needs it."""
+
+PROJECTORS = {
+    name: f"pumice_architectures.conversions.vision:{cls}"
+    for cls, names in {
+        "Gemma3": ("Gemma3ForConditionalGeneration",),
+        "Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
+        "InternVL": ("InternVLForConditionalGeneration", "InternVLChatModel"),
+        "Llava": ("LlavaForConditionalGeneration",),
+        "Pixtral": ("Mistral3ForConditionalGeneration",),
+        "Qwen2VL": ("Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration"),
+        "Qwen3VL": ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+    }.items()
+    for name in names
+}
+"""Conversion of the projector of each model class that sees."""

@@ -1,0 +1,126 @@
+"""`ProjectorConversion`: the conversion of the part of a checkpoint that sees to a projector file (mmproj)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from pumice.convert.conversion import MOST_LAYERS, Conversion
+from pumice.convert.folder import Folder, HFConfig
+from pumice.convert.lazy import LazyTensor
+from pumice.errors import ConvertError
+from pumice.gguf import GGMLType
+
+PROCESSORS = ("processor_config.json", "preprocessor_config.json")  # the first that has a value
+
+
+class ProjectorConversion(Conversion):
+    """The conversion of a model class's vision encoder and projector, registered under the class's name.
+
+    Attributes:
+        projector_type: value of ``clip.projector_type``, by which a media encoder is found.
+        activation: key of the feed-forward's activation: ``use_gelu``, ``use_silu`` or, for quick gelu, none.
+        wanted: start of the names of the tensors that are converted, without ``model.``.
+        float16: tensors of projectors whose type is float16 whatever the file's type.
+    """
+
+    architecture = "clip"
+    has_vocabulary = False
+    projector_type: str
+    activation: str = "use_gelu"
+    wanted: tuple[str, ...] = ("vision_tower.", "multi_modal_projector.")
+    float32 = frozenset({"v.position_embd"})
+    float16: tuple[str, ...] = ()
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.config = folder.config
+        values = folder.config.get("vision_config")
+        if not isinstance(values, dict):
+            raise ConvertError(f"{folder.config.path}: 'vision_config' is missing; the model takes no images")
+        self.vision = HFConfig(folder.config.path, values)
+        self.n_layer = self.vision.need("num_hidden_layers", "depth", most=MOST_LAYERS)
+
+    @cached_property
+    def processor(self) -> Mapping[str, Any]:
+        """The settings of preprocessing."""
+        merged: dict[str, Any] = {}
+        for name in PROCESSORS[::-1]:
+            values = self.folder.optional_json(name)
+            merged |= values | values.get("image_processor", {})
+        return merged
+
+    def metadata(self) -> dict[str, Any]:
+        vision = {f"vision.{key}": value for key, value in self.of_vision().items()}
+        activation = {self.activation: True} if self.activation else {}
+        return {"has_vision_encoder": True, "projector_type": self.projector_type, **activation, **vision}
+
+    def of_vision(self) -> dict[str, Any]:
+        """Return the keys ``clip.vision.*`` without that prefix."""
+        return {
+            "projection_dim": self.config.need("hidden_size"),
+            "image_size": self.image_size(),
+            "patch_size": self.side("patch_size"),
+            "embedding_length": self.n_embd,
+            "feed_forward_length": self.n_ff(),
+            "block_count": self.n_layer,
+            "attention.head_count": self.n_head,
+            "attention.layer_norm_epsilon": self.epsilon(),
+            "image_mean": self._channels("image_mean"),
+            "image_std": self._channels("image_std"),
+        }
+
+    def image_size(self) -> int:
+        """Return the pixels a side of images, or their largest side."""
+        return self.side("image_size")
+
+    def n_ff(self) -> int:
+        return self.vision.need("intermediate_size")
+
+    def epsilon(self) -> float:
+        return float(self.vision.first("layer_norm_eps") or 1e-6)
+
+    @property
+    def n_embd(self) -> int:
+        return self.vision.need("hidden_size")
+
+    @property
+    def n_head(self) -> int:
+        return self.vision.need("num_attention_heads", "num_heads")
+
+    def side(self, key: str) -> int:
+        """Return a size in pixels, which may stand there for both sides."""
+        value = self.vision.first(key)
+        return (self.vision | {key: value[0]}).need(key) if isinstance(value, list) else self.vision.need(key)
+
+    def _channels(self, key: str) -> list[float]:
+        values = self.processor.get(key)
+        if not isinstance(values, list) or len(values) != 3:
+            raise ConvertError(f"{self.folder.path / PROCESSORS[1]}: {key!r} is missing; expected three numbers")
+        return [float(value) for value in values]
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"general.type": "mmproj"}
+
+    def rename(self, name: str) -> str | None:
+        name = name.removeprefix("model.")
+        if not name.startswith(self.wanted):
+            return None
+        for part, new in self.renames.items():
+            name = re.sub(part, new, name)
+        return name
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        """Return the type of a tensor that is not that of the file's other matrices; None for these."""
+        if ".patch_embd.weight" in name or ".patch_merger.weight" in name:
+            return GGMLType.F16 if type is GGMLType.F16 else GGMLType.F32
+        return GGMLType.F16 if name.startswith(self.float16) and self.float16 else None
+
+
+def split_qkv(name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+    """Yield queries, keys and values of a joined matrix or bias; ``qkv`` in the name becomes ``q``, ``k`` and ``v``."""
+    n = tensor.shape[0] // 3
+    for letter, part in zip("qkv", tensor.split(n, n, n), strict=True):
+        yield name.replace("qkv", letter), part

@@ -1,0 +1,256 @@
+"""Vision encoders and projectors of models that see, as projector files (mmproj)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion, split_qkv
+
+SIGLIP = {r"^vision_tower\.(?!vision_model\.)": "vision_tower.vision_model."}
+
+
+class Gemma3(ProjectorConversion):
+    projector_type = "gemma3"
+    renames: ClassVar[dict[str, str]] = {**SIGLIP, "_weight$": ".weight"}
+    float16 = ("mm.input_projection",)
+
+    def of_vision(self) -> dict[str, Any]:
+        values = super().of_vision()
+        n_rows = math.isqrt(int(self.config.get("mm_tokens_per_image", 256)))
+        merge = values["image_size"] // values["patch_size"] // max(n_rows, 1)
+        return values | ({"projector.scale_factor": merge} if merge != 4 else {})
+
+    def rename(self, name: str) -> str | None:
+        return None if ".head." in name else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield self.names(name), tensor + 1 if name.endswith("soft_emb_norm.weight") else tensor
+
+
+class Idefics3(ProjectorConversion):
+    """Idefics 3 and SmolVLM."""
+
+    projector_type = "idefics3"
+    wanted = ("vision_model.", "connector.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^vision_model\.": "vision_tower.vision_model.",
+        r"^connector\.": "model.connector.",
+    }
+
+    def of_vision(self) -> dict[str, Any]:
+        values = super().of_vision()
+        size = self.processor.get("size")
+        longest = size.get("longest_edge") if isinstance(size, dict) else None
+        return values | {
+            "projector.scale_factor": int(self.config.get("scale_factor", 2)),
+            "preproc_image_size": int(longest or values["image_size"]),
+        }
+
+
+class Llava(ProjectorConversion):
+    """LLaVA 1.5, whose encoder is CLIP, or Pixtral."""
+
+    projector_type = "mlp"
+    activation = ""
+    renames = SIGLIP
+    more_names: ClassVar[dict[str, str]] = {
+        "multi_modal_projector.linear_1": "mm.0",
+        "multi_modal_projector.linear_2": "mm.2",
+    }
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        vision = folder.config.get("vision_config")
+        kind = vision.get("model_type") if isinstance(vision, dict) else None
+        if kind not in ("pixtral", "clip_vision_model"):
+            raise ConvertError(f"{folder.config.path}: encoders of type {kind!r} are not supported in LLaVA")
+        return Pixtral(folder) if kind == "pixtral" else cls(folder)
+
+    def epsilon(self) -> float:
+        return float(self.vision.first("layer_norm_eps") or 1e-5)
+
+    def rename(self, name: str) -> str | None:
+        return None if name.endswith("position_ids") else super().rename(name)
+
+
+class Pixtral(ProjectorConversion):
+    """Pixtral, Mistral Small 3.1 and later. Heads are reordered for RoPE of neighbouring values."""
+
+    projector_type = "pixtral"
+    more_names: ClassVar[dict[str, str]] = {
+        "multi_modal_projector.linear_1": "mm.1",
+        "multi_modal_projector.linear_2": "mm.2",
+        "multi_modal_projector.norm": "mm.input_norm",
+    }
+    break_token = "[IMG_BREAK]"
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        activation = self.vision.first("hidden_act") or "gelu"
+        if activation not in ("gelu", "silu"):
+            raise ConvertError(f"{self.config.path}: 'hidden_act' is {activation!r}, expected silu or gelu")
+        self.activation = f"use_{activation}"
+
+    def epsilon(self) -> float:
+        return 1e-5
+
+    def of_vision(self) -> dict[str, Any]:
+        merge = self.config.first("spatial_merge_size")
+        return super().of_vision() | ({} if merge is None else {"spatial_merge_size": int(merge)})
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if ".q_proj." in name or ".k_proj." in name:
+            tensor = tensor.interleave_rope(self.n_head)
+        yield self.names(name), tensor
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        """Yield the embedding of the token that ends a line, which other programs read here."""
+        table = next((t for name, t in self.checkpoint().items() if name.endswith("embed_tokens.weight")), None)
+        token = self.added_ids.get(self.break_token)
+        if table is not None and token is not None and token < table.shape[0]:
+            yield "v.token_embd.img_break", table[token]
+
+
+class Qwen2VL(ProjectorConversion):
+    """Qwen 2 VL and 2.5 VL."""
+
+    projector_type = "qwen2vl_merger"
+    activation = ""
+    wanted = ("visual.",)
+    more_names: ClassVar[dict[str, str]] = {"visual.merger.mlp.0": "mm.0", "visual.merger.mlp.2": "mm.2"}
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        is_25 = "Qwen2_5" in folder.config.outer_class
+        return Qwen25VL(folder) if is_25 else cls(folder)
+
+    @property
+    def n_embd(self) -> int:
+        return self.vision.need("embed_dim")
+
+    def of_vision(self) -> dict[str, Any]:
+        values = super().of_vision() | self.limits()
+        return values | {"attention.layer_norm_epsilon": float(self.config.get("rms_norm_eps", 1e-6))}
+
+    def limits(self) -> dict[str, int]:
+        """Return the fewest and most pixels of an image, as far as the checkpoint has them."""
+        size = self.processor.get("size")
+        size = size if isinstance(size, dict) else {}
+        limits = {}
+        for key, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+            if (n := self.processor.get(key, size.get(edge))) is not None:
+                limits[f"image_{key}"] = (self.vision | {key: n}).need(key)
+        return limits
+
+    def n_ff(self) -> int:
+        return self.vision.need("hidden_size")  # as llama.cpp's converter; the width is that of the tensors
+
+    def image_size(self) -> int:
+        return 560  # any size is encoded; the value of llama.cpp's converter
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name == "visual.patch_embed.proj.weight":
+            if len(tensor.shape) != 5 or tensor.shape[2] != 2:
+                raise ConvertError(f"{self.folder.path}: tensor {name!r} must have two frames")
+            yield "v.patch_embd.weight", tensor[:, :, 0]
+            yield "v.patch_embd.weight.1", tensor[:, :, 1]
+        else:
+            yield from self.renamed(name, tensor)
+
+    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        parts = split_qkv(name, tensor) if ".qkv." in name else [(name, tensor)]
+        yield from ((self.names(part), values) for part, values in parts)
+
+
+class Qwen25VL(Qwen2VL):
+    projector_type = "qwen2.5vl_merger"
+    activation = "use_silu"
+
+    @property
+    def n_embd(self) -> int:
+        return self.vision.need("hidden_size")
+
+    def n_ff(self) -> int:
+        return self.vision.need("intermediate_size")
+
+    def of_vision(self) -> dict[str, Any]:
+        full = self.vision.first("fullatt_block_indexes")
+        pattern = full[0] + 1 if isinstance(full, list) and full and isinstance(full[0], int) else 0
+        if not pattern or full != list(range(pattern - 1, full[-1] + 1, pattern)):
+            raise ConvertError(f"{self.config.path}: 'fullatt_block_indexes' is {full!r}, expected every n-th block")
+        window = self.vision.first("window_size") or 112
+        return super().of_vision() | {"n_wa_pattern": pattern} | ({} if window == 112 else {"window_size": window})
+
+
+class Qwen3VL(Qwen25VL):
+    projector_type = "qwen3vl_merger"
+    activation = "use_gelu"
+    more_names: ClassVar[dict[str, str]] = {
+        "visual.merger.norm": "v.post_ln",
+        "visual.merger.linear_fc1": "mm.0",
+        "visual.merger.linear_fc2": "mm.2",
+    }
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        return cls(folder)
+
+    @property
+    def deep_layers(self) -> list[int]:
+        layers = self.vision.first("deepstack_visual_indexes") or []
+        if not all(isinstance(i, int) and 0 <= i < self.n_layer for i in layers):
+            raise ConvertError(f"{self.config.path}: 'deepstack_visual_indexes' is {layers!r}, expected layers")
+        return list(layers)
+
+    def image_size(self) -> int:
+        return math.isqrt(self.vision.need("num_position_embeddings")) * self.side("patch_size")
+
+    def of_vision(self) -> dict[str, Any]:
+        values = Qwen2VL.of_vision(self) | {"spatial_merge_size": self.vision.need("spatial_merge_size")}
+        deep = self.deep_layers
+        return values | ({"is_deepstack_layers": [i in deep for i in range(self.n_layer)]} if self.n_layer else {})
+
+    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.startswith("visual.deepstack_merger_list."):
+            number, part = name.removeprefix("visual.deepstack_merger_list.").split(".", 1)
+            yield f"v.deepstack.{self.deep_layers[int(number)]}.{part.replace('linear_', '')}", tensor
+        else:
+            yield self.names(name), tensor
+
+
+class InternVL(ProjectorConversion):
+    """InternVL 2 to 3.5, as its authors or as transformers store it."""
+
+    projector_type = "internvl"
+    wanted = ("vision_tower.", "vision_model.", "multi_modal_projector.", "mlp1.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^vision_tower\.": "model.vision_tower.",
+        r"^vision_model\.": "vision_tower.vision_model.",
+        r"(\.ls[12]|\.lambda_[12]|\.position_embeddings?)$": r"\1.weight",
+    }
+    more_names: ClassVar[dict[str, str]] = {
+        "multi_modal_projector.layer_norm": "mm.model.mlp.0",
+        "multi_modal_projector.linear_1": "mm.model.mlp.1",
+        "multi_modal_projector.linear_2": "mm.model.mlp.3",
+        "mlp1.0": "mm.model.mlp.0",
+        "mlp1.1": "mm.model.mlp.1",
+        "mlp1.3": "mm.model.mlp.3",
+    }
+
+    def of_vision(self) -> dict[str, Any]:
+        values = super().of_vision()
+        values["projector.scale_factor"] = round(1 / float(self.config.get("downsample_ratio", 0.5)))
+        for ours in ("min", "max"):
+            if n := self.config.first(f"{ours}_dynamic_patch") or self.processor.get(f"{ours}_patches"):
+                values[f"preproc_{ours}_tiles"] = int(n)
+        return values
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if ".attn.qkv." in name:
+            for part, values in split_qkv(name, tensor):
+                letter = part.rpartition(".attn.")[2][0]
+                yield self.names(part.replace(f".attn.{letter}.", f".self_attn.{letter}_proj.")), values
+        else:
+            yield self.names(name), tensor
