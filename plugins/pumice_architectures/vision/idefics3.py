@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-
-import numpy as np
 
 from pumice.plugin import GraphBuilder, HParams, Piece, Tensor
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import ViT
+from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
+from pumice_architectures.vision.vit import ViT, corners, merged
 
 MOST_SIDE = 4096  # of a resized image
 AROUND = "<fake_token_around_image>"
@@ -30,14 +27,14 @@ class Idefics3(ViT):
 
     def prepare(self, pixels: Pixels) -> list[str | Piece]:
         check_ratio(pixels)
-        tiles, n_columns = self.tiles(pixels)
+        cells, n_columns = self.tiles(pixels)
         parts: list[str | Piece] = []
-        for number, tile in enumerate(tiles[:-1]):
+        for number, tile in enumerate(cells[:-1]):
             row, column = divmod(number, n_columns)
             parts += [f"{AROUND}<row_{row + 1}_col_{column + 1}>", self._inputs(tile)]
             parts += ["\n"] if column == n_columns - 1 else []
         between = "\n" if parts else ""
-        return [*parts, f"{between}{AROUND}<global-img>", self._inputs(tiles[-1]), AROUND]
+        return [*parts, f"{between}{AROUND}<global-img>", self._inputs(cells[-1]), AROUND]
 
     def tiles(self, pixels: Pixels) -> tuple[list[Pixels], int]:
         """Return the tiles of an image row by row, then the whole as one tile, and the number of columns."""
@@ -49,8 +46,7 @@ class Idefics3(ViT):
         n_rows, n_columns = height // size, width // size
         if n_rows * n_columns == 1:
             return [whole], 1
-        cells = whole.reshape(n_rows, size, n_columns, size, 3).swapaxes(1, 2).reshape(-1, size, size, 3)
-        return [*cells, resize(whole, size, size, "lanczos")], n_columns
+        return [*tiles(whole, size), resize(whole, size, size, "lanczos")], n_columns
 
     def _fitted(self, height: int, width: int) -> tuple[int, int]:
         """Return the size with the longest side scaled to ``longest``, and the other one even."""
@@ -71,14 +67,10 @@ class Idefics3(ViT):
         return height, math.ceil(int(height * ratio) / size) * size
 
     def _inputs(self, tile: Pixels) -> Piece:
-        cells = np.arange(self.n_rows, dtype=np.int32).reshape(self.side // self.merge, self.merge, -1, self.merge)
-        corners = cells.transpose(1, 3, 0, 2).reshape(self.merge**2, -1)
-        ids = {f"merged.{i}": np.ascontiguousarray(row) for i, row in enumerate(corners)}
-        return Piece({"patches": patches(tile, self.patch_size, self.mean, self.std), **ids})
+        rows = patches(tile, self.patch_size, self.mean, self.std)
+        return Piece({"patches": rows, **corners((self.side, self.side), self.merge)})
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))
         x = blocks.layer_norm(g, x, "v.post_ln", self.eps)
-        size = g.size("n_merged", self.n_rows // self.merge**2)
-        parts = [g.get_rows(x, g.input(f"merged.{i}", (size,), "i32")) for i in range(self.merge**2)]
-        return blocks.linear(g, functools.reduce(g.concat, parts), "mm.model.fc", self.width)
+        return blocks.linear(g, merged(g, x, self.merge, self.n_rows), "mm.model.fc", self.width)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pumice.plugin import GraphBuilder, HParams, ModelError, Piece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import ViT, gelu_erf
+from pumice_architectures.vision.vit import ViT, class_inputs
 
 
 class Llava(ViT):
@@ -31,17 +29,11 @@ class Llava(ViT):
             resized = resize(pixels, int(size * width / height), size, "bicubic")
         top, left = (resized.shape[0] - size) // 2, (resized.shape[1] - size) // 2
         rows = patches(resized[top : top + size, left : left + size], self.patch_size, self.mean, self.std)
-        kinds = np.minimum(np.arange(self.n_rows, dtype=np.int32), 1)
-        ids = np.arange(1, self.n_rows, dtype=np.int32)
-        return [Piece({"patches": np.concatenate([np.zeros_like(rows[:1]), rows]), "kinds": kinds, "patch_ids": ids})]
+        return [Piece(class_inputs(rows))]
 
     def build(self, g: GraphBuilder) -> Tensor:
-        token = g.weight("v.class_embd", (self.n_embd,))
-        table = g.derived("v.class_embd.rows", (2, self.n_embd), lambda row: np.stack([row, 0 * row]), token)
-        kinds = g.input("kinds", ("n_tokens",), "i32")
-        x = self.patch_embeddings(g) + g.embedding(table, kinds) + self.positions(g)
+        x = self.with_class(g, self.patch_embeddings(g)) + self.positions(g)
         x = self.blocks(g, blocks.layer_norm(g, x, "v.pre_ln", self.eps))
         size = g.size("n_patches", self.n_rows - 1)
         x = g.get_rows(x, g.input("patch_ids", (size,), "i32"))
-        y = gelu_erf(g, blocks.linear(g, x, "mm.0", self.width))
-        return blocks.linear(g, y, "mm.2", self.width)
+        return self.perceptron(g, x, "mm.0", "mm.2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,9 +34,38 @@ def resize(pixels: Pixels, width: int, height: int, filter: str) -> Pixels:
     return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling(chosen)))
 
 
+def normalized(pixels: Pixels, mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
+    """Return ``(pixels / 255 - mean) / std`` by channel: float32 ``[height, width, 3]``."""
+    shift, scale = np.array(mean, np.float32), np.array(std, np.float32)
+    scaled: NDArray[np.float32] = (pixels.astype(np.float32) / np.float32(255) - shift) / scale
+    return scaled
+
+
 def patches(pixels: Pixels, size: int, mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
     """Return normalized patches ``[rows * columns, 3 * size * size]`` of an image, row by row, channels first."""
-    scaled = (pixels.astype(np.float32) / np.float32(255) - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+    scaled = normalized(pixels, mean, std)
     height, width = pixels.shape[0] // size, pixels.shape[1] // size
     cells = scaled[: height * size, : width * size].reshape(height, size, width, size, 3)
     return np.ascontiguousarray(cells.transpose(0, 2, 4, 1, 3).reshape(height * width, -1))
+
+
+def tiles(pixels: Pixels, size: int) -> list[Pixels]:
+    """Return the squares of ``size`` pixels a side that make up an image, row by row."""
+    n_rows, n_columns = pixels.shape[0] // size, pixels.shape[1] // size
+    cells = pixels.reshape(n_rows, size, n_columns, size, 3).swapaxes(1, 2)
+    return list(cells.reshape(-1, size, size, 3))
+
+
+def fit_pixels(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
+    """Return the nearest height and width that ``factor`` divides, with ``least`` to ``most`` pixels.
+
+    The smart resizing of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), which rounds half to even.
+    """
+    rows, columns = round(height / factor), round(width / factor)
+    if rows * columns * factor**2 > most:
+        scale = math.sqrt(height * width / most)
+        rows, columns = (max(1, math.floor(side / scale / factor)) for side in (height, width))
+    elif rows * columns * factor**2 < least:
+        scale = math.sqrt(least / (height * width))
+        rows, columns = (math.ceil(side * scale / factor) for side in (height, width))
+    return rows * factor, columns * factor

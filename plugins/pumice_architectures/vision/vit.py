@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, MediaEncoder, Tensor
 from pumice.plugin.nn import blocks
+
+Grid = tuple[int, int]  # rows and columns of patches
+MOST_PATCHES = 1 << 16
 
 
 def gelu_erf(g: GraphBuilder, x: Tensor) -> Tensor:
@@ -20,25 +27,45 @@ def gelu_erf(g: GraphBuilder, x: Tensor) -> Tensor:
     return positive + size * (sum * t) * g.exp(z * z * -1.0) * -0.5
 
 
-class ViT(MediaEncoder):
-    """Square images of one size in patches, learned positions, blocks with LayerNorm, attention in both directions.
+def places(grid: Grid) -> NDArray[np.int32]:
+    """Return row and column ``[rows * columns, 2]`` of each patch of a grid, row by row."""
+    return np.ascontiguousarray(np.indices(grid, np.int32).reshape(2, -1).T)
 
-    A class defines how images become such squares, and what follows the last block.
+
+def corners(grid: Grid, merge: int) -> dict[str, NDArray[np.int32]]:
+    """Return the inputs ``merged.i``: the patch at place ``i``, row by row, of each square of ``merge * merge``."""
+    cells = np.arange(grid[0] * grid[1], dtype=np.int32).reshape(grid[0] // merge, merge, -1, merge)
+    ids = cells.transpose(1, 3, 0, 2).reshape(merge**2, -1)
+    return {f"merged.{i}": np.ascontiguousarray(row) for i, row in enumerate(ids)}
+
+
+def gathered(g: GraphBuilder, x: Tensor, merge: int, n_rows: int) -> list[Tensor]:
+    """Return the rows of ``x`` that the inputs ``merged.i`` name, for each ``i``; ``n_rows``: maximum rows of ``x``."""
+    size = g.size("n_merged", max(n_rows // merge**2, 1))
+    return [g.get_rows(x, g.input(f"merged.{i}", (size,), "i32")) for i in range(merge**2)]
+
+
+def merged(g: GraphBuilder, x: Tensor, merge: int, n_rows: int) -> Tensor:
+    """Return a row per square of ``merge * merge`` patches, with the patches' values side by side."""
+    return functools.reduce(g.concat, gathered(g, x, merge, n_rows))
+
+
+class PatchEncoder(MediaEncoder):
+    """A transformer over patches of an image, with attention in both directions.
+
+    A class defines how images become patches, where these have their positions, and what follows the last block.
     """
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.n_embd = hparams.positive("embedding_length")
         self.n_head = hparams.positive("attention.head_count")
-        self.n_ff = hparams.positive("feed_forward_length")
         self.eps = hparams.number("attention.layer_norm_epsilon")
-        self.image_size = hparams.positive("image_size")
         self.patch_size = hparams.positive("patch_size")
         self.mean, self.std = (self._channels(key) for key in ("image_mean", "image_std"))
-        self.side = self.image_size // self.patch_size
-        if not 0 < self.side <= 256 or self.n_embd % self.n_head:
-            raise hparams.wrong("patch_size", f"is {self.patch_size}, which does not fit the image size or heads")
-        self.n_rows = self.side**2
+        if self.n_embd % self.n_head:
+            raise hparams.wrong("attention.head_count", f"is {self.n_head}, which does not divide {self.n_embd}")
+        self.head_dim = self.n_embd // self.n_head
         self.n_run = self.n_layer  # blocks that are computed
 
     def _channels(self, key: str) -> list[float]:
@@ -48,31 +75,66 @@ class ViT(MediaEncoder):
         return values
 
     def patch_embeddings(self, g: GraphBuilder) -> Tensor:
-        """Return ``[t, n_embd]``: the convolution over patches as a product with each whole patch."""
-        n_values = 3 * self.patch_size**2
-        kernel = g.weight("v.patch_embd.weight", (self.n_embd, 3, self.patch_size, self.patch_size))
-        flat = g.derived("v.patch_embd.flat", (self.n_embd, n_values), lambda w: w.reshape(len(w), -1), kernel)
-        return g.linear(g.input("patches", (N_TOKENS, n_values)), flat, g.find_weight("v.patch_embd.bias"))
+        """Return ``[t, n_embd]``: the convolution over patches as a product with each whole patch.
 
-    def positions(self, g: GraphBuilder) -> Tensor:
-        return g.embedding(g.weight("v.position_embd.weight", (self.n_rows, self.n_embd)), g.positions)
+        Encoders of video have a second kernel for a second frame, which is the same in an image.
+        """
+        n_values = 3 * self.patch_size**2
+        patches = g.input("patches", (N_TOKENS, n_values))
+        products: list[Tensor] = []
+        for name in ("v.patch_embd.weight", "v.patch_embd.weight.1"):
+            kernel = g.find_weight(name, (self.n_embd, 3, self.patch_size, self.patch_size))
+            if kernel is None and not products:
+                kernel = g.weight(name)
+            if kernel is not None:
+                flat = g.derived(f"{name}.flat", (self.n_embd, n_values), lambda w: w.reshape(len(w), -1), kernel)
+                bias = None if products else g.find_weight("v.patch_embd.bias")
+                products.append(g.linear(patches, flat, bias))
+        return functools.reduce(Tensor.__add__, products)
 
     def blocks(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return ``x [t, n_embd]`` after the blocks, each of which is passed to ``after_block``."""
         for i in range(self.n_run):
             with g.layer(i):
                 blk = f"v.blk.{i}."
-                x = x + self._attention(g, blocks.layer_norm(g, x, f"{blk}ln1", self.eps), blk)
-                x = x + self._feed_forward(g, blocks.layer_norm(g, x, f"{blk}ln2", self.eps), blk)
+                y = self._attention(g, self.norm(g, x, f"{blk}ln1"), i)
+                x = x + self._scaled(g, y, f"{blk}ls1")
+                y = self._feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
+                x = x + self._scaled(g, y, f"{blk}ls2")
+                self.after_block(g, x, i)
         return x
 
-    def _attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        head_dim = self.n_embd // self.n_head
-        q, k, v = (
-            blocks.linear(g, x, blk + name, self.n_embd).reshape(N_TOKENS, self.n_head, head_dim)
-            for name in ("attn_q", "attn_k", "attn_v")
-        )
-        y = g.attention(q, k, v, scale=head_dim**-0.5, causal=False, cache=False)
-        return blocks.linear(g, y.reshape(N_TOKENS, self.n_embd), f"{blk}attn_out", self.n_embd)
+    def after_block(self, g: GraphBuilder, x: Tensor, i: int) -> None:
+        """Receive the result of block ``i``."""
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Return LayerNorm, or RMSNorm of a tensor without bias."""
+        has_bias = g.find_weight(f"{name}.bias") is not None
+        return (blocks.layer_norm if has_bias else blocks.rms_norm)(g, x, name, self.eps)
+
+    def rotated(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return queries or keys ``[t, heads, d]`` with their positions."""
+        return x
+
+    def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
+        """Return what is added to the scores of block ``i``: a value per pair of patches."""
+        return None
+
+    def _scaled(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        scale = g.find_weight(f"{name}.weight", (self.n_embd,))
+        return x if scale is None else x * scale
+
+    def _attention(self, g: GraphBuilder, x: Tensor, i: int) -> Tensor:
+        q, k, v = (part.reshape(N_TOKENS, self.n_head, self.head_dim) for part in self._qkv(g, x, f"v.blk.{i}."))
+        q, k = self.rotated(g, q), self.rotated(g, k)
+        y = g.attention(q, k, v, scale=self.head_dim**-0.5, causal=False, cache=False, mask=self.mask(g, i))
+        return blocks.linear(g, y.reshape(N_TOKENS, self.n_embd), f"v.blk.{i}.attn_out", self.n_embd)
+
+    def _qkv(self, g: GraphBuilder, x: Tensor, blk: str) -> list[Tensor]:
+        if g.find_weight(f"{blk}attn_qkv.weight") is None:
+            return [blocks.linear(g, x, blk + name, self.n_embd) for name in ("attn_q", "attn_k", "attn_v")]
+        joined = blocks.linear(g, x, f"{blk}attn_qkv", 3 * self.n_embd)
+        return [g.slice(joined, i * self.n_embd, (i + 1) * self.n_embd) for i in range(3)]
 
     def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
         # Older files have the names of both matrices exchanged.
@@ -80,8 +142,13 @@ class ViT(MediaEncoder):
         names = ("ffn_up", "ffn_down") if first.shape[1] == self.n_embd else ("ffn_down", "ffn_up")
         if first.shape[0] == self.n_embd and first.shape[0] == first.shape[1]:
             names = ("ffn_up", "ffn_down")
-        up = self.activation(g, blocks.linear(g, x, blk + names[0], self.n_ff))
-        return blocks.linear(g, up, blk + names[1], self.n_embd)
+        n_ff = int(g.weight(f"{blk}{names[0]}.weight").shape[0])  # some files have a wrong feed_forward_length
+        up = blocks.linear(g, x, blk + names[0], n_ff)
+        if g.find_weight(f"{blk}ffn_gate.weight") is None:
+            y = self.activation(g, up)
+        else:
+            y = self.activation(g, blocks.linear(g, x, f"{blk}ffn_gate", n_ff)) * up
+        return blocks.linear(g, y, blk + names[1], self.n_embd)
 
     def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return gelu, silu or, by default, the quick form of gelu, ``x * sigmoid(1.702 x)``."""
@@ -89,3 +156,48 @@ class ViT(MediaEncoder):
         if kind == "quick":
             return x * g.sigmoid(x * 1.702)
         return g.gelu(x) if kind == "gelu" else g.silu(x)
+
+    def perceptron(self, g: GraphBuilder, x: Tensor, first: str, second: str) -> Tensor:
+        """Return two linear maps with gelu between them; the first keeps the width unless its tensor is wider."""
+        n_hidden = int(g.weight(f"{first}.weight").shape[0])
+        y = gelu_erf(g, blocks.linear(g, x, first, n_hidden))
+        return blocks.linear(g, y, second, self.hparams.positive("projection_dim"))
+
+
+class ViT(PatchEncoder):
+    """Square images of one size with learned positions."""
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.image_size = hparams.positive("image_size")
+        self.side = self.image_size // self.patch_size
+        if not 0 < self.side <= 256:
+            raise hparams.wrong("patch_size", f"is {self.patch_size}, which does not fit the image size")
+        self.n_rows = self.side**2
+
+    def positions(self, g: GraphBuilder) -> Tensor:
+        return g.embedding(g.weight("v.position_embd.weight", (self.n_rows, self.n_embd)), g.positions)
+
+    def with_class(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return embeddings ``x [t, n_embd]`` with the class token in the first row, which is zero in ``patches``.
+
+        The input ``kinds`` is 0 for this row and 1 for the others. A bias of the patches is taken off from it.
+        """
+        token, bias = g.weight("v.class_embd", (self.n_embd,)), g.find_weight("v.patch_embd.bias")
+        of = [token] if bias is None else [token, bias]
+        table = g.derived("v.class_embd.rows", (2, self.n_embd), _class_rows, *of)
+        return x + g.embedding(table, g.input("kinds", (N_TOKENS,), "i32"))
+
+
+def _class_rows(token: NDArray[np.float32], bias: NDArray[np.float32] | float = 0.0) -> NDArray[np.float32]:
+    return np.stack([token - bias, 0 * token])
+
+
+def class_inputs(patches: NDArray[np.float32]) -> dict[str, NDArray[np.float32] | NDArray[np.int32]]:
+    """Return the inputs of patches behind a class token, and ``patch_ids``, the rows that are patches."""
+    n = len(patches) + 1
+    return {
+        "patches": np.concatenate([np.zeros_like(patches[:1]), patches]),
+        "kinds": np.minimum(np.arange(n, dtype=np.int32), 1),
+        "patch_ids": np.arange(1, n, dtype=np.int32),
+    }

@@ -1,0 +1,66 @@
+"""InternVL 2 to 3.5 (Chen et al. 2024, arXiv:2404.16821): tiles by the image's ratio, and the whole."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, HParams, Piece, Tensor
+from pumice.plugin.nn import blocks
+from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
+from pumice_architectures.vision.vit import ViT, class_inputs, corners, gelu_erf, merged
+
+MOST_TILES = 64
+
+
+class InternVL(ViT):
+    """A class token in front, layer scales, and squares of ``merge * merge`` patches as rows."""
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.merge = hparams.get_int("projector.scale_factor", 2)
+        if self.merge < 1 or self.side % self.merge:
+            raise hparams.wrong("projector.scale_factor", f"is {self.merge}, for {self.side} patches a side")
+        self.fewest, self.most = (hparams.get_int(f"preproc_{key}_tiles", n) for key, n in (("min", 1), ("max", 12)))
+        if not 0 < self.fewest <= self.most <= MOST_TILES:
+            raise hparams.wrong("preproc_max_tiles", f"is {self.most}, expected {self.fewest} to {MOST_TILES}")
+        self.n_rows = self.side**2 + 1
+
+    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+        check_ratio(pixels)
+        size = self.image_size
+        columns, rows = self.tile_grid(*pixels.shape[:2])
+        cells = tiles(resize(pixels, columns * size, rows * size, "bicubic"), size)
+        if len(cells) > 1:
+            cells.append(resize(pixels, size, size, "bicubic"))
+        return ["<img>", *(self._inputs(cell) for cell in cells), "</img>"]
+
+    def tile_grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return columns and rows of tiles with the ratio nearest to the image's.
+
+        Of equally near ones a later, larger grid is taken if the image has more than half of its pixels.
+        """
+        numbers = range(1, self.most + 1)
+        grids = [(c, r) for c in numbers for r in numbers if self.fewest <= c * r <= self.most]
+        best, nearest = (1, 1), float("inf")
+        for columns, rows in sorted(grids, key=lambda grid: grid[0] * grid[1]):
+            distance = abs(width / height - columns / rows)
+            fills = width * height > 0.5 * self.image_size**2 * columns * rows
+            if distance < nearest or (distance == nearest and fills):
+                best, nearest = (columns, rows), distance
+        return best
+
+    def _inputs(self, tile: Pixels) -> Piece:
+        rows = patches(tile, self.patch_size, self.mean, self.std)
+        inputs = class_inputs(rows)
+        del inputs["patch_ids"]
+        squares = {name: ids + 1 for name, ids in corners((self.side, self.side), self.merge).items()}
+        return Piece({**inputs, **squares})
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.blocks(g, self.with_class(g, self.patch_embeddings(g)) + self.positions(g))
+        if g.find_weight("v.post_ln.weight") is not None:
+            x = self.norm(g, x, "v.post_ln")
+        x = blocks.layer_norm(g, merged(g, x, self.merge, self.n_rows), "mm.model.mlp.0", 1e-5)
+        return self.perceptron(g, x, "mm.model.mlp.1", "mm.model.mlp.3")
+
+    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return gelu by the error function, with which the models were trained."""
+        return gelu_erf(g, x)

@@ -1,0 +1,69 @@
+"""Pixtral (Agrawal et al. 2024, arXiv:2410.07073), also of Mistral Small 3.1, which merges squares of patches."""
+
+from __future__ import annotations
+
+import math
+
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Piece, Tensor
+from pumice.plugin.nn import blocks
+from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
+from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, corners, merged, places
+
+
+class Pixtral(PatchEncoder):
+    """Images that keep their ratio; a token ends each row of the result, and another one the image."""
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.merge = hparams.get_int("spatial_merge_size", 1)
+        self.longest = hparams.positive("image_size")
+        self.factor = self.patch_size * max(self.merge, 1)
+        self.side = -(-self.longest // self.factor) * max(self.merge, 1)  # patches
+        self.n_rows = self.side**2
+        if not 0 < self.merge <= 16 or not 0 < self.n_rows <= MOST_PATCHES:
+            raise hparams.wrong("image_size", f"is {self.longest}, for squares of {self.merge} patches a side")
+        if self.head_dim % 4:
+            raise hparams.wrong("attention.head_count", f"is {self.n_head}, but heads need a multiple of 4 values")
+
+    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+        check_ratio(pixels)
+        height, width = pixels.shape[:2]
+        ratio = max(height / self.longest, width / self.longest)
+        if ratio > 1:
+            height, width = max(math.floor(height / ratio), 1), max(math.floor(width / ratio), 1)
+        rows, columns = -(-height // self.factor), -(-width // self.factor)
+        resized = resize(pixels, columns * self.factor, rows * self.factor, "bicubic")
+        grid = rows * self.merge, columns * self.merge
+        inputs = {
+            "patches": patches(resized, self.patch_size, self.mean, self.std),
+            "places": places(grid),
+            **corners(grid, self.merge),
+        }
+        return [Piece(inputs, (rows, columns), row_end="[IMG_BREAK]"), "[IMG_END]"]
+
+    def rotated(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return ``x`` with neighbouring values turned, half of the pairs by row and half by column."""
+        n = self.head_dim // 4
+        freqs = tuple(10000 ** (-2 * i / self.head_dim) for i in (*range(0, 2 * n, 2), *range(1, 2 * n, 2)))
+        where = g.input("places", (N_TOKENS, 2), "i32")
+        return g.rope(x, where, freqs=freqs, neox=False, axes=(0,) * n + (1,) * n)
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.blocks(g, self.norm(g, self.patch_embeddings(g), "v.pre_ln"))
+        if g.find_weight("mm.input_norm.weight") is not None:
+            x = self.norm(g, x, "mm.input_norm")
+        if self.merge > 1:
+            x = self._merged(g, x)
+        return self.perceptron(g, x, "mm.1", "mm.2")
+
+    def _merged(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return a row per square: a product with its values, which the file orders by channel first."""
+        n, n_cells = self.n_embd, self.merge**2
+        stored = g.weight("mm.patch_merger.weight", (n, n * n_cells))
+        by_cell = g.derived(
+            "mm.patch_merger.cells",
+            (n, n * n_cells),
+            lambda w: w.reshape(n, n, n_cells).transpose(0, 2, 1).reshape(n, -1),
+            stored,
+        )
+        return blocks.project(g, merged(g, x, self.merge, self.n_rows), by_cell, None, None)

@@ -1,0 +1,133 @@
+"""Make tests/fixtures/vision_models: tiny models that see, by transformers: pixels, rows, and texts after an image.
+
+    python tests/make_fixtures/vision_models.py [case...]          (needs torch, transformers and Pillow)
+
+A case is a configuration; its weights follow from the names of tensors (tests/checkpoints.py). Stored are shapes, what
+the processor makes of pictures, rows of an image, and the logits of the tokens after a prompt with this image.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from checkpoints import N_TOKENS, weights
+from vision_files import picture
+from vision_models import BREAK, CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES
+
+N_GENERATED = 4
+SQUARE = {"height": 64, "width": 64}
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+PROCESSORS = {
+    "gemma3": lambda: Gemma3ImageProcessorPil(size=SQUARE, **HALF),
+    "qwen2vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
+    "qwen25vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
+    "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
+    "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}),
+    "mistral3": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
+    "internvl": lambda: GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=6),
+}
+
+
+def qwen(patch, least, most, **more):
+    sizes = {"shortest_edge": least, "longest_edge": most}
+    return Qwen2VLImageProcessorPil(size=sizes, patch_size=patch, merge_size=2, **more)
+
+
+def make_model(case):
+    config = getattr(transformers, case["config_class"])(**case["config"])
+    config._attn_implementation = "eager"
+    model = getattr(transformers, case["class"])(config)
+    shapes = {name: list(value.shape) for name, value in model.state_dict().items() if not name.endswith("inv_freq")}
+    if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
+        del shapes["lm_head.weight"]
+    model.load_state_dict({name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}, strict=False)
+    return model.eval().float(), shapes
+
+
+def arguments(kind, processed):
+    """Return transformers' arguments for an image, and the rows and columns of its tokens, if they have breaks."""
+    pixels = torch.tensor(np.array(processed["pixel_values"]), dtype=torch.float32)
+    if kind.startswith("qwen"):
+        return {"pixel_values": pixels, "image_grid_thw": torch.tensor(np.array(processed["image_grid_thw"]))}
+    if kind in ("pixtral", "mistral3"):
+        return {"pixel_values": pixels, "image_sizes": torch.tensor(np.array(processed["image_sizes"]))}
+    return {"pixel_values": pixels}
+
+
+def rows_of(features):
+    deep = getattr(features, "deepstack_features", None)
+    features = getattr(features, "pooler_output", features)
+    rows = torch.cat(list(features)) if isinstance(features, (list, tuple)) else features
+    rows = rows.reshape(-1, rows.shape[-1])
+    of_layers = [torch.cat(list(layer)) if isinstance(layer, (list, tuple)) else layer for layer in deep or ()]
+    return torch.cat([rows, *of_layers], -1).numpy()
+
+
+def prompt_of(kind, n_rows, given):
+    """Return the token ids of a prompt with an image; those of the image's rows are IMAGE."""
+    image = [IMAGE] * n_rows
+    if kind in ("pixtral", "mistral3"):
+        side = 16 if kind == "mistral3" else 8
+        columns = int(given["image_sizes"][0][1]) // side
+        lines = [[IMAGE] * columns for _ in range(n_rows // columns)]
+        image = [token for line in lines for token in (*line, BREAK)][:-1]
+    before, after = ([(7 * i + start) % 300 for i in range(n)] for start, n in ((3, 13), (5, 16)))
+    return [*before, *image, *after]
+
+
+@torch.no_grad()
+def make(kind, case):
+    model, shapes = make_model(case)
+    processor = PROCESSORS[kind]()
+    values = {}
+    for size in (*SIZES, SIZE):
+        processed = processor(Image.fromarray(picture(*size)), return_tensors="np")
+        pixels = np.array(processed["pixel_values"], np.float32)
+        values["pixels.{}x{}".format(*size)] = unscaled(kind, pixels, processor)
+    given = arguments(kind, processed)
+    rows = rows_of(model.model.get_image_features(**given))
+    ids = prompt_of(kind, len(rows), given)
+    values |= {"rows": rows, "ids": np.array(ids, np.int32)}
+    logits = []
+    for _ in range(N_GENERATED):
+        types = torch.tensor([[int(token == IMAGE) for token in ids]])
+        more = {"token_type_ids": types} if kind == "gemma3" else {}
+        more = {"mm_token_type_ids": types} if kind.startswith("qwen") else more
+        out = model(input_ids=torch.tensor([ids]), use_cache=False, **more, **given).logits[0, -1]
+        logits.append(torch.log_softmax(out.float(), -1).numpy())
+        ids = [*ids, int(out.argmax())]
+    return shapes, values | {"logprobs": np.stack(logits)}
+
+
+def unscaled(kind, pixels, processor):
+    """Return normalized pixels as those of the image, uint8 with channels last, or patches as they are."""
+    mean, std = (np.array(values, np.float32) for values in (processor.image_mean, processor.image_std))
+    if kind.startswith("qwen"):
+        channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)
+    else:
+        channels = pixels.transpose(0, 2, 3, 1)
+    return ((channels * std + mean) * 255).round().astype(np.uint8)
+
+
+if __name__ == "__main__":
+    names = sys.argv[1:] or list(CASES)
+    shapes = json.loads(SHAPES.read_text()) if SHAPES.exists() else {}
+    values = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
+    for name in names:
+        shapes[name], made = make(name, CASES[name])
+        values = {key: value for key, value in values.items() if not key.startswith(f"{name}.")}
+        values |= {f"{name}.{key}": value for key, value in made.items()}
+        print(name, {key: value.shape for key, value in made.items()}, N_TOKENS)
+    SHAPES.write_text(json.dumps(shapes, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+    np.savez_compressed(FIXTURE, **values)

@@ -1,0 +1,109 @@
+"""Tiny models that see, beside transformers: their conversion, pixels, rows, and the text after an image."""
+
+import json
+
+import numpy as np
+import pytest
+
+import pumice
+from checkpoints import write_checkpoint
+from pumice.config import load_config
+from pumice.convert import Options, write_model
+from pumice.engine import Request
+from pumice.engine.messages import Span
+from pumice.engine.projector import Projector
+from pumice.gguf import GGMLType
+from pumice.media_encoder import Embeddings, Piece
+from pumice.model_files.opening import open_model
+from pumice.registry import get_registry
+from pumice.streaming.stream import Stream
+from vision_files import picture
+from vision_models import CASES, FIXTURE, IMAGE, PROCESSORS, SHAPES, SIZE, SIZES, config_of
+
+pytest.importorskip("PIL")
+VALUES = np.load(FIXTURE)
+N_TOP = 20
+ON_CPU = ("gemma3", "qwen3vl")  # one of them attends in both directions, the other has positions of three axes
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    shapes, root = json.loads(SHAPES.read_text()), tmp_path_factory.mktemp("models")
+
+    def make(kind):
+        folder = root / kind
+        if not folder.exists():
+            write_checkpoint(folder, config_of(kind), shapes[kind], "bpe")
+            (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
+            for name, mmproj in (("model", False), ("mmproj", True)):
+                with open_model(folder, options=Options(GGMLType.F32, mmproj=mmproj)) as file:
+                    write_model(file, folder / f"{name}.gguf")
+        return folder
+
+    return make
+
+
+def opened(folder, backend="numpy"):
+    config = load_config(overrides={"backend": backend})
+    return Projector(folder / "mmproj.gguf", config, get_registry(config))
+
+
+def expected(kind, name):
+    return VALUES[f"{kind}.{name}"]
+
+
+def pixels_of(projector, part, reference):
+    """Undo patches and the scaling of pixels; ``reference`` has the form of the result."""
+    encoder = projector.encoder
+    patches = part.inputs["patches"]
+    if "kinds" in part.inputs:
+        patches = patches[1:]
+    cells = patches.reshape(len(patches), 3, -1) * np.array(encoder.std)[:, None] + np.array(encoder.mean)[:, None]
+    if reference.ndim == 3:
+        columns = encoder.merge * part.grid[1]
+        blocks = cells.reshape(part.grid[0], encoder.merge, -1, encoder.merge, *cells.shape[1:])
+        assert columns == blocks.shape[2] * encoder.merge
+        return 255 * blocks.swapaxes(1, 2).reshape(-1, *cells.shape[1:]).swapaxes(1, 2)
+    n, size = reference.shape[1] // encoder.patch_size, encoder.patch_size
+    image = cells.reshape(n, -1, 3, size, size).transpose(0, 3, 1, 4, 2)
+    return 255 * image.reshape(*reference.shape[1:])
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_pixels_are_those_of_transformers(folders, kind):
+    projector = opened(folders(kind))
+    for size in (*SIZES, SIZE):
+        pieces = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, Piece)]
+        reference = expected(kind, "pixels.{}x{}".format(*size))
+        ours = [pixels_of(projector, part, reference) for part in pieces]
+        np.testing.assert_allclose(np.stack(ours) if reference.ndim == 4 else ours[0], reference, atol=1e-3)
+    projector.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*((kind, "numpy") for kind in CASES), *((kind, "cpu") for kind in ON_CPU)]
+)
+def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
+    folder = folders(kind)
+    projector = opened(folder, backend)
+    parts = [part for part in projector.encode(picture(*SIZE)) if isinstance(part, Embeddings)]
+    projector.close()
+    rows, reference = np.concatenate([part.rows for part in parts]), expected(kind, "rows")
+    limit = {"numpy": 2e-6, "cpu": 1e-4}[backend]
+    assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
+    logprobs = expected(kind, "logprobs")
+    ids = expected(kind, "ids").tolist()
+    spans, at = [], 0
+    for part in parts:
+        at = ids.index(IMAGE, at)
+        spans.append(Span(at, part.rows, part.grid))
+        at += len(part.rows)
+    request = Request(ids, sampling={"temperature": 0.0}, max_tokens=len(logprobs), logprobs=N_TOP, media=spans)
+    with pumice.load(folder / "model.gguf", backend=backend, kv_type="f32", n_ctx=128) as model:
+        result = Stream.open(model.client, request)[0].completion()
+        again = Stream.open(model.client, request)[0].completion()
+    assert result.tokens == logprobs.argmax(-1).tolist() == again.tokens
+    assert again.timings.prompt_cached == len(ids) - 1
+    for row, top in zip(logprobs, result.logprobs, strict=True):
+        ours = np.array([value for _, value in top.top])
+        np.testing.assert_allclose(ours, [row[token] for token, _ in top.top], atol=2e-4)

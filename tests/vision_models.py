@@ -1,0 +1,175 @@
+"""Configurations of tiny models that see, as transformers has them; see make_fixtures/vision_models.py."""
+
+from pathlib import Path
+from typing import Any
+
+from checkpoints import N_TOKENS
+
+FIXTURE = Path(__file__).parent / "fixtures" / "vision_models" / "values.npz"
+SHAPES = FIXTURE.with_name("shapes.json")
+SIZE = (90, 50)  # of the picture that rows and logits are of
+SIZES = ((20, 11), (201, 130))  # further ones, whose pixels are compared
+IMAGE, BREAK = 410, 411  # token ids of an image's rows, and of the end of a line of them
+END = 412
+
+TEXT: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "vocab_size": N_TOKENS,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+TOWER: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 3,
+    "patch_size": 8,
+}
+QWEN: dict[str, Any] = {"depth": 4, "num_heads": 2, "patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2}
+TOKENS: dict[str, Any] = {"vision_start_token_id": 413, "vision_end_token_id": 414, "video_token_id": 415}
+
+
+def _qwen_text(**more: Any) -> dict[str, Any]:
+    return TEXT | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, **more}}
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "gemma3": {
+        "class": "Gemma3ForConditionalGeneration",
+        "config_class": "Gemma3Config",
+        "config": {
+            "text_config": TEXT
+            | {
+                "model_type": "gemma3_text",
+                "num_hidden_layers": 6,
+                "sliding_window": 24,
+                "query_pre_attn_scalar": 16,
+                "tie_word_embeddings": True,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                },
+            },
+            "vision_config": TOWER | {"model_type": "siglip_vision_model", "image_size": 64},
+            "mm_tokens_per_image": 16,
+            "image_token_index": IMAGE,
+            "boi_token_index": 413,
+            "eoi_token_index": 414,
+            "tie_word_embeddings": True,
+        },
+    },
+    "qwen2vl": {
+        "class": "Qwen2VLForConditionalGeneration",
+        "config_class": "Qwen2VLConfig",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[2, 3, 3]) | {"model_type": "qwen2_vl_text"},
+            "vision_config": QWEN | {"model_type": "qwen2_vl", "embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2},
+            "image_token_id": IMAGE,
+            **TOKENS,
+        },
+    },
+    "qwen25vl": {
+        "class": "Qwen2_5_VLForConditionalGeneration",
+        "config_class": "Qwen2_5_VLConfig",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[2, 3, 3]) | {"model_type": "qwen2_5_vl_text"},
+            "vision_config": QWEN
+            | {
+                "model_type": "qwen2_5_vl",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "out_hidden_size": 64,
+                "window_size": 32,
+                "fullatt_block_indexes": [1, 3],
+            },
+            "image_token_id": IMAGE,
+            **TOKENS,
+        },
+    },
+    "qwen3vl": {
+        "class": "Qwen3VLForConditionalGeneration",
+        "config_class": "Qwen3VLConfig",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[3, 3, 2], mrope_interleaved=True)
+            | {"model_type": "qwen3_vl_text"},
+            "vision_config": QWEN
+            | {
+                "model_type": "qwen3_vl",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "out_hidden_size": 64,
+                "num_position_embeddings": 36,
+                "deepstack_visual_indexes": [0, 2],
+            },
+            "image_token_id": IMAGE,
+            **TOKENS,
+        },
+    },
+    "pixtral": {
+        "class": "LlavaForConditionalGeneration",
+        "config_class": "LlavaConfig",
+        "config": {
+            "text_config": TEXT | {"model_type": "mistral"},
+            "vision_config": TOWER | {"model_type": "pixtral", "image_size": 64, "head_dim": 16, "hidden_act": "silu"},
+            "image_token_index": IMAGE,
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+            "projector_hidden_act": "gelu",
+        },
+    },
+    "mistral3": {
+        "class": "Mistral3ForConditionalGeneration",
+        "config_class": "Mistral3Config",
+        "config": {
+            "text_config": TEXT | {"model_type": "mistral", "rms_norm_eps": 1e-5},
+            "vision_config": TOWER | {"model_type": "pixtral", "image_size": 64, "head_dim": 16, "hidden_act": "silu"},
+            "image_token_index": IMAGE,
+            "spatial_merge_size": 2,
+            "vision_feature_layer": -1,
+            "projector_hidden_act": "gelu",
+            "multimodal_projector_bias": False,
+        },
+    },
+    "internvl": {
+        "class": "InternVLForConditionalGeneration",
+        "config_class": "InternVLConfig",
+        "config": {
+            "text_config": _qwen_text() | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+            "vision_config": TOWER
+            | {"model_type": "internvl_vision", "image_size": [32, 32], "patch_size": [8, 8], "attention_bias": True},
+            "image_token_id": IMAGE,
+            "downsample_ratio": 0.5,
+            "projector_hidden_act": "gelu",
+        },
+    },
+}
+
+_HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+_CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+#: ``preprocessor_config.json`` of each case.
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "gemma3": _HALF,
+    "qwen2vl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
+    "qwen25vl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
+    "qwen3vl": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
+    "pixtral": _CLIP,
+    "mistral3": _CLIP,
+    "internvl": {**_CLIP, "min_patches": 1, "max_patches": 6},
+}
+
+
+def config_of(kind: str) -> dict[str, Any]:
+    """Return a case's ``config.json``."""
+    return {"architectures": [CASES[kind]["class"]], **CASES[kind]["config"]}
