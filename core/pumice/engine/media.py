@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from pumice.errors import RequestError
 MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
 PLAIN = MediaRules()
+Grid = tuple[int, int]  # rows and columns
 
 
 @dataclass
@@ -34,9 +36,12 @@ class MediaIds:
     _round: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, spans: Sequence[NDArray[np.float32]]) -> tuple[int, list[range]]:
-        """Return the ids' round, and the ids of each span's positions, for all spans ``[n, n_embd]`` of a prompt."""
-        keys = [_key(rows) for rows in spans]
+    def of(self, spans: Sequence[NDArray[np.float32]], grids: Sequence[Grid | None] = ()) -> tuple[int, list[range]]:
+        """Return the ids' round, and the ids of each span's positions, for all spans ``[n, n_embd]`` of a prompt.
+
+        ``grids``: rows and columns of each span. Equal rows in another grid have other positions, and other ids.
+        """
+        keys = [_key(rows, grid) for rows, grid in zip_longest(spans, grids)]
         with self._lock:
             if -self._next + sum(map(len, spans)) > MOST_IDS:
                 self._known.clear()
@@ -53,9 +58,9 @@ class MediaIds:
         return range(first, first - n, -1)
 
 
-def _key(rows: NDArray[np.float32]) -> bytes:
-    """Return a hash of the contents and the shape of rows."""
-    shape = np.array(rows.shape, np.int64).tobytes()
+def _key(rows: NDArray[np.float32], grid: Grid | None) -> bytes:
+    """Return a hash of the contents, the shape and the grid of rows."""
+    shape = np.array([*rows.shape, *(grid or ())], np.int64).tobytes()
     return hashlib.blake2b(shape + rows.tobytes(), digest_size=32, person=b"media span").digest()
 
 
@@ -162,7 +167,7 @@ def place_spans(
             raise RequestError(f"{where}.grid: {span.grid[0]} x {span.grid[1]} do not fit {n} rows")
         end = span.start + n
         checked.append(rows)
-    number_of_round, ranges = ids.of(checked)
+    number_of_round, ranges = ids.of(checked, [span.grid for span in spans])
     for span, positions in zip(spans, ranges, strict=True):
         tokens[span.start : span.start + len(positions)] = positions
     places = _places(len(tokens), spans) if rules.axes else None

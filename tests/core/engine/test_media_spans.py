@@ -7,7 +7,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.architecture import MEDIA
+from pumice.architecture import MEDIA, MediaRules
 from pumice.backend.step import Limits
 from pumice.engine import Request
 from pumice.engine import media as media_module
@@ -165,6 +165,28 @@ def test_ids_are_those_of_contents_and_shape():
     assert ids.of([ones])[1] == [range(-1, -4, -1)] == ids.of([ones.copy()])[1]
     assert not set(ids.of([ones])[1][0]) & set(ids.of([twos])[1][0])
     assert not set(ids.of([ones])[1][0]) & set(ids.of([ones.reshape(2, 3)])[1][0])
+
+
+def test_equal_rows_in_another_grid_have_other_ids_and_places():
+    ids, rows, rules = MediaIds(), np.ones((6, 64), np.float32), MediaRules(axes=(0, 1, 2))
+    made = [place_spans(PROMPT[:10], [Span(2, rows, grid)], ids, 64, rules) for grid in ((2, 3), (3, 2), None)]
+    assert len({tuple(tokens) for tokens, _ in made}) == 3
+    places = [media.places_from(0, 12) for _, media in made]
+    assert places[0][2:8].tolist() == [[2, 2 + i, 2 + j] for i in range(2) for j in range(3)]
+    assert [each[8:].tolist() for each in places] == [[[5 + i + n] * 3 for i in range(4)] for n in (0, 0, 3)]
+    with pytest.raises(pumice.RequestError, match=r"media\[0\].grid: 2 x 2 do not fit 6 rows"):
+        place_spans(PROMPT[:10], [Span(2, rows, (2, 2))], ids, 64, rules)
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_an_image_that_one_step_cannot_read_is_refused(both_ways):
+    rows = np.ones((6, 64), np.float32)
+    arguments = PROMPT[:10], [Span(2, rows)], MediaIds(), 64, MediaRules(both_ways=both_ways), 5
+    if not both_ways:
+        assert place_spans(*arguments)
+        return
+    with pytest.raises(pumice.RequestError, match=r"6 positions must be read in one step; .* n_batch=6"):
+        place_spans(*arguments)
 
 
 def test_rows_of_other_types_are_converted(path, table):
