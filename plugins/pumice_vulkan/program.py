@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
     Ahead,
     Ask,
+    CacheForm,
     Capabilities,
     KernelTime,
     Limits,
@@ -29,6 +31,7 @@ from pumice.plugin import (
     Weight,
 )
 from pumice_vulkan.buckets import Bucket, Buckets
+from pumice_vulkan.cache_moves import SLOTS, CacheMoves
 from pumice_vulkan.device import CommandBuffer, Device
 from pumice_vulkan.fuse import parts
 from pumice_vulkan.host_memory import HostMemory
@@ -176,6 +179,8 @@ class DeviceProgram(Program):
             self._memory, shared.kernels, self._host, self._lower, self._picker, shared.making, self._persistent
         )
         self._copies = SlotCopies(shared.device, segment.states, shared.states)
+        kept = [state for state in segment.states if state in shared.states]
+        self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
         self._preparer = Preparer(self._buckets.likely, self._pieces, shared.device.keep_pipelines)
         if shared.prepares:
@@ -243,6 +248,22 @@ class DeviceProgram(Program):
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._copies.copy(pairs)
 
+    @property
+    def cache_form(self) -> CacheForm:
+        return self._moves.form
+
+    def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
+        return self._moves.read(window, blocks)
+
+    def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
+        self._moves.write(window, blocks, data)
+
+    def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        return self._moves.read(SLOTS, slots)
+
+    def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
+        self._moves.write(SLOTS, slots, data)
+
     def profile(self) -> list[KernelTime]:
         """Run the last step again (the first of several) with timestamps; recurrent states advance."""
         return self._recorder.profile()
@@ -257,7 +278,15 @@ class DeviceProgram(Program):
 
     def close(self) -> None:
         self._preparer.close()
-        for part in (self._recorder, self._copies, self._arena, self._scratch, self._memory.step, self._host):
+        for part in (
+            self._recorder,
+            self._copies,
+            self._moves,
+            self._arena,
+            self._scratch,
+            self._memory.step,
+            self._host,
+        ):
             part.close()
         if self._picker:
             self._picker.close()
@@ -323,6 +352,13 @@ class DeviceProgram(Program):
             dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._preparer.ends)
         yield partial(self._recorder.prepare, Recording(bucket))
+
+
+def _computed_by(shared: Shared) -> str:
+    """Return what decides the values in a device's caches besides the model; see ``CacheForm``."""
+    device = shared.device.description
+    kernels = f"int8 {shared.int8} cooperative {shared.cooperative} persistent {shared.persistent}"
+    return f"vulkan {device.name} {device.uuid} {device.driver} {device.vulkan_driver} {kernels}"
 
 
 def _kept(segment: Segment) -> set[Tensor]:
