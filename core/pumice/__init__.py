@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import load, load_linked, load_process, load_tokenizer
+    from pumice.api import load, load_linked, load_process, load_tokenizer, plan
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Usage
     from pumice.demo import demo_model_path
     from pumice.errors import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pumice.model import Model
     from pumice.model_files.summary import Summary
     from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
+    from pumice.planning import Plan
     from pumice.process import LinkedModel, ProcessModel
     from pumice.streaming.chat import AsyncChatStream, ChatStream
     from pumice.streaming.pieces import Completion, Piece
@@ -70,6 +71,7 @@ __all__ = [
     "ModelError",
     "NoChatTemplateError",
     "Piece",
+    "Plan",
     "PluginError",
     "ProcessModel",
     "PromptTooLongError",
@@ -95,6 +97,7 @@ __all__ = [
     "load_process",
     "load_tokenizer",
     "mcp_tools",
+    "plan",
 ]
 
 _HOMES = {
@@ -109,7 +112,8 @@ _HOMES = {
     "process": ["LinkedModel", "ProcessModel"],
     "streaming.stream": ["AsyncStream", "Stream"],
     "model_files.summary": ["Summary"],
-    "api": ["load", "load_linked", "load_process", "load_tokenizer"],
+    "api": ["load", "load_linked", "load_process", "load_tokenizer", "plan"],
+    "planning.plan": ["Plan"],
 }
 
 

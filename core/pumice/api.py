@@ -14,6 +14,8 @@ from pumice.hub import locate
 from pumice.model import Model, prepare
 from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, SamplingParams, documented
+from pumice.planning import Plan, PlannedMachine, plan_file
+from pumice.planning.machine import Memory
 from pumice.process import LinkedModel, ProcessModel
 from pumice.process.linked import Connect, Deliver
 from pumice.registry import get_registry, load_registry
@@ -143,6 +145,37 @@ def describe_graph(
         registry = get_registry(settings)
         file = stack.enter_context(open_configured(located, registry, settings))
         return prepare(stack, file, settings, registry)[1].describe()
+
+
+@short_traceback
+@_documented
+def plan(
+    path: str | Path | None = None,
+    *,
+    memory: Memory | None = None,
+    ram: str | int | None = None,
+    measure: bool = True,
+    config: Mapping[str, object] | None = None,
+    **options: Unpack[EngineOptions],
+) -> Plan:
+    """Return the plan of a model: what would live where, the largest context, and predicted rates. Loads no weights.
+
+    Args:
+        path: As in ``load``.
+        memory: Memory of the GPUs of another machine: a size such as ``"12GiB"``, several, or sizes by name; ``0``
+            stands for no GPU. None plans for the GPUs of this machine.
+        ram: Host memory of another machine, such as ``"32GiB"``. None plans for the free memory of this machine.
+        measure: Predict rates. Devices that have not been measured are measured, which takes some seconds.
+        config: As in ``load``.
+
+    Raises:
+        PumiceError: As ``load``.
+    """
+    located, settings = _locate(path, config, options)
+    registry = get_registry(settings)
+    with open_model(located, registry) as file:
+        machine = PlannedMachine.of(memory, ram)
+        return plan_file(file, settings, registry, machine, model=str(path or located), measure=measure)
 
 
 def _locate(

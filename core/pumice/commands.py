@@ -4,7 +4,7 @@ GROUPS = {
     "Use a model": ("chat", "run", "serve", "launch", "batch", "embed", "tokenize"),
     "Fetch models": ("pull", "list", "rm", "info", "ps"),
     "Make models": ("convert", "quantize", "imatrix", "gguf", "export-lora", "control-vector"),
-    "Measure": ("bench", "perplexity"),
+    "Measure": ("fit", "bench", "perplexity"),
     "Set up": ("config", "plugins", "devices", "doctor"),
 }
 """Headings of ``pumice --help`` and their commands; commands of plugins come last."""

@@ -119,7 +119,7 @@ _REASONS = {
     "a reverse proxy can add a prefix": "--api-prefix",
     "the page is part of the package": "--path",
     "it is a command of its own: pumice list, pumice devices, pumice --version": (
-        "-cl --cache-list --list-devices --version --completion-bash"
+        "-cl --cache-list --version --completion-bash"
     ),
     "see --help": "--usage",
 }

@@ -20,14 +20,23 @@ def command(as_json: bool) -> None:
 
     Shows why a backend is not available on this machine, and what to install.
     """
+    backends = _backends()
+    click.echo(json.dumps(backends, indent=2) if as_json else "\n".join(map(format_backend, backends)))
+
+
+def list_devices() -> str:
+    """Return the lines that list the devices of each backend."""
+    return "\n".join(map(format_backend, _backends()))
+
+
+def _backends() -> list[dict[str, Any]]:
     from pumice.config import load_config
     from pumice.registry import get_registry
 
     config = load_config()
     registry = get_registry(config)
     names = [*config.backends, *(name for name in registry.backends if name not in config.backends)]
-    backends = [describe(name, registry) for name in names]
-    click.echo(json.dumps(backends, indent=2) if as_json else "\n".join(map(format_backend, backends)))
+    return [describe(name, registry) for name in names]
 
 
 def describe(name: str, registry: Registry) -> dict[str, Any]:

@@ -310,7 +310,28 @@ _PLACEMENT = [
 ]
 """Options of where layers and tensors are placed."""
 
+
+def _list_devices(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from pumice.cli.devices import list_devices
+
+        click.echo(list_devices())
+        ctx.exit()
+
+
+list_devices_option = option(
+    "--list-devices",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_devices,
+    group="Backend",
+    advanced=True,
+    help="List the devices of each backend, and exit.",
+)
+
 _ENGINE = [
+    list_devices_option,
     defined(ENGINE["n_ctx"], metavar="N"),
     defined(ENGINE["n_batch"], advanced=True),
     defined(ENGINE["kv_type"], metavar="TYPE", callback=_choose_kv_type, help=_KV_HELP),

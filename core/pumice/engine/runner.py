@@ -21,6 +21,9 @@ from pumice.errors import BackendError
 from pumice.graph import DraftBlock, Graph, RecurrentState, row_size
 from pumice.graph.media import ROWS
 
+LATER = frozenset({EMBED, DRAFT, FEATURES, MEDIA})
+"""Graphs that are compiled on first use, not when a model is loaded."""
+
 
 class Observer(Protocol):
     """Observes values inside the steps of a model."""
@@ -90,9 +93,8 @@ class Runner:
 
     def compile(self) -> None:
         """Compile every segment by its backend. Raises BackendError, for example when memory runs out."""
-        later = {EMBED, DRAFT, FEATURES, MEDIA}  # compiled on first use
-        first = [placed for name, placed in self._graphs.items() if name not in later]
-        first += [placed for name, placed in self._prompts.items() if name not in later]
+        first = [placed for name, placed in self._graphs.items() if name not in LATER]
+        first += [placed for name, placed in self._prompts.items() if name not in LATER]
         n_done, n_all = 0, sum(len(placed.segments) for placed in first)
 
         def compiled() -> None:

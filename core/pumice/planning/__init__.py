@@ -1,0 +1,8 @@
+"""Plans: where a model's weights, caches and activations would live, and how fast it would be, before it is loaded."""
+
+from pumice.planning.costs import Held, NodeCost
+from pumice.planning.machine import PlannedMachine, parse_size
+from pumice.planning.plan import DevicePlan, Plan, plan_file
+from pumice.planning.rates import Rates
+
+__all__ = ["DevicePlan", "Held", "NodeCost", "Plan", "PlannedMachine", "Rates", "parse_size", "plan_file"]

@@ -1,0 +1,176 @@
+"""What a placed model holds on each device, and the bytes and operations that a step takes there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pumice.backend import Backend
+from pumice.backend.step import Limits
+from pumice.engine.placement import DeviceUse, devices_in_use
+from pumice.engine.runner import LATER
+from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segment, State, Weight, concrete
+
+Device = tuple[str, int]
+"""A device: name of its backend, and its number there."""
+
+PARTS = {
+    "experts": re.compile(r"_(ch)?exps|exp_probs"),
+    "embeddings": re.compile(r"^(token_embd|token_types|position_embd|per_layer)"),
+    "output": re.compile(r"^(output|cls|score)"),
+    "attention": re.compile(r"\.(attn|ssm|time_mix|wkv|shortconv|conv|rope|indexer)"),
+    "ffn": re.compile(r"\.(ffn|channel_mix|post_ffw|layer_out)"),
+}
+"""Parts of a model, and patterns of GGUF's names of their tensors; the first match counts, others are ``other``."""
+
+PRODUCTS = ("linear", "batched_linear", "mul_mat_id")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes on a device that belong together.
+
+    Attributes:
+        device: backend and number of the device.
+        layer: number of the layer; -1: before the first layer, the number of layers: after the last; None: of no layer.
+        part: one of ``PARTS``, ``other``, ``kv_cache``, ``recurrent_state`` or ``activations``.
+        n_bytes: size in bytes.
+    """
+
+    device: Device
+    layer: int | None
+    part: str
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """Memory traffic and arithmetic of one operation.
+
+    Attributes:
+        weight_bytes: bytes of weights that every step reads, as far as ``share`` says.
+        share: share of the weights that a row needs: experts used / experts; 1 for others.
+        row_bytes: further bytes per row, such as the row of an embedding.
+        row_flops: floating-point operations per row.
+        position_bytes: bytes of the KV cache per position before the step.
+        window: maximum positions that are read; 0: all.
+        of_outputs: rows are those of the output, not all tokens.
+    """
+
+    weight_bytes: int = 0
+    share: float = 1.0
+    row_bytes: float = 0.0
+    row_flops: float = 0.0
+    position_bytes: float = 0.0
+    window: int = 0
+    of_outputs: bool = False
+
+    def n_bytes(self, n_tokens: int, n_outputs: int, depth: int) -> float:
+        """Return the bytes that a step moves. Each row chooses its experts independently and evenly."""
+        rows = n_outputs if self.of_outputs else n_tokens
+        touched = 1.0 if self.share >= 1 else 1 - (1 - self.share) ** rows
+        positions = min(depth, self.window) if self.window else depth
+        return self.weight_bytes * touched + self.row_bytes * rows + self.position_bytes * positions
+
+    def flops(self, n_tokens: int, n_outputs: int) -> float:
+        """Return the floating-point operations of a step."""
+        return self.row_flops * (n_outputs if self.of_outputs else n_tokens)
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """The operations of one segment, and the bytes per token that enter and leave it."""
+
+    device: Device
+    nodes: tuple[NodeCost, ...]
+    crossing_bytes: float
+
+
+def held_parts(placed: Mapping[str, Sequence[Segment]], backends: Mapping[str, Backend], limits: Limits) -> list[Held]:
+    """Return what each device holds: each weight and state once, and the activations of programs.
+
+    ``placed``: segments of each graph by name. Programs that are compiled later take activations of their own then.
+    """
+    uses = devices_in_use(list(placed.values()), backends, limits)
+    at_load = devices_in_use([segments for name, segments in placed.items() if name not in LATER], backends, limits)
+    layers = _layers(list(placed.values()))
+    rows = []
+    for device, use in uses.items():
+        activations = at_load[device].activations if device in at_load else 0
+        sizes: dict[tuple[int | None, str], int] = {(None, "activations"): activations}
+        for item, part in _named_parts(use):
+            key = layers[device, item.name], part
+            sizes[key] = sizes.get(key, 0) + backends[device[0]].footprint(item, limits)
+        rows += [Held(device, layer, part, n_bytes) for (layer, part), n_bytes in sizes.items()]
+    return rows
+
+
+def _named_parts(use: DeviceUse) -> Iterator[tuple[Weight | State, str]]:
+    for weight in use.weights.values():
+        yield weight, part_of(weight.name)
+    for state in use.states:
+        yield state, "recurrent_state" if isinstance(state, RecurrentState) else "kv_cache"
+
+
+def part_of(name: str) -> str:
+    """Return the part of a model that a tensor belongs to."""
+    return next((part for part, pattern in PARTS.items() if pattern.search(name)), "other")
+
+
+def _layers(placed: Sequence[Sequence[Segment]]) -> dict[tuple[Device, str], int]:
+    """Return the layer of each weight and state by device and name: that of the first node that uses it."""
+    layers: dict[tuple[Device, str], int] = {}
+    for segment in (segment for segments in placed for segment in segments):
+        device = segment.backend, segment.device
+        for node in segment.nodes:
+            for part in node.parts():
+                names = [tensor.name for tensor in part.operands() if isinstance(tensor, Weight)]
+                for name in (*names, *([part.state.name] if part.state else [])):
+                    layers.setdefault((device, name), node.layer)
+    return layers
+
+
+def step_parts(segments: Sequence[Segment], graph: Graph, limits: Limits) -> list[StepPart]:
+    """Return the costs of the segments of one graph, in order."""
+    sizes = dict.fromkeys(limits.sizes, 1)
+    inputs = set(graph.inputs.values())
+    parts = []
+    for segment in segments:
+        crossing = [tensor for tensor in (*segment.inputs, *segment.outputs) if tensor not in inputs]
+        crossing_bytes = sum(4.0 * math.prod(concrete(tensor.shape, sizes)) for tensor in crossing)
+        nodes = tuple(cost for node in segment.nodes for cost in node_costs(node, limits))
+        parts.append(StepPart((segment.backend, segment.device), nodes, crossing_bytes))
+    return parts
+
+
+def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:
+    """Yield the costs of a node, or of the parts of a composite one."""
+    if node.expansion:
+        for part in node.expansion:
+            yield from node_costs(part, limits)
+        return
+    of_outputs = bool(node.output.shape) and node.output.shape[0] == N_OUTPUTS
+    weights = [tensor for tensor in node.operands() if isinstance(tensor, Weight)]
+    if node.op in PRODUCTS:
+        weight = node.weight("weight")
+        share = int(node.inputs["ids"].shape[-1]) / int(weight.shape[0]) if node.op == "mul_mat_id" else 1.0
+        flops = 2.0 * math.prod(map(int, weight.shape)) * share
+        yield NodeCost(sum(item.nbytes for item in weights), share, row_flops=flops, of_outputs=of_outputs)
+    elif node.op == "embedding":
+        weight = node.weight("weight")
+        yield NodeCost(row_bytes=weight.nbytes / int(weight.shape[0]), of_outputs=of_outputs)
+    else:
+        cost = NodeCost(sum(item.nbytes for item in weights), of_outputs=of_outputs)
+        if isinstance(node.state, KVState):
+            cells = limits.n_blocks[node.state.window] * limits.block_size
+            cost = replace(cost, position_bytes=limits.state_bytes(node.state) / cells, window=node.state.window)
+        elif isinstance(node.state, RecurrentState):
+            cost = replace(cost, row_bytes=2 * limits.state_bytes(node.state) / limits.n_slots)
+        yield cost
+
+
+def total(held: Iterable[Held], device: Device | None = None) -> int:
+    """Return the bytes of a device, or of all devices."""
+    return sum(item.n_bytes for item in held if device in (None, item.device))

@@ -1,0 +1,85 @@
+"""The machine that a plan is made for: this one, or one that is described by its memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pumice.backend import Backend
+from pumice.backend.step import Limits
+from pumice.errors import ConfigError
+from pumice.graph import MemoryPlan, Node, Segment
+
+RESERVE = 256 * 2**20  # bytes of a planned GPU for scratch memory, command buffers and the driver
+
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_MOST_BYTES = 1 << 60
+_MOST_GPUS = 64
+
+Memory = str | int | Sequence[str | int] | Mapping[str, str | int]
+"""Memory of the GPUs of a machine: one size or several, or sizes by the names of the GPUs."""
+
+
+def parse_size(text: str | int) -> int:
+    """Return the bytes of ``12GiB``, ``12G`` (both binary), ``12GB`` (decimal), ``512MiB`` or a number of bytes.
+
+    Raises ConfigError.
+    """
+    match = _SIZE.fullmatch(str(text).strip())
+    if match:
+        decimal = str(text).strip()[-1:] in "bB" and not match["binary"]
+        size = int(float(match["number"]) * (1000 if decimal else 1024) ** _POWERS[match["unit"].upper()])
+        if size <= _MOST_BYTES:
+            return size
+    raise ConfigError(f"{str(text)[:60]!r} is not a size of memory, such as 12GiB or 512MiB")
+
+
+@dataclass(frozen=True)
+class PlannedMachine:
+    """A machine described by its memory.
+
+    Attributes:
+        gpus: bytes of each GPU by name; None: the GPUs of this machine.
+        host_bytes: bytes of host memory; None: those that are free on this machine.
+    """
+
+    gpus: Mapping[str, int] | None = None
+    host_bytes: int | None = None
+
+    @classmethod
+    def of(cls, memory: Memory | None, ram: str | int | None) -> PlannedMachine:
+        """Return the machine with these sizes; None stands for this machine. Raises ConfigError."""
+        gpus = None
+        if isinstance(memory, Mapping):
+            gpus = {name: parse_size(size) for name, size in memory.items()}
+        elif memory is not None:
+            sizes = [memory] if isinstance(memory, (str, int)) else list(memory)
+            items = [item for size in sizes for item in (size.split(",") if isinstance(size, str) else [size])]
+            gpus = {f"gpu{number}": parse_size(size) for number, size in enumerate(items)}
+        if gpus is not None:
+            gpus = {name: size for name, size in gpus.items() if size}
+            if len(gpus) > _MOST_GPUS:
+                raise ConfigError(f"memory of {len(gpus)} GPUs; a plan has at most {_MOST_GPUS}")
+        return cls(gpus, None if ram is None else parse_size(ram))
+
+
+class PlannedGPUs(Backend):
+    """GPUs that are not here: they support every operation, and hold weights and caches as files store them."""
+
+    offload = True
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self._sizes = sizes
+
+    def supports(self, node: Node, limits: Limits) -> bool:
+        return True
+
+    def free_memory(self) -> list[int | None]:
+        return [max(size - RESERVE, 0) for size in self._sizes]
+
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> NoReturn:
+        raise NotImplementedError("a planned GPU computes nothing")

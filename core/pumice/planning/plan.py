@@ -1,0 +1,255 @@
+"""The plan of a model: what would live where, the largest context, and predicted rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pumice.architecture import MAIN
+from pumice.backend import Backend
+from pumice.backend.step import Limits
+from pumice.config import Config
+from pumice.engine.backends import backend_line
+from pumice.engine.fitting import has_room, largest_context
+from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
+from pumice.engine.runner import LATER
+from pumice.engine.sizing import BLOCK_SIZE, Sizes, make_limits
+from pumice.engine.tracing import prompts_of
+from pumice.gguf import GGUFFile
+from pumice.graph import Graph
+from pumice.guard import guarded
+from pumice.machine import available_memory_bytes
+from pumice.model import chosen_sizes, make_architecture, trace_configured
+from pumice.planning.costs import Device, Held, held_parts, step_parts, total
+from pumice.planning.machine import PlannedGPUs, PlannedMachine
+from pumice.planning.rates import Rates, measure_rates, rates_of, step_seconds
+from pumice.registry import Registry
+
+_GPUS = "gpu"  # name of the backend of planned GPUs
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """One device of a plan.
+
+    Attributes:
+        name: name of the device: ``vulkan0``, ``cpu``, or that of a planned GPU.
+        is_gpu: True for a GPU.
+        free: bytes free for the model; None if unknown.
+        parts: bytes by part, as ``Held`` names them.
+        layers: numbers of layers of which the device holds something; the output counts as one more layer.
+        rates: measured rates; None if they were not measured.
+    """
+
+    name: str
+    is_gpu: bool
+    free: int | None
+    parts: Mapping[str, int]
+    layers: Sequence[int]
+    rates: Rates | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a model would live, and how fast it would be.
+
+    Attributes:
+        model: path or name of the model.
+        architecture: value of ``general.architecture``.
+        n_bytes: bytes of the model's tensors.
+        n_ctx: context in tokens.
+        n_ctx_max: largest context that needs no further layer in host memory; 0 if the plan does not fit.
+        n_ctx_train: context that the model was trained for.
+        n_layers: layers, with the output as one more.
+        n_gpu_layers: layers on GPUs.
+        kv_type: type of the key/value cache.
+        n_parallel: sequences computed at once.
+        devices: the devices that hold something, GPUs first.
+        held: bytes by device, layer and part.
+        fits: no device holds more than is free there.
+        prompt_per_second: predicted tokens per second of a prompt of ``n_batch`` tokens; None without rates.
+        generation_per_second: predicted tokens per second of one sequence with an empty cache; None without rates.
+        generation_per_second_full: as before, with a full context.
+    """
+
+    model: str
+    architecture: str
+    n_bytes: int
+    n_ctx: int
+    n_ctx_max: int
+    n_ctx_train: int
+    n_layers: int
+    n_gpu_layers: int
+    kv_type: str
+    n_parallel: int
+    devices: Sequence[DevicePlan]
+    held: Sequence[Held]
+    fits: bool
+    prompt_per_second: float | None = None
+    generation_per_second: float | None = None
+    generation_per_second_full: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON's types."""
+        fields = asdict(self)
+        held = [asdict(item) | {"device": _name(item.device)} for item in self.held]
+        devices = [asdict(device) | {"bytes": device.bytes} for device in self.devices]
+        return fields | {"devices": devices, "held": held}
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A traced model and the backends that it is planned for."""
+
+    graphs: Mapping[str, Graph]
+    backends: Backends
+    sizes: Sizes
+    rules: PlacementRules
+    host_bytes: int | None
+
+    @property
+    def traced(self) -> dict[str, Graph]:
+        """All graphs by name, with those for prompts."""
+        prompts = {name if name in LATER else f"{name} of prompts": g for name, g in prompts_of(self.graphs).items()}
+        return {**prompts, **self.graphs}
+
+    @property
+    def named(self) -> dict[str, Backend]:
+        return dict(self.backends)
+
+
+def plan_file(
+    file: GGUFFile,
+    config: Config,
+    registry: Registry,
+    machine: PlannedMachine | None = None,
+    *,
+    model: str = "",
+    measure: bool = True,
+) -> Plan:
+    """Return the plan of a model's file, of which only the header is read.
+
+    Args:
+        file: the model.
+        config: options of the context, the cache and the placement.
+        registry: registered plugins.
+        machine: machine to plan for; None: this one.
+        model: name of the model in the plan; by default the file's path.
+        measure: predict rates, by measuring devices that have not been measured before.
+
+    Raises:
+        PumiceError: ModelError, ConfigError or BackendError.
+    """
+    machine = machine or PlannedMachine()
+    with ExitStack() as stack:
+        architecture = make_architecture(file, registry)
+        sizes = chosen_sizes(config, architecture)
+        backends = _backends(stack, registry, config, machine)
+        graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
+        host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
+        subject = _Subject(graphs, backends, sizes, PlacementRules.of(config), host)
+        if config.n_ctx == 0 and subject.rules.fit:
+            subject = replace(subject, sizes=replace(sizes, n_ctx=_largest(subject, config.fit_ctx)))
+        limits = make_limits(graphs, subject.sizes)
+        placement = find_placement(list(subject.traced.values()), backends, limits, subject.rules)
+        held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits)
+        rates = _rates(held, subject, registry, config) if measure else {}
+        devices = _devices(held, subject, machine, rates)
+        fits = all(device.free is None or device.bytes <= device.free for device in devices)
+        predicted = _predict(placement, subject, limits, rates)
+        kept = replace(subject.rules, n_gpu_layers=placement.n_offloaded)
+        longest = replace(subject, sizes=replace(subject.sizes, n_ctx=architecture.n_ctx_train), rules=kept)
+        return Plan(
+            model=model or str(file.path),
+            architecture=file.architecture,
+            n_bytes=sum(tensor.nbytes for tensor in file.tensors.values()),
+            n_ctx=subject.sizes.n_ctx,
+            n_ctx_max=_largest(longest, min(BLOCK_SIZE, architecture.n_ctx_train)) if fits else 0,
+            n_ctx_train=architecture.n_ctx_train,
+            n_layers=max(graph.n_layer for graph in graphs.values()) + 1,
+            n_gpu_layers=placement.n_offloaded if any(device.is_gpu for device in devices) else 0,
+            kv_type=config.kv_type,
+            n_parallel=config.n_parallel,
+            devices=devices,
+            held=held,
+            fits=fits,
+            **predicted,
+        )
+
+
+def _backends(stack: ExitStack, registry: Registry, config: Config, machine: PlannedMachine) -> Backends:
+    """Return the backends of a machine; planned GPUs take the place of this machine's."""
+    if machine.gpus is not None:
+        config = config.model_copy(update={"backend": "auto", "devices": ["none"], "split_mode": "auto"})
+    backends = backend_line(registry, config)
+    for _, backend in backends:
+        stack.callback(backend.close)
+    return [(_GPUS, PlannedGPUs(list(machine.gpus.values()))), *backends] if machine.gpus else backends
+
+
+def _largest(subject: _Subject, least: int) -> int:
+    def fits(limits: Limits) -> bool:
+        return has_room(list(subject.traced.values()), subject.backends, limits, subject.rules, subject.host_bytes)
+
+    return largest_context(subject.graphs, subject.sizes, least, fits)
+
+
+def _devices(
+    held: Sequence[Held], subject: _Subject, machine: PlannedMachine, rates: Mapping[Device, Rates]
+) -> list[DevicePlan]:
+    plans = []
+    for device in dict.fromkeys(item.device for item in held):
+        name, number = device
+        is_gpu = subject.named[name].offload
+        own = [item for item in held if item.device == device]
+        layers = {max(item.layer, 0) for item in own if item.layer is not None}
+        parts = {part: total(item for item in own if item.part == part) for part in {item.part for item in own}}
+        free = subject.named[name].free_memory()[number] if is_gpu else subject.host_bytes
+        label = list(machine.gpus)[number] if name == _GPUS and machine.gpus else _name(device, is_gpu)
+        plans.append(DevicePlan(label, is_gpu, free, dict(sorted(parts.items())), sorted(layers), rates.get(device)))
+    return sorted(plans, key=lambda plan: not plan.is_gpu)
+
+
+def _name(device: Device, is_gpu: bool = True) -> str:
+    return f"{device[0]}{device[1]}" if is_gpu else device[0]
+
+
+def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: Config) -> dict[Device, Rates]:
+    """Return the rates of the devices that hold something; those of a backend's devices are taken to be equal."""
+    rates: dict[Device, Rates] = {}
+    for device in dict.fromkeys(item.device for item in held):
+        name, _ = device
+        known = next((found for (other, _), found in rates.items() if other == name), None)
+        if known is not None:
+            rates[device] = known
+        elif name != _GPUS:
+            where = registry.backends.describe(name)
+            infos = guarded(registry.backends[name].devices, f"{where}: devices")()
+            if infos:
+                backend = subject.named[name]
+                options = config.backend_options(name)
+                rates[device] = rates_of(name, infos[0], options, lambda: measure_rates(name, backend))  # noqa: B023
+    return rates
+
+
+def _predict(
+    placement: Placement, subject: _Subject, limits: Limits, rates: Mapping[Device, Rates]
+) -> dict[str, float | None]:
+    """Return the predicted rates by the names of ``Plan``; empty if the rates of a device are unknown."""
+    main = list(subject.traced).index(MAIN)
+    parts = step_parts(placement.segments[main], subject.graphs[MAIN], limits)
+    if not all(part.device in rates for part in parts):
+        return {}
+    n_tokens = min(limits.n_batch, limits.n_ctx)
+    return {
+        "prompt_per_second": n_tokens / step_seconds(parts, rates, n_tokens, 1, 0),
+        "generation_per_second": 1 / step_seconds(parts, rates, 1, 1, 0),
+        "generation_per_second_full": 1 / step_seconds(parts, rates, 1, 1, limits.n_ctx - 1),
+    }

@@ -1,0 +1,220 @@
+"""Rates of devices: measured once by small programs, and kept in a file until the device or its driver changes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.backend import Backend, DeviceInfo
+from pumice.backend.step import Batch, Limits
+from pumice.cache_files import read_file, write_file
+from pumice.engine.placed import PlacedGraph
+from pumice.engine.sizing import BLOCK_SIZE
+from pumice.gguf import GGMLType, dequantize, row_bytes
+from pumice.graph import N_TOKENS, GraphBuilder, Segment, Tensor
+from pumice.machine import cores
+from pumice.planning.costs import Device, StepPart
+from pumice.sandbox import cache_homes
+
+logger = logging.getLogger("pumice")
+
+WIDTH = 4096  # columns of the measured matrices
+_MATRICES = 16  # matrices that are read one after the other, together larger than any cache
+_TINY, _TINY_WIDTH = 32, 256  # tiny products whose overhead is measured, and their columns
+_ROWS = 512  # rows of a product that is limited by arithmetic
+_SLOW_SECONDS = 0.02  # a product that takes longer is measured alone, and with fewer rows
+_LEAST_SECONDS, _MOST_RUNS = 0.2, 10  # of repeated runs, the fastest of which counts
+_LARGEST_FILE = 4096  # bytes
+_TYPE = GGMLType.Q4_0
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Measured rates of a device.
+
+    Attributes:
+        memory: bytes of weights per second that a product with one row reads.
+        compute: floating-point operations per second of products with many rows.
+        link: bytes per second of values that enter and leave a program.
+        node_seconds: overhead of an operation.
+        run_seconds: overhead of a run of a program.
+    """
+
+    memory: float
+    compute: float
+    link: float
+    node_seconds: float
+    run_seconds: float
+
+    def __post_init__(self) -> None:
+        positive = (self.memory, self.compute, self.link)
+        finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in asdict(self).values())
+        if not finite or min(positive) <= 0 or min(self.node_seconds, self.run_seconds) < 0:
+            raise ValueError(f"invalid rates: {self}")
+
+
+def step_seconds(
+    parts: Sequence[StepPart], rates: Mapping[Device, Rates], n_tokens: int, n_outputs: int, depth: int
+) -> float:
+    """Return the predicted time of a step: the roofline of each operation (Williams et al. 2009), and overheads.
+
+    Args:
+        parts: segments of the step, which run one after the other.
+        rates: rates of each device.
+        n_tokens: rows of the step.
+        n_outputs: rows of its output.
+        depth: positions in the cache before the step.
+    """
+    seconds = 0.0
+    for part in parts:
+        rate = rates[part.device]
+        seconds += rate.run_seconds + part.crossing_bytes * n_tokens / rate.link
+        for node in part.nodes:
+            moving = node.n_bytes(n_tokens, n_outputs, depth) / rate.memory
+            seconds += max(moving, node.flops(n_tokens, n_outputs) / rate.compute) + rate.node_seconds
+    return seconds
+
+
+def rates_of(backend: str, device: DeviceInfo, options: Mapping[str, object], measure: Callable[[], Rates]) -> Rates:
+    """Return the rates of a device from its file, or measure them and write the file.
+
+    A file belongs to a device's name and details, which include its driver or instruction set, the backend's options,
+    and the version of Pumice.
+    """
+    about = [backend, device.name, device.kind, dict(device.details), dict(options), version("pumice")]
+    name = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    paths: list[Path] = []
+    with contextlib.suppress(RuntimeError):  # no home directory
+        paths = [folder / "pumice" / "rates" / f"{name}.json" for folder in cache_homes()]
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Rates(**json.loads(read_file(path, _LARGEST_FILE)))
+    is_busy = _is_busy()
+    logger.info("measuring %s on %s", device.name, backend)
+    rates = measure()
+    if is_busy:
+        logger.warning("%s: other programs run, so its measured rates are too low; they are not kept", device.name)
+    elif paths:
+        with contextlib.suppress(OSError):
+            write_file(paths[-1], json.dumps(asdict(rates)).encode())
+    return rates
+
+
+def _is_busy() -> bool:
+    """Return True if other programs kept at least half of the cores busy in the last minute."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > cores() / 2
+
+
+def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
+    """Measure the first device of a backend with products of random weights. Raises BackendError."""
+    with _chain(name, backend, _TINY, _TINY_WIDTH) as tiny, _chain(name, backend, 1, _TINY_WIDTH) as one:
+        short, long = one.seconds(1), tiny.seconds(1)
+    node_seconds = max(long - short, 0.0) / (_TINY - 1)
+    run_seconds = max(short - node_seconds, 0.0)
+    with _chain(name, backend, 0, width) as copied:
+        link = copied.value_bytes * _ROWS / copied.seconds(_ROWS)
+    with _chain(name, backend, 1, width) as single:
+        is_slow = single.seconds(1) > _SLOW_SECONDS
+    with _chain(name, backend, 1 if is_slow else _MATRICES, width) as chain:
+        read = chain.seconds(1)
+        rows = 16 if is_slow else 64
+        computed = chain.seconds(rows)
+        if computed < _SLOW_SECONDS:
+            rows, computed = _ROWS, chain.seconds(_ROWS)
+        moving = max(read - run_seconds - node_seconds * chain.n_matrices, read / 2)
+        return Rates(chain.weight_bytes / moving, chain.row_flops * rows / computed, link, node_seconds, run_seconds)
+
+
+@contextlib.contextmanager
+def _chain(name: str, backend: Backend, n_matrices: int, width: int) -> Iterator[_Chain]:
+    chain = _Chain(name, backend, n_matrices, width)
+    try:
+        yield chain
+    finally:
+        chain.close()
+
+
+class _Chain:
+    """A compiled chain of products, each with a matrix of its own; without matrices, a scaled copy."""
+
+    def __init__(self, name: str, backend: Backend, n_matrices: int, width: int) -> None:
+        blocks = _blocks(width)
+        shapes = [((2 * width, width), (width, 2 * width))[i % 2] for i in range(n_matrices)]
+        sources = {f"matrix{i}.weight": _Blocks(shape, blocks) for i, shape in enumerate(shapes)}
+        g = GraphBuilder(sources, 1, _ROWS)
+        x = g.input("x", (N_TOKENS, width))
+        y: Tensor = x
+        for key in sources:
+            y = g.linear(y, g.weight(key))
+        g.output("y", y if sources else y * 0.5)
+        graph = g.finish()
+        limits = Limits(_ROWS, _ROWS, _ROWS, 1, BLOCK_SIZE, {0: _ROWS // BLOCK_SIZE}, "f16", graph.sizes)
+        segment = Segment(name, graph.nodes, [x], list(graph.outputs.values()))
+        self._width = width
+        self._placed = PlacedGraph(graph, [segment], {name: backend}, limits)
+        self._placed.compile()
+        self.n_matrices = n_matrices
+        self.row_flops = 2.0 * n_matrices * 2 * width * width
+        self.weight_bytes = n_matrices * blocks.nbytes
+        self.value_bytes = 4 * (width + int(y.shape[-1]))
+
+    def seconds(self, n_rows: int) -> float:
+        """Return the shortest time of a step with ``n_rows`` rows, after one that warms up."""
+        rows = np.arange(n_rows, dtype=np.int32)
+        tables = {0: np.arange(_ROWS // BLOCK_SIZE, dtype=np.int32)[None]}
+        starts = np.array([0, n_rows], np.int32)
+        values = np.random.default_rng(0).standard_normal((n_rows, self._width), np.float32)
+        batch = Batch(rows, rows, rows, starts, np.zeros(1, np.int32), tables, {"x": values})
+        times: list[float] = []
+        self._placed.submit(batch).outputs()
+        while len(times) < _MOST_RUNS and sum(times) < _LEAST_SECONDS:
+            begun = time.perf_counter()
+            self._placed.submit(batch).outputs()
+            times.append(time.perf_counter() - begun)
+        return max(min(times), 1e-9)
+
+    def close(self) -> None:
+        self._placed.close()
+
+
+def _blocks(width: int) -> NDArray[np.uint8]:
+    """Return random blocks of ``2 width * width`` values with small scales."""
+    n_blocks = 2 * width * width // 32
+    blocks = np.random.default_rng(0).integers(0, 256, (n_blocks, row_bytes(_TYPE, 32)), np.uint8)
+    blocks[:, :2] = np.frombuffer(np.float16(0.002).tobytes(), np.uint8)
+    return blocks
+
+
+@dataclass(eq=False)
+class _Blocks:
+    """A matrix of random blocks, which several matrices share."""
+
+    shape: tuple[int, ...]
+    blocks: NDArray[np.uint8] = field(repr=False)
+    type: GGMLType = _TYPE
+
+    @property
+    def nbytes(self) -> int:
+        return self.blocks.nbytes
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        return self.blocks.reshape(self.shape[0], -1)
+
+    def dequantize(self) -> NDArray[np.float32]:
+        return dequantize(self.data, self.type)
+
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        """Keep the blocks, which are in no file."""

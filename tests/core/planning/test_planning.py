@@ -1,0 +1,285 @@
+"""Plans: everything is placed once, no device holds more than it has, and more memory is never worse."""
+
+import json
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pumice
+from pumice.backend import DeviceInfo
+from pumice.backend.step import Limits
+from pumice.cli import cli
+from pumice.engine.overrides import host_layers
+from pumice.engine.placement import PlacementRules, find_placement
+from pumice.engine.sizing import Sizes, make_limits
+from pumice.errors import ConfigError
+from pumice.gguf import GGMLType, row_bytes
+from pumice.graph import Graph, GraphBuilder, Weight
+from pumice.planning import Held, NodeCost, PlannedMachine, Rates, parse_size
+from pumice.planning.costs import held_parts, part_of, step_parts
+from pumice.planning.machine import RESERVE, PlannedGPUs
+from pumice.planning.rates import measure_rates, rates_of, step_seconds
+from pumice_numpy import NumpyBackend
+from tiny_models import N_CTX
+from tiny_zoo import ZOO
+
+TYPES = [GGMLType.Q4_0, GGMLType.Q8_0, GGMLType.F16]
+RATES = Rates(memory=1e9, compute=1e11, link=1e9, node_seconds=1e-6, run_seconds=1e-5)
+
+
+@dataclass(eq=False)
+class Described:
+    """A tensor without data."""
+
+    type: GGMLType
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape[:-1])) * row_bytes(self.type, self.shape[-1])
+
+
+class Tensors(dict[str, Any]):
+    """Tensors of any name and shape, described when they are first asked for."""
+
+    def describe(self, name: str, *shape: int, type: GGMLType) -> str:
+        self.setdefault(name, Described(type, shape))
+        return name
+
+
+def random_graph(rng: random.Random) -> Graph:
+    """A decoder of random sizes: attention, with or without a window, and dense layers or experts."""
+    n, n_ff, heads = 64 * rng.randint(1, 16), 64 * rng.randint(1, 32), rng.choice([1, 2, 4])
+    n_layer, n_vocab, n_expert = rng.randint(1, 6), 32 * rng.randint(1, 200), rng.choice([0, 4, 16])
+    type, window = rng.choice(TYPES), rng.choice([0, 64])
+    tensors = Tensors()
+    g = GraphBuilder(tensors, n_layer, 1024)
+
+    def linear(x: Any, name: str, rows: int) -> Any:
+        return g.linear(x, g.weight(tensors.describe(f"{name}.weight", rows, int(x.shape[-1]), type=type)))
+
+    def routed(x: Any, name: str, rows: int, ids: Any) -> Any:
+        shape = (n_expert, rows, int(x.shape[-1]))
+        return g.mul_mat_id(x, g.weight(tensors.describe(f"{name}_exps.weight", *shape, type=type)), ids)
+
+    x = g.embedding(g.weight(tensors.describe("token_embd.weight", n_vocab, n, type=type)), g.tokens)
+    for index in range(n_layer):
+        with g.layer(index) as blk:
+            q, k, v = (linear(x, f"{blk}attn_{name}", n).reshape("n_tokens", heads, n // heads) for name in "qkv")
+            y = g.attention(q, k, v, scale=1.0, window=window if index % 2 else 0)
+            x = x + linear(y.reshape("n_tokens", n), f"{blk}attn_output", n)
+            if n_expert:
+                logits = linear(x, f"{blk}ffn_gate_inp", n_expert)
+                ids = g.expert_ids(logits, None, n_used=2, gate="softmax")
+                hidden = g.silu(routed(x.reshape("n_tokens", 1, n), f"{blk}ffn_up", n_ff, ids))
+                weights = g.expert_weights(logits, ids, gate="softmax")
+                x = x + g.expert_sum(routed(hidden, f"{blk}ffn_down", n, ids), weights)
+            else:
+                x = x + linear(g.silu(linear(x, f"{blk}ffn_up", n_ff)), f"{blk}ffn_down", n)
+    return g.finish(linear(g.get_rows(x, g.output_ids), "output", n_vocab))
+
+
+def random_plan(rng: random.Random) -> tuple[Graph, Limits, PlacementRules]:
+    graph = random_graph(rng)
+    sizes = Sizes(32 * rng.randint(1, 64), rng.choice([32, 256]), rng.randint(1, 4), rng.choice(["f16", "q8_0"]))
+    overrides = tuple(host_layers(rng.choice([0, 0, -1, 2]), rng.choice([0, 0, 1])))
+    rules = PlacementRules(rng.choice([-1, -1, 1, 5]), overrides, kv_offload=rng.random() < 0.8)
+    return graph, make_limits({"main": graph}, sizes), rules
+
+
+def planned(
+    graph: Graph, limits: Limits, rules: PlacementRules, gpus: list[int]
+) -> tuple[int, list[Held], PlannedGPUs]:
+    backend = PlannedGPUs([RESERVE + n_bytes for n_bytes in gpus])
+    backends = [("gpu", backend), ("cpu", NumpyBackend())]
+    placement = find_placement([graph], backends, limits, rules)
+    return placement.n_offloaded, held_parts({"main": placement.segments[0]}, dict(backends), limits), backend
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_plans(seed: int) -> None:
+    for case in range(50):
+        rng = random.Random(1000 * seed + case)
+        graph, limits, rules = random_plan(rng)
+        weights = {t.name: t for node in graph.nodes for t in node.operands() if isinstance(t, Weight)}
+        expected = {
+            "weights": sum(weight.nbytes for weight in weights.values()),
+            "states": sum(limits.state_bytes(state) for state in graph.states),
+        }
+        room = expected["weights"] + expected["states"]
+        before = -1
+        for free in sorted(rng.choices(range(2 * room), k=2)):
+            gpus = [free] if case % 3 else [free // 3, free - free // 3]
+            n_layers, held, backend = planned(graph, limits, rules, gpus)
+            for number, n_bytes in enumerate(backend.free_memory()):
+                assert sum(item.n_bytes for item in held if item.device == ("gpu", number)) <= (n_bytes or 0), case
+            states = sum(item.n_bytes for item in held if item.part == "kv_cache")
+            activations = sum(item.n_bytes for item in held if item.part == "activations")
+            assert states == expected["states"], case
+            assert sum(item.n_bytes for item in held) - states - activations == expected["weights"], case
+            assert n_layers >= before, case
+            before = n_layers
+
+
+def test_plans_agree_with_what_loading_allocates(tmp_path: Path) -> None:
+    for name in ("qwen3moe", "mamba2", "gemma2"):
+        path = ZOO[name].write(tmp_path / f"{name}.gguf")
+        options: dict[str, Any] = {"backend": "numpy", "n_ctx": N_CTX, "n_batch": 64}
+        plan = pumice.plan(path, measure=False, **options)
+        with pumice.load(path, **options) as model:
+            memory = model.runner.memory
+        (device,) = plan.devices
+        assert device.bytes == pytest.approx(sum(memory.values()), rel=0.05)
+        states = device.parts.get("kv_cache", 0) + device.parts.get("recurrent_state", 0)
+        assert (states, device.parts["activations"]) == (memory["kv_cache"], memory["activations"])
+
+
+def test_a_plan_for_another_machine(tmp_path: Path) -> None:
+    path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
+    options: dict[str, Any] = {"measure": False, "n_ctx": 64, "n_batch": 8}
+    whole = pumice.plan(path, memory="1GiB", ram="1GiB", **options)
+    assert [(device.name, device.is_gpu) for device in whole.devices] == [("gpu0", True)]
+    assert (whole.n_gpu_layers, whole.n_layers, whole.fits, whole.n_ctx_max) == (3, 3, True, N_CTX)
+    assert whole.prompt_per_second is None
+    split = pumice.plan(path, memory={"big": "1GiB", "small": "300MiB"}, **options)
+    assert [device.name for device in split.devices] == ["big", "small"]
+    experts = pumice.plan(path, memory="1GiB", ram="1GiB", n_cpu_moe=-1, **options)
+    assert "experts" in experts.devices[1].parts
+    assert "experts" not in experts.devices[0].parts
+    tight = pumice.plan(path, memory=RESERVE + 1, ram="1GiB", **options)
+    assert [device.name for device in tight.devices] == ["cpu"]
+    assert not tight.n_gpu_layers
+    small = pumice.plan(path, memory=0, ram="100KiB", **options)
+    assert not small.fits
+    assert small.n_ctx_max == 0
+    assert json.loads(json.dumps(whole.to_dict()))["devices"][0]["bytes"] == whole.devices[0].bytes
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = str(ZOO["qwen3moe"].write(tmp_path / "model.gguf"))
+    common = ["fit", path, "-c", "64", "-b", "8", "--no-measure"]
+    done = CliRunner().invoke(cli, [*common, "--memory", "1GiB", "--ram", "1GiB", "-cmoe"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "3 of 3 layers on gpu0" in done.stdout
+    assert done.stdout.splitlines()[-1].split()[0] == "cpu"
+    small = CliRunner().invoke(cli, [*common, "--memory", "0", "--ram", "100KiB"], catch_exceptions=False)
+    assert small.exit_code == 1
+    assert "does not fit" in small.stdout
+    parsed = json.loads(CliRunner().invoke(cli, [*common, "--json"], catch_exceptions=False).stdout)
+    assert parsed["architecture"] == "qwen3moe"
+    assert parsed["fits"]
+    wrong = CliRunner().invoke(cli, [*common, "--memory", "much"])
+    assert isinstance(wrong.exception, ConfigError) or wrong.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("12GiB", 12 * 2**30),
+        ("12G", 12 * 2**30),
+        ("12GB", 12 * 10**9),
+        ("1.5 GiB", 3 * 2**29),
+        ("512MiB", 2**29),
+        (7, 7),
+        ("7", 7),
+        ("7B", 7),
+    ],
+)
+def test_sizes_of_memory(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GiB", "1e30", "99999999999TiB", "GiB", -1])
+def test_wrong_sizes_are_refused(text: str | int) -> None:
+    with pytest.raises(ConfigError, match="is not a size of memory"):
+        parse_size(text)
+
+
+def test_a_plan_has_a_bounded_number_of_gpus() -> None:
+    assert PlannedMachine.of("1GiB,0", None).gpus == {"gpu0": 2**30}
+    with pytest.raises(ConfigError, match="at most 64"):
+        PlannedMachine.of(",".join(["1GiB"] * 65), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("blk.1.ffn_gate_up_exps.weight", "experts"),
+        ("blk.1.ffn_gate_inp.weight", "ffn"),
+        ("blk.1.attn_q.weight[0:4]", "attention"),
+        ("blk.1.ssm_in.weight", "attention"),
+        ("token_embd.weight", "embeddings"),
+        ("output_norm.weight", "output"),
+        ("strange", "other"),
+    ],
+)
+def test_parts_of_tensors(name: str, part: str) -> None:
+    assert part_of(name) == part
+
+
+def test_costs_of_a_node() -> None:
+    experts = NodeCost(weight_bytes=800, share=0.25, row_flops=10)
+    assert experts.n_bytes(1, 1, 0) == pytest.approx(200)
+    assert experts.n_bytes(2, 1, 0) == pytest.approx(800 * (1 - 0.75**2))
+    assert experts.n_bytes(1000, 1, 0) == pytest.approx(800)
+    assert experts.flops(5, 1) == 50
+    assert replace(experts, of_outputs=True).flops(5, 1) == 10
+    cache = NodeCost(position_bytes=4, window=16)
+    assert (cache.n_bytes(1, 1, 8), cache.n_bytes(1, 1, 99)) == (32, 64)
+
+
+def test_predictions_follow_the_rates() -> None:
+    graph = random_graph(random.Random(1))
+    limits = make_limits({"main": graph}, Sizes(1024, 256, 1, "f16"))
+    placement = find_placement([graph], [("cpu", NumpyBackend())], limits, PlacementRules())
+    parts = step_parts(placement.segments[0], graph, limits)
+    slow, fast = RATES, replace(RATES, memory=2e9, compute=2e11, link=2e9, node_seconds=0.5e-6, run_seconds=0.5e-5)
+
+    def seconds(rates: Rates, *step: int) -> float:
+        return step_seconds(parts, {("cpu", 0): rates}, *step)
+
+    for step in ((1, 1, 0), (256, 1, 0), (1, 1, 1023)):
+        assert seconds(fast, *step) == pytest.approx(seconds(slow, *step) / 2)
+    assert seconds(slow, 1, 1, 1023) > seconds(slow, 1, 1, 0)
+    assert seconds(slow, 256, 1, 0) < 256 * seconds(slow, 1, 1, 0)
+
+
+def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("pumice.planning.rates._is_busy", lambda: False)
+    device = DeviceInfo("processor", "cpu", 0, {"driver": "1"})
+    backend = NumpyBackend()
+    measured: list[Rates] = []
+
+    def measure() -> Rates:
+        measured.append(RATES if measured else measure_rates("numpy", backend, width=256))
+        return measured[-1]
+
+    def rates(version: str = "1") -> Rates:
+        return rates_of("numpy", replace(device, details={"driver": version}), {}, measure)
+
+    assert rates() == rates() == measured[0]
+    assert len(measured) == 1
+    assert measured[0].memory > 0
+    (file,) = (tmp_path / "pumice" / "rates").iterdir()
+    for damaged in (b"", b"[1]", b'{"memory": -1}', b"{" * 2000, file.read_bytes().replace(b'"memory"', b'"memori"')):
+        file.write_bytes(damaged)
+        rates()
+    assert len(measured) == 6, "a damaged file is measured again"
+    rates("2")
+    assert len(measured) == 7, "as is a new driver"
+    monkeypatch.setattr("pumice.planning.rates._is_busy", lambda: True)
+    rates("3")
+    rates("3")
+    assert len(measured) == 9, "rates of a busy machine are not kept"
+
+
+def test_rates_must_be_possible() -> None:
+    for wrong in ({"memory": 0.0}, {"compute": float("nan")}, {"link": float("inf")}, {"node_seconds": -1.0}):
+        with pytest.raises(ValueError, match="invalid rates"):
+            replace(RATES, **wrong)
