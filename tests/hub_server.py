@@ -203,15 +203,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_range(self, data: bytes, headers: dict[str, str] | None = None) -> None:
         faults = self.state.faults
-        start = 0
+        start, stop = 0, len(data)
         status = 200
         headers = dict(headers or {})
         asked = self.headers.get("Range")
         if asked and not faults.ignore_range:
-            start = int(asked.removeprefix("bytes=").split("-")[0])
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            start, stop = int(first), min(int(last) + 1, len(data)) if last else len(data)
             status = 206
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        body = data[start:]
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+        body = data[start:stop]
         cut = faults.cut_after.pop(0) if faults.cut_after and self.command == "GET" else None
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():

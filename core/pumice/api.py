@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -11,10 +12,11 @@ from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
 from pumice.engine.runner import Observer
 from pumice.hub import locate
+from pumice.hub.headers import find_remote, read_range
 from pumice.model import Model, prepare
 from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, SamplingParams, documented
-from pumice.planning import Plan, PlannedMachine, plan_file
+from pumice.planning import Plan, PlannedMachine, plan_file, plan_repository
 from pumice.planning.machine import Memory
 from pumice.process import LinkedModel, ProcessModel
 from pumice.process.linked import Connect, Deliver
@@ -161,7 +163,7 @@ def plan(
     """Return the plan of a model: what would live where, the largest context, and predicted rates. Loads no weights.
 
     Args:
-        path: As in ``load``.
+        path: As in ``load``. Of a model of the Hub that is not on this machine, only the header is fetched.
         memory: Memory of the GPUs of another machine: a size such as ``"12GiB"``, several, or sizes by name; ``0``
             stands for no GPU. None plans for the GPUs of this machine.
         ram: Host memory of another machine, such as ``"32GiB"``. None plans for the free memory of this machine.
@@ -171,10 +173,16 @@ def plan(
     Raises:
         PumiceError: As ``load``.
     """
+    machine = PlannedMachine.of(memory, ram)
+    if path is not None and (remote := find_remote(path)):
+        settings = load_config({**(config or {}), **_given(options)}, remote.options)
+        read = partial(read_range, remote)
+        return next(
+            plan_repository(remote.only_chosen(), read, settings, get_registry(settings), machine, measure)
+        ).plan
     located, settings = _locate(path, config, options)
     registry = get_registry(settings)
-    with open_model(located, registry) as file:
-        machine = PlannedMachine.of(memory, ram)
+    with open_configured(located, registry, settings) as file:
         return plan_file(file, settings, registry, machine, model=str(path or located), measure=measure)
 
 
@@ -182,13 +190,17 @@ def _locate(
     path: str | Path | None, config: Mapping[str, object] | None, options: EngineOptions
 ) -> tuple[Path, Config]:
     """Return the file that ``path`` names, and its configuration; options that are None are not given."""
-    named = {key: _plain(value) for key, value in options.items() if value is not None}
-    arguments = {**(config or {}), **named}
+    arguments = {**(config or {}), **_given(options)}
     settings = load_config(arguments)
     if path is None:
         return demo_model_path(), settings
     located = locate(path, settings)
     return located.path, load_config(arguments, located.options) if located.options else settings
+
+
+def _given(options: EngineOptions) -> dict[str, object]:
+    """Return the options that are not None."""
+    return {key: _plain(value) for key, value in options.items() if value is not None}
 
 
 def _plain(value: object) -> object:

@@ -33,6 +33,10 @@ class ConfinedCommand(GroupedCommand):
         """Return further files that the command writes, and that its command line does not name."""
         return []
 
+    def models(self, ctx: click.Context) -> list[str]:
+        """Return the names of models that the command reads; missing ones are downloaded."""
+        return [name for _, name in values(ctx, ModelName)]
+
     def invoke(self, ctx: click.Context) -> Any:
         with _confined(ctx) if ctx.obj is True else contextlib.nullcontext():
             return super().invoke(ctx)
@@ -92,11 +96,12 @@ def _models(ctx: click.Context) -> tuple[Config, list[Path], list[str]]:
     """Return the configuration, the models' files, and their folders in the cache. Missing models are downloaded."""
     from pumice.config import load_config
 
-    settings = _settings(ctx.params)
+    settings = settings_of(ctx.params)
     config = load_config(settings)
     models: list[Path] = []
     folders: list[str] = []
-    for _, name in values(ctx, ModelName):
+    command = ctx.command
+    for name in command.models(ctx) if isinstance(command, ConfinedCommand) else ():
         located = _locate(name, config)
         models.append(located.path)
         folders += _cache_folder(located.path)
@@ -122,7 +127,7 @@ def _cache_folder(path: Path) -> Iterator[str]:
             yield str(directory() / path.relative_to(directory()).parts[0])
 
 
-def _settings(params: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the command line; empty for a command without options of the configuration."""
     from pumice.config import Config
 

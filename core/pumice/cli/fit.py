@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.confined import ConfinedCommand
+from pumice.cli.confined import ConfinedCommand, settings_of
 from pumice.cli.options import json_option, load_options, model_argument
 from pumice.cli.vocabulary import option
 from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
-    from pumice.planning import DevicePlan, Plan
+    from pumice.hub.headers import RemoteModels
+    from pumice.planning import DevicePlan, Plan, Quantization
+
+_REMOTE = "pumice.remote_models"  # the repository and the function that reads its files
 
 
-@click.command("fit", cls=ConfinedCommand)
+class FitCommand(ConfinedCommand):
+    """A confined command that reads the headers of a repository's models instead of downloading one."""
+
+    def models(self, ctx: click.Context) -> list[str]:
+        return [] if _REMOTE in ctx.meta else super().models(ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        remote = _remote_models(ctx)
+        if remote is None:
+            return super().invoke(ctx)
+        from pumice.hub.headers import read_range
+
+        if ctx.obj is not True or not hasattr(os, "fork"):
+            ctx.meta[_REMOTE] = remote, functools.partial(read_range, remote)
+            return super().invoke(ctx)
+        from pumice.cli.ranges import range_reader
+
+        with range_reader(remote) as read:
+            ctx.meta[_REMOTE] = remote, read
+            return super().invoke(ctx)
+
+
+def _remote_models(ctx: click.Context) -> RemoteModels | None:
+    """Return the repository that MODEL names; None for a model on this machine."""
+    from pumice.config import load_config
+    from pumice.hub.headers import find_remote
+
+    return find_remote(ctx.params["model"], load_config(settings_of(ctx.params)), always=True)
+
+
+@click.command("fit", cls=FitCommand)
 @model_argument
 @option(
     "--memory",
@@ -28,7 +63,10 @@ if TYPE_CHECKING:
 @option("--no-measure", is_flag=True, help="Leave out the predicted rates, which need a measurement once a machine.")
 @json_option
 @load_options
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     model: str,
     memory: str | None,
     ram: str | None,
@@ -38,22 +76,40 @@ def command(
 ) -> None:
     """Show where a model would live, and how fast it would be.
 
-    Shows bytes on each device, the largest context and predicted rates, and loads nothing. Options of the context, the
+    Shows bytes on each device, the largest context and predicted rates, and loads nothing. A name such as
+    hf.co/owner/repository also lists which quantizations would fit; only headers are read. Options of the context, the
     cache and the placement apply. The default model is the demo model. The exit status is 1 if the model does not fit.
     """
     import pumice
 
-    plan = pumice.plan(model, memory=memory, ram=ram, measure=not no_measure, **options)
-    click.echo(json.dumps(plan.to_dict(), indent=2) if as_json else format_plan(plan))
+    if _REMOTE not in ctx.meta:
+        plan, others = pumice.plan(model, memory=memory, ram=ram, measure=not no_measure, **options), []
+    else:
+        others = _plan_repository(ctx, memory, ram, not no_measure)
+        plan = others[0].plan
+    if as_json:
+        more = {"quantizations": [item.to_dict() for item in others]} if others else {}
+        click.echo(json.dumps(plan.to_dict() | more, indent=2))
+    else:
+        click.echo("\n".join([format_plan(plan), *(["", *_quantizations(others)] if others else [])]))
     if not plan.fits:
         raise click.exceptions.Exit(1)
 
 
+def _plan_repository(ctx: click.Context, memory: str | None, ram: str | None, measure: bool) -> list[Quantization]:
+    from pumice.config import load_config
+    from pumice.planning import PlannedMachine, plan_repository
+    from pumice.registry import get_registry
+
+    remote, read = ctx.meta[_REMOTE]
+    config = load_config(settings_of(ctx.params), remote.options)
+    machine = PlannedMachine.of(memory, ram)
+    return list(plan_repository(remote, read, config, get_registry(config), machine, measure))
+
+
 def format_plan(plan: Plan) -> str:
     """Return the plan as readable lines."""
-    on_gpu = (
-        f"{plan.n_gpu_layers} of {plan.n_layers} layers on {_names(plan)}" if plan.n_gpu_layers else "no GPU layers"
-    )
+    on_gpu = f"{plan.n_gpu_layers} of {plan.n_layers} layers on {_gpus(plan)}" if plan.n_gpu_layers else "no GPU layers"
     facts = {
         "model": f"{plan.architecture}, {format_bytes(plan.n_bytes)}",
         "context": f"{plan.n_ctx} tokens; at most {plan.n_ctx_max} fit, {plan.n_ctx_train} in training",
@@ -63,10 +119,10 @@ def format_plan(plan: Plan) -> str:
         "generation": _generation(plan),
     }
     lines = [f"{name:<11} {value}" for name, value in facts.items()]
-    return "\n".join([*lines, "", *_table(plan.devices)])
+    return "\n".join([*lines, "", *_devices(plan.devices)])
 
 
-def _names(plan: Plan) -> str:
+def _gpus(plan: Plan) -> str:
     return ", ".join(device.name for device in plan.devices if device.is_gpu)
 
 
@@ -79,7 +135,7 @@ def _rate(per_second: float | None) -> str:
     return "-" if per_second is None else f"{per_second:,.1f} tokens/s (predicted)"
 
 
-def _table(devices: Sequence[DevicePlan]) -> list[str]:
+def _devices(devices: Sequence[DevicePlan]) -> Iterable[str]:
     """Return a line for each device, with its bytes by part."""
     parts = sorted({part for device in devices for part in device.parts})
     rows = [["device", *(part.replace("_", " ") for part in parts), "total", "free"]]
@@ -87,7 +143,21 @@ def _table(devices: Sequence[DevicePlan]) -> list[str]:
         sizes = [format_bytes(device.parts[part]) if part in device.parts else "-" for part in parts]
         free = "-" if device.free is None else format_bytes(device.free)
         rows.append([device.name, *sizes, format_bytes(device.bytes), free])
-    return list(_aligned(rows))
+    return _aligned(rows)
+
+
+def _quantizations(items: Sequence[Quantization]) -> Iterable[str]:
+    """Return a line for each quantization, smallest first."""
+    rows = [["quantization", "size", "GPU layers", "context", "prompt/s", "generation/s", "fits"]]
+    for item in sorted(items, key=lambda item: item.plan.n_bytes):
+        plan = item.plan
+        layers = f"{plan.n_gpu_layers} of {plan.n_layers}"
+        rates = [
+            "-" if rate is None else f"{rate:,.1f}" for rate in (plan.prompt_per_second, plan.generation_per_second)
+        ]
+        fits = "yes" if plan.fits else "no"
+        rows.append([item.label, format_bytes(plan.n_bytes), layers, str(plan.n_ctx_max), *rates, fits])
+    return _aligned(rows)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:

@@ -71,7 +71,7 @@ def _processor_name() -> str:
 
 
 def _backends() -> Finding:
-    from pumice.cli.devices import describe, format_backend
+    from pumice.cli.device_list import describe, format_backend
     from pumice.config import load_config
     from pumice.registry import get_registry
 

@@ -313,7 +313,7 @@ _PLACEMENT = [
 
 def _list_devices(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from pumice.cli.devices import list_devices
+        from pumice.cli.device_list import list_devices
 
         click.echo(list_devices())
         ctx.exit()

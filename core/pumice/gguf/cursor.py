@@ -11,22 +11,32 @@ U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 
 
+class MissingBytesError(GGUFError):
+    """The bytes up to ``end`` are needed, and the buffer has only the beginning of the file."""
+
+    def __init__(self, message: str, end: int) -> None:
+        super().__init__(message)
+        self.end = end
+
+
 class Cursor:
     """Reads little-endian values one after the other.
 
-    `field` names the current field for messages; `offset` is the position of the next read in bytes.
+    `field` names the current field for messages; `offset` is the position of the next read in bytes; `size` is that of
+    the file, of which the buffer may be the beginning.
     """
 
-    def __init__(self, path: Path, buffer: mmap) -> None:
+    def __init__(self, path: Path, buffer: mmap, size: int | None = None) -> None:
         self.path = path
         self.buffer = buffer
+        self.size = len(buffer) if size is None else size
         self.offset = 0
         self.field = "header"
 
     @property
     def remaining(self) -> int:
         """Bytes from the current position to the end of the file."""
-        return len(self.buffer) - self.offset
+        return self.size - self.offset
 
     def error(self, problem: str, offset: int | None = None) -> GGUFError:
         """Return an error about the current field, at `offset` or the current position."""
@@ -38,8 +48,14 @@ class Cursor:
         if n_bytes > self.remaining:
             raise self.error(f"{what} takes {n_bytes} bytes but the file ends after {self.remaining}")
         start = self.offset
+        self.need(start + n_bytes)
         self.offset += n_bytes
         return start
+
+    def need(self, end: int) -> None:
+        """Raise MissingBytesError unless the buffer reaches to ``end``."""
+        if end > len(self.buffer):
+            raise MissingBytesError(f"{self.path}: {self.field}: needs the bytes up to {end}", end)
 
     def scalar(self, layout: struct.Struct, what: str) -> Any:
         """Read one value of the given layout."""

@@ -211,6 +211,8 @@ class _ValueReader:
                 append(end)
         except (struct.error, OverflowError):  # no length follows, since the string before exceeds the file
             pass
+        if len(buffer) < cursor.size and end <= cursor.size:
+            cursor.need(end if len(ends) == n else max(end, len(buffer)) + 8)
         if len(ends) < n or end > len(buffer):
             raise self._string_error(cursor.offset, ends, n)
         strings = StringArray(buffer, cursor.offset, ends)
@@ -219,7 +221,7 @@ class _ValueReader:
 
     def _string_error(self, start: int, ends: Sequence[int], n: int) -> GGUFError:
         """Return the error for the first of ``n`` strings from ``start`` that does not end within the file."""
-        cursor, size = self.cursor, len(self.cursor.buffer)
+        cursor, size = self.cursor, self.cursor.size
         i = next((i for i, end in enumerate(ends) if end > size), len(ends))
         start = ends[i - 1] if i else start
         if start > size - 8:

@@ -33,16 +33,20 @@ def parse(path: Path) -> ParsedFile:
     return parse_buffer(path, _map(path))
 
 
-def parse_buffer(path: Path, buffer: mmap) -> ParsedFile:
-    """Parse a file in memory; ``path`` is for messages. Raises like `parse`."""
-    cursor = Cursor(path, buffer)
+def parse_buffer(path: Path, buffer: mmap, n_bytes: int | None = None) -> ParsedFile:
+    """Parse a file in memory; ``path`` is for messages. Raises like `parse`.
+
+    ``n_bytes``: size of the file if the buffer is only its beginning, which must hold the whole header. Raises
+    MissingBytesError if it does not. The data of tensors beyond the buffer cannot be read.
+    """
+    cursor = Cursor(path, buffer, n_bytes)
     version = _read_version(cursor)
     n_tensors = cursor.count("number of tensors", MIN_INFO_BYTES, MAX_ENTRIES)
     n_entries = cursor.count("number of metadata entries", MIN_ENTRY_BYTES, MAX_ENTRIES)
     metadata = read_metadata(cursor, n_entries)
     alignment = _alignment(cursor, metadata)
     tensors = read_tensors(cursor, n_tensors, alignment)
-    return ParsedFile(path, version, alignment, metadata, tensors, len(cursor.buffer))
+    return ParsedFile(path, version, alignment, metadata, tensors, cursor.size)
 
 
 def _map(path: Path) -> mmap:
@@ -66,6 +70,7 @@ def _map(path: Path) -> mmap:
 
 
 def _read_version(cursor: Cursor) -> int:
+    cursor.need(min(len(MAGIC), cursor.size))
     magic = cursor.buffer[: len(MAGIC)]
     if magic != MAGIC:
         raise cursor.error(f"not a GGUF file: begins with {magic!r} instead of {MAGIC!r}")

@@ -139,7 +139,7 @@ def _read_tensor(cursor: Cursor, name: str, alignment: int) -> GGUFTensor:
     if ne[0] % block_size(type):
         raise cursor.error(f"a row of {ne[0]} is not a whole number of {type.name} blocks of {block_size(type)}", start)
     nbytes = row_bytes(type, ne[0]) * prod(ne[1:])
-    if nbytes > len(cursor.buffer):
+    if nbytes > cursor.size:
         raise cursor.error(f"{_dims(ne)} of {type.name} takes {nbytes} bytes, more than the file", start)
 
     offset = int(cursor.scalar(U64, "offset"))
@@ -153,9 +153,9 @@ def _check_layout(cursor: Cursor, tensors: Iterable[GGUFTensor]) -> None:
     before: GGUFTensor | None = None
     for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
         cursor.field = f"tensor {tensor.name!r}"
-        if tensor.offset + tensor.nbytes > len(cursor.buffer):
+        if tensor.offset + tensor.nbytes > cursor.size:
             raise cursor.error(
-                f"its {tensor.nbytes} bytes exceed the file's {len(cursor.buffer)}; is the file complete?",
+                f"its {tensor.nbytes} bytes exceed the file's {cursor.size}; is the file complete?",
                 tensor.offset,
             )
         if before is not None and tensor.offset < before.offset + before.nbytes:

@@ -115,6 +115,12 @@ def download(client: HubClient, remote: Remote, target: Path, lock: Path, report
         os.replace(partial, target)
 
 
+def content_range(value: str) -> int:
+    """Return the first byte that a header ``Content-Range`` names; -1 if it is invalid."""
+    part = _CONTENT_RANGE.fullmatch(value)
+    return int(part[1]) if part else -1
+
+
 def validator_of(headers: Mapping[str, str]) -> str:
     """Return the validator of a response: its ETag, else its date; empty without either."""
     return headers.get("ETag", "") or headers.get("Last-Modified", "")

@@ -79,7 +79,7 @@ def cached_model(name: HubName) -> list[Path]:
 
 def fetch_model(name: HubName, client: HubClient, progress: Progress | None = None) -> list[Path]:
     """List the files that ``name`` selects, and fetch those that are missing. Raises HubError."""
-    commit, files = _list_files(name, client)
+    commit, files = list_files(name, client)
     chosen = {file: files[file] for file in choose(name, models_in(files)).files}
     check_space(cache_directory(), sum(_missing_bytes(name, commit, file) for file in chosen.values()))
     total = sum(file.size or 0 for file in chosen.values())
@@ -131,7 +131,7 @@ def explained(name: str) -> Iterator[None]:
         raise HubError(explain_os_error(error, error.filename or cache_directory())) from None
 
 
-def _list_files(name: HubName, client: HubClient) -> tuple[str, dict[str, HubFile]]:
+def list_files(name: HubName, client: HubClient) -> tuple[str, dict[str, HubFile]]:
     """Return the current commit of the revision, and the files of its models by path."""
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, validate_repo_id
@@ -171,15 +171,21 @@ def _check_names(name: HubName, files: dict[str, HubFile]) -> dict[str, HubFile]
 
 
 def _fetch_content(name: HubName, commit: str, file: HubFile, client: HubClient, report: Callable[[int], None]) -> None:
+    url, headers = file_url(name, commit, file)
+    if file.checksum and not _CHECKSUM.fullmatch(file.checksum):
+        raise HubError(f"{name}: the server returned an invalid checksum of {file.path}, {file.checksum!r:.100}")
+    remote = Remote(url, file.size, file.checksum, headers=headers)
+    blob = _blob(name, commit, file)
+    download(client, remote, blob, _lock(name, blob.name), report)
+
+
+def file_url(name: HubName, commit: str, file: HubFile) -> tuple[str, Mapping[str, str]]:
+    """Return the address of a file's content, and the headers of a request for it."""
     from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.utils import build_hf_headers
 
     url = hf_hub_url(name.repo, file.path, revision=commit, endpoint=constants.ENDPOINT)
-    if file.checksum and not _CHECKSUM.fullmatch(file.checksum):
-        raise HubError(f"{name}: the server returned an invalid checksum of {file.path}, {file.checksum!r:.100}")
-    remote = Remote(url, file.size, file.checksum, headers=build_hf_headers())
-    blob = _blob(name, commit, file)
-    download(client, remote, blob, _lock(name, blob.name), report)
+    return url, build_hf_headers()
 
 
 def _link(name: HubName, commit: str, file: HubFile) -> None:

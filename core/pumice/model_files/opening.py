@@ -31,13 +31,17 @@ def open_configured(path: str | os.PathLike[str], registry: Registry, config: Co
     Raises:
         PumiceError: As ``open_model``, and ConfigError for a value that does not fit.
     """
-    file = open_model(path, registry)
+    return configure(open_model(path, registry), config)
+
+
+def configure(file: GGUFFile, config: Config) -> GGUFFile:
+    """Override metadata of a model as the configuration says. Raises ConfigError for a value that does not fit."""
     if not config.override_kv:
         return file
     stands_for = f"{file.architecture}."
     values = {stands_for + key[2:] if key.startswith("*.") else key: value for key, value in config.override_kv.items()}
     for key, value in values.items():
-        logger.info("%s: %s is %r, as configured, instead of %.80r", path, key, value, file.metadata.get(key))
+        logger.info("%s: %s is %r, as configured, instead of %.80r", file.path, key, value, file.metadata.get(key))
     try:
         file.metadata = override_metadata(file.metadata, values)
     except GGUFError as error:

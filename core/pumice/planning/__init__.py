@@ -4,5 +4,17 @@ from pumice.planning.costs import Held, NodeCost
 from pumice.planning.machine import PlannedMachine, parse_size
 from pumice.planning.plan import DevicePlan, Plan, plan_file
 from pumice.planning.rates import Rates
+from pumice.planning.repository import Quantization, plan_repository
 
-__all__ = ["DevicePlan", "Held", "NodeCost", "Plan", "PlannedMachine", "Rates", "parse_size", "plan_file"]
+__all__ = [
+    "DevicePlan",
+    "Held",
+    "NodeCost",
+    "Plan",
+    "PlannedMachine",
+    "Quantization",
+    "Rates",
+    "parse_size",
+    "plan_file",
+    "plan_repository",
+]

@@ -35,6 +35,7 @@ class DevicePlan:
     """One device of a plan.
 
     Attributes:
+        device: backend and number of the device.
         name: name of the device: ``vulkan0``, ``cpu``, or that of a planned GPU.
         is_gpu: True for a GPU.
         free: bytes free for the model; None if unknown.
@@ -43,6 +44,7 @@ class DevicePlan:
         rates: measured rates; None if they were not measured.
     """
 
+    device: Device
     name: str
     is_gpu: bool
     free: int | None
@@ -99,7 +101,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON's types."""
         fields = asdict(self)
-        held = [asdict(item) | {"device": _name(item.device)} for item in self.held]
+        names = {device.device: device.name for device in self.devices}
+        held = [asdict(item) | {"device": names[item.device]} for item in self.held]
         devices = [asdict(device) | {"bytes": device.bytes} for device in self.devices]
         return fields | {"devices": devices, "held": held}
 
@@ -212,13 +215,13 @@ def _devices(
         layers = {max(item.layer, 0) for item in own if item.layer is not None}
         parts = {part: total(item for item in own if item.part == part) for part in {item.part for item in own}}
         free = subject.named[name].free_memory()[number] if is_gpu else subject.host_bytes
-        label = list(machine.gpus)[number] if name == _GPUS and machine.gpus else _name(device, is_gpu)
-        plans.append(DevicePlan(label, is_gpu, free, dict(sorted(parts.items())), sorted(layers), rates.get(device)))
+        label = f"{name}{number}" if is_gpu else name
+        if name == _GPUS and machine.gpus:
+            label = list(machine.gpus)[number]
+        plans.append(
+            DevicePlan(device, label, is_gpu, free, dict(sorted(parts.items())), sorted(layers), rates.get(device))
+        )
     return sorted(plans, key=lambda plan: not plan.is_gpu)
-
-
-def _name(device: Device, is_gpu: bool = True) -> str:
-    return f"{device[0]}{device[1]}" if is_gpu else device[0]
 
 
 def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: Config) -> dict[Device, Rates]:

@@ -40,6 +40,9 @@ _LARGEST_FILE = 4096  # bytes
 _TYPE = GGMLType.Q4_0
 
 
+_measured: dict[str, Rates] = {}  # by this process, whether kept in a file or not
+
+
 @dataclass(frozen=True)
 class Rates:
     """Measured rates of a device.
@@ -98,12 +101,14 @@ def rates_of(backend: str, device: DeviceInfo, options: Mapping[str, object], me
     paths: list[Path] = []
     with contextlib.suppress(RuntimeError):  # no home directory
         paths = [folder / "pumice" / "rates" / f"{name}.json" for folder in cache_homes()]
+    if name in _measured:
+        return _measured[name]
     for path in paths:
         with contextlib.suppress(OSError, ValueError, TypeError):
             return Rates(**json.loads(read_file(path, _LARGEST_FILE)))
     is_busy = _is_busy()
     logger.info("measuring %s on %s", device.name, backend)
-    rates = measure()
+    rates = _measured[name] = measure()
     if is_busy:
         logger.warning("%s: other programs run, so its measured rates are too low; they are not kept", device.name)
     elif paths:

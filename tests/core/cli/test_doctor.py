@@ -75,7 +75,7 @@ def test_a_part_that_fails_is_reported(home, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pumice.cli.devices.describe", fail)
+    monkeypatch.setattr("pumice.cli.device_list.describe", fail)
     monkeypatch.setattr("shutil.disk_usage", fail)
     done = CliRunner().invoke(command, ["--json", "--no-measure"])
     assert done.exit_code == 0

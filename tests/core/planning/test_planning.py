@@ -249,9 +249,17 @@ def test_predictions_follow_the_rates() -> None:
     assert seconds(slow, 256, 1, 0) < 256 * seconds(slow, 1, 1, 0)
 
 
+class Forgetful(dict[str, Rates]):
+    """What this process has measured, as another process would see it."""
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+
 def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("pumice.planning.rates._is_busy", lambda: False)
+    monkeypatch.setattr("pumice.planning.rates._measured", Forgetful())
     device = DeviceInfo("processor", "cpu", 0, {"driver": "1"})
     backend = NumpyBackend()
     measured: list[Rates] = []
