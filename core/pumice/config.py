@@ -123,6 +123,7 @@ class Config(BaseModel):
     samplers: list[str]
     sampling: dict[str, Any]
     chat_template: str
+    mmproj: str
     draft: str
     draft_max: int = Field(ge=1, le=31)
     draft_min: int = Field(ge=0, le=31)

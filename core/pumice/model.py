@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
 from pumice.architecture import DRAFT, HEAD, MAIN, STREAM, Architecture, HParams
+from pumice.chat.mixed import Part
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
@@ -27,16 +28,18 @@ from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import NextTokens
 from pumice.engine.placement import Backends, PlacementRules
 from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
+from pumice.engine.projector import LazyProjector
 from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, Policy
 from pumice.engine.sizing import Sizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
 from pumice.engine.tracing import prompts_of, trace, trace_alone
-from pumice.errors import ConfigError, ModelError, RequestError
+from pumice.errors import ConfigError, ModelError, PumiceError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
+from pumice.hub.projectors import find_projector
 from pumice.machine import available_memory_bytes
 from pumice.model_files.opening import open_adapter, open_configured, open_draft
 from pumice.model_files.paths import model_files
@@ -87,7 +90,11 @@ class Model(Frontend):
             tiers = None if observer else make_tiers(config, self.runner, _all_files(path, config))
             engine = Engine(self.runner, policy, config.lookahead, masks, speculation, tiers)
             client = EngineClient(lambda command: thread.send(command))
-            super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
+            facts = _facts(self.architecture, self.runner, engine)
+            if self.runner.media_width and find_projector(file.path, config.mmproj):
+                facts = replace(facts, media_width=self.runner.media_width)
+            super().__init__(file, config, registry, client, facts)
+            self._load_projector = LazyProjector(file.path, config, registry)
             stack.callback(self._load_projector.close)
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
@@ -116,6 +123,30 @@ class Model(Frontend):
     def closed(self) -> bool:
         """True after ``close``."""
         return not self._finalizer.alive
+
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+        projector = self._load_projector()
+        if projector.width != self.runner.media_width:
+            raise RequestError(
+                f"{projector.path.name}: it makes rows of {projector.width} values, but this model takes "
+                f"{self.runner.media_width or 'no images'}: it is the projector of another model"
+            )
+        return projector.encode(pixels)
+
+    def open_projector(self) -> None:
+        """Open the projector now, if there is one. One that is not configured, and cannot be used, is a warning.
+
+        Raises ModelError for a configured one.
+        """
+        if not self.facts.media_width:
+            return
+        try:
+            self._load_projector()
+        except PumiceError as error:
+            if self.config.mmproj:
+                raise
+            log.warning("no images: %s", error)
+            self.facts = replace(self.facts, media_width=0)
 
     def logits(
         self, ids: Sequence[int], prompt: Sequence[int] = (), adapters: Mapping[str, float] | None = None
@@ -179,7 +210,7 @@ class Model(Frontend):
 
 def _all_files(path: str | Path, config: Config) -> list[str]:
     """Return the files from which a model and its adapters are read."""
-    return [file for named in (Path(path), *files_beside(config)) for file in model_files(named)]
+    return [file for named in (Path(path), *files_beside(config, [Path(path)])) for file in model_files(named)]
 
 
 def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:

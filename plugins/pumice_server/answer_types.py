@@ -938,6 +938,8 @@ class Properties(Struct, kw_only=True):
     """Quantization of the model."""
     modalities: dict[str, bool] | None = None
     """Kinds of input besides text."""
+    media_marker: str | None = None
+    """Text that stands for an image in the `prompt_string` of a prompt."""
     endpoint_slots: bool | None = None
     """True if `/slots` is served."""
     endpoint_props: bool | None = None

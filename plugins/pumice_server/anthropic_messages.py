@@ -57,8 +57,8 @@ async def count_tokens(request: Request, body: AnthropicPromptBody) -> Annotated
     """Count the tokens of a chat's prompt, in Anthropic's form."""
     service = await service_of(request, body.model)
     messages = await body.aside(read_messages, body)
-    prompt = await service.apply_template(messages, await body.aside(prompt_options, body))
-    return json_response({"input_tokens": len(await service.tokenize(prompt))})
+    n_tokens = await service.count_tokens(messages, await body.aside(prompt_options, body))
+    return json_response({"input_tokens": n_tokens})
 
 
 def _content(message: pumice.Message) -> list[dict[str, Any]]:

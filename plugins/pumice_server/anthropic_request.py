@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pumice_server.bodies import AnthropicMessagesBody, AnthropicPromptBody
@@ -73,13 +73,13 @@ def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         return [{"role": role, "content": content}]
     blocks = list(_blocks(content, f"{where}.content"))
     results = [
-        {"role": "tool", "tool_call_id": block.get("tool_use_id", ""), "content": _text(block.get("content"), place)}
+        {"role": "tool", "tool_call_id": block.get("tool_use_id", ""), "content": _content(block.get("content"), place)}
         for place, block in blocks
         if block["type"] == "tool_result"
     ]
     message: dict[str, Any] = {
         "role": role,
-        "content": "\n".join(_text(block.get("text"), place) for place, block in blocks if block["type"] == "text"),
+        "content": _joined(blocks),
     }
     thoughts = [_text(block.get("thinking"), place) for place, block in blocks if block["type"] == "thinking"]
     calls = [_call(block) for _, block in blocks if block["type"] == "tool_use"]
@@ -98,9 +98,30 @@ def _blocks(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]
             continue
         if kind == "document":
             block, kind = _document(block, f"{where}[{i}]"), "text"
-        if kind not in ("text", "thinking", "tool_use", "tool_result"):
+        if kind not in ("text", "image", "thinking", "tool_use", "tool_result"):
             raise bad_request(f"{where}[{i}].type: {kind!r:.60} is not supported")
         yield f"{where}[{i}]", block
+
+
+def _content(value: Any, where: str) -> Any:
+    """Return text, the text of blocks, or parts if there is an image among the blocks."""
+    if isinstance(value, list):
+        blocks = list(_blocks(value, where))
+        if any(block["type"] == "image" for _, block in blocks):
+            return _joined(blocks)
+    return _text(value, where)
+
+
+def _joined(blocks: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+    """Return the texts and images among blocks: text, or parts if there is an image."""
+    parts = [
+        block if block["type"] == "image" else {"type": "text", "text": _text(block.get("text"), place)}
+        for place, block in blocks
+        if block["type"] in ("text", "image")
+    ]
+    if any(part["type"] == "image" for part in parts):
+        return parts
+    return "\n".join(part["text"] for part in parts)
 
 
 def _text(value: Any, where: str) -> str:

@@ -21,7 +21,7 @@ _FLAGS = """
     --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling
     --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
     --prefill-assistant --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve
-    --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload
+    --mmproj-auto --mmproj-offload --no-mmproj-offload
     --no-cors-credentials --no-ui-mcp-proxy --no-webui-mcp-proxy -no-ag --no-agent --reuse-port
     --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
     --embedding --embeddings --rerank --reranking
@@ -66,7 +66,7 @@ _PROPOSERS = {
 }
 """Values of ``--spec-type``, and the proposers that stand for them here: texts are the same whichever it is."""
 
-TRANSLATED = {"--spec-type": 1, "--spec-default": 0}
+TRANSLATED = {"--spec-type": 1, "--spec-default": 0, "--no-mmproj": 0, "--no-mmproj-auto": 0}
 """Options that are others here, and how many values each has."""
 
 _UNDONE = {
@@ -94,7 +94,8 @@ IGNORED = {
 """Options without a meaning here, and how many values each has: they are left out with a warning."""
 
 _REASONS = {
-    "models see no images yet": "-mm --mmproj -mmu --mmproj-url --media-path",
+    "a projector is a file here; download it, and give it as --mmproj": "-mmu --mmproj-url",
+    "requests bring images themselves": "--media-path",
     "give it with each request, as `logit_bias`": "-l --logit-bias",
     "give it with each request, as `cache_prompt: false`": "--no-cache-prompt",
     "give it with each request, as `embd_normalize`": "--embd-normalize",
@@ -151,6 +152,9 @@ def leave_out(arguments: Sequence[str], known: Sequence[str]) -> tuple[list[str]
         if name in REFUSED:
             raise click.UsageError(f"{name}: {REFUSED[name]}")
         if name in TRANSLATED:
+            if name.startswith("--no-mmproj"):
+                kept += ["--mmproj", "off"]
+                continue
             value = "ngram-mod" if name == "--spec-default" else argument[len(name) + 1 :] or next(coming, "")
             kept += ["--speculate", _proposers(value)]
             continue

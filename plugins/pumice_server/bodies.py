@@ -63,7 +63,7 @@ from pumice_server.field_types import (
 from pumice_server.schemas import refusals
 
 _TOOLS_SAY_IT = "`tools` describes tools, and their calls always have the right form"
-_NO_IMAGES = "the server takes no images yet"
+_OTHER_FIELD = "messages and the `multimodal_data` of a prompt have the images"
 
 
 class ModelBody(Body):
@@ -170,7 +170,7 @@ class Generation(Sampling):
     """Use cached prompts of earlier requests."""
     grammar_lazy: Annotated[Any, refused(_TOOLS_SAY_IT)] = None
     grammar_triggers: Annotated[Any, refused(_TOOLS_SAY_IT)] = None
-    image_data: Annotated[Any, refused(_NO_IMAGES)] = None
+    image_data: Annotated[Any, refused(_OTHER_FIELD)] = None
     min_tokens: Annotated[Any, refused("`ignore_eos` and `logit_bias` keep a model from ending")] = None
     adaptive_target: Real = -1
     """Refused unless negative: adaptive-p is not among the samplers."""
@@ -420,7 +420,7 @@ class NativeCompletionBody(NativeGenerationBody, kw_only=True):
     """llama-server's completion."""
 
     prompt: Prompt
-    """Text, token ids, both mixed, an object with `prompt_string`, or a list of these."""
+    """Text, token ids, both mixed, an object with `prompt_string` and `multimodal_data`, or a list of these."""
 
 
 class FilledFile(Struct):
@@ -607,7 +607,8 @@ class OllamaGenerateBody(OllamaGenerationBody):
     raw: bool = False
     """Use the prompt as it is, without the chat template."""
     template: Annotated[Any, refused("requests cannot bring chat templates")] = None
-    images: Annotated[Any, refused(_NO_IMAGES)] = None
+    images: Annotated[list[str], Meta(max_length=limits.MAX_IMAGES)] | None = None
+    """Images of the prompt, in base64."""
     context: Annotated[Any, refused("`/api/chat` takes the messages of a chat")] = None
 
 

@@ -67,10 +67,16 @@ async def list_models(request: Request) -> Annotated[Response, ModelList]:
         _described(entry, name, summary, compat) for entry, summary in summaries for name in (entry.name, *entry.scales)
     ]
     listing = [
-        {**listed(entry, summary), "type": "model", "capabilities": capabilities(summary)}
+        {**listed(entry, summary), "type": "model", "capabilities": _abilities(entry, summary)}
         for entry, summary in summaries
     ]
     return json_response({"models": listing, "object": "list", "data": data})
+
+
+def _abilities(entry: ServedModel, summary: pumice.Summary | None) -> list[str]:
+    """Return the capabilities of a model by the names of Ollama and llama-server."""
+    abilities = capabilities(summary, entry.service)
+    return [*abilities, *(["multimodal"] if "vision" in abilities else [])]
 
 
 async def show_model(request: Request) -> Annotated[Response, ModelInfo]:

@@ -22,13 +22,24 @@ def described(kind: type[Struct]) -> Meta:
 # --- OpenAI
 
 
+class ImageURL(Struct, kw_only=True):
+    """An image."""
+
+    url: str
+    """`data:image/png;base64,...`, or another type of image; other URLs are refused."""
+    detail: str | None = None
+    """Ignored."""
+
+
 class ContentPart(Struct, kw_only=True):
     """A part of a message's content."""
 
     type: str
-    """`text`."""
+    """`text` or `image_url`."""
     text: str | None = None
     """Text of the part."""
+    image_url: ImageURL | str | None = None
+    """Image of the part."""
 
 
 class FunctionCall(Struct, kw_only=True):
@@ -57,7 +68,7 @@ class ChatMessage(Struct, kw_only=True):
     role: str
     """`system`, `developer`, `user`, `assistant`, `tool`, or another role of the chat template."""
     content: str | list[ContentPart] | None = None
-    """Text, or parts with text."""
+    """Text, or parts with text and images."""
     name: str | None = None
     """Name of the author, or of the tool."""
     reasoning_content: str | None = None
@@ -109,9 +120,11 @@ class ResponseContent(Struct, kw_only=True):
     """A part of an item's content."""
 
     type: str
-    """`input_text`, `output_text`, `reasoning_text` or `summary_text`."""
+    """`input_text`, `input_image`, `output_text`, `reasoning_text` or `summary_text`."""
     text: str | None = None
     """Text of the part."""
+    image_url: str | None = None
+    """Image of an `input_image`: `data:image/png;base64,...`."""
 
 
 class ResponseItem(Struct, kw_only=True):
@@ -169,13 +182,15 @@ class TextBlock(Struct, kw_only=True):
     """Text of the block."""
 
 
-class DocumentSource(Struct, kw_only=True):
-    """The text of a document."""
+class BlockSource(Struct, kw_only=True):
+    """The text of a document, or an image."""
 
     type: str
-    """`text` or `content`."""
+    """`text` or `content` of a document, `base64` of an image."""
+    media_type: str | None = None
+    """Ignored: the data tells the type of an image."""
     data: str | None = None
-    """Text, for the type `text`."""
+    """Text, for the type `text`; the image's file, for the type `base64`."""
     content: str | list[TextBlock] | None = None
     """Text or blocks of text, for the type `content`."""
 
@@ -184,7 +199,7 @@ class AnthropicBlock(Struct, kw_only=True):
     """A block of a message's content."""
 
     type: str
-    """`text`, `thinking`, `redacted_thinking` (ignored), `tool_use`, `tool_result` or `document`."""
+    """`text`, `image`, `thinking`, `redacted_thinking` (ignored), `tool_use`, `tool_result` or `document`."""
     text: str | None = None
     """Text of a `text` block."""
     thinking: str | None = None
@@ -201,8 +216,8 @@ class AnthropicBlock(Struct, kw_only=True):
     """Id of the call that a `tool_result` answers."""
     content: str | list[TextBlock] | None = None
     """Result of a tool."""
-    source: DocumentSource | None = None
-    """Text of a document."""
+    source: BlockSource | None = None
+    """Text of a document, or an image."""
     title: str | None = None
     """Title of a document, which precedes its text."""
 
@@ -259,5 +274,7 @@ class OllamaMessage(Struct, kw_only=True):
     """Reasoning of an answer."""
     tool_calls: list[OllamaToolCall] | None = None
     """Tool calls of an answer."""
+    images: list[str] | None = None
+    """Images of the message, in base64."""
     tool_name: str | None = None
     """Name of the tool whose result the message is."""

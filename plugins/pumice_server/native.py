@@ -18,9 +18,9 @@ from pumice_server.limits import MAX_PROMPTS
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Selection
 from pumice_server.options import cache_salt, generation_options
-from pumice_server.prompts import mixed_tokens, prompt_string, read_prompts
+from pumice_server.prompts import media_prompt, mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
-from pumice_server.service import WORK, Service
+from pumice_server.service import WORK, MediaPrompt, Service
 from pumice_server.work import aside
 
 
@@ -33,7 +33,7 @@ async def completion(
 
 
 async def answer(
-    request: Request, service: Service, body: NativeGenerationBody, prompts: Sequence[list[int]]
+    request: Request, service: Service, body: NativeGenerationBody, prompts: Sequence[list[int] | MediaPrompt]
 ) -> Response:
     """Complete prompts, as the other fields of the body say."""
     options = await body.aside(_options, body, service)
@@ -42,7 +42,11 @@ async def answer(
     report = Report(body, body.stream)
     slot = request.state.client, body.id_slot
     streams = await service.complete(prompts, n, {**options, "cache_salt": cache_salt(request, body)}, report.progress)
-    answers = [NativeAnswer(service, i, prompts[i // n], options, selection, slot) for i in range(len(streams))]
+    read = [prompt.tokens if isinstance(prompt, MediaPrompt) else prompt for prompt in prompts]
+    texts = [prompt.text if isinstance(prompt, MediaPrompt) else None for prompt in prompts]
+    answers = [
+        NativeAnswer(service, i, read[i // n], options, selection, slot, texts[i // n]) for i in range(len(streams))
+    ]
     if body.stream:
         ping = body.sse_ping_interval if body.sse_ping_interval > 0 else None
         return Streaming(_events(answers, streams, report), partial(service.end, streams), ping=ping)
@@ -52,12 +56,20 @@ async def answer(
         whole = [selection.only(answer.whole(completion)) for answer, completion in zip(answers, done, strict=True)]
         return whole[0] if len(whole) == 1 else whole
 
-    return await make_answer(told, size_of(done, sum(map(len, prompts))))
+    return await make_answer(told, size_of(done, sum(map(len, read))))
 
 
-def _prompts(body: NativeCompletionBody, service: Service) -> list[list[int]]:
-    """Return the token ids of each prompt. A list that mixes texts and ids is one prompt."""
-    prompt = prompt_string(body.prompt)
+def _prompts(body: NativeCompletionBody, service: Service) -> Sequence[list[int] | MediaPrompt]:
+    """Return the token ids of each prompt, or its texts and images. A list that mixes texts and ids is one prompt."""
+    given = media_prompt(body.prompt)
+    prompts = list(map(media_prompt, given)) if isinstance(given, list) and len(given) <= MAX_PROMPTS else [given]
+    if any(isinstance(item, MediaPrompt) for item in prompts):
+        return [item if isinstance(item, MediaPrompt) else _token_prompts(item, service)[0] for item in prompts]
+    return _token_prompts(given, service)
+
+
+def _token_prompts(given: Any, service: Service) -> list[list[int]]:
+    prompt = prompt_string(given)
     if _is_mixed(prompt):
         prompt = [prompt]
     if isinstance(prompt, list) and len(prompt) <= MAX_PROMPTS:

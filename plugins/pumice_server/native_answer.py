@@ -47,6 +47,7 @@ class NativeAnswer:
     options: Mapping[str, Any]
     selection: Selection
     slot: Slot
+    text: str | None = None  # of a prompt with images, with their markers
 
     def whole(self, done: pumice.Completion) -> dict[str, Any]:
         answer = self.end(done)
@@ -59,7 +60,7 @@ class NativeAnswer:
     def end(self, done: pumice.Completion) -> dict[str, Any]:
         word = self.service.stopping_word(done, self.options["stop"])
         model = self.service.model
-        if 0 <= self.slot[1] < model.config.n_parallel:
+        if self.text is None and 0 <= self.slot[1] < model.config.n_parallel:
             self.service.slots[self.slot] = [*self.prompt, *done.tokens[:-1]]  # the last token is not computed
         return {
             "index": self.index,
@@ -71,7 +72,7 @@ class NativeAnswer:
             "tokens_predicted": done.timings.generated_tokens,
             "tokens_evaluated": done.timings.prompt_tokens,
             "generation_settings": generation_settings(self.service, self.options),
-            "prompt": self.service.spelt(self.prompt),
+            "prompt": self.service.spelt(self.prompt) if self.text is None else self.text,
             "has_new_line": "\n" in done.text,
             "truncated": done.finish_reason == "context_full" or len(self.prompt) + len(done.tokens) >= model.n_ctx,
             "stop_type": _STOP_TYPES.get(done.finish_reason, "word" if word else "eos"),

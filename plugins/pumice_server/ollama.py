@@ -44,12 +44,15 @@ async def generate(
     """Answer a prompt, in Ollama's form."""
     service = await _loaded(request, body)
     prompt = body.prompt
+    if body.images and (body.suffix or body.raw):
+        raise bad_request("images: they need the chat template; leave out raw and suffix")
     if body.suffix:
         return await _raw(request, service, body, await body.aside(fill_in, service, prompt, body.suffix))
     if body.raw and prompt:
         return await _raw(request, service, body, prompt)
     system = [{"role": "system", "content": body.system}] if body.system else []
-    messages = [*system, {"role": "user", "content": prompt}] if prompt else []
+    content = _with_images(body.images, prompt) if body.images else prompt
+    messages = [*system, {"role": "user", "content": content}] if content else []
     return await _answer(request, service, body, messages, as_chat=False)
 
 
@@ -81,10 +84,18 @@ def keep_alive(value: float | str | None) -> float | None:
 
 
 def _message(given: Mapping[str, Any]) -> dict[str, Any]:
-    if given.get("images"):
-        raise bad_request("images are not supported: the server takes no images yet")
     message = {name: value for name, value in given.items() if name not in ("images", "tool_name")}
+    if given.get("images"):
+        message["content"] = _with_images(given["images"], message.get("content") or "")
     return {**message, "name": given["tool_name"]} if given.get("tool_name") else message
+
+
+def _with_images(images: Any, content: Any) -> list[Any]:
+    """Return content after its images, which are base64."""
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise bad_request("images: expected a list of images in base64")
+    texts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    return [*({"type": "image", "base64": image} for image in images), *texts]
 
 
 async def _answer(

@@ -56,7 +56,7 @@ async def show(request: Request, body: OllamaNameBody) -> Annotated[Response, Ol
             "template": template,
             "details": details(summary),
             "model_info": facts,
-            "capabilities": capabilities(summary),
+            "capabilities": capabilities(summary, entry.service),
             "modified_at": time_text(summary.modified or entry.created),
         }
     )

@@ -85,7 +85,12 @@ def chat_options(body: ChatBody, service: Service, salt: str) -> dict[str, Any]:
 
 async def prompt_of(body: ChatPromptBody, service: Service) -> str:
     """Return the prompt that the chat template makes of a request."""
-    return await service.apply_template(body.messages, _present(body, _PROMPT_FIELDS) | template_options(body))
+    return await service.apply_template(body.messages, prompt_options(body))
+
+
+def prompt_options(body: ChatPromptBody) -> dict[str, Any]:
+    """Return the options that the prompt depends on besides messages."""
+    return _present(body, _PROMPT_FIELDS) | template_options(body)
 
 
 def template_options(body: TemplateBody) -> dict[str, Any]:

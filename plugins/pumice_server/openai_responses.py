@@ -59,8 +59,8 @@ async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Respon
     """Count the tokens of a response's prompt."""
     service = await service_of(request, body.model)
     messages = with_instructions(body, await _messages(request, body))
-    prompt = await service.apply_template(messages, await body.aside(prompt_options, body))
-    return json_response({"object": "response.input_tokens", "input_tokens": len(await service.tokenize(prompt))})
+    n_tokens = await service.count_tokens(messages, await body.aside(prompt_options, body))
+    return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
 async def get_response(request: Request) -> Annotated[Response, ResponseObject]:

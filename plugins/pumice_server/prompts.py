@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from pumice_server.errors import bad_request
-from pumice_server.limits import MAX_PROMPTS
-from pumice_server.service import Prompt, Service
+from pumice_server.limits import MAX_IMAGES, MAX_PROMPTS
+from pumice_server.service import MediaPrompt, Prompt, Service
+
+MEDIA_MARKER = f"<__media_{secrets.token_hex(16)}__>"
+"""Stands for an image in a prompt; of this process alone, so that texts of others do not contain it."""
 
 _MARKS = ("fim_pre", "fim_suf", "fim_mid")
 
@@ -33,8 +37,30 @@ def prompt_string(prompt: Any) -> Any:
     if not isinstance(prompt, Mapping):
         return prompt
     if prompt.get("multimodal_data"):
-        raise bad_request("multimodal_data is not supported: the server takes no images yet")
+        raise bad_request("multimodal_data is not supported here: /completion takes it")
     return prompt.get("prompt_string")
+
+
+def media_prompt(prompt: Any) -> Any:
+    """Return llama-server's object of a prompt with images; anything else as it is. Raises HTTPException."""
+    data = prompt.get("multimodal_data") if isinstance(prompt, Mapping) else None
+    if not data:
+        return prompt
+    text = prompt.get("prompt_string")
+    if not isinstance(text, str) or not isinstance(data, list) or not all(isinstance(item, str) for item in data):
+        raise bad_request("prompt: expected a text as prompt_string, and a list of base64 as multimodal_data")
+    if len(data) > MAX_IMAGES:
+        raise bad_request(f"multimodal_data: at most {MAX_IMAGES} images, not {len(data)}")
+    texts = text.split(MEDIA_MARKER)
+    if len(texts) != len(data) + 1:
+        raise bad_request(
+            f"prompt_string has {len(texts) - 1} markers for {len(data)} images of multimodal_data; "
+            "the marker is media_marker of /props"
+        )
+    parts: list[str | pumice.Image] = [texts[0]]
+    for item, following in zip(data, texts[1:], strict=True):
+        parts += [pumice.Image.from_base64(item), following]
+    return MediaPrompt(text, parts)
 
 
 def mixed_tokens(

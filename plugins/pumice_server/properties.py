@@ -10,6 +10,7 @@ from typing import Any
 import pumice
 from pumice_server.figures import build_info
 from pumice_server.generation_settings import generation_settings
+from pumice_server.prompts import MEDIA_MARKER
 from pumice_server.served_model import ServedModel
 from pumice_server.service import Service
 from pumice_server.settings import Settings
@@ -31,7 +32,8 @@ def properties(entry: ServedModel, service: Service, settings: Settings) -> dict
         "model_alias": service.name,
         "model_ftype": model.summary.file_type,
         "model_path": Path(entry.spec.path).name if settings.compat else service.name,
-        "modalities": {"vision": False, "video": False, "audio": False},
+        "modalities": {"vision": service.sees, "video": False, "audio": False},
+        "media_marker": MEDIA_MARKER,
         "endpoint_slots": settings.slots,
         "endpoint_props": False,
         "endpoint_metrics": settings.metrics,

@@ -60,7 +60,7 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
         role = item.get("role")
         if not isinstance(role, str):
             raise bad_request(f"{where}.role: expected text")
-        message = {"role": role, "content": _text(item.get("content"), f"{where}.content")}
+        message = {"role": role, "content": _content(item.get("content"), f"{where}.content")}
         last = _open_turn(messages) if role == "assistant" else None
         if last is not None and not last["content"]:
             last["content"] = message["content"]
@@ -78,7 +78,7 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
             messages.append(last)
         last.setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
-        output = _text(item.get("output"), f"{where}.output")
+        output = _content(item.get("output"), f"{where}.output")
         messages.append({"role": "tool", "tool_call_id": item.get("call_id", ""), "content": output})
     else:
         raise bad_request(f"{where}.type: {kind!r:.60} is not supported")
@@ -94,6 +94,19 @@ def _open_turn(messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return messages[-1] if messages and messages[-1]["role"] == "assistant" else None
 
 
+def _content(value: Any, where: str) -> Any:
+    """Return text, the text of parts, or the parts if there is an image among them."""
+    images = [_is_image(part) for part in value] if isinstance(value, list) else []
+    if not any(images):
+        return _text(value, where)
+    pairs = zip(value, images, strict=True)
+    return [part if image else {"type": "text", "text": _text([part], where)} for part, image in pairs]
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "input_image"
+
+
 def _text(value: Any, where: str) -> str:
     """Return text, or the text of parts."""
     if isinstance(value, str):
@@ -103,7 +116,7 @@ def _text(value: Any, where: str) -> str:
     texts = []
     for part in value:
         if not isinstance(part, Mapping) or part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
-            raise bad_request(f"{where}: only text parts are supported")
+            raise bad_request(f"{where}: only parts with text and images are supported")
         texts.append(part["text"])
     return "\n".join(texts)
 

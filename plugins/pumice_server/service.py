@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,11 +24,12 @@ from pumice_server.figures import build_info
 from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
-from pumice_server.work import aside, waiting
+from pumice_server.work import aside, seeing, waiting
 
 T = TypeVar("T")
 
 Prompt = str | list[int]
+_IMAGES = ("image", "image_url", "input_image")  # types of parts of messages
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
 Progress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
@@ -37,6 +39,21 @@ BEAT_SECONDS = 10.0  # time in which a healthy engine finishes a step
 _LOOKS = 8  # waits in the timeout of a health check
 
 logger = logging.getLogger("pumice")
+
+
+@dataclass
+class MediaPrompt:
+    """A prompt of texts and images.
+
+    Attributes:
+        text: the prompt with markers for its images.
+        parts: its texts and images.
+        tokens: its tokens, once it has been read; those of images mean nothing.
+    """
+
+    text: str
+    parts: Sequence[str | pumice.Image]
+    tokens: list[int] = field(default_factory=list)
 
 
 class Service:
@@ -81,6 +98,11 @@ class Service:
     @property
     def name(self) -> str:
         return self.names[0]
+
+    @property
+    def sees(self) -> bool:
+        """True if the model takes images."""
+        return self.model.facts.media_width > 0
 
     def called(self, name: str) -> Service:
         """Return this service, or for ``ADAPTER`` and ``MODEL:ADAPTER`` the same model with that adapter alone."""
@@ -129,7 +151,11 @@ class Service:
         return next((stop for stop in stops if stop in spelt), "")
 
     async def complete(
-        self, prompts: Sequence[Prompt], n: int, options: Mapping[str, Any], progress: Progress | None = None
+        self,
+        prompts: Sequence[Prompt | MediaPrompt],
+        n: int,
+        options: Mapping[str, Any],
+        progress: Progress | None = None,
     ) -> list[pumice.AsyncStream]:
         """Start ``n`` completions of each prompt, in the order of the prompts. Raises RequestError.
 
@@ -139,18 +165,30 @@ class Service:
         options = self._shaped(options)
         if OUTPUT.keys() & options.keys():
             options = await waiting(self.model.prepare_options, options)
-        ids = await self.read_prompts(prompts)
+        ids = iter(await self.read_prompts([each for each in prompts if not isinstance(each, MediaPrompt)]))
         streams: list[pumice.AsyncStream] = []
         with _closing_on_error(streams):
-            for prompt in ids:
-                self._check_length(prompt)
-                for sequence_options in self._seeded(self._within(prompt, self._completed(options)), n):
+            for prompt in prompts:
+                tokens = prompt.tokens if isinstance(prompt, MediaPrompt) else next(ids)
+                self._check_length(tokens)
+                for sequence_options in self._seeded(self._within(tokens, self._completed(options)), n):
                     tell = partial(progress, len(streams)) if progress else None
-                    streams.append(self.model.astream(prompt, progress=tell, **self._always, **sequence_options))
+                    if isinstance(prompt, MediaPrompt):
+                        streams.append(await self._stream(prompt, sequence_options, tell))
+                        continue
+                    streams.append(self.model.astream(tokens, progress=tell, **self._always, **sequence_options))
                     await asyncio.sleep(0)  # each copies its prompt: let other requests run
             for stream in streams:
                 await stream.accepted()
         return streams
+
+    async def _stream(
+        self, prompt: MediaPrompt, options: Mapping[str, Any], progress: Callable[[int, int], None] | None
+    ) -> pumice.AsyncStream:
+        """Start a completion of texts and images, which are encoded off the event loop."""
+        request = await seeing(lambda: self.model.request(prompt.parts, **self._always, **options))
+        prompt.tokens = list(request.prompt)
+        return pumice.AsyncStream.open(self.model.client, request, progress)[0]
 
     async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[Any]:
         """Return log-probabilities of a prompt's tokens after the first. Raises RequestError, and as ``in_time``."""
@@ -172,7 +210,7 @@ class Service:
         """Start ``n`` answers to a chat; ``progress`` as in ``complete``. Raises RequestError."""
         self.check_count(n)
         options = self.with_defaults(self._completed(self._shaped(options)))
-        turn = await waiting(self._prepare_chat, messages, options)
+        turn = await self._turn(messages, options)
         self._check_length(turn.prompt.tokens)
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
@@ -183,6 +221,17 @@ class Service:
             for stream in streams:
                 await stream.accepted()
         return streams
+
+    async def _turn(self, messages: Any, options: Mapping[str, Any]) -> Any:
+        prepare = seeing if has_images(messages) else waiting
+        return await prepare(self._prepare_chat, messages, options)
+
+    async def count_tokens(self, messages: Any, options: Mapping[str, Any]) -> int:
+        """Return the number of tokens of a chat's prompt. Images are encoded, and not again for the chat itself."""
+        if has_images(messages):
+            turn = await self._turn(messages, self.with_defaults(options))
+            return len(turn.prompt.tokens)
+        return len(await self.tokenize(await self.apply_template(messages, options)))
 
     def _prepare_chat(self, messages: Any, options: Mapping[str, Any]) -> Any:
         self.model.check_fits(texts_of(messages))
@@ -296,6 +345,13 @@ class Service:
         """Raise HTTPException if a request asks for too many completions."""
         if n > self.max_sequences:
             raise bad_request(f"the request asks for {n} completions at once, the maximum is {self.max_sequences}")
+
+
+def has_images(messages: Any) -> bool:
+    """Return True if a message has an image. Errors in messages are found later."""
+    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    return any(isinstance(part, Mapping) and part.get("type") in _IMAGES for part in parts)
 
 
 def texts_of(messages: Any) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pumice
 from pumice.cli.options import summarize_models
 from pumice_server.served_model import ServedModel
+from pumice_server.service import Service
 from pumice_server.work import waiting
 
 #: llama.cpp's numbers of tokenizers, by `tokenizer.ggml.model`.
@@ -56,8 +57,8 @@ def details(summary: pumice.Summary | None) -> dict[str, Any]:
     }
 
 
-def capabilities(summary: pumice.Summary | None) -> Sequence[str]:
-    """Return the capabilities of a model by Ollama's names."""
+def capabilities(summary: pumice.Summary | None, service: Service | None = None) -> Sequence[str]:
+    """Return the capabilities of a model by Ollama's names; ``service`` is that of a loaded one, which may see."""
     if summary is None:
         return ["completion"]
     metadata = summary.metadata
@@ -67,6 +68,7 @@ def capabilities(summary: pumice.Summary | None) -> Sequence[str]:
     abilities = {
         "embedding": embeds,
         "completion": not embeds,
+        "vision": service is not None and service.sees,
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
         "insert": fills_in,
         "thinking": any(mark in template for mark in _REASONING),

@@ -15,7 +15,7 @@ from pumice_server.errors import bad_request
 from pumice_server.figures import TokenBytes
 from pumice_server.limits import MAX_SPELT
 from pumice_server.models import service_of
-from pumice_server.openai_chat import prompt_of
+from pumice_server.openai_chat import prompt_of, prompt_options
 from pumice_server.schemas import shown
 from pumice_server.service import Service
 from pumice_server.work import aside
@@ -84,8 +84,8 @@ async def apply_template(request: Request, body: ChatPromptBody) -> Annotated[Re
 async def input_tokens(request: Request, body: ChatPromptBody) -> Annotated[Response, TokenCount]:
     """Count the tokens of a chat's prompt."""
     service = await service_of(request, body.model)
-    tokens = await service.tokenize(await prompt_of(body, service))
-    return json_response({"object": "response.input_tokens", "input_tokens": len(tokens)})
+    n_tokens = await service.count_tokens(body.messages, prompt_options(body))
+    return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 
 def _piece(data: bytes) -> Any:

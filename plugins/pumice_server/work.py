@@ -17,6 +17,9 @@ MEDIUM = 256 << 10  # bytes up to which work has threads apart from larger work
 MAX_WORKERS = 2  # threads for medium work, and as many for large work
 MAX_WAITERS = 16  # threads that wait for other processes and files
 
+MAX_SEEING = 2  # threads that wait for images to be decoded and encoded
+
+_seeing = ThreadPoolExecutor(MAX_SEEING, "pumice-images")
 _workers, _large = ThreadPoolExecutor(MAX_WORKERS, "pumice-work"), ThreadPoolExecutor(MAX_WORKERS, "pumice-large")
 _waiters = ThreadPoolExecutor(MAX_WAITERS, "pumice-wait")
 
@@ -34,6 +37,11 @@ async def aside(function: Callable[..., T], *arguments: Any, size: int = MEDIUM)
 async def waiting(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     """Return the result of work that mostly waits, done in a thread."""
     return await _run(_waiters, function, *arguments, **options)
+
+
+async def seeing(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return the result of work with images, done in a thread."""
+    return await _run(_seeing, function, *arguments, **options)
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any, **options: Any) -> T:

@@ -11,6 +11,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.hub.projectors import find_projector
 from vision_files import picture, write_projector
 
 Pillow = pytest.importorskip("PIL.Image")
@@ -103,10 +104,9 @@ def test_a_model_continues_texts_and_images(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mapped files")
-@pytest.mark.parametrize("load", [pumice.load, pumice.load_process])
-def test_the_projector_is_closed_with_the_model(tmp_path, load):
+def test_the_projector_is_closed_with_the_model(tmp_path):
     path, projector = tiny_llama(tmp_path / "tiny.gguf"), write_projector(tmp_path / "mmproj.gguf", "mlp")
-    with load(path, backend="numpy") as model:
+    with pumice.load(path, backend="numpy") as model:
         model.generate([pumice.Image(picture(50, 30))], max_tokens=1)
         assert str(projector) in mapped_files()
         load_projector = model._load_projector
@@ -114,6 +114,66 @@ def test_the_projector_is_closed_with_the_model(tmp_path, load):
     assert str(projector) not in mapped_files()
     with pytest.raises(pumice.ModelClosedError, match="the model is closed"):
         load_projector()
+
+
+def test_the_engines_process_encodes(tmp_path):
+    """This process neither reads the projector's file nor computes with it."""
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    projector = write_projector(tmp_path / "elsewhere.gguf", "mlp")
+    prompt = ["a picture: ", pumice.Image(picture(50, 30))]
+    options = {"max_tokens": 4, "temperature": 0.0}
+    with pumice.load(path, backend="numpy", mmproj=str(projector)) as model:
+        expected = model.generate(prompt, **options)
+        large = pumice.Image(np.zeros((4000, 4000, 3), np.uint8))
+        assert model.facts.media_width == 64
+    with pumice.load_process(path, backend="numpy", mmproj=str(projector)) as model:
+        assert model.generate(prompt, **options).tokens == expected.tokens
+        assert model.generate(["a picture: ", large], **options).timings.prompt_tokens == expected.timings.prompt_tokens
+        assert model.facts.media_width == 64
+        gc.collect()
+        assert not Path("/proc/self/maps").exists() or str(projector) not in mapped_files()
+    with pumice.load_process(path, backend="numpy", mmproj="off") as model:
+        assert model.facts.media_width == 0
+        with pytest.raises(pumice.RequestError, match="takes no images without a projector"):
+            model.generate(prompt, **options)
+
+
+def test_projectors_that_do_not_fit(tmp_path):
+    path, wrong = tiny_llama(tmp_path / "tiny.gguf", dim=128), write_projector(tmp_path / "mmproj.gguf", "mlp")
+    with pumice.load(path, backend="numpy") as model, pytest.raises(pumice.RequestError, match="of another model"):
+        model.generate([pumice.Image(picture(50, 30))])
+    wrong.write_bytes(b"GGUF")
+    with pumice.load_process(path, backend="numpy") as model:
+        assert model.facts.media_width == 0
+        with pytest.raises(pumice.RequestError, match="takes no images"):
+            model.generate([pumice.Image(picture(50, 30))])
+    with pytest.raises(pumice.PumiceError, match=r"mmproj\.gguf"):
+        pumice.load_process(path, backend="numpy", mmproj=str(wrong))
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf"], "mmproj-F16.gguf"),
+        (["m-mmproj.gguf"], "m-mmproj.gguf"),
+        (["mmproj-a-f16.gguf", "mmproj-b-f16.gguf"], None),
+        (["model.gguf"], None),
+    ],
+)
+def test_the_projector_beside_a_model(tmp_path, names, chosen):
+    for name in ("model.gguf", *names):
+        (tmp_path / name).touch()
+    found = find_projector(tmp_path / "model.gguf")
+    assert found == (chosen and tmp_path / chosen)
+
+
+def test_a_link_to_a_projector_elsewhere_is_not_followed(tmp_path):
+    """The maker of a folder may have put it there."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "model.gguf").touch()
+    (tmp_path / "mmproj.gguf").touch()
+    (tmp_path / "folder" / "mmproj.gguf").symlink_to(tmp_path / "mmproj.gguf")
+    assert find_projector(tmp_path / "folder" / "model.gguf") is None
 
 
 def mapped_files():

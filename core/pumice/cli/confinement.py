@@ -127,9 +127,9 @@ def _models(needs: Needs, config: Config) -> tuple[list[str], float]:
     for model in needs.models:
         with contextlib.suppress(PumiceError):  # reported when the model is loaded
             name, options = resolve_name(model)
-            files += [str(name)] if isinstance(name, Path) else []
+            paths = [name] if isinstance(name, Path) else []
             own = load_config(_arguments(needs.options), options) if options else config
-            files += map(str, files_beside(own))
+            files += map(str, (*paths, *files_beside(own, paths)))
             limits.append(own.memory_limit)
     return files, max(limits) if all(limits) else 0.0  # 0: no limit
 

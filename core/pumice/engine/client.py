@@ -19,9 +19,12 @@ from pumice.engine.messages import (
     Command,
     Encode,
     Encoded,
+    EncodeImage,
     Event,
     Failed,
     Finished,
+    ImageEncoded,
+    ImagePart,
     Logprobs,
     Pooling,
     Request,
@@ -89,6 +92,13 @@ class EngineClient:
             lambda id: Encode(id, texts, pooling, scores, adapter_scales), lambda event: cast(Encoded, event).values
         )
 
+    def encode_image(self, pixels: NDArray[np.uint8]) -> Future[Sequence[ImagePart]]:
+        """Return what stands for an image ``[height, width, 3]`` in a prompt, like ``EncodeImage``."""
+        height, width, _ = pixels.shape
+        return self._future(
+            lambda id: EncodeImage(id, height, width, pixels.tobytes()), lambda event: cast(ImageEncoded, event).parts
+        )
+
     def score(
         self, tokens: Sequence[int], n_top: int, adapter_scales: Sequence[float] = (), cache_salt: str = ""
     ) -> Future[Sequence[Logprobs]]:
@@ -137,7 +147,7 @@ class EngineClient:
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
-            last = isinstance(event, (Finished, Failed, Answer, Encoded, Scored))
+            last = isinstance(event, (Finished, Failed, Answer, Encoded, ImageEncoded, Scored))
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)

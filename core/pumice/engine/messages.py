@@ -155,6 +155,7 @@ class Facts:
         generates: True if it generates text; an encoder does not. ``fills_masks``: by diffusion.
         n_embd: values per embedding; 0 without embeddings.
         n_labels: scores per text; 0 if it does not rank texts.
+        media_width: values of a row of an image's embeddings; 0 without a projector of images.
     """
 
     n_ctx: Count
@@ -166,6 +167,7 @@ class Facts:
     fills_masks: bool = False
     n_embd: Width = 0
     n_labels: Width = 0
+    media_width: Width = 0
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
@@ -203,6 +205,15 @@ class Encode(Message, frozen=True):
     adapter_scales: Sequence[float] = ()
 
 
+class EncodeImage(Message, frozen=True):
+    """Answer with ``ImageEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt."""
+
+    id: Id
+    height: Count
+    width: Count
+    pixels: bytes
+
+
 class Score(Message, frozen=True):
     """Answer with ``Scored``: the log probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
@@ -232,7 +243,7 @@ class Close(Message, frozen=True):
     """Cancel everything and end."""
 
 
-Command = Add | Encode | Score | Cancel | Ask | Close
+Command = Add | Encode | EncodeImage | Score | Cancel | Ask | Close
 
 # --- events
 
@@ -304,6 +315,22 @@ class Encoded(Message, frozen=True):
     values: Sequence[NDArray[np.float32]]
 
 
+@dataclass(frozen=True)
+class ImagePart:
+    """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none."""
+
+    text: str
+    rows: NDArray[np.float32] | None = None
+    grid: tuple[Count, Count] | None = None
+
+
+class ImageEncoded(Message, frozen=True):
+    """The answer to ``EncodeImage``."""
+
+    id: Id
+    parts: Sequence[ImagePart]
+
+
 class Scored(Message, frozen=True):
     """The answer to ``Score``: log probabilities of the tokens after the first, which has no prediction."""
 
@@ -311,4 +338,4 @@ class Scored(Message, frozen=True):
     logprobs: Sequence[Logprobs]
 
 
-Event = Accepted | Progress | Output | Finished | Failed | Answer | Encoded | Scored
+Event = Accepted | Progress | Output | Finished | Failed | Answer | Encoded | ImageEncoded | Scored

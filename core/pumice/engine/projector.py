@@ -20,6 +20,7 @@ from pumice.errors import ModelClosedError, ModelError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
+from pumice.hub.projectors import find_projector
 from pumice.media_encoder import Embeddings, Inputs, MediaEncoder, Piece
 from pumice.registry import Registry
 
@@ -102,8 +103,14 @@ def trace_projector(file: GGUFFile, registry: Registry) -> tuple[MediaEncoder, G
         raise ModelError(f"{file.path}: {error}") from None
 
 
+NO_PROJECTOR = (
+    "this model takes no images without a projector: put one file mmproj*.gguf beside it, "
+    "or give it by the option mmproj"
+)
+
+
 class LazyProjector:
-    """The projector beside a model's file, opened on first use. Thread-safe."""
+    """The projector of a model's file, opened on first use. Thread-safe."""
 
     def __init__(self, model: Path, config: Config, registry: Registry) -> None:
         self._model = model
@@ -119,12 +126,9 @@ class LazyProjector:
             if self._closed:
                 raise ModelClosedError("the model is closed")
             if self._projector is None:
-                path = find_projector(self._model)
+                path = find_projector(self._model, self._config.mmproj)
                 if path is None:
-                    raise RequestError(
-                        "this model takes no images without a projector: "
-                        f"put one file mmproj*.gguf beside {self._model}"
-                    )
+                    raise RequestError(NO_PROJECTOR)
                 self._projector = Projector(path, self._config, self._registry)
             return self._projector
 
@@ -135,12 +139,6 @@ class LazyProjector:
             if self._projector is not None:
                 self._projector.close()
                 self._projector = None
-
-
-def find_projector(model: Path) -> Path | None:
-    """Return the projector beside a model's file: the only file ``mmproj*.gguf`` of its folder."""
-    paths = sorted(model.parent.glob("*mmproj*.gguf")) if model.is_file() else []
-    return paths[0] if len(paths) == 1 else None
 
 
 def _encoder(file: GGUFFile, registry: Registry) -> MediaEncoder:

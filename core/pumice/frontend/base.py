@@ -15,7 +15,6 @@ from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.encoded_images import EncodedImages
 from pumice.engine.messages import Facts
-from pumice.engine.projector import LazyProjector
 from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
@@ -57,7 +56,6 @@ class Base(ABC):
         self._file = file
         self._registry = registry
         self._load_tokenizer = LazyTokenizer(file, registry)
-        self._load_projector = LazyProjector(file.path, config, registry)  # the subclass closes it with the model
         self._encoded_images = EncodedImages()
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
@@ -114,10 +112,14 @@ class Base(ABC):
 
         Raises RequestError for an image that cannot be read, and a model without a projector.
         """
-        return self._encoded_images.get(image, self._encode_pixels, salt)
+        return self._encoded_images.get(image, self.encode_pixels, salt)
 
-    def _encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
-        return self._load_projector().encode(pixels)
+    @abstractmethod
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+        """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt.
+
+        Raises RequestError for a model without a projector.
+        """
 
     @property
     def error(self) -> Exception | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pumice.config import Config
 from pumice.errors import PluginError, SandboxError
 from pumice.guard import guarded
+from pumice.hub.projectors import find_projector
 from pumice.model_files.paths import Check, model_files
 from pumice.process_list import directory
 from pumice.registry import Registry
@@ -36,7 +37,7 @@ def model_policy(
     if not is_confined(config):
         return None
     named = tuple(map(_absolute, config.sandbox_read))
-    paths = (*models, *files_beside(config))
+    paths = (*models, *files_beside(config, models))
     files = tuple(os.path.abspath(file) for path in paths for file in model_files(path, named, check))
     made = [directory(), *([Path(_absolute(config.cache_disk))] if config.cache_disk else [])]
     for folder in made:
@@ -49,9 +50,11 @@ def model_policy(
     return Policy(access, make_cache(), execute=interpreter(), required=config.sandbox == "on")
 
 
-def files_beside(config: Config) -> list[Path]:
-    """Return the adapters and the draft, which are read beside a model."""
-    return [Path(file) for file in (config.draft, *(adapter.file for adapter in config.adapters.values())) if file]
+def files_beside(config: Config, models: Sequence[Path]) -> list[Path]:
+    """Return the adapters, the draft and the projectors, which are read beside models."""
+    named = (config.draft, *(adapter.file for adapter in config.adapters.values()))
+    projectors = dict.fromkeys(find_projector(model, config.mmproj) for model in models)
+    return [*(Path(file) for file in named if file), *filter(None, projectors)]
 
 
 def _backends(config: Config, registry: Registry) -> Iterator[Access]:

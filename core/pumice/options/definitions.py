@@ -765,6 +765,14 @@ class EngineOptions(TypedDict, total=False):
             ("--chat-template",),
         ),
     ]
+    mmproj: Annotated[
+        str,
+        _Model(
+            "",
+            "Projector of a model that sees: a file mmproj*.gguf. Empty: the one beside the model; off: none.",
+            ("-mm", "--mmproj"),
+        ),
+    ]
     draft: Annotated[
         str,
         _Model(

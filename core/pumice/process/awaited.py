@@ -15,10 +15,13 @@ from pumice.engine.messages import (
     Command,
     Encode,
     Encoded,
+    EncodeImage,
     Event,
     Facts,
     Failed,
     Finished,
+    ImageEncoded,
+    ImagePart,
     Logprobs,
     Output,
     Progress,
@@ -42,9 +45,7 @@ class Awaited:
 
     def __init__(self) -> None:
         self.facts: Facts | None = None
-        self._owed: dict[
-            int, tuple[_Generation | Encode | Score | Ask, int]
-        ] = {}  # with the maximum bytes of its answer
+        self._owed: dict[int, tuple[_Owed, int]] = {}  # with the maximum bytes of its answer
         self._max_bytes = MAX_BYTES
         self._lock = threading.Lock()  # guards the fields that senders change
         self._n_strays = 0  # unexpected events, minus the allowed ones
@@ -59,7 +60,7 @@ class Awaited:
         if isinstance(command, Add):
             for id in command.ids:
                 self._put(id, _Generation(command.request))
-        elif isinstance(command, (Encode, Score, Ask)):
+        elif isinstance(command, (Encode, EncodeImage, Score, Ask)):
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
@@ -86,7 +87,7 @@ class Awaited:
         if self._n_strays > 0:
             raise EngineError(f"event of request {event.id}, which does not exist or has ended")
 
-    def _put(self, id: int, command: _Generation | Encode | Score | Ask) -> None:
+    def _put(self, id: int, command: _Owed) -> None:
         size = self._size(command)
         with self._lock:
             self._owed[id] = command, size
@@ -97,7 +98,7 @@ class Awaited:
     def _n_vocab(self) -> int:
         return self.facts.n_vocab if self.facts else 0
 
-    def _fits(self, command: _Generation | Encode | Score | Ask, event: Event) -> bool:
+    def _fits(self, command: _Owed, event: Event) -> bool:
         if isinstance(event, Failed):
             return True
         if isinstance(command, _Generation):
@@ -108,7 +109,17 @@ class Awaited:
             if not isinstance(event, Scored) or len(event.logprobs) != max(0, len(command.tokens) - 1):
                 return False
             return _are_valid(event.logprobs, command.n_top, self._n_vocab)
+        if isinstance(command, EncodeImage):
+            return isinstance(event, ImageEncoded) and self._are_rows(event.parts)
         return isinstance(event, Encoded) and [array.shape for array in event.values] == self._shapes(command)
+
+    def _are_rows(self, parts: Sequence[ImagePart]) -> bool:
+        """Return True for embeddings of the model's width, which are no more than its context has positions."""
+        if self.facts is None:
+            return False
+        rows = [part.rows for part in parts if part.rows is not None]
+        fitting = all(len(array.shape) == 2 and array.shape[1] == self.facts.media_width for array in rows)
+        return fitting and sum(map(len, rows)) <= self.facts.n_ctx
 
     def _shapes(self, command: Encode) -> list[tuple[int, ...]]:
         if self.facts is None:
@@ -117,10 +128,12 @@ class Awaited:
         per_token = command.pooling == "none" and not command.scores
         return [(len(text), width) if per_token else (width,) for text in command.texts]
 
-    def _size(self, command: _Generation | Encode | Score | Ask) -> int:
+    def _size(self, command: _Owed) -> int:
         """Return the maximum bytes of an answer's largest message beyond the usual limit."""
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
+        if isinstance(command, EncodeImage):
+            return 4 * self.facts.n_ctx * self.facts.media_width + _SMALL if self.facts else 0
         if isinstance(command, Score):
             return len(command.tokens) * _TOP_BYTES * (2 + min(command.n_top, self._n_vocab))
         if isinstance(command, _Generation):
@@ -160,3 +173,6 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
         if len(top) > n_top or (top and max(map(_FIRST, top)) >= n_vocab):
             return False
     return True
+
+
+_Owed = _Generation | Encode | EncodeImage | Score | Ask

@@ -28,7 +28,8 @@ from pumice.process.header import MAX_HEADER_BYTES, Header
 
 MAX_BYTES: Final = 16 << 20  # of a message, unless a larger answer is owed
 MAX_LOADING_BYTES: Final = MAX_HEADER_BYTES + MAX_BYTES  # of a message before the engine is loaded
-MAX_COMMAND_BYTES: Final = 64 << 20  # of a command: a prompt of twelve million tokens
+MAX_COMMAND_BYTES: Final = 128 << 20  # of a command: the pixels of an image, a prompt of many million tokens
+_SPAN_BYTES = 64  # of a span beside its rows
 _MAX_TEXT = 1 << 16  # characters of an error or a line of a log
 
 T = TypeVar("T")
@@ -144,6 +145,21 @@ def encode_command(command: Command) -> bytes:
     if len(data) > MAX_COMMAND_BYTES:
         raise RequestError(f"the request has {len(data)} bytes, but the limit is {MAX_COMMAND_BYTES}")
     return data
+
+
+def encode_aside(command: Command) -> Callable[[], bytes]:
+    """Check a command as ``encode_command`` does, and return what encodes it.
+
+    Embeddings of media take a while to encode, which is left to the returned function, and so to another thread.
+    """
+    if not isinstance(command, Add) or not command.request.media:
+        data = encode_command(command)
+        return lambda: data
+    without = msgspec.structs.replace(command, request=replace(command.request, media=()))
+    size = len(encode_command(without)) + sum(span.rows.nbytes + _SPAN_BYTES for span in command.request.media)
+    if size > MAX_COMMAND_BYTES:
+        raise RequestError(f"the images of the request take {size} bytes, but the limit is {MAX_COMMAND_BYTES}")
+    return lambda: COMMANDS.encode(command)
 
 
 def encode_events(events: Sequence[Event]) -> Iterator[bytes]:

@@ -43,7 +43,7 @@ def launch_engine(order: bytes) -> Launch:
         raise EngineError(f"{type(load).__name__} does not start an engine")
     if _kept and _is_weaker(load.config, _kept[0]):
         raise SandboxError(f"{load.path}: the sandbox cannot be weakened while the server runs; restart the server")
-    for file in (load.path, *files_beside(load.config)):
+    for file in (load.path, *files_beside(load.config, [load.path])):
         _check_served(file)
     return launch(WORKER, policy=engine_policy(load.path, load.config, get_registry(load.config)))
 

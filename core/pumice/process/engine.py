@@ -26,7 +26,7 @@ from pumice.process.codec import (
     NotLoaded,
     Report,
     Step,
-    encode_command,
+    encode_aside,
     one_line,
 )
 from pumice.process.frames import FrameWriter, read_frames
@@ -74,9 +74,9 @@ class EngineProcess:
         self._closing = False
         self._heard = threading.Event()
         first = COMMANDS.encode(load)
-        self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
         self._child = start("engine", first)
-        self._commands.put(first)
+        self._commands.put(lambda: first)
         for run, pipe in ((self._write, self._child.stdin), (self._read, self._child.stdout)):
             threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()
         threading.Thread(target=self._watch_loading, name="pumice-engine-watch", daemon=True).start()
@@ -94,9 +94,9 @@ class EngineProcess:
             raise ModelClosedError("the model is closed")
         if self.error:
             raise self.error
-        data = encode_command(command)
+        encode = encode_aside(command)
         self._awaited.add(command)
-        self._commands.put(data)
+        self._commands.put(encode)
 
     def close(self) -> None:
         """Stop the engine and wait for its end. Active requests are cancelled, and its memory is released."""
@@ -117,8 +117,8 @@ class EngineProcess:
     def _write(self, pipe: IO[bytes]) -> None:
         write = FrameWriter(pipe)
         with contextlib.suppress(OSError), pipe:  # the reading thread reports the end of the process
-            while (data := self._commands.get()) is not None:
-                write(data)
+            while (encode := self._commands.get()) is not None:
+                write(encode())
 
     def _read(self, pipe: IO[bytes]) -> None:
         try:

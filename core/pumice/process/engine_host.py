@@ -6,7 +6,22 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from pumice.engine.messages import Accepted, Add, Ask, Cancel, Encode, Event, Failed, Request, Score
+import numpy as np
+
+from pumice.engine.messages import (
+    Accepted,
+    Add,
+    Ask,
+    Cancel,
+    Encode,
+    EncodeImage,
+    Event,
+    Failed,
+    ImageEncoded,
+    ImagePart,
+    Request,
+    Score,
+)
 from pumice.model import Model
 
 Write = Callable[[list[Event]], None]
@@ -26,19 +41,32 @@ class EngineHost:
         self.model = model
         self._write = write
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
+        self._encoder = ThreadPoolExecutor(1, "pumice-images")
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
         self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
         self._lock = threading.Lock()
         model.engine.emit = write
 
-    def obey(self, command: Add | Encode | Score | Cancel | Ask) -> None:
+    def obey(self, command: Add | Encode | EncodeImage | Score | Cancel | Ask) -> None:
         """Pass a command to the engine. Errors are sent as events."""
-        if isinstance(command, Add) and _is_slow(command.request):
+        if isinstance(command, EncodeImage):
+            self._encoder.submit(self._encode_image, command)
+        elif isinstance(command, Add) and _is_slow(command.request):
             with self._lock:
                 self._waiting.update(command.ids)
             self._compilers.submit(self._add, command)
         elif not (isinstance(command, Cancel) and self._is_waiting(command.id)):
             self._obey(command)
+
+    def _encode_image(self, command: EncodeImage) -> None:
+        """Encode an image beside the engine's steps, and send what stands for it."""
+        try:
+            shape = command.height, command.width, 3
+            parts = self.model.encode_pixels(np.frombuffer(command.pixels, np.uint8).reshape(shape))
+            sent = [ImagePart(part) if isinstance(part, str) else ImagePart("", part.rows, part.grid) for part in parts]
+            self._write([ImageEncoded(command.id, sent)])
+        except Exception as error:
+            self._write([Failed(command.id, error)])
 
     def _is_waiting(self, id: int) -> bool:
         """Return True if a request is still prepared in a separate thread; it is then cancelled once it is not."""

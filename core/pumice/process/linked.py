@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from pumice.chat.mixed import Part
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
 from pumice.engine.messages import Event, Facts
+from pumice.engine.projector import NO_PROJECTOR
+from pumice.errors import RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
+from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_configured
 from pumice.process.header import Header
 from pumice.registry import get_registry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Schedules a function where events are processed, for example ``loop.call_soon_threadsafe``.
 Deliver = Callable[..., object]
@@ -61,7 +69,6 @@ class LinkedModel(Frontend):
             else:
                 file = stack.enter_context(open_configured(path, registry, config))
             super().__init__(file, config, registry, client, facts)
-            stack.callback(self._load_projector.close)
             self.link = link
             self._checker = shared_checker()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
@@ -73,6 +80,15 @@ class LinkedModel(Frontend):
     @property
     def closed(self) -> bool:
         return not self._finalizer.alive
+
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+        if not self.facts.media_width:
+            raise RequestError(NO_PROJECTOR)
+        parts: list[Part] = []
+        for part in self.client.encode_image(pixels).result():
+            parts += [part.text] if part.text else []
+            parts += [] if part.rows is None else [Embeddings(part.rows, part.grid)]
+        return parts
 
     def _header(self) -> Header | None:
         """Return the header sent by the engine; None if the file is to be read here."""

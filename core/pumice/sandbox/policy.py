@@ -120,6 +120,11 @@ def enforce(policy: Policy) -> Enforced:
     return enforced
 
 
+def granted() -> tuple[str, ...]:
+    """Return the files and folders that this process was allowed to read; empty if nothing confines it."""
+    return _in_force[0].access.read if _in_force else ()
+
+
 def in_force() -> Enforced | None:
     """Return what confines this process; None if nothing does."""
     return _in_force[1] if _in_force else None

@@ -23,6 +23,7 @@ from pumice.engine.messages import (
     Close,
     Encode,
     Encoded,
+    EncodeImage,
     Facts,
     Failed,
     Finished,
@@ -66,6 +67,7 @@ REQUEST = Request(
 COMMANDS_OF_EACH_KIND = [
     Add([1], REQUEST),
     Encode(1, [[1, 2], []], "mean", True, [0.5]),
+    EncodeImage(1, 1, 2, b"pixels"),
     Score(1, [1, 2], 3, [0.5], "salt"),
     Cancel(1),
     Ask(1),

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from pumice.config import load_config
-from pumice.engine.projector import Projector, find_projector
+from pumice.engine.projector import Projector
 from pumice.errors import ModelError, RequestError
+from pumice.hub.projectors import find_projector
 from pumice.registry import get_registry
 from vision_files import FIXTURE, picture, write_projector
 

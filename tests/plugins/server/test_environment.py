@@ -55,7 +55,7 @@ def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("MMPROJ", "x.gguf", "models see no images yet"),
+        ("MMPROJ_URL", "x.gguf", "give it as --mmproj"),
         ("CACHE_PROMPT", "off", "give it with each request"),
         ("OFFLINE", "maybe", "LLAMA_ARG_OFFLINE: expected on or off, not 'maybe'"),
         ("CTX_SIZE", "many", "'many' is not a valid"),
@@ -64,4 +64,4 @@ def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
 def test_what_would_change_what_is_served_is_refused(parsed, variable, value, message):
     with pytest.raises(click.UsageError, match=message):
         parsed(**{variable: value})
-    assert "--mmproj" in REFUSED
+    assert "--mmproj-url" in REFUSED

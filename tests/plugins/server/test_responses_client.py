@@ -110,7 +110,7 @@ def test_items_become_messages():
         ({"input": []}, "input must be a list of 1 to 10000 items"),
         ({"input": [5]}, r"input\[0\] must be an object"),
         ({"input": [{"role": 5}]}, r"input\[0\].role"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "only text parts"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "the part has no image"),
         ({"input": [{"type": "computer_call"}]}, "'computer_call' is not supported"),
         ({"input": "x", "tools": ["web_search"]}, r"tools\[0\] must be an object"),
         ({"input": "x", "background": True}, "background is not supported"),

@@ -85,7 +85,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
     ("arguments", "message"),
     [
         (["--host", "0.0.0.0"], "admits other machines"),
-        (["--mmproj", "x"], "models see no images yet"),
+        (["--mmproj-url", "x"], "give it as --mmproj"),
         (["a.gguf", "-m", "b.gguf", "-a", "one"], "-a names one model"),
         (["--models-dir", "/nowhere"], "/nowhere is not a folder"),
         (["--api-key", ""], "--api-key is empty"),
@@ -203,8 +203,9 @@ def test_options_that_are_left_out():
         ["-m", "--jinja", "x", "--", "--jinja"],
         ["-fa", "--poll"],
     )
-    with pytest.raises(click.UsageError, match="no images"):
-        leave_out(["--mmproj", "x"], [])
+    assert leave_out(["--no-mmproj"], []) == (["--mmproj", "off"], [])
+    with pytest.raises(click.UsageError, match="give it as --mmproj"):
+        leave_out(["--mmproj-url", "x"], [])
 
 
 def test_every_option_of_llama_server_is_taken_left_out_or_refused():

@@ -1,0 +1,196 @@
+"""Images in requests of every protocol, by the official clients; the model is a tiny one with LLaVA's projector."""
+
+import base64
+import io
+import re
+from collections.abc import Iterator
+
+import anthropic
+import numpy as np
+import ollama
+import openai
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from loop_monitor import monitored
+from pumice.plugin import ModelSpec
+from server_thread import Serving, serving
+from vision_files import picture, write_projector
+
+Pillow = pytest.importorskip("PIL.Image")
+OPTIONS = {"backend": "numpy", "chat_template": "chatml"}
+QUESTION = "What is this?"
+
+
+def encoded(pixels: np.ndarray) -> bytes:
+    data = io.BytesIO()
+    Pillow.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()
+
+
+PNG = encoded(picture(50, 30))
+BASE64 = base64.b64encode(PNG).decode()
+URL = f"data:image/png;base64,{BASE64}"
+OPENAI = [{"type": "text", "text": QUESTION}, {"type": "image_url", "image_url": {"url": URL}}]
+RESPONSES = [{"type": "input_text", "text": QUESTION}, {"type": "input_image", "image_url": URL}]
+SOURCE = {"type": "base64", "media_type": "image/png", "data": BASE64}
+ANTHROPIC = [{"type": "image", "source": SOURCE}, {"type": "text", "text": QUESTION}]
+GREEDY = {"temperature": 0.0, "max_tokens": 5}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sees")
+    write_projector(folder / "mmproj.gguf", "mlp")
+    return tiny_llama(folder / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def server(path) -> Iterator[Serving]:
+    with serving(ModelSpec(["sees"], str(path), OPTIONS), max_sequences=4) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def expected(path) -> dict[str, pumice.ChatCompletion]:
+    """Answers to the question behind an image, and before it."""
+    image = pumice.Image(picture(50, 30))
+    with pumice.load(path, **OPTIONS) as model:
+        chats = {"before": [image, QUESTION], "after": [QUESTION, image]}
+        return {name: model.chat([{"role": "user", "content": content}], **GREEDY) for name, content in chats.items()}
+
+
+def test_openais_chat(server, expected):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    messages = [{"role": "user", "content": OPENAI}]
+    answer = client.chat.completions.create(model="sees", messages=messages, **GREEDY)
+    assert answer.choices[0].message.content == expected["after"].message.content
+    assert answer.usage.prompt_tokens == expected["after"].usage.prompt_tokens
+    options = {**GREEDY, "stream": True, "stream_options": {"include_usage": True}}
+    *parts, end = client.chat.completions.create(model="sees", messages=messages, **options)
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == answer.choices[0].message.content
+    assert end.usage.prompt_tokens_details.cached_tokens == answer.usage.prompt_tokens - 1
+    counted = server.client.post("/v1/chat/completions/input_tokens", json={"messages": messages}).json()
+    assert counted["input_tokens"] == answer.usage.prompt_tokens
+    shown = server.client.post("/apply-template", json={"messages": messages}).json()["prompt"]
+    assert f"{QUESTION}<__media__>" in shown
+
+
+def test_openais_responses(server, expected):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    options = {"temperature": 0.0, "max_output_tokens": 5}
+    first = client.responses.create(model="sees", input=[{"role": "user", "content": RESPONSES}], **options)
+    assert first.output_text == expected["after"].message.content
+    assert first.usage.input_tokens == expected["after"].usage.prompt_tokens
+    second = client.responses.create(model="sees", input="And now?", previous_response_id=first.id, **options)
+    assert second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens - 1
+
+
+def test_anthropics_messages(server, expected):
+    client = anthropic.Anthropic(base_url=server.url, api_key="none")
+    messages = [{"role": "user", "content": ANTHROPIC}]
+    answer = client.messages.create(model="sees", messages=messages, max_tokens=5, extra_body=GREEDY)
+    assert answer.content[0].text == expected["before"].message.content
+    n_tokens = answer.usage.input_tokens + answer.usage.cache_read_input_tokens
+    assert n_tokens == expected["before"].usage.prompt_tokens
+    assert client.messages.count_tokens(model="sees", messages=messages).input_tokens == n_tokens
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [ANTHROPIC[0]]}
+    answer = client.messages.create(model="sees", messages=[{"role": "user", "content": [result]}], max_tokens=5)
+    assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens > 16
+
+
+def test_ollamas_chat_and_generate(server, expected, tmp_path):
+    client, options = ollama.Client(host=server.url), {"temperature": 0, "num_predict": 5}
+    message = {"role": "user", "content": QUESTION, "images": [PNG]}
+    answer = client.chat(model="sees", messages=[message], options=options)
+    assert answer.message.content == expected["before"].message.content
+    assert answer.prompt_eval_count == expected["before"].usage.prompt_tokens
+    (tmp_path / "a.png").write_bytes(PNG)
+    generated = client.generate(model="sees", prompt=QUESTION, images=[str(tmp_path / "a.png")], options=options)
+    assert generated.response == answer.message.content
+    assert "vision" in client.show("sees").capabilities
+
+
+def test_llama_servers_completion_and_properties(server, path):
+    properties = server.client.get("/props").json()
+    assert properties["modalities"] == {"vision": True, "video": False, "audio": False}
+    marker = properties["media_marker"]
+    prompt = {"prompt_string": f"a picture: {marker} shows", "multimodal_data": [BASE64]}
+    body = {"prompt": prompt, "temperature": 0, "n_predict": 5}
+    answer = server.client.post("/completion", json=body).json()
+    with pumice.load(path, backend="numpy") as model:
+        direct = model.generate(["a picture: ", pumice.Image(PNG), " shows"], **GREEDY)
+    assert answer["content"] == direct.text
+    assert (answer["tokens_evaluated"], answer["prompt"]) == (direct.timings.prompt_tokens, prompt["prompt_string"])
+    several = server.client.post("/completion", json=body | {"prompt": [prompt, "b"]}).json()
+    assert [each["content"] == direct.text for each in several] == [True, False]
+    assert server.client.get("/v1/models").json()["models"][0]["capabilities"][-1] == "multimodal"
+
+
+def ways(image: str, source: dict) -> list[tuple[str, dict]]:
+    """Requests with an image, as a URL and as the source of Anthropic's block, in every protocol."""
+    user = {"role": "user"}
+    chat = [{"type": "image_url", "image_url": {"url": image}}]
+    bare = image.rpartition(",")[2]
+    return [
+        ("/v1/chat/completions", {"messages": [{**user, "content": chat}]}),
+        ("/v1/responses", {"input": [{**user, "content": [{"type": "input_image", "image_url": image}]}]}),
+        ("/v1/messages", {"messages": [{**user, "content": [{"type": "image", "source": source}]}], "max_tokens": 5}),
+        ("/api/chat", {"messages": [{**user, "content": "x", "images": [bare]}]}),
+        ("/api/generate", {"prompt": "x", "images": [bare]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (PNG[:60], "decode|image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no PNG"),
+        (encoded(np.zeros((9000, 9000, 3), np.uint8)), "9000 x 9000 pixels"),
+    ],
+)
+def test_images_that_cannot_be_decoded(server, data, problem):
+    text = base64.b64encode(data).decode()
+    for path, body in ways(f"data:image/png;base64,{text}", {**SOURCE, "data": text}):
+        response = server.client.post(path, json=body)
+        assert response.status_code == 400, (path, response.text)
+        assert "Traceback" not in response.text
+        assert re.search(problem, response.text), response.text
+
+
+@pytest.mark.parametrize("url", ["http://example.com/a.png", "/etc/passwd", "data:image/png;base64,?"])
+def test_what_is_no_image_is_refused_in_one_line(server, url):
+    for path, body in ways(url, {"type": "url", "url": url}):
+        response = server.client.post(path, json=body)
+        assert response.status_code == 400, (path, response.text)
+        assert "image" in response.text
+
+
+def test_images_have_bounds(server):
+    parts = [{"type": "image_url", "image_url": {"url": URL}}]
+    many = server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts * 65}]})
+    assert (many.status_code, "more than 64 images" in many.text) == (400, True)
+    long = server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts * 20}]})
+    assert (long.status_code, long.json()["error"]["type"]) == (400, "exceed_context_size_error")
+    for prompt in ({"prompt_string": "<__media__>", "multimodal_data": [BASE64]}, {"multimodal_data": [BASE64]}):
+        assert server.client.post("/completion", json={"prompt": prompt}).status_code == 400
+
+
+def test_a_model_without_a_projector_says_so(path):
+    with serving(ModelSpec(["blind"], str(path), {**OPTIONS, "mmproj": "off"})) as blind:
+        for route, body in ways(URL, SOURCE):
+            response = blind.client.post(route, json=body)
+            assert response.status_code == 400, (route, response.text)
+            assert "this model takes no images without a projector" in response.text
+            assert str(path.parent) not in response.text
+        assert blind.client.get("/props").json()["modalities"]["vision"] is False
+
+
+def test_large_images_do_not_hold_the_loop(server):
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), np.uint8)
+    url = "data:image/png;base64," + base64.b64encode(encoded(noise)).decode()
+    body = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}], **GREEDY}
+    with monitored() as held:
+        assert server.client.post("/v1/chat/completions", json=body).status_code == 200
+    assert held == []
