@@ -5,7 +5,6 @@ Control vectors keep the scale of the command line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +13,9 @@ from starlette.responses import Response
 
 from pumice_server.answer_types import AdapterScale, Success
 from pumice_server.answers import json_response
-from pumice_server.bodies import Scale, Scales
-from pumice_server.errors import bad_request
+from pumice_server.bodies import Scales
 from pumice_server.models import service_of
+from pumice_server.options import scales_by_name
 
 
 async def list_adapters(request: Request) -> Annotated[Response, list[AdapterScale]]:
@@ -41,18 +40,3 @@ async def set_adapters(request: Request, body: Scales) -> Annotated[Response, Su
     service = await service_of(request, request.query_params.get("model"))
     service.scales.update(scales_by_name(body, list(service.scales)))
     return json_response({"success": True})
-
-
-def scales_by_name(entries: Sequence[Scale], names: Sequence[str], field: str = "the body") -> dict[str, float]:
-    """Return the scale of each adapter, 0 for those that have no entry. Raises HTTPException."""
-    if entries and not names:
-        raise bad_request(f"{field}: this model has no LoRA adapters; --lora names some when the server is started")
-    scales = dict.fromkeys(names, 0.0)
-    for i, entry in enumerate(entries):
-        if entry.id >= len(names):
-            most = len(names) - 1
-            raise bad_request(
-                f"Field '{field}[{i}].id': Value must be between 0 <= value <= {most}, but got {entry.id}"
-            )
-        scales[names[entry.id]] = entry.scale
-    return scales

@@ -24,6 +24,7 @@ from pumice_server import (
     infill,
     native,
     ollama,
+    ollama_create,
     ollama_facts,
     ollama_pull,
     openai_responses,
@@ -68,7 +69,7 @@ GET: Mapping[Handler, Sequence[str]] = {
 }
 DELETE: Mapping[Handler, Sequence[str]] = {
     openai_responses.delete_response: ["/v1/responses/{id}"],
-    ollama_pull.refuse: ["/api/delete"],
+    ollama_create.delete: ["/api/delete"],
 }
 POST: Mapping[Handler, Sequence[str]] = {
     openai_responses.responses: ["/v1/responses", "/responses"],
@@ -90,7 +91,9 @@ POST: Mapping[Handler, Sequence[str]] = {
     slots.act: ["/slots/{id}"],
     adapters.set_adapters: ["/lora-adapters"],
     ollama_pull.pull: ["/api/pull"],
-    ollama_pull.refuse: ["/api/create", "/api/copy", "/api/push", "/api/blobs/{digest}"],
+    ollama_create.create: ["/api/create"],
+    ollama_create.copy: ["/api/copy"],
+    ollama_pull.refuse: ["/api/push", "/api/blobs/{digest}"],
     facts.load_model: ["/models/load"],
     facts.unload_model: ["/models/unload"],
     facts.change_props: ["/props"],
@@ -109,6 +112,9 @@ ADMIN = (
     facts.load_model,
     facts.unload_model,
     ollama_pull.pull,
+    ollama_create.create,
+    ollama_create.copy,
+    ollama_create.delete,
     adapters.set_adapters,
     slots.slots,
     slots.act,

@@ -644,6 +644,35 @@ class OllamaNameBody(Body):
         return self.model if self.model is not None else self.name
 
 
+class OllamaCreateBody(OllamaNameBody):
+    """A name for a served model, with defaults of its own."""
+
+    base: Name = field(name="from", default="")
+    """Name of a served model."""
+    system: Annotated[str, Meta(max_length=1 << 16)] = ""
+    """System message of chats that have none."""
+    messages: OllamaMessages = field(default_factory=list)
+    """Messages before those of each chat."""
+    parameters: OllamaOptions | None = None
+    """Parameters of generation for requests that do not give them."""
+    stream: bool = True
+    """Report progress, as lines of JSON."""
+    template: Annotated[Any, refused("Ollama's templates are programs of Go; --chat-template names another")] = None
+    files: Annotated[Any, refused("the server takes no files from clients")] = None
+    adapters: Annotated[Any, refused("adapters come with `pumice serve --lora`")] = None
+    quantize: Annotated[Any, refused("`pumice quantize` quantizes files")] = None
+    modelfile: Annotated[Any, refused("send the values of the Modelfile as `from`, `system`, `parameters`")] = None
+
+
+class OllamaCopyBody(Body):
+    """Another name for a served model."""
+
+    source: Name = ""
+    """Name of the model."""
+    destination: Name = ""
+    """The other name."""
+
+
 class OllamaPullBody(OllamaNameBody):
     """A model to fetch."""
 

@@ -64,7 +64,9 @@ async def list_models(request: Request) -> Annotated[Response, ModelList]:
     summaries = await summaries_of(models.entries)
     compat = models.settings.compat
     data = [
-        _described(entry, name, summary, compat) for entry, summary in summaries for name in (entry.name, *entry.scales)
+        _described(entry, name, summary, compat)
+        for entry, summary in summaries
+        for name in (entry.name, *entry.variants, *entry.scales)
     ]
     listing = [
         {**listed(entry, summary), "type": "model", "capabilities": _abilities(entry, summary)}

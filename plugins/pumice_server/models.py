@@ -16,7 +16,9 @@ from starlette.requests import Request
 import pumice
 from pumice.cli.options import warn_of_assumed_template
 from pumice.plugin import ModelSpec
+from pumice_server.bodies import OllamaOptions
 from pumice_server.metrics import Metrics
+from pumice_server.options import generation_options
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulls
 from pumice_server.served_model import Deliver, Load, Progress, ServedModel
@@ -80,6 +82,11 @@ class Models:
     def known(self, name: str) -> ServedModel | None:
         spellings = {name, name.removesuffix(":latest")}
         return next((entry for entry in self.entries if spellings & set(entry.names)), None)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all models that requests may use, without those of adapters."""
+        return [name for entry in self.entries for name in (*entry.spec.names, *entry.variants)]
 
     def add(self, spec: ModelSpec) -> None:
         """Serve another model, unless its name is known already."""
@@ -325,4 +332,9 @@ async def service_of(request: Request, name: object = None) -> Service:
     entry = models.find(name)
     stack: contextlib.AsyncExitStack = request.state.stack
     service = await stack.enter_async_context(models.using(entry))
-    return service.called(name) if name else service
+    if name is None:
+        return service
+    variant = entry.variants.get(name.removesuffix(":latest"))
+    if variant is None:
+        return service.called(name)
+    return service.with_variant(name, variant, generation_options(variant.parameters or OllamaOptions(), service))

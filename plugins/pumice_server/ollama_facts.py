@@ -27,7 +27,15 @@ async def version(request: Request) -> Annotated[Response, OllamaVersion]:
 async def tags(request: Request) -> Annotated[Response, OllamaModels]:
     """List the served models, in Ollama's form."""
     models: Models = request.app.state.models
-    return json_response({"models": [listed(*pair) for pair in await summaries_of(models.entries)]})
+    return json_response(
+        {
+            "models": [
+                listed(entry, summary, name)
+                for entry, summary in await summaries_of(models.entries)
+                for name in (entry.name, *entry.variants)
+            ]
+        }
+    )
 
 
 async def running(request: Request) -> Annotated[Response, OllamaModels]:

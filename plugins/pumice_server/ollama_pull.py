@@ -1,4 +1,4 @@
-"""Endpoint for Ollama's ``pull``: fetch a model, report progress, and serve it. Other changes of models are refused."""
+"""Endpoint for Ollama's ``pull``: fetch a model, report progress, and serve it. Files of clients are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def pull(request: Request, body: OllamaPullBody) -> Response:
     if not name or len(name) > _MAX_NAME or not name.isprintable():
         raise bad_request(f"model must be the name of a model, of at most {_MAX_NAME} printable characters")
     if models.known(name):
-        return _progress(body.stream, [{"status": "pulling manifest"}, _SUCCESS])
+        return progress(body.stream, [{"status": "pulling manifest"}, _SUCCESS])
     if not models.settings.allow_pull:
         raise HTTPException(403, "clients may not fetch models: start the server with --allow-pull")
     if len(models.entries) >= _MAX_MODELS:
@@ -46,11 +46,12 @@ async def pull(request: Request, body: OllamaPullBody) -> Response:
 
 
 async def refuse(request: Request) -> Response:
-    """Refuse to make, copy or remove models for clients."""
-    raise HTTPException(501, "clients cannot create, copy, push or delete models: use pumice pull, list and rm")
+    """Refuse to take files from clients, and to publish them."""
+    raise HTTPException(501, "clients cannot push models or send files: the server serves what its command line names")
 
 
-def _progress(stream: bool, lines: list[dict[str, Any]]) -> Response:
+def progress(stream: bool, lines: list[dict[str, Any]]) -> Response:
+    """Return the lines of finished work, or the last of them."""
     if not stream:
         return json_response(lines[-1])
 

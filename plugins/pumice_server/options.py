@@ -10,8 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from pumice.options import OUTPUT
-from pumice_server.adapters import scales_by_name
-from pumice_server.bodies import SAMPLING, Generation, StructuredOutputs
+from pumice_server.bodies import SAMPLING, Generation, Scale, StructuredOutputs
 from pumice_server.chain import read_samplers
 from pumice_server.errors import bad_request
 from pumice_server.service import Service
@@ -76,6 +75,21 @@ def cache_salt(request: Request, body: Generation) -> str:
     """Return the salt of cached prompts: one for each client, and a new one if ``cache_prompt`` is false."""
     salt: str = request.state.cache_salt if body.cache_prompt else secrets.token_hex(16)
     return salt
+
+
+def scales_by_name(entries: Sequence[Scale], names: Sequence[str], field: str = "the body") -> dict[str, float]:
+    """Return the scale of each adapter, 0 for those that have no entry. Raises HTTPException."""
+    if entries and not names:
+        raise bad_request(f"{field}: this model has no LoRA adapters; --lora names some when the server is started")
+    scales = dict.fromkeys(names, 0.0)
+    for i, entry in enumerate(entries):
+        if entry.id >= len(names):
+            most = len(names) - 1
+            raise bad_request(
+                f"Field '{field}[{i}].id': Value must be between 0 <= value <= {most}, but got {entry.id}"
+            )
+        scales[names[entry.id]] = entry.scale
+    return scales
 
 
 def _logit_bias(

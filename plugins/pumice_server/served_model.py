@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from pumice.plugin import ModelSpec
 from pumice_server.service import AnyModel, Service
+from pumice_server.variant import Variant
 
 FOREVER = float("inf")
 
@@ -31,6 +32,7 @@ class ServedModel:
     def __init__(self, spec: ModelSpec, keep_alive: float) -> None:
         self.spec = spec
         self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
+        self.variants: dict[str, Variant] = {}  # names that clients made
         self.created = int(time.time())
         self.service: Service | None = None
         self.properties: Mapping[str, Any] | None = None  # last properties of a model that sleeps
@@ -54,7 +56,7 @@ class ServedModel:
     def names(self) -> list[str]:
         """Every name that requests may use. An adapter's name means the model with that adapter alone."""
         own = self.spec.names
-        return [*own, *self.scales, *(f"{name}:{adapter}" for name in own for adapter in self.scales)]
+        return [*own, *self.variants, *self.scales, *(f"{name}:{adapter}" for name in own for adapter in self.scales)]
 
     def scales_of(self, model: AnyModel) -> dict[str, float]:
         """Return the scale of each LoRA adapter, in the model's order. Scales outlive a reload."""

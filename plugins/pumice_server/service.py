@@ -24,6 +24,7 @@ from pumice_server.figures import build_info
 from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
+from pumice_server.variant import Variant
 from pumice_server.work import aside, seeing, waiting
 
 T = TypeVar("T")
@@ -88,6 +89,8 @@ class Service:
         assumed = {"chat_template": self.assumed_template} if self.assumed_template else {}
         self._chat = {**assumed, **settings.chat}
         self._output = settings.output
+        self._variant = Variant()
+        self._defaults: Mapping[str, Any] = {}
         self._max_tokens = settings.max_tokens
         self.stop, self.pooling = settings.stop, settings.pooling
         self.heard = time.monotonic()  # time of the engine's last answer
@@ -112,6 +115,14 @@ class Service:
         alone = copy.copy(self)
         alone.names, alone.scales = [name], {other: float(other == adapter) for other in self.scales}
         return alone
+
+    def with_variant(self, name: str, variant: Variant, defaults: Mapping[str, Any]) -> Service:
+        """Return the service of a variant: the same model with ``defaults`` among the options of generation."""
+        own = copy.copy(self)
+        own.names, own._variant = [name], variant
+        own.stop = defaults.get("stop", self.stop)
+        own._defaults = {key: value for key, value in defaults.items() if value is not None and key != "stop"}
+        return own
 
     async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Return the tokens of a text, computed off the event loop."""
@@ -234,6 +245,7 @@ class Service:
         return len(await self.tokenize(await self.apply_template(messages, options)))
 
     def _prepare_chat(self, messages: Any, options: Mapping[str, Any]) -> Any:
+        messages = self._variant.beginning(messages)
         self.model.check_fits(texts_of(messages))
         return self.model.prepare_chat(messages, **options)
 
@@ -287,6 +299,7 @@ class Service:
         return await waiting(self._apply_template, messages, self.with_defaults(options))
 
     def _apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
+        messages = self._variant.beginning(messages)
         self.model.check_fits(texts_of(messages))
         return self.model.apply_template(messages, **options)
 
@@ -310,8 +323,9 @@ class Service:
 
     def _completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options with the server's adapter scales as defaults, and with its limit of tokens."""
-        completed = {"adapters": self.adapters, "request_id": logs.request_id(), **options}
-        return {**completed, "max_tokens": self.most_tokens(options.get("max_tokens"))}
+        present = {name: value for name, value in options.items() if value is not None or name not in self._defaults}
+        completed = {"adapters": self.adapters, "request_id": logs.request_id(), **self._defaults, **present}
+        return {**completed, "max_tokens": self.most_tokens(completed.get("max_tokens"))}
 
     def _within(self, prompt: Sequence[int], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return options for ``compat``, whose context is full with its last token, not with the one after it."""

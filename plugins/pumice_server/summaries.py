@@ -33,11 +33,11 @@ async def summaries_of(entries: Sequence[ServedModel]) -> list[tuple[ServedModel
     return [(entry, entry.service.model.summary if entry.service else entry.summary) for entry in entries]
 
 
-def listed(entry: ServedModel, summary: pumice.Summary | None) -> dict[str, Any]:
-    """Return an entry of Ollama's ``/api/tags``."""
+def listed(entry: ServedModel, summary: pumice.Summary | None, name: str = "") -> dict[str, Any]:
+    """Return an entry of Ollama's ``/api/tags``; ``name`` is a variant's."""
     return {
-        "name": entry.name,
-        "model": entry.name,
+        "name": name or entry.name,
+        "model": name or entry.name,
         "modified_at": time_text(summary.modified if summary and summary.modified else entry.created),
         "size": summary.n_bytes if summary else entry.spec.size,
         "digest": summary.digest if summary else "",

@@ -222,7 +222,7 @@ def test_unknown_fields_are_ignored():
 
 def test_every_endpoint_with_a_body_declares_it():
     without = {paths[0] for endpoint, paths in POST.items() if body_of(endpoint) is None}
-    assert without == {"/api/create", "/props"}
+    assert without == {"/api/push", "/props"}
 
 
 # --- over HTTP

@@ -85,7 +85,7 @@ def test_models(client, server):
         ({"messages": CHAT, "options": {"temperature": "hot"}}, "temperature must be a number"),
         ({"messages": CHAT, "options": 5}, "options must be an object"),
         ({"messages": [5]}, "messages[0] must be an object"),
-        ({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]}, "images"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]}, "image: "),
         ({"messages": CHAT, "format": 7}, "format must be"),
     ],
 )
@@ -99,3 +99,38 @@ def test_an_error_of_the_client(client):
     with pytest.raises(ollama.ResponseError, match="n_ctx is 512") as caught:
         client.generate(model="demo", prompt="word " * 2000, raw=True)
     assert caught.value.status_code == 400
+
+
+def test_names_with_defaults_of_their_own(client, server, expected):
+    pirate = "Talk like a pirate."
+    own = {"temperature": 0, "num_predict": 7}
+    client.create(model="pirate", from_="demo", system=pirate, parameters=own, messages=CHAT)
+    said = server.model.chat([{"role": "system", "content": pirate}, *CHAT, *CHAT], temperature=0, max_tokens=7)
+    assert client.chat(model="pirate", messages=CHAT).message.content == said.message.content
+    body = {"model": "pirate:latest", "messages": CHAT}
+    answer = server.client.post("/v1/chat/completions", json=body).json()
+    assert (answer["model"], answer["choices"][0]["message"]["content"]) == ("pirate:latest", said.message.content)
+    other = [{"role": "system", "content": "Be brief."}]
+    asked = server.model.chat([*other, *CHAT, *CHAT], temperature=0, max_tokens=3)
+    answer = client.chat(model="pirate", messages=[*other, *CHAT], options={"num_predict": 3})
+    assert answer.message.content == asked.message.content
+    assert client.chat(model="demo", messages=CHAT, options=GREEDY).message.content == expected.message.content
+
+    client.copy("pirate", "buccaneer")
+    assert {"demo", "pirate", "buccaneer"} <= {model.model for model in client.list().models}
+    client.delete("pirate")
+    assert client.chat(model="buccaneer", messages=CHAT).message.content == said.message.content
+    client.delete("buccaneer")
+    for act, status in (
+        (lambda: client.delete("pirate"), 404),
+        (lambda: client.delete("demo"), 403),
+        (lambda: client.copy("demo", "demo"), 409),
+        (lambda: client.copy("hare", "fox"), 404),
+        (lambda: client.create(model="x"), 400),
+        (lambda: client.create(model="x", from_="demo", template="{{ .Prompt }}"), 400),
+        (lambda: client.create(model="x", from_="demo", parameters={"min_tokens": 3}), 400),
+        (lambda: client.push("demo"), 501),
+    ):
+        with pytest.raises(ollama.ResponseError) as error:
+            act()
+        assert error.value.status_code == status, error.value

@@ -1,0 +1,87 @@
+"""Endpoints for Ollama's ``create``, ``copy`` and ``delete``: names with defaults of their own, kept in memory."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice_server.answers import json_response, to_json
+from pumice_server.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody
+from pumice_server.errors import bad_request
+from pumice_server.models import Models
+from pumice_server.ollama_pull import progress
+from pumice_server.served_model import ServedModel
+from pumice_server.variant import Variant
+
+_MAX_NAMES = 1000  # that clients made, of all models
+_MAX_BYTES = 1 << 20  # of what a name keeps, as JSON
+
+
+async def create(request: Request, body: OllamaCreateBody) -> Response:
+    """Make a name for a served model, with a system message, messages and parameters of its own."""
+    models: Models = request.app.state.models
+    base = body.base
+    if not base:
+        raise bad_request("from must name a served model; files and adapters come with pumice serve")
+    entry, inherited = _find(models, base)
+    if any(message.get("images") for message in body.messages):
+        raise bad_request("messages: images belong to chats, not to a name")
+    if body.parameters:
+        body.parameters.refuse_unsupported()
+    variant = Variant(
+        body.system or inherited.system,
+        body.messages or inherited.messages,
+        body.parameters or inherited.parameters,
+    )
+    if len(to_json([variant.system, list(variant.messages)])) > _MAX_BYTES:
+        raise bad_request(f"system and messages take more than {_MAX_BYTES} bytes")
+    _add(models, entry, body.named, variant)
+    return progress(body.stream, [{"status": "reading model metadata"}, {"status": "success"}])
+
+
+async def copy(request: Request, body: OllamaCopyBody) -> Response:
+    """Give a served model another name."""
+    models: Models = request.app.state.models
+    entry, variant = _find(models, body.source)
+    _add(models, entry, body.destination, variant)
+    return Response()
+
+
+async def delete(request: Request, body: OllamaNameBody) -> Response:
+    """Remove a name that a client made. Files and names of the command line stay."""
+    models: Models = request.app.state.models
+    name = _plain(body.named or "")
+    entry = models.known(name)
+    if entry is None:
+        raise HTTPException(404, f"there is no model {name!r:.100}")
+    if entry.variants.pop(name, None) is None:
+        raise HTTPException(403, f"{name!r:.100} belongs to the server; `pumice rm` removes downloaded files")
+    return json_response({"status": "success"})
+
+
+def _find(models: Models, name: str) -> tuple[ServedModel, Variant]:
+    """Return a served model by its exact name, and the defaults of the name. Raises HTTPException."""
+    entry = models.known(name)
+    if entry is None:
+        raise HTTPException(404, f"there is no model {name!r:.100}; served: {', '.join(models.names)}")
+    return entry, entry.variants.get(_plain(name), Variant())
+
+
+def _add(models: Models, entry: ServedModel, name: str | None, variant: Variant) -> None:
+    """Serve a name, in place of an earlier one of a client. Raises HTTPException."""
+    name = _plain(name or "")
+    if not name or not name.isprintable() or len(name) > 500:
+        raise bad_request("the name of the model must be 1 to 500 printable characters")
+    known = models.known(name)
+    if known and name not in known.variants:
+        raise HTTPException(409, f"{name!r:.100} is a name of the server's own")
+    if known:
+        del known.variants[name]
+    if sum(len(other.variants) for other in models.entries) >= _MAX_NAMES:
+        raise HTTPException(503, f"clients have made {_MAX_NAMES} names already; delete others")
+    entry.variants[name] = variant
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(":latest")

@@ -1,0 +1,32 @@
+"""Names that clients make of a served model, with defaults of their own; the engine is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pumice_server.bodies import OllamaOptions
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The defaults of one name.
+
+    Attributes:
+        system: System message of chats that have none.
+        messages: Messages before those of each chat, after the system message.
+        parameters: Parameters of generation for requests that do not give them.
+    """
+
+    system: str = ""
+    messages: Sequence[Mapping[str, Any]] = ()
+    parameters: OllamaOptions | None = None
+
+    def beginning(self, messages: Sequence[Any]) -> list[Any]:
+        """Return the messages of a chat with those of the variant before them."""
+        first = messages[0] if messages else None
+        has_system = isinstance(first, Mapping) and first.get("role") in ("system", "developer")
+        system = [{"role": "system", "content": self.system}] if self.system and not has_system else []
+        own = list(messages[:1]) if has_system else []
+        return [*system, *own, *self.messages, *messages[len(own) :]]
