@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from pumice.demo import demo_model_path
 from pumice.options import OUTPUT, REQUEST
 
 if TYPE_CHECKING:
+    from pumice.images import Image
     from pumice.model import Model
     from pumice.streaming.stream import Stream
 
@@ -55,6 +57,15 @@ def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) 
 @model_argument
 @option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to continue; - reads standard input.")
 @file_option("Read the prompt from FILE; - reads standard input, as a pipe does.")
+@option(
+    "--image",
+    "images",
+    type=InputFile(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    group="Prompt",
+    help="Image for a model that sees: before the prompt, or at its marks <__media__>. Repeatable.",
+)
 @defined(
     REQUEST["max_tokens"],
     help="Maximum number of tokens to generate; -1: until the model ends the text.  [default: 128; demo model: -1]",
@@ -83,6 +94,7 @@ def command(
     model: str,
     prompt: str | None,
     file: Path | None,
+    images: tuple[Path, ...],
     max_tokens: int | None,
     stop: tuple[str, ...],
     **rest: Any,
@@ -96,7 +108,7 @@ def command(
     their configuration keys: --set sampling.typical_p=0.9
     """
     demo = Path(model) == demo_model_path()
-    text = read_prompt(prompt, file, "" if demo else None)
+    text = read_prompt(prompt, file, "" if demo or images else None)
     if max_tokens is None:
         max_tokens = -1 if demo else 128
     sampling = take_sampling(rest)
@@ -104,12 +116,30 @@ def command(
     with load_model(model, rest) as loaded:
         if "tokenizer.chat_template" in loaded.metadata and not demo:
             click.echo(f"note: {model} has a chat template; `run` applies none, `pumice chat {model}` does", err=True)
-        stream = loaded.stream(text, max_tokens=None if max_tokens < 0 else max_tokens, stop=stop, **form, **sampling)
+        read = _with_images(text, images) if images else text
+        stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stop, **form, **sampling)
         with stream:
             completed = write(stream)
         click.echo(format_timings(loaded, stream), err=True)
     if not completed:
         raise click.Abort
+
+
+def _with_images(text: str, files: Sequence[Path]) -> list[str | Image]:
+    """Return a prompt of images and texts. Raises UsageError unless the text has a mark for each image, or none."""
+    from pumice.chat.chat import MARKER
+    from pumice.images import Image
+
+    images = list(map(Image, files))
+    first, *texts = text.split(MARKER)
+    if not texts:
+        return [*images, text]
+    if len(texts) != len(images):
+        raise click.UsageError(f"the prompt has {len(texts)} marks {MARKER} for {len(images)} images (--image)")
+    parts: list[str | Image] = [first]
+    for image, following in zip(images, texts, strict=True):
+        parts += [image, following]
+    return parts
 
 
 def read_prompt(prompt: str | None, file: Path | None, default: str | None = None) -> str:

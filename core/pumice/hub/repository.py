@@ -12,8 +12,8 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from pumice.file_names import is_safe_file_name
 from pumice.hub.choice import choose, models_in
 from pumice.hub.download import Progress, Remote, check_space, download, explain_os_error, locked, reporter, status_line
 from pumice.hub.names import HubName
+from pumice.hub.projectors import choose_projector, is_projector
 from pumice.wording import printable
 
 if TYPE_CHECKING:
@@ -78,9 +79,13 @@ def cached_model(name: HubName) -> list[Path]:
 
 
 def fetch_model(name: HubName, client: HubClient, progress: Progress | None = None) -> list[Path]:
-    """List the files that ``name`` selects, and fetch those that are missing. Raises HubError."""
+    """List the files that ``name`` selects, and fetch those that are missing. Raises HubError.
+
+    The projector beside a model that sees is fetched, too.
+    """
     commit, files = list_files(name, client)
-    chosen = {file: files[file] for file in choose(name, models_in(files)).files}
+    model = choose(name, models_in(files)).files
+    chosen = {file: files[file] for file in (*model, *_projector(model[0], files))}
     check_space(cache_directory(), sum(_missing_bytes(name, commit, file) for file in chosen.values()))
     total = sum(file.size or 0 for file in chosen.values())
     paths: list[Path] = []
@@ -95,7 +100,15 @@ def fetch_model(name: HubName, client: HubClient, progress: Progress | None = No
         paths.append(_path(name, commit, file))
         done += file.size or 0
     _write_reference(name, commit)
-    return paths
+    return paths[: len(model)]
+
+
+def _projector(model: str, files: Iterable[str]) -> Iterator[str]:
+    """Yield the projector beside a model's file in a repository, if there is one."""
+    folder = PurePosixPath(model).parent
+    beside = [path for path in map(PurePosixPath, files) if path.parent == folder and is_projector(path.name)]
+    if chosen := choose_projector([path.name for path in beside]):
+        yield str(folder / chosen)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,10 @@ import time
 import pytest
 
 from pumice.cli.chat import files
+from pumice.cli.chat.conversation import Conversation
+from pumice.cli.chat.files import read_conversation, read_image
 from pumice.errors import PumiceError
+from pumice.images import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="conversations are kept by a forked process")
 
@@ -199,3 +202,28 @@ def test_an_answer_that_breaks_the_rules_is_an_error(monkeypatch, tmp_path, answ
     with pytest.raises(PumiceError, match="process that keeps conversations"):
         files.read_conversation(tmp_path / "any.json")
     keeper.close()
+
+
+def test_images_are_read_and_no_other_files(kept, tmp_path):
+    png = b"\x89PNG\r\n\x1a\n and so on"
+    (tmp_path / "a.png").write_bytes(png)
+    assert read_image(tmp_path / "a.png").source == png
+    (tmp_path / "secret.png").write_bytes(b"BM a text that is no image")
+    (tmp_path / "large.png").write_bytes(png.ljust(MAX_BYTES + 1))
+    for name, problem in {"secret.png": "not a PNG", "large.png": "more than 32 MiB", "no.png": "No such file"}.items():
+        with pytest.raises(PumiceError, match=problem):
+            read_image(tmp_path / name)
+
+
+def test_a_conversation_keeps_images_until_it_is_saved(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    conversation = Conversation(None, {})
+    conversation.show(tmp_path / "a.png")
+    conversation.say("What is this?")
+    image, text = conversation.messages[0]["content"]
+    assert (text, conversation.images) == ("What is this?", [])
+    assert conversation.unsay() == text
+    assert conversation.images == [image]
+    conversation.say("And now?")
+    conversation.save(tmp_path / "chat.json")
+    assert read_conversation(tmp_path / "chat.json") == [{"role": "user", "content": "[image]\nAnd now?"}]

@@ -10,6 +10,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.cli import progress
+from vision_files import picture, write_projector
 from waiting import PATIENCE
 
 ENDLESS = ["-c", "100000", "-n", "100000", "--ignore-eos", "--temp", "1.5"]
@@ -43,6 +44,22 @@ def test_the_prompt_comes_from_an_argument_a_pipe_or_a_file(run, model, home):
     assert run("run", model, "-p", "-", *options, input="añb").stdout == given
     assert run("run", model, "-f", "prompt.txt", *options).stdout == given
     assert run("run", model, "-p", "xyz", *options).stdout != given
+
+
+def test_images_are_before_the_prompt_or_at_its_marks(run, home):
+    pillow = pytest.importorskip("PIL.Image")
+    model = tiny_llama(home / "tiny.gguf")
+    write_projector(home / "mmproj.gguf", "mlp")
+    pillow.fromarray(picture(50, 30)).save(home / "a.png")
+    options = ["-n", "4", "--temp", "0", "--backend", "numpy", "--image", "a.png"]
+    with pumice.load(model, backend="numpy") as loaded:
+        image = pumice.Image(picture(50, 30))
+        for prompt, parts in {"ab": [image, "ab"], "a<__media__>b": ["a", image, "b"]}.items():
+            done = run("run", str(model), "-p", prompt, *options)
+            assert done.stdout == loaded.generate(parts, max_tokens=4, temperature=0).text, done.stderr
+    done = run("run", str(model), "-p", "<__media__><__media__>", *options)
+    assert done.returncode == 2
+    assert "2 marks <__media__> for 1 images" in done.stderr
 
 
 @pytest.mark.parametrize(

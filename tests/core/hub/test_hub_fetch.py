@@ -17,6 +17,7 @@ from hub_server import Repository, content
 from pumice import HubError
 from pumice.config import load_config
 from pumice.hub import fetch, locate
+from pumice.hub.projectors import find_projector
 from pumice.hub.repository import cache_directory
 from waiting import wait_until
 
@@ -61,6 +62,15 @@ def test_all_parts_are_fetched(hub, repository):
     assert locate("a/b:Q8_0").path == paths[0]
     assert seen[-1] == ("a/b/M-Q8_0-00002-of-00002.gguf", 3000, 3000)
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+
+def test_the_projector_of_a_model_that_sees_is_fetched_beside_it(hub, repository):
+    repository.files |= {"mmproj-F16.gguf": content(50, 4), "mmproj-F32.gguf": content(60, 5)}
+    repository.files["other/mmproj-F16.gguf"] = content(70, 6)
+    assert [path.name for path in fetch("a/b")] == ["M-Q4_K_M.gguf"]
+    projector = find_projector(locate("a/b").path)
+    assert (projector.name, projector.read_bytes()) == ("mmproj-F16.gguf", content(50, 4))
+    assert len(hub.sent) == 2
 
 
 def test_a_new_version_is_fetched_when_asked_for(hub, repository):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumice.cli.chat.files import read_conversation, write_conversation
+from pumice.cli.chat.files import read_conversation, read_image, write_conversation
 from pumice.errors import PumiceError, RequestError
 from pumice.options import CHAT
 from pumice.wording import unknown_name
@@ -14,6 +14,7 @@ from pumice.wording import unknown_name
 if TYPE_CHECKING:
     from pumice.chat import Message, Tool, Turn
     from pumice.frontend.tool_loop import ToolLoop
+    from pumice.images import Image
     from pumice.model import Model
     from pumice.streaming.chat import ChatStream
 
@@ -34,6 +35,7 @@ class Conversation:
         self.model = model
         self.options = options
         self.tools: list[Tool] = []
+        self.images: list[Image] = []  # that wait for the next message
         self.messages: list[dict[str, Any]] = list(messages)
         if system or not messages:
             self.system = system
@@ -76,15 +78,27 @@ class Conversation:
         self.messages = [message for message in self.messages[:1] if message["role"] == "system"]
 
     def say(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
+        """Add a message of the user, with the images that wait for one."""
+        self.messages.append({"role": "user", "content": [*self.images, text] if self.images else text})
+        self.images = []
+
+    def show(self, path: Path) -> None:
+        """Let an image wait for the next message. Raises PumiceError."""
+        self.images = [*self.images, read_image(path)]
 
     def unsay(self) -> str | None:
-        """Remove the user's last message and all later ones, and return its text; None without one."""
+        """Remove the user's last message and all later ones, and return its text; None without one.
+
+        Its images wait for the next message.
+        """
         for i in range(len(self.messages) - 1, -1, -1):
             if self.messages[i]["role"] == "user":
-                text: str = self.messages[i]["content"]
+                content: str | list[Any] = self.messages[i]["content"]
                 del self.messages[i:]
-                return text
+                if isinstance(content, str):
+                    return content
+                *self.images, text = content
+                return str(text)
         return None
 
     def take_tools(self, tools: Sequence[Tool]) -> list[str]:
@@ -131,9 +145,19 @@ class Conversation:
         self.messages += [message.to_dict() for message in messages]
 
     def save(self, path: Path) -> None:
-        """Write the messages to a JSON file atomically. Raises PumiceError."""
-        write_conversation(path, self.messages)
+        """Write the messages to a JSON file atomically. Raises PumiceError.
+
+        Images are left out: ``[image]`` stands for each.
+        """
+        write_conversation(path, [_without_images(message) for message in self.messages])
 
     def load(self, path: Path) -> None:
         """Replace the messages by those of a file that ``save`` wrote, or of a JSON list. Raises PumiceError."""
         self.messages = read_conversation(path)
+
+
+def _without_images(message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": "\n".join(part if isinstance(part, str) else "[image]" for part in content)}

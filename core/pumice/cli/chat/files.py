@@ -1,15 +1,18 @@
 """Files of conversations. A confined chat leaves them to a process that was forked before.
 
 The chat is not trusted once it has read a model, and may ask for any path. The other process therefore returns nothing
-but messages of conversations, without other keys, and writes nothing but conversations: to new files with the suffix
-`.json`, and over files that hold a conversation. Its errors never quote the content of a file.
+but messages of conversations, without other keys, and files that begin as images do. It writes nothing but
+conversations: to new files with the suffix `.json`, and over files that hold a conversation. Its errors never quote the
+content of a file.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
+import re
 import secrets
 import socket
 import stat
@@ -22,10 +25,14 @@ from typing import Any, NoReturn
 
 from pumice.chat.messages import Message, ToolCall, read_messages
 from pumice.errors import PumiceError
+from pumice.images import MAX_BYTES, Image
 from pumice.spawning.fork import detach, fork_helper
 
 SUFFIX = ".json"
 
+_IMAGE = re.compile(
+    rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF.{4}WEBP|GIF8[79]a|BM.{4}\0\0\0\0|II\*\0|MM\0\*", re.DOTALL
+)  # how the files of images begin
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 1 << 28  # maximum size of a file, and of a message between the processes
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a FIFO without a writer is no wait
@@ -39,6 +46,14 @@ def read_conversation(path: Path) -> list[dict[str, Any]]:
     if not isinstance(messages, list):
         raise PumiceError(f"{path}: the process that keeps conversations returned no messages")
     return messages
+
+
+def read_image(path: Path) -> Image:
+    """Return an image to show to the model. Raises PumiceError for a file that does not begin as one."""
+    data = _image(path) if _keeper is None else _keeper.ask("image", path)
+    if not isinstance(data, str):
+        raise PumiceError(f"{path}: the process that reads files returned no image")
+    return Image.from_base64(data)
 
 
 def write_conversation(path: Path, messages: Sequence[dict[str, Any]]) -> None:
@@ -126,6 +141,21 @@ def _read(path: Path) -> list[dict[str, Any]]:
         raise PumiceError(f"{path}: {problem}") from None
 
 
+def _image(path: Path) -> str:
+    """Return a file that begins as an image does, in base64. Raises PumiceError for any other file."""
+    try:
+        content = _content(path)
+    except OSError as error:
+        raise PumiceError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise PumiceError(f"{path}: {error}") from None
+    if len(content) > MAX_BYTES:
+        raise PumiceError(f"{path}: more than {MAX_BYTES >> 20} MiB; use a smaller image")
+    if not _IMAGE.match(content):
+        raise PumiceError(f"{path}: not a PNG, JPEG, WebP, GIF, BMP or TIFF image")
+    return base64.b64encode(content).decode()
+
+
 def _content(path: Path) -> bytes:
     """Return the content of a regular file. Raises OSError, or ValueError for another or a larger file."""
     with open(os.open(path, _READ), "rb") as file:
@@ -200,6 +230,8 @@ def _answer(request: Any) -> bytes:
         match request:
             case ["read", str(path)]:
                 return _pack([_read(Path(path)), ""])
+            case ["image", str(path)]:
+                return _pack([_image(Path(path)), ""])
             case ["write", str(path), list(messages)]:
                 _write(Path(path), messages)
                 return _pack([None, ""])

@@ -29,6 +29,7 @@ HELP = {
     "/system [TEXT]": "show, or set, the system message; /system - removes it",
     "/regen": "answer the last message again; so does /retry",
     "/edit [TEXT]": "change the last message, or replace it by TEXT, and answer it again",
+    "/image FILE": "show an image to the model with the next message",
     "/undo [N]": "take back the last message, or the last N, with all answers since",
     "/name NAME": "keep the conversation under a name, for pumice chat --resume NAME",
     "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
@@ -114,6 +115,7 @@ class Session:
             "/regen": self._regenerate,
             "/retry": self._regenerate,
             "/edit": self._edit,
+            "/image": self._show_image,
             "/name": self._rename,
             "/undo": self._undo,
             "/save": self._save,
@@ -134,7 +136,7 @@ class Session:
             answered = answer(self._conversation)
         finally:
             if answered is None or not any(message.content for message in answered.messages):
-                self._conversation.unsay()
+                self._forget_last()
         if self._stats:
             click.secho(answered.statistics, dim=True, err=True)
 
@@ -143,6 +145,15 @@ class Session:
         if text is None:
             raise PumiceError("there is no message to answer again")
         self._answer(text)
+
+    def _forget_last(self) -> None:
+        """Remove the last message with its images."""
+        self._conversation.unsay()
+        self._conversation.images = []
+
+    def _show_image(self, path: str) -> None:
+        self._conversation.show(_file(path))
+        _tell("the next message has " + ("1 image" if len(self._conversation.images) == 1 else "several images"))
 
     def _reset(self, _: str) -> None:
         self._conversation.reset()
@@ -153,6 +164,7 @@ class Session:
             raise PumiceError(f"/undo takes a number of messages, at least 1, not {argument!r:.60}")
         for _ in range(int(argument or 1)):
             text = self._conversation.unsay()
+            self._conversation.images = []
             _tell("there is no message to take back" if text is None else f"taken back: {text!r:.60}")
             if text is None:
                 break
