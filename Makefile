@@ -21,9 +21,9 @@ help:  ## Say what each target does
 test: $(STAMP)  ## Run every test but those of test-ray; TESTS="tests/core -k graph" for some
 	$(VENV)/python -m pytest -q $(PROCESSES) -m "not ray" $(TESTS)
 
-test-ray: $(STAMP)  ## Run the tests that start clusters of Ray, one after the other; skipped where it is not to be had
+test-ray: $(STAMP)  ## Run the tests that start clusters of Ray, one after the other, where it is to be had; TESTS="-m ray_essential" for few
 	.ci/ray
-	$(VENV)/python -m pytest -q -m ray tests/plugins/ray
+	$(VENV)/python -m pytest -q -m ray tests/plugins/ray $(TESTS)
 
 test-clients: $(STAMP)  ## Try real clients of PyPI and npm against the server; CLIENTS="--quick" for those of the lock, DSPy for one, --write for the table
 	$(VENV)/python tests/clients/run.py $(CLIENTS)

@@ -62,6 +62,7 @@ def running(model: pumice.LinkedModel) -> int:
     return model.snapshot().n_running
 
 
+@pytest.mark.ray_essential
 def test_answers_are_those_of_one_machine(server):
     client, _ = server
     greedy = {"temperature": 0, "max_tokens": 16}
@@ -130,6 +131,7 @@ def test_a_prompt_goes_where_its_beginning_is(server):
     wait_until(all_go)
 
 
+@pytest.mark.ray_essential
 def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(server):
     client, model = server
     answers: list[str] = []

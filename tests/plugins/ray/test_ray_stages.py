@@ -40,6 +40,7 @@ def stages() -> list:
     return [ray.get_actor(name) for name in named if name.startswith("pumice-stage-")]
 
 
+@pytest.mark.ray_essential
 def test_the_logits_are_those_of_one_machine_and_sequences_are_on_their_way_together(cluster, node):
     import ray
 
