@@ -17,6 +17,11 @@ def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> No
         sleep(0.01)
 
 
+def waiting_for(path: Path) -> str:
+    """An expression of Python that is False, once there is a file."""
+    return f"any(iter(lambda: __import__('os').path.exists({str(path)!r}) or __import__('time').sleep(0.01), True))"
+
+
 def hang(pid: int) -> None:
     """Stop a process. Its threads go on until the one that gets the signal has had its turn."""
     os.kill(pid, signal.SIGSTOP)

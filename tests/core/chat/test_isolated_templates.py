@@ -15,7 +15,7 @@ from pumice.chat.template import ChatTemplate
 from pumice.errors import ModelError, PromptTooLongError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import Limits, WorkerPool
 from tokenizer_fixtures import small
-from waiting import PATIENCE, seconds_of, wait_until
+from waiting import PATIENCE, seconds_of, wait_until, waiting_for
 
 GROWING = """{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"""
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -92,16 +92,17 @@ def test_a_request_that_takes_too_much_leaves_the_template_to_others():
     assert "Hello" in one.text(read())
 
 
-def test_what_a_template_can_is_not_remembered_where_nobody_could_find_out():
+def test_what_a_template_can_is_not_remembered_where_nobody_could_find_out(tmp_path):
     source = "{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
     one = chat(source, wait_seconds=0.05)
-    pool = one._workers.pool
+    pool, go = one._workers.pool, tmp_path / "go"
     with ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(pool.call, "time:sleep", 1, object)
-        wait_until(lambda: pool.pids)
+        slow = threads.submit(pool.call, "builtins:eval", waiting_for(go), object)
+        wait_until(lambda: pool._workers[0].busy)
         for act in (one.capabilities, lambda: one.turn(read())):
             with pytest.raises(UnavailableError, match="rendering the chat template: no worker is free"):
                 act()
+        go.touch()
         slow.result()
     assert not one.capabilities()["supports_system_role"]
     assert one.text(read([SYSTEM, *CHAT])) == "(S\n\nHello)"

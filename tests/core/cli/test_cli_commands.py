@@ -18,6 +18,7 @@ from pumice.cli.bench import ParallelRow, measure, repeated
 from pumice.cli.options import parse_settings
 from pumice.commands import COMMANDS, GROUPS
 from pumice.wording import format_bytes
+from waiting import PATIENCE
 
 
 def test_help_lists_every_command(run):
@@ -289,5 +290,5 @@ def test_interrupting_while_modules_are_imported_is_silent(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         assert process.stdout.readline() == b"importing\n"
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20) == (b"", b"")
+        assert process.communicate(timeout=PATIENCE) == (b"", b"")
     assert process.returncode == -signal.SIGINT  # a shell says 130

@@ -18,7 +18,7 @@ from pumice.isolation import Limits, WorkerPool, wire
 from pumice.isolation.limits import measure
 from pumice.spawning import spawner
 from sandboxes import needs_sandbox
-from waiting import PATIENCE, hang, wait_until
+from waiting import PATIENCE, hang, wait_until, waiting_for
 
 PATIENT = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
 ECHO = "builtins:dict"
@@ -199,40 +199,43 @@ def test_a_worker_that_is_stopped_costs_its_call_alone(make):
     assert pool.call(ECHO, {"a": 1}, dict) == {"a": 1}
 
 
-def test_whoever_waits_too_long_for_a_worker_is_told(make):
-    pool = make(wait_seconds=0.1)
+def test_whoever_waits_too_long_for_a_worker_is_told(make, tmp_path):
+    pool, go = make(wait_seconds=0.1), tmp_path / "go"
     with ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(pool.call, "time:sleep", 2, object)
+        slow = threads.submit(pool.call, EVALUATE, waiting_for(go), object)
         wait_until(lambda: pool._workers[0].busy)
         with pytest.raises(UnavailableError, match="the work: no worker is free; try again later"):
             pool.call(ECHO, {}, dict)
-        assert slow.result(PATIENCE) is None
+        go.touch()
+        assert slow.result(PATIENCE) is False
     assert pool.call(ECHO, {}, dict) == {}
 
 
-def test_large_payloads_leave_a_worker_to_the_small(make):
-    pool = make(n_workers=3, max_small=1_000)
-    slow = "__import__('time').sleep(2) #" + "a" * 1_000
+def test_large_payloads_leave_a_worker_to_the_small(make, tmp_path):
+    pool, go = make(n_workers=3, max_small=1_000), tmp_path / "go"
+    slow = f"{waiting_for(go)} #" + "a" * 1_000
     with ThreadPoolExecutor(3) as threads:
         large = [threads.submit(pool.call, EVALUATE, slow, object) for _ in range(3)]
         wait_until(lambda: sum(worker.busy for worker in pool._workers) == 2)
         for _ in range(10):
             assert pool.call(ECHO, {}, dict) == {}
-            assert not all(call.done() for call in large)
-        assert [call.result(PATIENCE) for call in large] == [None] * 3
+            assert not any(call.done() for call in large)
+        go.touch()
+        assert [call.result(PATIENCE) for call in large] == [False] * 3
 
 
-def test_large_payloads_beyond_some_are_refused_at_once(make):
-    pool = make(n_workers=2, max_small=1_000, max_large=2)
-    slow = "__import__('time').sleep(2) #" + "a" * 1_000
+def test_large_payloads_beyond_some_are_refused_at_once(make, tmp_path):
+    pool, go = make(n_workers=2, max_small=1_000, max_large=2), tmp_path / "go"
+    slow = f"{waiting_for(go)} #" + "a" * 1_000
     with ThreadPoolExecutor(2) as threads:
         large = [threads.submit(pool.call, EVALUATE, slow, object) for _ in range(2)]
         wait_until(lambda: pool._n_large == 2)
         with pytest.raises(UnavailableError, match="the work: no worker is free; try again later"):
             pool.call(EVALUATE, slow, object)
         assert not any(call.done() for call in large)
-        assert [call.result(PATIENCE) for call in large] == [None] * 2
-    assert pool.call(EVALUATE, slow, object) is None
+        go.touch()
+        assert [call.result(PATIENCE) for call in large] == [False] * 2
+    assert pool.call(EVALUATE, slow, object) is False
 
 
 def test_an_interrupted_call_leaves_no_answer_to_the_next(make, monkeypatch):

@@ -19,7 +19,7 @@ from pumice_server import limits
 from pumice_server.answers import Streaming, event
 from pumice_server.settings import Settings
 from server_thread import listening, running
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, at_best, wait_until
 
 
 def sent(parts: AsyncIterator[bytes], ping: float | None, bodies: list[bytes]) -> bool:
@@ -63,7 +63,9 @@ def test_pings_come_while_nothing_else_does():
 
     started = time.monotonic()
     sent(slow(), 0.15, bodies)
-    assert bodies == [b"first", b":\n\n", b":\n\n", b"last"]
+    first, *pings, last = bodies
+    assert (first, set(pings), last) == (b"first", {b":\n\n"}, b"last")
+    assert len(pings) >= 2  # more where the loop comes late to see two
     assert time.monotonic() - started > 0.29
 
 
@@ -159,4 +161,6 @@ def test_no_part_waits_for_the_one_before_to_be_acknowledged(server):
         assert server.client.get("/livez").status_code == 200
         return time.perf_counter() - began
 
-    assert min([seconds() for _ in range(20)][10:]) < 0.03
+    for _ in range(10):  # a connection that is new is acknowledged at once
+        seconds()
+    assert at_best(seconds, 0.03) < 0.03
