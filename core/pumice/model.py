@@ -124,14 +124,16 @@ class Model(Frontend):
         """True after ``close``."""
         return not self._finalizer.alive
 
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+    def check_sees(self) -> None:
         projector = self._load_projector()
         if projector.width != self.runner.media_width:
             raise RequestError(
                 f"{projector.path.name}: it makes rows of {projector.width} values, but this model takes "
                 f"{self.runner.media_width or 'no images'}: it is the projector of another model"
             )
-        return projector.encode(pixels)
+
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+        return self._load_projector().encode(pixels)
 
     def open_projector(self) -> None:
         """Open the projector now, if there is one. One that is not configured, and cannot be used, is a warning.
@@ -141,7 +143,7 @@ class Model(Frontend):
         if not self.facts.media_width:
             return
         try:
-            self._load_projector()
+            self.check_sees()
         except PumiceError as error:
             if self.config.mmproj:
                 raise

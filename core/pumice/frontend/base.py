@@ -112,14 +112,16 @@ class Base(ABC):
 
         Raises RequestError for an image that cannot be read, and a model without a projector.
         """
+        self.check_sees()
         return self._encoded_images.get(image, self.encode_pixels, salt)
 
     @abstractmethod
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
-        """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt.
+    def check_sees(self) -> None:
+        """Raise RequestError for a model that takes no images, before any of them is decoded."""
 
-        Raises RequestError for a model without a projector.
-        """
+    @abstractmethod
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+        """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt."""
 
     @property
     def error(self) -> Exception | None:

@@ -81,9 +81,11 @@ class LinkedModel(Frontend):
     def closed(self) -> bool:
         return not self._finalizer.alive
 
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+    def check_sees(self) -> None:
         if not self.facts.media_width:
             raise RequestError(NO_PROJECTOR)
+
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
         parts: list[Part] = []
         for part in self.client.encode_image(pixels).result():
             parts += [part.text] if part.text else []
