@@ -87,7 +87,8 @@ class Model(Frontend):
             drafter = open_draft_model(stack, file, config, registry, self.runner)
             layer = make_next_tokens(config, self.runner)
             speculation = make_speculation(config, registry, self.runner, drafter, layer)
-            tiers = None if observer else make_tiers(config, self.runner, _all_files(path, config))
+            versions = [(plugin.name, plugin.version) for plugin in registry.plugins]
+            tiers = None if observer else make_tiers(config, self.runner, _all_files(path, config), versions)
             engine = Engine(self.runner, policy, config.lookahead, masks, speculation, tiers)
             client = EngineClient(lambda command: thread.send(command))
             facts = _facts(self.architecture, self.runner, engine)

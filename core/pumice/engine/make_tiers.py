@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 from collections.abc import Sequence
@@ -17,12 +16,23 @@ from pumice.errors import ModelError
 
 log = logging.getLogger("pumice")
 
+_OF_NO_VALUE = {
+    *("backend", "backends", "cache_ram", "cache_disk", "cache_disk_limit", "chat_template", "lookahead"),
+    *("draft_max", "draft_min", "draft_p_min", "draft_n_ctx", "draft_n_gpu_layers", "n_draft", "speculate"),
+    *("max_delay", "max_queue", "memory_limit", "models", "n_batch", "n_parallel", "plugins", "samplers", "sampling"),
+    *("sandbox", "sandbox_read", "sandbox_write"),
+}
+"""Keys of the configuration that change no value in the cache, or whose effect is known from the placement."""
 
-def make_tiers(config: Config, runner: Runner, files: Sequence[str]) -> Tiers | None:
+
+def make_tiers(
+    config: Config, runner: Runner, files: Sequence[str], plugins: Sequence[tuple[str, str | None]]
+) -> Tiers | None:
     """Return the configured tiers behind the cache of a compiled model; None without any.
 
     Args:
         files: the model's files, and those of adapters and drafts.
+        plugins: names and versions of those in use.
 
     Raises:
         ConfigError: the folder cannot be used.
@@ -38,11 +48,8 @@ def make_tiers(config: Config, runner: Runner, files: Sequence[str]) -> Tiers | 
         )
         return None
     limits = runner.limits
-    adapters = [(options.file, options.layers) for options in config.adapters.values()]
-    version = importlib.metadata.version("pumice")
-    placed = [(segment.backend, segment.device, len(segment.nodes)) for segment in runner.segments]
-    overridden = sorted(config.override_kv.items())
-    facts = (version, limits.n_ctx, limits.block_size, limits.kv_type, placed, adapters, overridden)
+    settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _OF_NO_VALUE}
+    facts = (limits.n_ctx, limits.block_size, limits.kv_type, settings, list(plugins), runner.describe())
     try:
         identity = identity_of(files, *facts)
     except OSError as error:
