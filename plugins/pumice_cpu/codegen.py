@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pumice_cpu.isa import Isa, current, machine_has, processor
 
@@ -83,46 +83,91 @@ def function_source(function: Callable[..., Any], symbol: str) -> str:
 
 
 def _with_entry(function: Callable[..., Any], head: str, values: Sequence[str]) -> str:
-    """Return LLVM IR of the function and of an entry that calls it by Numba's convention and drops its status."""
-    source, name = _numba_source(function)
+    """Return LLVM IR of an entry that calls the function by Numba's convention and drops its status, all inlined."""
+    import llvmlite.binding as llvm
+
+    parts = _parts(function)
+    name = parts[0].name
+    declaration = f"declare i32 @{name}(ptr, ptr{', i64' * len(values)})\n"
     call = f"  %status = call i32 @{name}(ptr %result, ptr %error, {', '.join(values)})\n  ret void\n}}\n"
-    entry = head + "  %result = alloca ptr\n  %error = alloca ptr\n" + call
-    lines = source.splitlines()
-    for i, line in enumerate(lines):
-        if line.startswith("define") and f"@{name}(" in line and not line.startswith("define internal"):
-            lines[i] = "define internal" + line[len("define") :]
-    return "\n".join(lines) + "\n" + entry
+    entry = declaration + head + "  %result = alloca ptr\n  %error = alloca ptr\n" + call
+    machine = target_machine(current())
+    module = _parsed(entry, machine)
+    for part in parts:
+        module.link_in(_prepared(llvm.parse_bitcode(part.bitcode), machine))
+    # First of all, so that loops over registers are optimized where it is known which registers they are.
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    return str(module)
 
 
-def _numba_source(function: Callable[..., Any]) -> tuple[str, str]:
-    """Return Numba's LLVM IR for the function, and the function's mangled name."""
-    from numba import types
-    from numba.core import compiler, registry
-    from numba.core.compiler_lock import global_compiler_lock
+class Translated(NamedTuple):
+    """A function in LLVM IR, to be inlined where it is called."""
+
+    name: str
+    bitcode: bytes
+    callees: list[str]  # names of functions that Numba compiled apart from this one
+    result: Any  # Numba's type of the result
+    description: Any  # Numba's description of the function
+
+
+def translate(function: Callable[..., Any], arguments: Sequence[Any]) -> Translated:
+    """Translate a function to LLVM IR with Numba, for arguments of these types."""
+    import llvmlite.binding as llvm
+    from numba.core import compiler, config, registry
 
     flags: Any = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
-    target = registry.cpu_target
-    target.typing_context.refresh()
-    target.target_context.refresh()
-    with global_compiler_lock:
+    flags.forceinline = True
+    target, settings = registry.cpu_target, vars(config)
+    optimization, settings["OPT"] = settings["OPT"], 0  # LLVM optimizes whole kernels later
+    try:
         result = compiler.compile_extra(
-            target.typing_context,
-            target.target_context,
-            function,
-            (types.int64,) * len(parameters(function)),
-            types.void,
-            flags,
-            {},
+            target.typing_context, target.target_context, function, tuple(arguments), None, flags, {}
         )
-    source = result.library.get_llvm_str()
-    outside = re.findall(r"^declare .*@(_ZN\S+?)\(", source, re.MULTILINE)
-    if outside:  # Numba compiles functions such as min() separately, and they would not be linked
-        raise TypeError(f"kernel {function.__name__} calls functions that are not inlined: {', '.join(outside)}")
-    return source, result.fndesc.llvm_func_name
+        module, name = llvm.parse_assembly(result.library.get_llvm_str()), result.fndesc.llvm_func_name
+    finally:
+        settings["OPT"] = optimization
+    module.get_function(name).linkage = "linkonce_odr"
+    for variable in module.global_variables:  # of Numba's, which nothing reads
+        variable.linkage = "internal"
+    callees = [each.name for each in module.functions if each.is_declaration and each.name.startswith("_ZN")]
+    return Translated(name, module.as_bitcode(), callees, result.signature.return_type, result.fndesc)
+
+
+def _parts(function: Callable[..., Any]) -> list[Translated]:
+    """Translate a kernel, and return it with all functions that it calls, directly or by another.
+
+    Raises:
+        TypeError: it calls a function that is not ``inline``, such as ``min``, which would not be linked.
+    """
+    from numba import types
+    from numba.core import registry
+    from numba.core.compiler_lock import global_compiler_lock
+
+    from pumice_cpu.simd.inline import TRANSLATED
+
+    with global_compiler_lock:
+        registry.cpu_target.typing_context.refresh()
+        registry.cpu_target.target_context.refresh()
+        kernel = translate(function, (types.int64,) * len(parameters(function)))
+    parts, todo = {kernel.name: kernel}, deque(kernel.callees)
+    while todo:
+        name = todo.popleft()
+        if name not in TRANSLATED:
+            raise TypeError(f"kernel {function.__name__} calls functions that are not inlined: {name}")
+        if name not in parts:
+            parts[name] = TRANSLATED[name]
+            todo.extend(parts[name].callees)
+    return list(parts.values())
 
 
 def _optimized(source: str, isa: Isa, machine: Any) -> Any:
@@ -143,7 +188,10 @@ def _optimized(source: str, isa: Isa, machine: Any) -> Any:
 def _parsed(source: str, machine: Any) -> Any:
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(source)
+    return _prepared(llvm.parse_assembly(source), machine)
+
+
+def _prepared(module: Any, machine: Any) -> Any:
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     return module

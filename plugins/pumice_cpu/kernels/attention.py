@@ -8,6 +8,7 @@ them with a few rows in registers: scores (lanes are positions), weights, then v
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from pumice_cpu.kernels.kv_cache import tile_reader
 from pumice_cpu.kv_cache import CHUNK, PART, ROWS, scratch_at
 from pumice_cpu.simd import bits_f32, get_i32, get_i64, load_f32, put_i32, registers_f32, splat_f32, store_f32
 
+layout = inline(scratch_at)
+
 
 @inline
 def transpose_stored(source, y, registers, spare):
@@ -31,6 +34,7 @@ def transpose_stored(source, y, registers, spare):
         store_f32(y + 64 * i, registers[i])
 
 
+@functools.cache
 def cell_decoder(kv_type: str, cells: str) -> Any:
     """Return a function that decodes a chunk of the cache."""
     read_tile = tile_reader(kv_type, cells)
@@ -89,7 +93,7 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
     n_total, span = rows * width, 16 * width
     decode, attend_rows = cell_decoder(kv_type, cells), row_function(rows, width, scores, mask)
     prepare, begin_part, end_part, finish = softmax_functions(rows)
-    layout, (first_of, end_of), part_of = inline(scratch_at), SEEN[mask], part_finder(mask)
+    (first_of, end_of), part_of = SEEN[mask], part_finder(mask)
 
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,

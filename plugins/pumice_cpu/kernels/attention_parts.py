@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,6 +102,7 @@ def layout_at(place):
     return CellLayout(get_i64(place), get_i64(place + 8), get_i64(place + 16), get_i64(place + 24), get_i64(place + 32))
 
 
+@functools.cache
 def part_finder(mask: str) -> Any:
     """Return a function that converts an item's number to the item.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from pumice_cpu.simd import (
 WEIGHT_STRIDE = 4 * (CHUNK + 16)  # stride of the weights in bytes per row
 
 
+@functools.cache
 def product_functions(rows: int, width: int) -> tuple[Any, Any]:
     """Return the functions that multiply queries by keys, and that add weighted values, for ``rows`` x ``width``."""
     n_total = rows * width
@@ -69,6 +71,7 @@ def product_functions(rows: int, width: int) -> tuple[Any, Any]:
     return add_scores, add_values
 
 
+@functools.cache
 def score_functions(is_capped: bool, is_biased: bool) -> tuple[Any, Any]:
     """Return the functions that finish the scores of a row and find their maximum, and that compute weights."""
 
@@ -104,6 +107,7 @@ def score_functions(is_capped: bool, is_biased: bool) -> tuple[Any, Any]:
     return finish_scores, weigh
 
 
+@functools.cache
 def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
     """Return a function that attends with up to ``rows`` rows to decoded positions; arguments as in ``attend``."""
     is_chosen, span = "chosen" in scores, 16 * width  # positions

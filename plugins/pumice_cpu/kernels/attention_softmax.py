@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ class Softmax(NamedTuple):
     finish: Any
 
 
+@functools.cache
 def softmax_functions(rows: int) -> Softmax:
     """Return the functions for ``rows`` rows in registers."""
 

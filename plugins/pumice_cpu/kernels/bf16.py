@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ def group(thread, n_threads, count, x, y, width):
                 store_up_to(to + 64 * pairs, columns[pairs], TOKENS * ((left + 1) // 2 - 2 * pairs))
 
 
+@functools.cache
 def pair_multiplier() -> Any:
     """Like ``linear_float.panel_multiplier``, for panels of pairs of columns."""
 

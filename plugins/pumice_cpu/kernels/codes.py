@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ def _codes_6(codes, place):
 _BY_BITS = {2: _codes_2, 3: _codes_3, 4: _codes_4, 5: _codes_5, 6: _codes_6, 8: _codes_8}
 
 
+@functools.cache
 def codes_reader(format: Format) -> Any:
     """Return a function that loads the codes of a block into eight registers.
 

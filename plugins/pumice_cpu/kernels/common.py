@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from pumice_cpu.kernels.step import atomic_add
 from pumice_cpu.simd import interleave_high, interleave_low, load_f32, load_first_f32, store_f32, store_first_f32
-
-inline = njit(inline="always")
+from pumice_cpu.simd.inline import inline as inline
 
 
 @inline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,7 @@ PYTHON: dict[str, Callable[..., str]] = {
 }
 
 
+@functools.cache
 def of_formula(name: str) -> Any:
     """Compile a formula to a function of one vector and the constants p and q, or of two vectors."""
     operation = ELEMENTWISE[name]

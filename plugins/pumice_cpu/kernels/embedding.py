@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from pumice_cpu.simd import (
 CODES = 320  # bytes of a block's codes, rounded up to loads of 64
 
 
+@functools.cache
 def code_reader(format: Any) -> Any:
     """Return a function that loads 16 one-byte codes as float32, with the format's offset subtracted."""
     offset = np.int32(format.offset)

@@ -6,6 +6,7 @@ its tokens.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,7 @@ def part_of(part, step, n, matrices, starts):
     return get_i32(matrices + 4 * which), start, end, get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)
 
 
+@functools.cache
 def pairs_multiplier(format: Format, width: int) -> Any:
     """Return a function that multiplies a tile by activations of the pairs ``first`` to ``end``, ``width`` at a time.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -250,6 +251,7 @@ _GET = {"f32": get_f32, "f16": get_f16, "bf16": get_bf16}
 _LOAD = {"f32": load_f32, "f16": load_f16, "bf16": load_bf16}
 
 
+@functools.cache
 def tile_reader(kv_type: str, cells: str) -> Any:
     """Return a function that decodes one head at 16 positions, the first a multiple of 16, to ``y [dim, 16]``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,7 @@ def _encode_range(most_code: int) -> Any:
     return encode
 
 
+@functools.cache
 def encoder(coding: Coding) -> Any:
     """Return a function that encodes the 32 values at one address to another."""
     if coding.bits == 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ def store_tile(result, bias, y, tile, n_rows):
             put_f32(y + 64 * tile + 4 * row, lane(result, row))
 
 
+@functools.cache
 def sum_reader(format: Any) -> Any:
     """Return a function that loads the initial value of products: the sum of activations times the code offset."""
     has_offset = format.offset != 0
@@ -71,6 +73,7 @@ def sum_reader(format: Any) -> Any:
     return read_signed if format.signed else read
 
 
+@functools.cache
 def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
     """Return a function that accumulates ``streams`` tiles times ``width`` rows of activations in ``total``.
 
@@ -110,6 +113,7 @@ def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
     return multiply
 
 
+@functools.cache
 def run_multiplier(format: Any) -> Any:
     """Return a function that multiplies the tiles ``tile`` to ``end`` of a matrix by one row of activations.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,7 @@ LOADS = {
 }
 
 
+@functools.cache
 def run_multiplier(type: str) -> Any:
     """Return a function that multiplies the rows ``row`` to ``end`` of a matrix by one row of activations.
 
@@ -187,6 +189,7 @@ def group(thread, n_threads, count, x, y, width):
                 store_up_to(to + 64 * pair, columns[pair], TOKENS * (left - 2 * pair))
 
 
+@functools.cache
 def panel_multiplier(type: str) -> Any:
     """Return two functions for panels.
 

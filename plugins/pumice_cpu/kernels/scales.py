@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -102,11 +103,13 @@ _SCALES = {
 _MINIMUMS = {"f16_min": _f16_minimum, "k32_min": _k32_minimum, "k16_min": _k16_minimum}
 
 
+@functools.cache
 def scale_reader(format: Format) -> Any:
     """Return a function of ``(scales, block, half)`` that loads the scales of the 16 rows."""
     return _SCALES[format.scales]
 
 
+@functools.cache
 def minimum_reader(format: Format) -> Any:
     """Like ``scale_reader``, for the value added to every weight of a block; None for formats without minimums."""
     return _MINIMUMS.get(format.scales)
