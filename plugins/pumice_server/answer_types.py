@@ -747,6 +747,13 @@ class OllamaModels(Struct, kw_only=True):
     """The models."""
 
 
+class OllamaStatus(Struct, kw_only=True):
+    """A step of a change of models, in Ollama's form."""
+
+    status: str
+    """`success` at the end."""
+
+
 class OllamaVersion(Struct, kw_only=True):
     """The version of Ollama whose interface is served."""
 

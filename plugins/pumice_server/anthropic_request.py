@@ -98,6 +98,8 @@ def _blocks(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]
             continue
         if kind == "document":
             block, kind = _document(block, f"{where}[{i}]"), "text"
+        if kind == "search_result":
+            block, kind = _search_result(block, f"{where}[{i}]"), "text"
         if kind not in ("text", "image", "thinking", "tool_use", "tool_result"):
             raise bad_request(f"{where}[{i}].type: {kind!r:.60} is not supported")
         yield f"{where}[{i}]", block
@@ -149,6 +151,12 @@ def _document(block: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         raise bad_request(f"{where}.source.data: expected text")
     title = _text(block.get("title"), f"{where}.title")
     return {"type": "text", "text": f"{title}\n{text}" if title else text}
+
+
+def _search_result(block: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return a search result as a text block: its title, its source, and its texts. Answers do not cite it."""
+    parts = [_text(block.get(name), f"{where}.{name}") for name in ("title", "source", "content")]
+    return {"type": "text", "text": "\n".join(part for part in parts if part)}
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:

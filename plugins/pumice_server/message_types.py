@@ -199,7 +199,7 @@ class AnthropicBlock(Struct, kw_only=True):
     """A block of a message's content."""
 
     type: str
-    """`text`, `image`, `thinking`, `redacted_thinking` (ignored), `tool_use`, `tool_result` or `document`."""
+    """`text`, `image`, `document`, `search_result`, `thinking`, `redacted_thinking`, `tool_use` or `tool_result`."""
     text: str | None = None
     """Text of a `text` block."""
     thinking: str | None = None
@@ -215,11 +215,11 @@ class AnthropicBlock(Struct, kw_only=True):
     tool_use_id: str | None = None
     """Id of the call that a `tool_result` answers."""
     content: str | list[TextBlock] | None = None
-    """Result of a tool."""
-    source: BlockSource | None = None
-    """Text of a document, or an image."""
+    """Result of a tool, or texts of a search result."""
+    source: BlockSource | str | None = None
+    """Text of a document, an image, or the address of a search result."""
     title: str | None = None
-    """Title of a document, which precedes its text."""
+    """Title of a document or a search result, which precedes its text."""
 
 
 class AnthropicMessage(Struct, kw_only=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pumice_server.answer_types import OllamaStatus
 from pumice_server.answers import json_response, to_json
 from pumice_server.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody
 from pumice_server.errors import bad_request
@@ -18,7 +21,7 @@ _MAX_NAMES = 1000  # that clients made, of all models
 _MAX_BYTES = 1 << 20  # of what a name keeps, as JSON
 
 
-async def create(request: Request, body: OllamaCreateBody) -> Response:
+async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response, OllamaStatus, OllamaStatus]:
     """Make a name for a served model, with a system message, messages and parameters of its own."""
     models: Models = request.app.state.models
     base = body.base
@@ -48,7 +51,7 @@ async def copy(request: Request, body: OllamaCopyBody) -> Response:
     return Response()
 
 
-async def delete(request: Request, body: OllamaNameBody) -> Response:
+async def delete(request: Request, body: OllamaNameBody) -> Annotated[Response, OllamaStatus]:
     """Remove a name that a client made. Files and names of the command line stay."""
     models: Models = request.app.state.models
     name = _plain(body.named or "")

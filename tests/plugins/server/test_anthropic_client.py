@@ -120,6 +120,20 @@ def test_documents_of_text_and_later_system_messages():
     ]
 
 
+def test_search_results_are_texts():
+    content = [{"type": "text", "text": "Roses are red."}, {"type": "text", "text": "Violets too."}]
+    source = "https://example.com/poem"
+    found = {"type": "search_result", "source": source, "title": "Poem", "content": content}
+    found["citations"] = {"enabled": True}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [found]}
+    messages = [{"role": "user", "content": [found, {"type": "text", "text": "Go on."}, result]}]
+    text = f"Poem\n{source}\nRoses are red.\nViolets too."
+    assert read_messages(AnthropicMessagesBody.of({"messages": messages})) == [
+        {"role": "tool", "tool_call_id": "1", "content": text},
+        {"role": "user", "content": f"{text}\nGo on."},
+    ]
+
+
 def test_a_schema_is_kept_to(client):
     form = {"type": "json_schema", "schema": {"enum": ["seven"]}}
     body = {"messages": CHAT, **GREEDY, "max_tokens": 40}
@@ -181,6 +195,10 @@ def test_a_stamp_that_changes_does_not_spoil_the_cache():
         (
             {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]},
             "only text documents are supported, not 'url'",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "search_result", "source": 5}]}]},
+            "source: expected text or a list of blocks",
         ),
         ({"extra_body": {"temperature": "hot"}}, "temperature must be a number"),
     ],
