@@ -1,6 +1,13 @@
-"""Cores and memory of this machine."""
+"""Cores and memory of this machine, and sizes of memory."""
 
 import os
+import re
+
+from pumice.errors import ConfigError
+
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_MOST_BYTES = 1 << 60
 
 
 def host_memory_bytes() -> int:
@@ -29,3 +36,17 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def parse_size(text: str | int) -> int:
+    """Return the bytes of ``12GiB``, ``12G`` (both binary), ``12GB`` (decimal), ``512MiB`` or a number of bytes.
+
+    Raises ConfigError.
+    """
+    match = _SIZE.fullmatch(str(text).strip())
+    if match:
+        decimal = str(text).strip()[-1:] in "bB" and not match["binary"]
+        size = int(float(match["number"]) * (1000 if decimal else 1024) ** _POWERS[match["unit"].upper()])
+        if size <= _MOST_BYTES:
+            return size
+    raise ConfigError(f"{str(text)[:60]!r} is not a size of memory, such as 12GiB or 512MiB")

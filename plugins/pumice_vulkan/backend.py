@@ -20,11 +20,12 @@ from pumice.plugin import (
     Segment,
     State,
     Weight,
+    parse_size,
 )
 from pumice_vulkan.device import DeviceDescription, find_device, list_devices, open_device
 from pumice_vulkan.fuse import fuse
 from pumice_vulkan.kv_cache import CacheLayout
-from pumice_vulkan.step import has_known_sizes
+from pumice_vulkan.step import SCRATCH_BYTES, has_known_sizes
 
 if TYPE_CHECKING:
     from pumice_vulkan.device import Device
@@ -46,6 +47,7 @@ class VulkanOptions:
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "never"  # tokens of one sequence in one dispatch: "always" (where possible), or "never"
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
+    memory: str = ""  # most memory of each device to use for a model, such as 12GiB; empty: all that is free
 
 
 class VulkanBackend(Backend):
@@ -56,6 +58,7 @@ class VulkanBackend(Backend):
     """
 
     offload = True
+    program_bytes = SCRATCH_BYTES
     Options = VulkanOptions
 
     @classmethod
@@ -83,7 +86,8 @@ class VulkanBackend(Backend):
         return rule is not None and has_known_sizes(node) and rule.claims(node, limits) and self._has_room(node)
 
     def free_memory(self) -> list[int | None]:
-        return [max(shared.device.free_memory_bytes - RESERVE, 0) for shared in self._open()]
+        most = parse_size(self.options.memory) if self.options.memory else None
+        return [max(_free_bytes(shared.device, most) - RESERVE, 0) for shared in self._open()]
 
     def footprint(self, held: Weight | State, limits: Limits) -> int:
         from pumice_vulkan.memory import ALIGNMENT
@@ -139,6 +143,12 @@ class VulkanBackend(Backend):
             device.close()
             raise
         return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative, prepares, persistent)
+
+
+def _free_bytes(device: Device, most: int | None) -> int:
+    """Return the free memory of a device, of which a model may use at most ``most`` bytes."""
+    free = device.free_memory_bytes
+    return free if most is None else min(free, max(most - device.allocated_bytes, 0))
 
 
 def _use_int8(activations: str, device: Device) -> bool:

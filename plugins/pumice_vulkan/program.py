@@ -44,7 +44,7 @@ from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import Recorder, Recording, SlotCopies, StepPart
 from pumice_vulkan.restrictions import MAX_ADDED
-from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
+from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, SCRATCH_BYTES, StepLayout, reads_memory
 
 PIECE = 8  # nodes lowered at a time, before other threads may run
 Values = Mapping[str, NDArray[Any]]
@@ -158,7 +158,7 @@ class DeviceProgram(Program):
         self._shared = shared
         self._segment = segment
         self._arena = Arena(shared.device, plan.size)
-        self._scratch = Arena(shared.device, 1 << 20)
+        self._scratch = Arena(shared.device, SCRATCH_BYTES)
         self._memory = self._new_memory(plan, limits)
         self._host = HostMemory(self._memory, segment.inputs, segment.outputs)
         self._buckets = Buckets(limits)

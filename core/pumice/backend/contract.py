@@ -193,6 +193,8 @@ class Backend(ABC):
 
     #: True for GPUs: ``n_gpu_layers`` limits the layers placed on this backend.
     offload: ClassVar[bool] = False
+    #: Bytes of a program on its device, besides weights, states and its arena.
+    program_bytes: ClassVar[int] = 0
     #: A dataclass whose fields are the keys of the configuration section named after the backend.
     Options: ClassVar[type] = NoOptions
 

@@ -150,7 +150,8 @@ def devices_in_use(
         weights = [tensor for node in parts for tensor in node.operands() if isinstance(tensor, Weight)]
         use.weights |= {weight.name: weight for weight in weights}
         use.states |= dict.fromkeys(segment.states)
-        use.activations += plan_memory(backends[segment.backend].rewrite(segment), limits.sizes).size
+        backend = backends[segment.backend]
+        use.activations += plan_memory(backend.rewrite(segment), limits.sizes).size + backend.program_bytes
     return uses
 
 

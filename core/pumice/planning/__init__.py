@@ -1,7 +1,7 @@
 """Plans: where a model's weights, caches and activations would live, and how fast it would be, before it is loaded."""
 
 from pumice.planning.costs import Held, NodeCost
-from pumice.planning.machine import PlannedMachine, parse_size
+from pumice.planning.machine import PlannedMachine
 from pumice.planning.plan import DevicePlan, Plan, plan_file
 from pumice.planning.rates import Rates
 from pumice.planning.repository import Quantization, plan_repository
@@ -14,7 +14,6 @@ __all__ = [
     "PlannedMachine",
     "Quantization",
     "Rates",
-    "parse_size",
     "plan_file",
     "plan_repository",
 ]

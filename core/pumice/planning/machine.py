@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -11,30 +10,14 @@ from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.errors import ConfigError
 from pumice.graph import MemoryPlan, Node, Segment
+from pumice.machine import parse_size
 
 RESERVE = 256 * 2**20  # bytes of a planned GPU for scratch memory, command buffers and the driver
 
-_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE | re.ASCII)
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_MOST_BYTES = 1 << 60
 _MOST_GPUS = 64
 
 Memory = str | int | Sequence[str | int] | Mapping[str, str | int]
 """Memory of the GPUs of a machine: one size or several, or sizes by the names of the GPUs."""
-
-
-def parse_size(text: str | int) -> int:
-    """Return the bytes of ``12GiB``, ``12G`` (both binary), ``12GB`` (decimal), ``512MiB`` or a number of bytes.
-
-    Raises ConfigError.
-    """
-    match = _SIZE.fullmatch(str(text).strip())
-    if match:
-        decimal = str(text).strip()[-1:] in "bB" and not match["binary"]
-        size = int(float(match["number"]) * (1000 if decimal else 1024) ** _POWERS[match["unit"].upper()])
-        if size <= _MOST_BYTES:
-            return size
-    raise ConfigError(f"{str(text)[:60]!r} is not a size of memory, such as 12GiB or 512MiB")
 
 
 @dataclass(frozen=True)

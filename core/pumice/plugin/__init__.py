@@ -58,7 +58,7 @@ from pumice.graph import (
     row_size,
 )
 from pumice.hookspecs import hookimpl
-from pumice.machine import cores, host_memory_bytes
+from pumice.machine import cores, host_memory_bytes, parse_size
 from pumice.media_encoder import MediaEncoder, Piece
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
@@ -171,6 +171,7 @@ __all__ = [
     "is_safe",
     "mask_width",
     "operation",
+    "parse_size",
     "plan_memory",
     "quantize",
     "read_file",

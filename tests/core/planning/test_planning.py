@@ -20,7 +20,8 @@ from pumice.engine.sizing import Sizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight
-from pumice.planning import Held, NodeCost, PlannedMachine, Rates, parse_size
+from pumice.machine import parse_size
+from pumice.planning import Held, NodeCost, PlannedMachine, Rates
 from pumice.planning.costs import held_parts, part_of, step_parts
 from pumice.planning.machine import RESERVE, PlannedGPUs
 from pumice.planning.rates import measure_rates, rates_of, step_seconds

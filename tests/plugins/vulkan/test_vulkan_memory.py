@@ -12,6 +12,8 @@ from pumice.engine.placement import layer_bytes
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices
 from pumice_vulkan.program import DeviceProgram
+from tiny_models import N_CTX
+from tiny_zoo import ZOO
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
 
@@ -75,3 +77,21 @@ def test_a_device_may_be_named_by_its_uuid(tmp_path: Path) -> None:
         pumice.load(path, backend="vulkan", config={"vulkan": {"devices": [name]}}).close()
     with pytest.raises(pumice.BackendError, match="no device has a UUID that begins with 'GPU-zz'; available: "):
         pumice.load(path, backend="vulkan", config={"vulkan": {"device": "GPU-zz"}})
+
+
+def test_a_model_uses_no_more_memory_than_configured() -> None:
+    limited = backend.VulkanBackend(backend.VulkanOptions(memory="300MiB"))
+    assert limited.free_memory() == [300 * 2**20 - backend.RESERVE]
+    limited.close()
+    with pytest.raises(pumice.ConfigError, match="'much' is not a size of memory"):
+        backend.VulkanBackend(backend.VulkanOptions(memory="much")).free_memory()
+
+
+def test_parts_on_the_cpu_count_as_programs(tmp_path: Path) -> None:
+    """A plan counts the activations of each part of a layer as loading allocates them."""
+    path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
+    options: dict[str, Any] = {"backend": "vulkan", "n_ctx": N_CTX, "n_batch": 32, "n_cpu_moe": -1}
+    plan = pumice.plan(path, measure=False, **options)
+    with pumice.load(path, **options) as model:
+        allocated = model.runner.memory["activations"]
+    assert sum(device.parts["activations"] for device in plan.devices) == pytest.approx(allocated, rel=0.05)
