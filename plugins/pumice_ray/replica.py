@@ -29,6 +29,7 @@ from pumice.engine.messages import (
     Close,
     Command,
     Encode,
+    EncodeImage,
     Event,
     Failed,
     Finished,
@@ -110,10 +111,12 @@ class EngineReplica:
                     yield data
 
     async def answer(self, command: bytes) -> bytes:
-        """Return the event that answers an ``Encode`` or a ``Score``, whose id this replica assigns."""
+        """Return the event that answers an ``Encode``, ``EncodeImage`` or ``Score``, whose id this replica assigns."""
         asked = decode_command(command)
-        if not isinstance(asked, (Encode, Score)):
-            raise pumice.RequestError(f"answer expects an Encode or Score message, not {type(asked).__name__}")
+        if not isinstance(asked, (Encode, EncodeImage, Score)):
+            raise pumice.RequestError(
+                f"answer expects an Encode, EncodeImage or Score message, not {type(asked).__name__}"
+            )
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))
 
     async def snapshot(self) -> bytes:

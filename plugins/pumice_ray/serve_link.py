@@ -28,6 +28,7 @@ from pumice.engine.messages import (
     Cancel,
     Command,
     Encode,
+    EncodeImage,
     Event,
     Facts,
     Failed,
@@ -96,7 +97,7 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
-        elif isinstance(command, (Encode, Score)):
+        elif isinstance(command, (Encode, EncodeImage, Score)):
             self._start(self._answer(command.id, self._ask(command)))
         elif isinstance(command, Ask):
             self._start(self._answer(command.id, self._snapshot(command.id)))
@@ -246,7 +247,7 @@ class ServeLink:
             event = Failed(id, explain(error))
         self._receive([event])
 
-    async def _ask(self, command: Encode | Score) -> Event:
+    async def _ask(self, command: Encode | EncodeImage | Score) -> Event:
         (event,) = decode_events(await self._handle.answer.remote(encode_command(command)))
         return numbered(event, command.id)
 

@@ -11,7 +11,19 @@ import pumice
 import pumice_ray.actor
 import pumice_ray.replica
 from gguf_files import tiny_llama
-from pumice.engine.messages import Add, Answer, Ask, Cancel, Event, Failed, Finished, Output, Request, Score
+from pumice.engine.messages import (
+    Add,
+    Answer,
+    Ask,
+    Cancel,
+    EncodeImage,
+    Event,
+    Failed,
+    Finished,
+    Output,
+    Request,
+    Score,
+)
 from pumice.process.codec import CodecError, decode_events, decode_facts, encode_command
 from pumice_ray.actor import EngineActor
 from pumice_ray.replica import EngineReplica
@@ -91,6 +103,8 @@ def test_a_replica_speaks_in_bytes(replica):
         assert isinstance(last_of(heard), Finished)
         (scored,) = decode_events(await replica.answer(encode_command(Score(1, [5, 6, 7]))))
         assert len(scored.logprobs) == 2
+        (failed,) = decode_events(await replica.answer(encode_command(EncodeImage(1, 1, 1, bytes(3)))))
+        assert "takes no images without a projector" in str(failed.error)
         (answer,) = decode_events(await replica.snapshot())
         assert isinstance(answer, Answer)
         await replica.check_health()
