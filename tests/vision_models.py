@@ -1,16 +1,19 @@
 """Configurations of tiny models that see, as transformers has them; see make_fixtures/vision_models.py."""
 
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from checkpoints import N_TOKENS
+from checkpoints import N_TOKENS, write_checkpoint
+from pumice.gguf import GGUFFile
 
 FIXTURE = Path(__file__).parent / "fixtures" / "vision_models" / "values.npz"
-SHAPES = FIXTURE.with_name("shapes.json")
+SHAPES = FIXTURE.with_name("cases.json")
 SIZE = (90, 50)  # of the picture that rows and logits are of
 SIZES = ((20, 11), (201, 130))  # further ones, whose pixels are compared
-IMAGE, BREAK = 410, 411  # token ids of an image's rows, and of the end of a line of them
-END = 412
+IMAGE, BREAK = 410, N_TOKENS  # token ids of an image's rows, and of the end of a line of them
 
 TEXT: dict[str, Any] = {
     "hidden_size": 64,
@@ -19,7 +22,7 @@ TEXT: dict[str, Any] = {
     "head_dim": 16,
     "intermediate_size": 96,
     "num_hidden_layers": 3,
-    "vocab_size": N_TOKENS,
+    "vocab_size": N_TOKENS + 1,
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-6,
     "pad_token_id": 0,
@@ -46,6 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
     "gemma3": {
         "class": "Gemma3ForConditionalGeneration",
         "config_class": "Gemma3Config",
+        "model_type": "gemma3",
         "config": {
             "text_config": TEXT
             | {
@@ -70,6 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
     "qwen2vl": {
         "class": "Qwen2VLForConditionalGeneration",
         "config_class": "Qwen2VLConfig",
+        "model_type": "qwen2_vl",
         "config": {
             "text_config": _qwen_text(mrope_section=[2, 3, 3]) | {"model_type": "qwen2_vl_text"},
             "vision_config": QWEN | {"model_type": "qwen2_vl", "embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2},
@@ -80,6 +85,7 @@ CASES: dict[str, dict[str, Any]] = {
     "qwen25vl": {
         "class": "Qwen2_5_VLForConditionalGeneration",
         "config_class": "Qwen2_5_VLConfig",
+        "model_type": "qwen2_5_vl",
         "config": {
             "text_config": _qwen_text(mrope_section=[2, 3, 3]) | {"model_type": "qwen2_5_vl_text"},
             "vision_config": QWEN
@@ -98,6 +104,7 @@ CASES: dict[str, dict[str, Any]] = {
     "qwen3vl": {
         "class": "Qwen3VLForConditionalGeneration",
         "config_class": "Qwen3VLConfig",
+        "model_type": "qwen3_vl",
         "config": {
             "text_config": _qwen_text(mrope_section=[3, 3, 2], mrope_interleaved=True)
             | {"model_type": "qwen3_vl_text"},
@@ -117,6 +124,7 @@ CASES: dict[str, dict[str, Any]] = {
     "pixtral": {
         "class": "LlavaForConditionalGeneration",
         "config_class": "LlavaConfig",
+        "model_type": "llava",
         "config": {
             "text_config": TEXT | {"model_type": "mistral"},
             "vision_config": TOWER | {"model_type": "pixtral", "image_size": 64, "head_dim": 16, "hidden_act": "silu"},
@@ -129,6 +137,7 @@ CASES: dict[str, dict[str, Any]] = {
     "mistral3": {
         "class": "Mistral3ForConditionalGeneration",
         "config_class": "Mistral3Config",
+        "model_type": "mistral3",
         "config": {
             "text_config": TEXT | {"model_type": "mistral", "rms_norm_eps": 1e-5},
             "vision_config": TOWER | {"model_type": "pixtral", "image_size": 64, "head_dim": 16, "hidden_act": "silu"},
@@ -141,7 +150,9 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "internvl": {
         "class": "InternVLForConditionalGeneration",
+        "theirs": False,  # llama.cpp's converter knows the class of the authors' own code
         "config_class": "InternVLConfig",
+        "model_type": "internvl",
         "config": {
             "text_config": _qwen_text() | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
             "vision_config": TOWER
@@ -160,7 +171,7 @@ _CLIP = {
 }
 #: ``preprocessor_config.json`` of each case.
 PROCESSORS: dict[str, dict[str, Any]] = {
-    "gemma3": _HALF,
+    "gemma3": {**_HALF, "image_seq_length": 16},
     "qwen2vl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "qwen25vl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "qwen3vl": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
@@ -172,4 +183,28 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 
 def config_of(kind: str) -> dict[str, Any]:
     """Return a case's ``config.json``."""
-    return {"architectures": [CASES[kind]["class"]], **CASES[kind]["config"]}
+    case = CASES[kind]
+    return {"architectures": [case["class"]], "model_type": case["model_type"], **case["config"]}
+
+
+def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:
+    """Write a case's checkpoint, with preprocessing and the token that ends a line of an image."""
+    write_checkpoint(folder, config_of(kind), shapes, "bpe")
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
+    (folder / "tokenizer_config.json").write_text("{}")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": BREAK, "content": "[IMG_BREAK]"})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+def described(file: Path) -> dict[str, Any]:
+    """Return a file's metadata, without those of the folder's name, and types, shapes and digests of its tensors."""
+    with GGUFFile.open(file) as opened:
+        keys = {key: opened.metadata.get(key) for key in opened.metadata if not key.startswith("general.")}
+        tensors = {
+            name: [tensor.type.name, list(tensor.shape), hashlib.sha256(tensor.data).hexdigest()[:16]]
+            for name, tensor in opened.tensors.items()
+        }
+    values = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in keys.items()}
+    return {"metadata": values, "tensors": tensors}

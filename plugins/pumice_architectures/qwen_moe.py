@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from pumice.plugin import GraphBuilder
+from pumice.plugin import GraphBuilder, HParams, MediaRules
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import Width
-from pumice.plugin.nn.rope import Rope, rope_sections
+from pumice.plugin.nn.rope import Rope, rope_sections, section_axes
+
+
+def n_deepstack(hparams: HParams, n_layer: int) -> int:
+    """Return the layers after which further embeddings of images are added."""
+    key = "n_deepstack_layers"
+    n = hparams.get_int(key, 0)
+    if not 0 <= n < n_layer:
+        raise hparams.wrong(key, f"is {n}, expected 0 to {n_layer - 1}")
+    return n
 
 
 class Qwen2MoE(ExpertDecoder):
@@ -33,6 +42,11 @@ class Qwen3MoE(ExpertDecoder):
 
 class Qwen3VLMoE(Qwen3MoE):
     scaled = ExpertDecoder.scaled
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        axes = section_axes(rope_sections(hparams), self.heads(0).k_dim // 2, interleaved=True)
+        self.media_rules = MediaRules(axes, n_deepstack(hparams, self.n_layer))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

@@ -10,6 +10,7 @@ from pumice.plugin import GraphBuilder, HParams, MediaRules, ModelError, Tensor
 from pumice.plugin.nn.blocks import linear, n_vocab
 from pumice.plugin.nn.rope import Rope, rope_sections, section_axes
 from pumice_architectures.qwen import Qwen2, Qwen3
+from pumice_architectures.qwen_moe import n_deepstack
 
 N_CODES = 3072  # audio codes of Qwen 3 TTS, the last ids of its vocabulary
 
@@ -44,15 +45,6 @@ class Qwen3VL(Qwen3):
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)
-
-
-def n_deepstack(hparams: HParams, n_layer: int) -> int:
-    """Return the layers after which further embeddings of images are added."""
-    key = "n_deepstack_layers"
-    n = hparams.get_int(key, 0)
-    if not 0 <= n < n_layer:
-        raise hparams.wrong(key, f"is {n}, expected 0 to {n_layer - 1}")
-    return n
 
 
 class Qwen3TTS(Qwen3VL):

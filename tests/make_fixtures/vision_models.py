@@ -1,19 +1,25 @@
 """Make tests/fixtures/vision_models: tiny models that see, by transformers: pixels, rows, and texts after an image.
 
-    python tests/make_fixtures/vision_models.py [case...]          (needs torch, transformers and Pillow)
+    python tests/make_fixtures/vision_models.py path/to/llama.cpp [case...]     (needs torch, transformers and Pillow)
 
 A case is a configuration; its weights follow from the names of tensors (tests/checkpoints.py). Stored are shapes, what
-the processor makes of pictures, rows of an image, and the logits of the tokens after a prompt with this image.
+the processor makes of pictures, rows of an image, and the logits of the tokens after a prompt with this image; also
+metadata and digests of tensors of the projector that llama.cpp's converter writes, for the classes that it knows.
 """
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import safetensors
 import torch
 import transformers
 from PIL import Image
+from safetensors.torch import save_file
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
@@ -21,9 +27,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from checkpoints import N_TOKENS, weights
+from checkpoints import weights
 from vision_files import picture
-from vision_models import BREAK, CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES
+from vision_models import BREAK, CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described, write_folder
 
 N_GENERATED = 4
 SQUARE = {"height": 64, "width": 64}
@@ -44,15 +50,22 @@ def qwen(patch, least, most, **more):
     return Qwen2VLImageProcessorPil(size=sizes, patch_size=patch, merge_size=2, **more)
 
 
-def make_model(case):
+def make_model(kind, case):
+    """Return a model with the weights of its tensors' names, and the shapes of these tensors, as it is published."""
     config = getattr(transformers, case["config_class"])(**case["config"])
     config._attn_implementation = "eager"
-    model = getattr(transformers, case["class"])(config)
-    shapes = {name: list(value.shape) for name, value in model.state_dict().items() if not name.endswith("inv_freq")}
-    if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
-        del shapes["lm_head.weight"]
-    model.load_state_dict({name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}, strict=False)
-    return model.eval().float(), shapes
+    model_class = getattr(transformers, case["class"])
+    with tempfile.TemporaryDirectory() as folder:
+        model_class(config).save_pretrained(folder)
+        with safetensors.safe_open(Path(folder) / "model.safetensors", "np") as file:
+            shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        if kind == "gemma3":  # as its authors stored it
+            shapes = {
+                name.replace("vision_tower.", "vision_tower.vision_model."): shape for name, shape in shapes.items()
+            }
+        values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+        save_file(values, Path(folder) / "model.safetensors", {"format": "pt"})
+        return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval(), shapes
 
 
 def arguments(kind, processed):
@@ -88,7 +101,7 @@ def prompt_of(kind, n_rows, given):
 
 @torch.no_grad()
 def make(kind, case):
-    model, shapes = make_model(case)
+    model, shapes = make_model(kind, case)
     processor = PROCESSORS[kind]()
     values = {}
     for size in (*SIZES, SIZE):
@@ -120,14 +133,28 @@ def unscaled(kind, pixels, processor):
     return ((channels * std + mean) * 255).round().astype(np.uint8)
 
 
+def theirs(sources, kind, shapes):
+    """Return metadata and tensors of the projector that llama.cpp's converter writes; None if it cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(Path(folder) / kind, kind, shapes)
+        out = Path(folder) / "mmproj.gguf"
+        command = [sys.executable, str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
+        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
+        subprocess.run([*command, "--outfile", str(out), str(Path(folder) / kind)], env=environment, check=True)
+        return described(out)
+
+
 if __name__ == "__main__":
-    names = sys.argv[1:] or list(CASES)
-    shapes = json.loads(SHAPES.read_text()) if SHAPES.exists() else {}
+    sources, *names = sys.argv[1:]
+    names = names or list(CASES)
+    cases = json.loads(SHAPES.read_text()) if SHAPES.exists() else {}
     values = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
     for name in names:
-        shapes[name], made = make(name, CASES[name])
+        shapes, made = make(name, CASES[name])
         values = {key: value for key, value in values.items() if not key.startswith(f"{name}.")}
         values |= {f"{name}.{key}": value for key, value in made.items()}
-        print(name, {key: value.shape for key, value in made.items()}, N_TOKENS)
-    SHAPES.write_text(json.dumps(shapes, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+        cases[name] = {"shapes": shapes}
+        if CASES[name].get("theirs", True):
+            cases[name]["theirs"] = theirs(Path(sources), name, shapes)
+    SHAPES.write_text(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     np.savez_compressed(FIXTURE, **values)

@@ -163,6 +163,8 @@ def place_spans(
             raise RequestError(f"{where}.start: {n} positions from {span.start} on do not fit the prompt")
         if rules.both_ways and n > n_batch:
             raise RequestError(f"{where}: {n} positions must be read in one step; load the model with n_batch={n}")
+        if span.grid and not rules.axes:
+            raise RequestError(f"{where}: the projector needs positions of rows and columns, which this model lacks")
         if span.grid and span.grid[0] * span.grid[1] != n:
             raise RequestError(f"{where}.grid: {span.grid[0]} x {span.grid[1]} do not fit {n} rows")
         end = span.start + n

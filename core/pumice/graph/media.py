@@ -15,7 +15,9 @@ PLACES = "media_places"  # int32 [n_tokens, 3]: place in time, row and column, i
 
 
 def with_media(graph: Graph, axes: Sequence[int] = (), n_deepstack: int = 0, both_ways: bool = False) -> Graph | None:
-    """Return the graph with media rows in place of some token embeddings; None if it reads tokens elsewhere, too.
+    """Return the graph with media rows in place of some token embeddings.
+
+    None if it reads tokens elsewhere, too, or has no RoPE that could turn by ``axes``.
 
     Weights and caches are those of ``graph``. Where a family scales embeddings, as Gemma does, media rows are not
     scaled. ``axes``, ``n_deepstack`` and ``both_ways`` are those of ``MediaRules``; with ``both_ways`` the graph is for
@@ -35,7 +37,10 @@ def with_media(graph: Graph, axes: Sequence[int] = (), n_deepstack: int = 0, bot
     nodes = [part for node in graph.nodes for part in replaced.get(node.output, [node])]
     if axes:
         inputs[PLACES] = g.input(PLACES, (N_TOKENS, 3), "i32")
-        nodes = [_turning(node, inputs["positions"], inputs[PLACES], axes) for node in nodes]
+        turned = [_turning(node, inputs["positions"], inputs[PLACES], axes) for node in nodes]
+        if turned == nodes:
+            return None
+        nodes = turned
     if both_ways:
         nodes = [_seeing_ahead(node) for node in nodes]
     return replace(graph, nodes=nodes, inputs=inputs).only(graph.outputs)

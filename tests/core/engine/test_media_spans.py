@@ -176,6 +176,8 @@ def test_equal_rows_in_another_grid_have_other_ids_and_places():
     assert [each[8:].tolist() for each in places] == [[[5 + i + n] * 3 for i in range(4)] for n in (0, 0, 3)]
     with pytest.raises(pumice.RequestError, match=r"media\[0\].grid: 2 x 2 do not fit 6 rows"):
         place_spans(PROMPT[:10], [Span(2, rows, (2, 2))], ids, 64, rules)
+    with pytest.raises(pumice.RequestError, match="needs positions of rows and columns"):
+        place_spans(PROMPT[:10], [Span(2, rows, (2, 3))], ids, 64)
 
 
 @pytest.mark.parametrize("both_ways", [False, True])

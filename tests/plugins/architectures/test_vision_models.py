@@ -1,12 +1,13 @@
 """Tiny models that see, beside transformers: their conversion, pixels, rows, and the text after an image."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pumice
-from checkpoints import write_checkpoint
 from pumice.config import load_config
 from pumice.convert import Options, write_model
 from pumice.engine import Request
@@ -17,24 +18,28 @@ from pumice.media_encoder import Embeddings, Piece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
+from pumice_architectures.vision import ENCODERS
 from vision_files import picture
-from vision_models import CASES, FIXTURE, IMAGE, PROCESSORS, SHAPES, SIZE, SIZES, config_of
+from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described, write_folder
 
 pytest.importorskip("PIL")
-VALUES = np.load(FIXTURE)
+VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
+# What llama.cpp's converter leaves out: limits of sizes, other windows than 112 pixels, and an embedding that its
+# reader of Pixtral wants.
+MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "window_size")}
+MORE_TENSORS = {"v.token_embd.img_break"}
 N_TOP = 20
 ON_CPU = ("gemma3", "qwen3vl")  # one of them attends in both directions, the other has positions of three axes
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    shapes, root = json.loads(SHAPES.read_text()), tmp_path_factory.mktemp("models")
+    root = tmp_path_factory.mktemp("models")
 
     def make(kind):
         folder = root / kind
         if not folder.exists():
-            write_checkpoint(folder, config_of(kind), shapes[kind], "bpe")
-            (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
+            write_folder(folder, kind, FILES[kind]["shapes"])
             for name, mmproj in (("model", False), ("mmproj", True)):
                 with open_model(folder, options=Options(GGMLType.F32, mmproj=mmproj)) as file:
                     write_model(file, folder / f"{name}.gguf")
@@ -69,6 +74,20 @@ def pixels_of(projector, part, reference):
     return 255 * image.reshape(*reference.shape[1:])
 
 
+@pytest.mark.parametrize("kind", [kind for kind in CASES if "theirs" in FILES[kind]])
+def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
+    ours, theirs = described(folders(kind) / "mmproj.gguf"), FILES[kind]["theirs"]
+    assert {key: value for key, value in ours["metadata"].items() if key not in MORE_KEYS} == theirs["metadata"]
+    assert {key: value for key, value in ours["tensors"].items() if key not in MORE_TENSORS} == theirs["tensors"]
+
+
+def test_the_table_in_the_documentation_has_every_type():
+    table = (Path(__file__).parents[3] / "docs" / "media.md").read_text()
+    assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == sorted(ENCODERS)
+    compared = {FILES[kind]["theirs"]["metadata"]["clip.projector_type"] for kind in CASES if "theirs" in FILES[kind]}
+    assert set(re.findall(r"^\| `([\w.]+)` .*rows and texts: NumPy", table, re.MULTILINE)) == {*compared, "internvl"}
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_pixels_are_those_of_transformers(folders, kind):
     projector = opened(folders(kind))
@@ -98,7 +117,8 @@ def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
         at = ids.index(IMAGE, at)
         spans.append(Span(at, part.rows, part.grid))
         at += len(part.rows)
-    request = Request(ids, sampling={"temperature": 0.0}, max_tokens=len(logprobs), logprobs=N_TOP, media=spans)
+    options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": N_TOP}
+    request = Request(ids, media=spans, end_tokens=frozenset(), **options)
     with pumice.load(folder / "model.gguf", backend=backend, kv_type="f32", n_ctx=128) as model:
         result = Stream.open(model.client, request)[0].completion()
         again = Stream.open(model.client, request)[0].completion()
