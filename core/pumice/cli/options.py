@@ -274,7 +274,7 @@ _PLACEMENT = [
         advanced=True,
     ),
     defined(ENGINE["main_gpu"], advanced=True),
-    defined(ENGINE["tensor_split"], metavar="N,N,...", callback=_read_shares, advanced=True),
+    defined(ENGINE["tensor_split"], type=str, metavar="N,N,...", callback=_read_shares, advanced=True),
     defined(
         ENGINE["override_tensors"],
         metavar="REGEX=DEVICE,...",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ import pumice
 from pumice.backend import DeviceInfo
 from pumice.backend.step import Limits
 from pumice.cli import cli
+from pumice.cli.fit import command
 from pumice.engine.overrides import host_layers
 from pumice.engine.placement import PlacementRules, find_placement
 from pumice.engine.sizing import Sizes, make_limits
@@ -292,3 +294,32 @@ def test_rates_must_be_possible() -> None:
     for wrong in ({"memory": 0.0}, {"compute": float("nan")}, {"link": float("inf")}, {"node_seconds": -1.0}):
         with pytest.raises(ValueError, match="invalid rates"):
             replace(RATES, **wrong)
+
+
+def test_options_of_placement_are_read() -> None:
+    arguments = "-ts 3/1 -ot exps=CPU,attn=Vulkan1 -dev Vulkan0,Vulkan1 -sm layer -mg 1 -nkvo -fit off -fitt 512 -cmoe"
+    params = command.make_context("fit", [*arguments.split(), "-ncffn", "2", "-fitc", "64"]).params
+    assert {name: params[name] for name in ("tensor_split", "override_tensors", "devices", "split_mode")} == {
+        "tensor_split": [3.0, 1.0],
+        "override_tensors": ["exps=CPU", "attn=Vulkan1"],
+        "devices": ["Vulkan0", "Vulkan1"],
+        "split_mode": "layer",
+    }
+    numbers = ("main_gpu", "kv_offload", "fit", "fit_target", "fit_ctx", "n_cpu_moe", "n_cpu_ffn")
+    assert [params[name] for name in numbers] == [1, False, "off", 512, 64, -1, 2]
+    untouched = command.make_context("fit", []).params
+    assert [untouched[name] for name in ("tensor_split", "override_tensors", "devices", *numbers)] == [None] * 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-sm", "row"], "splits single matrices over GPUs, which no backend does"),
+        (["-sm", "tensor"], "splits single matrices over GPUs, which no backend does"),
+        (["-sm", "both"], "expected none, layer or auto"),
+        (["-ts", "a"], "expected numbers with commas between"),
+    ],
+)
+def test_wrong_options_of_placement_are_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message):
+        command.make_context("fit", arguments)
