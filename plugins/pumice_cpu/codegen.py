@@ -91,6 +91,8 @@ def _with_entry(function: Callable[..., Any], head: str, values: Sequence[str]) 
     declaration = f"declare i32 @{name}(ptr, ptr{', i64' * len(values)})\n"
     call = f"  %status = call i32 @{name}(ptr %result, ptr %error, {', '.join(values)})\n  ret void\n}}\n"
     entry = declaration + head + "  %result = alloca ptr\n  %error = alloca ptr\n" + call
+    # Without any data, llvmlite's memory manager reserves nothing for the table through which memset is called.
+    entry += f'@"{name}.data" = common global i64 0\n'
     machine = target_machine(current())
     module = _parsed(entry, machine)
     for part in parts:
