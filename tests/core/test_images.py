@@ -56,6 +56,25 @@ def test_wrong_images_are_refused_in_one_line(source, problem):
         pumice.Image(source).pixels()
 
 
+def test_damaged_files_are_decoded_or_refused_in_one_line():
+    rng = np.random.default_rng(0)
+    image = Pillow.fromarray(picture(64, 48))
+    files = [encoded(image, format) for format in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")]
+    files += [encoded(image.convert("CMYK"), "JPEG"), encoded(image.convert("P"))]
+    refused = []
+    for number in range(200):
+        data = np.frombuffer(files[number % len(files)], np.uint8).copy()
+        most = min(len(data), 64) if number % 3 else len(data)  # the header, or anywhere
+        data[rng.integers(0, most, 1 + number % 8)] = rng.integers(0, 256)
+        data = data[: rng.integers(1, len(data))] if number % 4 == 0 else data
+        try:
+            assert pumice.Image(data.tobytes()).pixels().dtype == np.uint8
+        except pumice.RequestError as error:
+            refused.append(str(error))
+    assert 50 < len(refused) < 200
+    assert [text for text in refused if "\n" in text or not text.startswith("image: ")] == []
+
+
 def test_pillow_images_are_decoded_here_only_by_the_caller():
     pixels = Pillow.fromarray(picture(20, 10))
     opened = Pillow.open(io.BytesIO(encoded(pixels)))

@@ -169,6 +169,18 @@ def test_a_picture_costs_nothing_in_the_next_turn(folder, monkeypatch):
             model.chat([{"role": "user", "content": [pumice.Image(PNG)] * 20}], **options)
 
 
+def test_texts_between_tiles_are_read_as_in_a_prompt(tmp_path):
+    """SmolVLM's encoder puts texts between the tiles of an image."""
+    write_projector(tmp_path / "mmproj.gguf", "idefics3")
+    image = pumice.Image(picture(50, 30))
+    with pumice.load(tiny_llama(tmp_path / "tiny.gguf", n_ctx=1024), backend="numpy", chat_template=PARTS) as model:
+        turn = model.prepare_chat([{"role": "user", "content": [image, "a"]}])
+        request = model.request(["user:", image, "\n a\n"])
+    assert turn.prompt.tokens == request.prompt
+    assert [start for start, _ in turn.prompt.media] == [span.start for span in request.media]
+    assert len(request.media) == 5
+
+
 def test_a_model_without_a_projector_says_so(tmp_path):
     with (
         pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy", chat_template="chatml") as model,
