@@ -30,6 +30,7 @@ from pumice_server.work import aside, seeing, waiting
 T = TypeVar("T")
 
 Prompt = str | list[int]
+_UNSHIFTED = {"context_shift": False}  # a part of an image would remain
 _IMAGES = ("image", "image_url", "input_image")  # types of parts of messages
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
 Progress = Callable[[int, int, int], None]
@@ -197,7 +198,8 @@ class Service:
         self, prompt: MediaPrompt, options: Mapping[str, Any], progress: Callable[[int, int], None] | None
     ) -> pumice.AsyncStream:
         """Start a completion of texts and images, which are encoded off the event loop."""
-        request = await seeing(lambda: self.model.request(prompt.parts, **self._always, **options))
+        options = {**self._always, **options, **_UNSHIFTED}
+        request = await seeing(lambda: self.model.request(prompt.parts, **options))
         prompt.tokens = list(request.prompt)
         return pumice.AsyncStream.open(self.model.client, request, progress)[0]
 
@@ -223,11 +225,12 @@ class Service:
         options = self.with_defaults(self._completed(self._shaped(options)))
         turn = await self._turn(messages, options)
         self._check_length(turn.prompt.tokens)
+        always = {**self._always, **_UNSHIFTED} if turn.prompt.media else self._always
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
             for answer_options in self._seeded(options, n):
                 tell = partial(progress, len(streams)) if progress else None
-                streams.append(self.model.achat_stream(turn, progress=tell, **self._always, **answer_options))
+                streams.append(self.model.achat_stream(turn, progress=tell, **always, **answer_options))
                 await asyncio.sleep(0)  # each builds a parser: let other requests run
             for stream in streams:
                 await stream.accepted()

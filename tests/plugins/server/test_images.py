@@ -48,7 +48,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(path) -> Iterator[Serving]:
-    with serving(ModelSpec(["sees"], str(path), OPTIONS), max_sequences=4) as server:
+    with serving(ModelSpec(["sees"], str(path), OPTIONS), max_sequences=4, context_shift=True) as server:
         yield server
 
 
