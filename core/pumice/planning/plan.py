@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from pumice.architecture import MAIN
@@ -236,10 +237,18 @@ def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: 
             where = registry.backends.describe(name)
             infos = guarded(registry.backends[name].devices, f"{where}: devices")()
             if infos:
-                backend = subject.named[name]
-                options = config.backend_options(name)
-                rates[device] = rates_of(name, infos[0], options, lambda: measure_rates(name, backend))  # noqa: B023
+                measure = partial(_measure, name, registry, config)
+                rates[device] = rates_of(name, infos[0], config.backend_options(name), measure)
     return rates
+
+
+def _measure(name: str, registry: Registry, config: Config) -> Rates:
+    """Measure a backend by an instance of its own, whose memory is free again for the plan."""
+    with ExitStack() as stack:
+        backends = backend_line(registry, config.model_copy(update={"backend": name, "devices": []}))
+        for _, backend in backends:
+            stack.callback(backend.close)
+        return measure_rates(name, dict(backends)[name])
 
 
 def _predict(

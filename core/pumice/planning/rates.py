@@ -157,7 +157,8 @@ class _Chain:
     def __init__(self, name: str, backend: Backend, n_matrices: int, width: int) -> None:
         blocks = _blocks(width)
         shapes = [((2 * width, width), (width, 2 * width))[i % 2] for i in range(n_matrices)]
-        sources = {f"matrix{i}.weight": _Blocks(shape, blocks) for i, shape in enumerate(shapes)}
+        prefix = f"{n_matrices}x{width}"  # backends keep weights by name
+        sources = {f"{prefix}.{i}.weight": _Blocks(shape, blocks) for i, shape in enumerate(shapes)}
         g = GraphBuilder(sources, 1, _ROWS)
         x = g.input("x", (N_TOKENS, width))
         y: Tensor = x
