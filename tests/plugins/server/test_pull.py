@@ -119,8 +119,11 @@ def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):
 def test_nothing_is_fetched_unless_that_is_allowed(server):
     assert server.client.post("/api/pull", json={"model": "hf.co/a/b"}).status_code == 403
     assert server.client.post("/api/pull", json={"model": "demo"}).status_code == 200
-    for path in ("create", "copy", "push", "blobs/sha256:0"):
+    for path in ("push", "blobs/sha256:0"):
         assert server.client.post(f"/api/{path}", json={}).status_code == 501
+    missing = {"model": "new", "from": "hf.co/a/b"}
+    assert server.client.post("/api/create", json=missing).status_code == 404
+    assert server.client.post("/api/copy", json={"source": "hf.co/a/b", "destination": "new"}).status_code == 404
 
 
 @pytest.fixture
