@@ -11,13 +11,15 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import Width
 from pumice.plugin.nn.rope import Rope, rope_sections, section_axes
 
+MOST_DEEPSTACK = 64  # published models have 3
 
-def n_deepstack(hparams: HParams, n_layer: int) -> int:
-    """Return the layers after which further embeddings of images are added."""
+
+def n_deepstack(hparams: HParams) -> int:
+    """Return the layers after which further embeddings of images are added; a model may have fewer layers."""
     key = "n_deepstack_layers"
     n = hparams.get_int(key, 0)
-    if not 0 <= n < n_layer:
-        raise hparams.wrong(key, f"is {n}, expected 0 to {n_layer - 1}")
+    if not 0 <= n <= MOST_DEEPSTACK:
+        raise hparams.wrong(key, f"is {n}, expected 0 to {MOST_DEEPSTACK}")
     return n
 
 
@@ -46,7 +48,7 @@ class Qwen3VLMoE(Qwen3MoE):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         axes = section_axes(rope_sections(hparams), self.heads(0).k_dim // 2, interleaved=True)
-        self.media_rules = MediaRules(axes, n_deepstack(hparams, self.n_layer))
+        self.media_rules = MediaRules(axes, n_deepstack(hparams))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

@@ -40,7 +40,7 @@ class Qwen3VL(Qwen3):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         axes = section_axes(rope_sections(hparams), self.heads(0).k_dim // 2, interleaved=True)
-        self.media_rules = MediaRules(axes, n_deepstack(hparams, self.n_layer))
+        self.media_rules = MediaRules(axes, n_deepstack(hparams))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
