@@ -372,7 +372,7 @@ _ENGINE = [
         advanced=True,
         help="Disable speculative decoding, like --speculate off.",
     ),
-    defined(ENGINE["mmproj"], metavar="FILE", group="Prompt", advanced=True),
+    defined(ENGINE["mmproj"], metavar="FILE", advanced=True),
     defined(ENGINE["draft"], metavar="FILE", group="Generation"),
     defined(ENGINE["draft_max"], metavar="N", group="Generation", advanced=True),
     defined(ENGINE["draft_min"], metavar="N", group="Generation", advanced=True),
