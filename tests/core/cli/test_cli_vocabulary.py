@@ -17,7 +17,10 @@ SHORT = {
 }
 """Short spellings with two meanings, as in llama.cpp: those of llama-bench are others."""
 
-WITHOUT_SHORT = {("pumice chat", "--seed"): "-s was the system message of `pumice chat`"}
+WITHOUT_SHORT = {
+    ("pumice chat", "--seed"): "-s was the system message of `pumice chat`",
+    ("pumice convert", "--mmproj"): "a flag, as of llama.cpp's converter",
+}
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +77,13 @@ def test_spellings_are_those_of_the_definitions(options):
 
 
 def test_a_name_has_one_type(options):
-    """Two types for one option are two meanings; lists may be given one by one."""
+    """Two types for one option are two meanings; lists may be given one by one. ``--mmproj`` has two in llama.cpp."""
     table = defaultdict(set)
     for _, param in options:
         kind = param.type.name if not isinstance(param.type, click.Path) else "path"
         table[long_name(param)].add((kind.removesuffix(" range"), param.is_flag))
     several = {name: kinds for name, kinds in table.items() if len(kinds) > 1}
-    assert set(several) <= {"--lora", "--lora-scaled", "--model", "--imatrix", "--reasoning"}, several
+    assert set(several) <= {"--lora", "--lora-scaled", "--mmproj", "--model", "--imatrix", "--reasoning"}, several
 
 
 def test_options_stand_in_groups(options):
