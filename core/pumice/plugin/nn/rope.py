@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 
 SCALINGS = ("none", "linear", "yarn", "longrope")
+MOST_PAIRS = 1 << 16  # of a head
 SMALLEST_FACTOR = 0.001  # far below published values, and far from where YaRN's logarithms fail
 
 
@@ -164,9 +165,10 @@ def rope_sections(hparams: HParams, default: tuple[int, ...] | None = None) -> t
 def section_axes(sections: Sequence[int], n_pairs: int, interleaved: bool) -> tuple[int, ...]:
     """Return the place that each pair turns by: 0 for time, 1 for the row, 2 for the column (``Rope.sections``).
 
-    Pairs of the fourth position, which do not turn, are counted as those of time.
+    Pairs of the fourth position, which do not turn, are counted as those of time. Empty without sections, and for a
+    number of pairs that no tensor has.
     """
-    if not sections:
+    if not sections or not 0 < n_pairs <= MOST_PAIRS:
         return ()
     pair = np.arange(n_pairs) % sum(sections)
     if interleaved:
