@@ -49,7 +49,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             tiers = {"cache_disk": folder, "cache_ram": 1 << 16}
             with pumice.load(arguments.model, **options, **tiers) as model:
-                prompt, other = ([rng.randrange(256, model.n_vocab) for _ in range(arguments.tokens)] for _ in "ab")
+                prompt, other = ([rng.randrange(model.n_vocab) for _ in range(arguments.tokens)] for _ in "ab")
                 seconds["computed"].append(first_token(model, prompt)[0])
                 model.generate(other[: arguments.tokens], max_tokens=1, temperature=0)
                 spent, n_cached = first_token(model, prompt)
