@@ -10,9 +10,10 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pumice_cpu.isa import Isa, current, machine_has, processor
+from pumice_cpu.translation import INLINED, Translated, translate
 
 #: The first two parameters of every kernel; the entry function loads the others from a row of arguments.
 CALL = ("thread", "n_threads")
@@ -108,43 +109,6 @@ def _with_entry(function: Callable[..., Any], head: str, values: Sequence[str]) 
     return str(module)
 
 
-class Translated(NamedTuple):
-    """A function in LLVM IR, to be inlined where it is called."""
-
-    name: str
-    bitcode: bytes
-    callees: list[str]  # names of functions that Numba compiled apart from this one
-    result: Any  # Numba's type of the result
-    description: Any  # Numba's description of the function
-
-
-def translate(function: Callable[..., Any], arguments: Sequence[Any]) -> Translated:
-    """Translate a function to LLVM IR with Numba, for arguments of these types."""
-    import llvmlite.binding as llvm
-    from numba.core import compiler, config, registry
-
-    flags: Any = compiler.Flags()
-    flags.no_compile = True
-    flags.no_cpython_wrapper = True
-    flags.no_cfunc_wrapper = True
-    flags.error_model = "numpy"
-    flags.forceinline = True
-    target, settings = registry.cpu_target, vars(config)
-    optimization, settings["OPT"] = settings["OPT"], 0  # LLVM optimizes whole kernels later
-    try:
-        result = compiler.compile_extra(
-            target.typing_context, target.target_context, function, tuple(arguments), None, flags, {}
-        )
-        module, name = llvm.parse_assembly(result.library.get_llvm_str()), result.fndesc.llvm_func_name
-    finally:
-        settings["OPT"] = optimization
-    module.get_function(name).linkage = "linkonce_odr"
-    for variable in module.global_variables:  # of Numba's, which nothing reads
-        variable.linkage = "internal"
-    callees = [each.name for each in module.functions if each.is_declaration and each.name.startswith("_ZN")]
-    return Translated(name, module.as_bitcode(), callees, result.signature.return_type, result.fndesc)
-
-
 def _parts(function: Callable[..., Any]) -> list[Translated]:
     """Translate a kernel, and return it with all functions that it calls, directly or by another.
 
@@ -155,8 +119,6 @@ def _parts(function: Callable[..., Any]) -> list[Translated]:
     from numba.core import registry
     from numba.core.compiler_lock import global_compiler_lock
 
-    from pumice_cpu.simd.inline import TRANSLATED
-
     with global_compiler_lock:
         registry.cpu_target.typing_context.refresh()
         registry.cpu_target.target_context.refresh()
@@ -164,10 +126,10 @@ def _parts(function: Callable[..., Any]) -> list[Translated]:
     parts, todo = {kernel.name: kernel}, deque(kernel.callees)
     while todo:
         name = todo.popleft()
-        if name not in TRANSLATED:
+        if name not in INLINED:
             raise TypeError(f"kernel {function.__name__} calls functions that are not inlined: {name}")
         if name not in parts:
-            parts[name] = TRANSLATED[name]
+            parts[name] = INLINED[name]
             todo.extend(parts[name].callees)
     return list(parts.values())
 

@@ -16,10 +16,7 @@ from numba.core import registry
 from numba.core.typing.templates import AbstractTemplate, Signature
 from numba.extending import typeof_impl
 
-from pumice_cpu.codegen import Translated, translate
-
-#: The functions that were translated, by mangled name.
-TRANSLATED: dict[str, Translated] = {}
+from pumice_cpu.translation import INLINED, translate
 
 
 class Inline:
@@ -39,7 +36,7 @@ class Inline:
         """Return Numba's signature for arguments of these types, translating the function on first use."""
         if args not in self._signatures:
             translated = translate(self.function, args)
-            TRANSLATED[translated.name] = translated
+            INLINED[translated.name] = translated
             registry.cpu_target.target_context.insert_user_function((self, args), translated.description)
             self._signatures[args] = Signature(translated.result, args, None)
         return self._signatures[args]
