@@ -146,11 +146,15 @@ class CpuProgram(Program):
         self._packed_bytes = sum(packed[weight.name].nbytes for weight in shared.to_pack)
         self._state_bytes = sum(states[state].nbytes for state in set(states) - states_before)
         self._recurrent = [states[state] for state in segment.states if isinstance(state, RecurrentState)]
-        blocks: dict[int, list[NDArray[Any]]] = {}
-        for state in segment.states:
-            if isinstance(state, KVState) and state in states:
-                blocks.setdefault(state.window, []).extend(states[state].blocks)
-        self._views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant}")
+        caches = [
+            (state.window, states[state]) for state in segment.states if isinstance(state, KVState) and state in states
+        ]
+        self._views: CacheViews | None = None
+        if all(cache.has_whole_tiles for _, cache in caches):
+            blocks: dict[int, list[NDArray[Any]]] = {}
+            for window, cache in caches:
+                blocks.setdefault(window, []).extend(cache.blocks)
+            self._views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant}")
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
         from pumice_cpu.lower.rule import describe_step
@@ -180,20 +184,25 @@ class CpuProgram(Program):
                 array[target] = array[source]
 
     @property
-    def cache_form(self) -> CacheForm:
-        return self._views.form
+    def cache_form(self) -> CacheForm | None:
+        return self._views.form if self._views else None
+
+    @property
+    def _cache_views(self) -> CacheViews:
+        assert self._views is not None, "a program without a cache_form"
+        return self._views
 
     def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
-        return self._views.read_blocks(window, blocks)
+        return self._cache_views.read_blocks(window, blocks)
 
     def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
-        self._views.write_blocks(window, blocks, data)
+        self._cache_views.write_blocks(window, blocks, data)
 
     def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
-        return self._views.read_slots(slots)
+        return self._cache_views.read_slots(slots)
 
     def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
-        self._views.write_slots(slots, data)
+        self._cache_views.write_slots(slots, data)
 
     @property
     def memory(self) -> dict[str, int]:

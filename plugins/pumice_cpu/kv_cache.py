@@ -129,7 +129,7 @@ class Cells:
         self.layout = np.array([self.address, self.head_bytes, self.tile_bytes, dim, self.unit], np.int64)
 
     def blocks(self, block_size: int) -> NDArray[np.uint8]:
-        """Return a view of the blocks, ``[n_blocks, n_heads, bytes]``."""
+        """Return a view of the blocks, ``[n_blocks, n_heads, bytes]``; they must consist of whole tiles."""
         n_bytes = block_size // CELLS * self.tile_bytes
         return self._memory.reshape(self.nbytes // self.head_bytes, -1, n_bytes).swapaxes(0, 1)
 
@@ -148,6 +148,11 @@ class KVCache:
         self.keys = cells(state.k_dim)
         self.values = cells(state.v_dim) if state.v_dim else None
         self.nbytes = self.keys.nbytes + (self.values.nbytes if self.values else 0)
+
+    @property
+    def has_whole_tiles(self) -> bool:
+        """True if blocks consist of whole tiles, so that each is apart from the others."""
+        return self._block_size % CELLS == 0
 
     @property
     def blocks(self) -> list[NDArray[np.uint8]]:
