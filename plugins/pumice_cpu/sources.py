@@ -10,7 +10,7 @@ from pumice.plugin import CODINGS, ELEMENTWISE
 
 DIGEST_BYTES = 16
 # Paths in the folder of this package.
-PARTS = ("kernels", "simd", "codegen.py", "formats.py", "isa.py", "kv_cache.py", "sources.py")
+PARTS = ("kernels", "simd", "codegen.py", "formats.py", "isa.py", "kv_cache.py", "sources.py", "translation.py")
 
 
 @functools.cache
