@@ -21,8 +21,13 @@ from pumice.chat.tools import ToolError  # noqa: E402
 from pumice.cli.chat.approvals import Approvals  # noqa: E402
 from pumice.cli.chat.conversation import Conversation  # noqa: E402
 from pumice.cli.chat.session import Session  # noqa: E402
-from pumice.cli.chat.tool_host import hosted_tools, tools_in_other_process  # noqa: E402
-from pumice.mcp import ServerTool, read_servers  # noqa: E402
+from pumice.cli.chat.tool_host import (  # noqa: E402
+    _offer,
+    _read_arguments,
+    hosted_tools,
+    tools_in_other_process,
+)
+from pumice.mcp import Connections, ServerTool, read_servers  # noqa: E402
 
 RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 
@@ -84,12 +89,12 @@ def test_the_user_is_asked_for_each_call_and_tool(answers, refusals):
         os.write(keyboard, b"yes\n")  # before any question
         given = []
         for number, _ in enumerate(refusals):
-            asked = asyncio.create_task(approvals.refusal(tool, '{"path": "\u202e/etc"}'))
+            asked = asyncio.create_task(approvals.refusal(tool, {"path": "\u202e/etc"}))
             if number < len(answers):
                 text = b""
                 while b"ne[v]er: " not in text:
                     text += await asyncio.to_thread(os.read, reading, 1 << 12)
-                assert b'disk: write {"path": "?/etc"}' in text
+                assert b'disk: write\n  path="?/etc"\n' in text
                 end = b"" if answers[number] == "\x04" else b"\n"
                 os.write(keyboard, answers[number].encode() + end)
             given.append(await asked)
@@ -100,6 +105,74 @@ def test_the_user_is_asked_for_each_call_and_tool(answers, refusals):
     finally:
         for end in (keyboard, terminal, reading, writing):
             os.close(end)
+
+
+def test_the_user_sees_every_argument_of_a_call_that_runs():
+    reading, writing = os.pipe()
+    tool = ServerTool("write", "disk", "write", "", "{}", allowed=True)
+    approvals = Approvals(None, writing)
+    call = '{"text": "\\u0061%s\\u007a", "path": "a", "path": "/\\u0065tc", "a=1 b": {"é": 1}}' % ("-" * 9000)
+    try:
+        assert asyncio.run(approvals.refusal(tool, _read_arguments(call))) == ""
+        shown = os.read(reading, 1 << 16).decode()
+        many = dict.fromkeys(map(str, range(65)), 1)
+        assert "at most 64 arguments" in asyncio.run(approvals.refusal(tool, many))
+        assert "at most 200 characters" in asyncio.run(approvals.refusal(tool, {"k" * 201: 1}))
+    finally:
+        os.close(reading)
+        os.close(writing)
+    text = f'"a{"-" * 998}[… 7504 characters …]{"-" * 498}z"'
+    assert f'disk: write\n  text={text}\n  path="/etc"\n  "a=1 b"={{"é": 1}}' in shown
+
+
+def test_an_answer_is_a_line_whatever_mode_the_terminal_is_in():
+    import pty
+    import termios
+    import tty
+
+    keyboard, terminal = pty.openpty()
+    reading, writing = os.pipe()
+    tool = ServerTool("write", "disk", "write", "", "{}", allowed=False)
+
+    async def ask() -> str:
+        asked = asyncio.create_task(Approvals(terminal, writing).refusal(tool, {}))
+        await asyncio.to_thread(os.read, reading, 1 << 12)
+        flags = termios.ICANON | termios.ECHO
+        assert termios.tcgetattr(terminal)[3] & flags == flags
+        os.write(keyboard, b"a\x7fn\r")
+        refusal = await asked
+        unfinished: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        os.write(keyboard, b"a")  # the terminal is raw again
+        Approvals(terminal, writing)._read(unfinished, bytearray())
+        assert not unfinished.done()
+        return refusal
+
+    try:
+        tty.setraw(terminal)
+        before = termios.tcgetattr(terminal)
+        assert asyncio.run(ask()) == "the user refused this call"
+        assert termios.tcgetattr(terminal) == before
+    finally:
+        for end in (keyboard, terminal, reading, writing):
+            os.close(end)
+
+
+def test_an_error_while_servers_start_is_a_line(monkeypatch):
+    async def fail(self) -> None:
+        raise RecursionError("too\ndeep")
+
+    monkeypatch.setattr(Connections, "open", fail)
+    with tools_in_other_process({}):
+        hosted = hosted_tools()
+        assert hosted.wait() == []
+        assert hosted.problems == ["MCP: no tool can be used: RecursionError: too?deep"]
+
+
+def test_many_problems_are_counted():
+    connections = Connections({})
+    connections.problems = [f"problem {number}" for number in range(100)]
+    problems = _offer(connections).problems
+    assert problems[31:] == ["problem 31", "MCP: 68 more problems of servers and tools"]
 
 
 @pytest.fixture(scope="module")

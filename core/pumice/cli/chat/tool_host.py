@@ -29,8 +29,11 @@ from pumice.errors import PumiceError
 from pumice.mcp import Connections, McpServer
 from pumice.spawning import wire
 from pumice.spawning.fork import detach, fork_helper
+from pumice.wording import printable
 
 _GONE = "the process that holds the MCP connections has ended; restart the chat to use tools"
+_MAX_PROBLEMS = 32  # lines of an offer
+_MAX_REASON = 300  # characters of an error in a line
 _UNREADABLE = (OSError, OverflowError, msgspec.MsgspecError)
 
 _hosted: HostedTools | None = None
@@ -167,13 +170,14 @@ class _Host:
             await self._connections.close()
 
     async def _open(self) -> None:
-        await self._connections.open()
-        connections = self._connections
-        tools = [
-            OfferedTool(tool.name, tool.server, tool.description, tool.parameters)
-            for tool in connections.tools.values()
-        ]
-        wire.send(self._channel, Offer(tools, [*connections.failures, *connections.problems]))
+        """Start the servers, and offer their tools; in any case send an offer, for which the chat waits."""
+        try:
+            await self._connections.open()
+            wire.send(self._channel, _offer(self._connections))
+        except Exception as error:
+            reason = printable(f"{type(error).__name__}: {error}")
+            with contextlib.suppress(OSError):  # the chat is gone
+                wire.send(self._channel, Offer([], [f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"]))
 
     async def _run(self, call: Call) -> None:
         """Run a call that the user allows, and answer it in any case."""
@@ -191,10 +195,21 @@ class _Host:
     async def _result(self, call: Call) -> str:
         arguments = _read_arguments(call.arguments)
         tool = self._connections.tools.get(call.name)
-        refusal = await self._approvals.refusal(tool, call.arguments) if tool else ""
+        refusal = await self._approvals.refusal(tool, arguments) if tool else ""
         if refusal:
             raise ToolError(refusal)
         return await self._connections.call(call.name, arguments)
+
+
+def _offer(connections: Connections) -> Offer:
+    tools = [
+        OfferedTool(tool.name, tool.server, tool.description, tool.parameters) for tool in connections.tools.values()
+    ]
+    problems = [*connections.failures, *connections.problems]
+    n_more = len(problems) - _MAX_PROBLEMS
+    if n_more > 0:
+        problems[_MAX_PROBLEMS:] = [f"MCP: {n_more} more problems of servers and tools"]
+    return Offer(tools, problems)
 
 
 def _read_arguments(text: str) -> Mapping[str, object]:
