@@ -31,6 +31,7 @@ MAX_TOOLS = 128  # that the model sees, of all servers
 MAX_DESCRIPTION = 4096  # characters of a tool's description
 _MAX_SCHEMA = 1 << 16  # characters of a tool's schema, as JSON
 _MAX_PAGES = 64  # of a list of tools
+_MAX_LISTED = 1000  # tools of a server
 _MAX_REASON = 300  # characters of an error in a line
 _ENDING = 5.0  # seconds to wait for a server to end in order; the package mcp then kills it
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")  # what names of functions may not have
@@ -80,8 +81,10 @@ class Connections:
         for connection, (listed, problem) in zip(self._connections, outcomes, strict=True):
             if problem:
                 self.failures.append(f"MCP server {connection.name}: {problem}")
-            for tool in listed:
+            for tool in listed[:_MAX_LISTED]:
                 self._add(connection, tool)
+            if len(listed) > _MAX_LISTED:
+                self.problems.append(f"MCP server {connection.name}: only its first {_MAX_LISTED} tools are read")
         left_out = len(self.tools) - MAX_TOOLS
         if left_out > 0:
             self.tools = dict(list(self.tools.items())[:MAX_TOOLS])
@@ -112,13 +115,12 @@ class Connections:
         where = f"MCP server {connection.name}: tool {printable(listed.name)!r:.80}"
         if listed.name in connection.server.disabled_tools:
             return
-        schema = json.dumps(listed.input_schema)
-        if len(schema) > _MAX_SCHEMA:
-            self.problems.append(f"{where}: left out: its schema has {len(schema)} characters, more than {_MAX_SCHEMA}")
-            return
         try:
+            schema = json.dumps(listed.input_schema)
+            if len(schema) > _MAX_SCHEMA:
+                raise RequestError(f"its schema has {len(schema)} characters, more than {_MAX_SCHEMA}")
             check_schema("schema", listed.input_schema)
-        except RequestError as error:
+        except (RequestError, RecursionError) as error:
             self.problems.append(f"{where}: left out: {error!s:.{_MAX_REASON}}")
             return
         name = _function_name(listed.name)
@@ -236,13 +238,14 @@ class _Connection:
 
 
 async def _list_tools(client: Client) -> list[ListedTool]:
+    """Return a server's tools; pages after more than ``_MAX_LISTED`` tools are not asked for."""
     tools: list[ListedTool] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         cursor = page.next_cursor
-        if not cursor:
+        if not cursor or len(tools) > _MAX_LISTED:
             break
     return tools
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -18,6 +19,7 @@ from pumice.chat import ToolCall
 from pumice.chat.tools import MAX_RESULT, ToolError
 from pumice.errors import ConfigError, UnavailableError
 from pumice.mcp import Connections, read_servers, read_servers_file
+from pumice.mcp.connections import _list_tools
 from waiting import wait_until
 
 pytest.importorskip("mcp")
@@ -184,6 +186,19 @@ def test_tools_that_clash_or_cannot_be_used_are_named(tmp_path, caplog):
         "MCP server b: tool 'get_city': another server has a tool of this name, so this one is called b_get_city",
         "MCP: 74 tools are left out, since a chat takes at most 128; list those that it does not need as disabledTools",
     ]
+
+
+def test_a_list_of_tools_without_end_is_cut():
+    class Endless:
+        n_pages = 0
+
+        async def list_tools(self, cursor: str | None) -> SimpleNamespace:
+            self.n_pages += 1
+            return SimpleNamespace(tools=["tool"] * 400, next_cursor="more")
+
+    client = Endless()
+    assert len(asyncio.run(_list_tools(client))) == 1200
+    assert client.n_pages == 3
 
 
 def test_a_server_of_the_package_answers_by_http():
