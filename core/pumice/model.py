@@ -134,7 +134,7 @@ class Model(Frontend):
             )
 
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
-        return self._load_projector().encode(pixels)
+        return self._load_projector().encode(pixels, self.n_ctx)
 
     def open_projector(self) -> None:
         """Open the projector now, if there is one. One that is not configured, and cannot be used, is a warning.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from pumice.engine.backends import backend_line
 from pumice.engine.placement import PlacementRules
 from pumice.engine.runner import Runner
 from pumice.engine.sizing import Sizes, make_limits
-from pumice.errors import ModelClosedError, ModelError, RequestError
+from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
@@ -55,11 +56,23 @@ class Projector:
         """Values of a row."""
         return self.encoder.width
 
-    def encode(self, pixels: NDArray[np.uint8]) -> list[str | Embeddings]:
-        """Return the texts and embeddings that stand for an image ``[height, width, 3]``, in order."""
+    def encode(self, pixels: NDArray[np.uint8], n_ctx: int | None = None) -> list[str | Embeddings]:
+        """Return the texts and embeddings that stand for an image ``[height, width, 3]``, in order.
+
+        Raises PromptTooLongError as soon as they are known to have more than ``n_ctx`` rows, unless that is None.
+        """
         parts: list[str | Embeddings] = []
+        n_rows = 0
         for part in self.encoder.prepare(pixels):
-            parts += [part] if isinstance(part, str) else self._encoded(part)
+            if isinstance(part, str):
+                parts.append(part)
+                continue
+            if part.grid is not None:  # the number of rows is known before they are computed
+                _check_rows(n_rows + math.prod(part.grid), n_ctx)
+            rows = self._rows(part.inputs)
+            n_rows += len(rows)
+            _check_rows(n_rows, n_ctx)
+            parts += self._separated(rows, part)
         return parts
 
     def close(self) -> None:
@@ -68,9 +81,8 @@ class Projector:
             self._runner = None  # its weights are views of the file
             self._close()
 
-    def _encoded(self, piece: Piece) -> list[str | Embeddings]:
+    def _separated(self, rows: Rows, piece: Piece) -> list[str | Embeddings]:
         """Return the embeddings of a piece, with its text between the rows of its grid."""
-        rows = self._rows(piece.inputs)
         if not piece.row_end or piece.grid is None:
             return [Embeddings(rows, piece.grid)]
         parts: list[str | Embeddings] = []
@@ -87,6 +99,12 @@ class Projector:
             if self._runner is None:
                 raise ModelClosedError("the model is closed")
             return np.array(self._runner.outputs(batch)["rows"])
+
+
+def _check_rows(n_rows: int, n_ctx: int | None) -> None:
+    """Raise PromptTooLongError if the rows of an image exceed the context."""
+    if n_ctx is not None and n_rows > n_ctx:
+        raise PromptTooLongError(n_rows, n_ctx, exact=False)
 
 
 def trace_projector(file: GGUFFile, registry: Registry) -> tuple[MediaEncoder, Graph]:

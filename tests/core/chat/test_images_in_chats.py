@@ -148,7 +148,7 @@ def folder(tmp_path_factory):
 
 def test_a_picture_costs_nothing_in_the_next_turn(folder, monkeypatch):
     encode, n_encoded = Projector.encode, []
-    monkeypatch.setattr(Projector, "encode", lambda self, pixels: n_encoded.append(1) or encode(self, pixels))
+    monkeypatch.setattr(Projector, "encode", lambda self, *given: n_encoded.append(1) or encode(self, *given))
     seen = {"role": "user", "content": ["see: ", pumice.Image(PNG)]}
     options = {"max_tokens": 4, "temperature": 0.0, "seed": 1}
     with pumice.load(folder / "tiny.gguf", backend="numpy", chat_template=PARTS) as model:

@@ -5,7 +5,7 @@ import pytest
 
 from pumice.config import load_config
 from pumice.engine.projector import Projector
-from pumice.errors import ModelError, RequestError
+from pumice.errors import ModelError, PromptTooLongError, RequestError
 from pumice.hub.projectors import find_projector
 from pumice.registry import get_registry
 from vision_files import FIXTURE, picture, write_projector
@@ -67,6 +67,11 @@ def test_rows_are_those_of_transformers(tmp_path, kind, expected, backend):
 def test_texts_around_tiles(tmp_path):
     projector = opened(write_projector(tmp_path / "mmproj.gguf", "idefics3"))
     parts = projector.encode(picture(50, 30))
+    n_rows = sum(len(part.rows) for part in parts if not isinstance(part, str))
+    assert len(projector.encode(picture(50, 30), n_rows)) == len(parts)
+    first = next(len(part.rows) for part in parts if not isinstance(part, str))
+    with pytest.raises(PromptTooLongError, match=f"at least {2 * first} tokens"):  # encodes no third tile
+        projector.encode(picture(50, 30), first)
     projector.close()
     texts = ["|" if not isinstance(part, str) else part for part in parts]
     fake = "<fake_token_around_image>"
