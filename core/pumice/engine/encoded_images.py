@@ -16,7 +16,7 @@ from pumice.images import Image, pixels_of
 Encode = Callable[[NDArray[np.uint8]], Sequence[Part]]
 """Returns the texts and embeddings that stand for pixels ``[height, width, 3]`` in a prompt."""
 
-MAX_BYTES = 128 << 20  # of the rows of all images
+MAX_BYTES = 128 << 20  # of the rows of all images, unless one context has more
 
 
 class EncodedImages:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -143,6 +143,9 @@ class Snapshot:
     tiers: Mapping[Name, Tally] = field(default_factory=dict)
 
 
+MAX_MEDIA_BYTES: Final = 2 << 30
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts about an engine's model, known once it is loaded.
@@ -168,6 +171,11 @@ class Facts:
     n_embd: Width = 0
     n_labels: Width = 0
     media_width: Width = 0
+
+    @property
+    def media_bytes(self) -> int:
+        """Maximum bytes of the rows of a prompt's images: those of a whole context, or ``MAX_MEDIA_BYTES``."""
+        return min(4 * self.n_ctx * self.media_width, MAX_MEDIA_BYTES)
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):

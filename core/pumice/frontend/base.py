@@ -13,7 +13,7 @@ from pumice.chat.mixed import Part
 from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
-from pumice.engine.encoded_images import EncodedImages
+from pumice.engine.encoded_images import MAX_BYTES, EncodedImages
 from pumice.engine.messages import Facts
 from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
@@ -56,7 +56,7 @@ class Base(ABC):
         self._file = file
         self._registry = registry
         self._load_tokenizer = LazyTokenizer(file, registry)
-        self._encoded_images = EncodedImages()
+        self._encoded_images = EncodedImages(max(MAX_BYTES, facts.media_bytes))
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
         self._checker = GrammarChecker()
@@ -121,7 +121,10 @@ class Base(ABC):
 
     @abstractmethod
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
-        """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt."""
+        """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt.
+
+        Raises PromptTooLongError if they have more rows than the context.
+        """
 
     @property
     def error(self) -> Exception | None:

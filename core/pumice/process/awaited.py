@@ -133,7 +133,7 @@ class Awaited:
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
         if isinstance(command, EncodeImage):
-            return 4 * self.facts.n_ctx * self.facts.media_width + _SMALL if self.facts else 0
+            return self.facts.media_bytes + _SMALL if self.facts else 0
         if isinstance(command, Score):
             return len(command.tokens) * _TOP_BYTES * (2 + min(command.n_top, self._n_vocab))
         if isinstance(command, _Generation):

@@ -28,7 +28,7 @@ from pumice.process.header import MAX_HEADER_BYTES, Header
 
 MAX_BYTES: Final = 16 << 20  # of a message, unless a larger answer is owed
 MAX_LOADING_BYTES: Final = MAX_HEADER_BYTES + MAX_BYTES  # of a message before the engine is loaded
-MAX_COMMAND_BYTES: Final = 128 << 20  # of a command: the pixels of an image, a prompt of many million tokens
+MAX_COMMAND_BYTES: Final = 128 << 20  # of a command beside the rows of images: pixels, a prompt of many million tokens
 _SPAN_BYTES = 64  # of a span beside its rows
 _MAX_TEXT = 1 << 16  # characters of an error or a line of a log
 
@@ -147,18 +147,23 @@ def encode_command(command: Command) -> bytes:
     return data
 
 
-def encode_aside(command: Command) -> Callable[[], bytes]:
+def encode_aside(command: Command, media_bytes: int) -> Callable[[], bytes]:
     """Check a command as ``encode_command`` does, and return what encodes it.
 
     Embeddings of media take a while to encode, which is left to the returned function, and so to another thread.
+
+    Args:
+        command: the command.
+        media_bytes: maximum bytes of embeddings, ``Facts.media_bytes``, beside those of any command.
     """
     if not isinstance(command, Add) or not command.request.media:
         data = encode_command(command)
         return lambda: data
     without = msgspec.structs.replace(command, request=replace(command.request, media=()))
     size = len(encode_command(without)) + sum(span.rows.nbytes + _SPAN_BYTES for span in command.request.media)
-    if size > MAX_COMMAND_BYTES:
-        raise RequestError(f"the images of the request take {size} bytes, but the limit is {MAX_COMMAND_BYTES}")
+    most = MAX_COMMAND_BYTES + media_bytes
+    if size > most:
+        raise RequestError(f"the request with its images has {size} bytes, but the limit is {most}")
     return lambda: COMMANDS.encode(command)
 
 

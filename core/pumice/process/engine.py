@@ -94,7 +94,8 @@ class EngineProcess:
             raise ModelClosedError("the model is closed")
         if self.error:
             raise self.error
-        encode = encode_aside(command)
+        facts = self._awaited.facts
+        encode = encode_aside(command, facts.media_bytes if facts else 0)
         self._awaited.add(command)
         self._commands.put(encode)
 

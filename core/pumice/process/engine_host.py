@@ -22,6 +22,7 @@ from pumice.engine.messages import (
     Request,
     Score,
 )
+from pumice.errors import RequestError
 from pumice.model import Model
 
 Write = Callable[[list[Event]], None]
@@ -64,6 +65,9 @@ class EngineHost:
             shape = command.height, command.width, 3
             parts = self.model.encode_pixels(np.frombuffer(command.pixels, np.uint8).reshape(shape))
             sent = [ImagePart(part) if isinstance(part, str) else ImagePart("", part.rows, part.grid) for part in parts]
+            size, most = sum(part.rows.nbytes for part in sent if part.rows is not None), self.model.facts.media_bytes
+            if size > most:
+                raise RequestError(f"the image takes {size} bytes, but the limit is {most}: send a smaller one")
             self._write([ImageEncoded(command.id, sent)])
         except Exception as error:
             self._write([Failed(command.id, error)])

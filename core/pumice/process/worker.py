@@ -58,13 +58,18 @@ def main() -> int:
         for data in encode_events(events):
             frames(data)
 
-    coming = map(COMMANDS.decode, read_frames(commands, lambda: MAX_COMMAND_BYTES))
+    loaded: Future[EngineHost] = Future()
+
+    def most() -> int:
+        """Return the maximum bytes of a command, which may have the rows of images once the model is loaded."""
+        return MAX_COMMAND_BYTES + (loaded.result().model.facts.media_bytes if loaded.done() else 0)
+
+    coming = map(COMMANDS.decode, read_frames(commands, most))
     load = next(coming)
     if not isinstance(load, Load):
         return 1
     _log_to(write, load.level)
     logger.info("the engine's process is confined by: %s", sandbox.in_force() or "nothing")
-    loaded: Future[EngineHost] = Future()
     threading.Thread(target=_obey, args=(loaded, coming), name="pumice-commands", daemon=True).start()
     try:
         with _signs_of_life(write):

@@ -34,6 +34,7 @@ from pumice.engine.messages import (
     Score,
     Scored,
     Snapshot,
+    Span,
     Timings,
 )
 from pumice.errors import ModelError
@@ -241,6 +242,16 @@ def test_a_command_may_not_be_endless(monkeypatch):
     monkeypatch.setattr(codec, "MAX_COMMAND_BYTES", 1000)
     with pytest.raises(pumice.RequestError, match="the limit is 1000"):
         encode_command(Add([1], Request([5] * 2000)))
+
+
+def test_rows_of_images_may_have_the_size_of_a_context(monkeypatch):
+    monkeypatch.setattr(codec, "MAX_COMMAND_BYTES", 1000)
+    command = Add([1], Request([0] * 4, media=[Span(0, np.zeros((4, 256), np.float32))]))
+    assert COMMANDS.decode(codec.encode_aside(command, 4096)()).request.media[0].rows.shape == (4, 256)
+    with pytest.raises(pumice.RequestError, match="the limit is 4000"):
+        codec.encode_aside(command, 3000)
+    assert Facts(4, 4, 1, [], {}, media_width=256).media_bytes == 4096
+    assert Facts(1 << 20, 1, 1, [], {}, media_width=1 << 14).media_bytes == 2 << 30
 
 
 ODD = st.one_of(
