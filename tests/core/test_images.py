@@ -11,6 +11,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.engine.encoded_images import EncodedImages
 from pumice.hub.projectors import find_projector
 from vision_files import picture, write_projector
 
@@ -108,7 +109,7 @@ def test_frames_and_closed_files_of_pillow_images_are_not_guessed(tmp_path):
         pumice.Image(closed).pixels()
 
 
-def test_a_model_continues_texts_and_images(tmp_path):
+def test_a_model_continues_texts_and_images(tmp_path, monkeypatch):
     path = tiny_llama(tmp_path / "tiny.gguf")
     prompt = ["a picture: ", pumice.Image(picture(50, 30)), " shows"]
     with pumice.load(path, backend="numpy") as model:
@@ -117,6 +118,9 @@ def test_a_model_continues_texts_and_images(tmp_path):
         write_projector(tmp_path / "mmproj.gguf", "mlp")
         first, again = (model.generate(prompt, max_tokens=4, temperature=0.0) for _ in range(2))
         n_text = len(model.tokenize("a picture: ")) + len(model.tokenizer.tokenize_following(" shows"))
+        monkeypatch.setattr(EncodedImages, "get", lambda *_: pytest.fail("the text is too long for any image"))
+        with pytest.raises(pumice.PromptTooLongError, match="at least"):
+            model.request(["the word " * 100_000, *prompt])
     assert first.timings.prompt_tokens == n_text + 16
     assert again.timings.prompt_cached == again.timings.prompt_tokens - 1
     assert first.tokens == again.tokens

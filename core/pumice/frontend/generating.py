@@ -205,6 +205,7 @@ class Generating(Base):
             raise RequestError(f"{NO_PROMPT}, not {wrong!r:.60}")
         if sum(isinstance(part, Image) for part in prompt) > MAX_IMAGES:
             raise RequestError(f"the prompt has more than {MAX_IMAGES} images")
+        self.check_fits([part for part in prompt if isinstance(part, str)])
         encoded = (self._encode_image(part, salt) if isinstance(part, Image) else [str(part)] for part in prompt)
         parts = within(chain.from_iterable(encoded), self.n_ctx)
         ids, placed = tokenize_parts(parts, self.tokenize, self.tokenizer.tokenize_following)
