@@ -57,7 +57,8 @@ async def count_tokens(request: Request, body: AnthropicPromptBody) -> Annotated
     """Count the tokens of a chat's prompt, in Anthropic's form."""
     service = await service_of(request, body.model)
     messages = await body.aside(read_messages, body)
-    n_tokens = await service.count_tokens(messages, await body.aside(prompt_options, body))
+    options = await body.aside(prompt_options, body)
+    n_tokens = await service.count_tokens(messages, options, request.state.cache_salt)
     return json_response({"input_tokens": n_tokens})
 
 

@@ -59,7 +59,8 @@ async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Respon
     """Count the tokens of a response's prompt."""
     service = await service_of(request, body.model)
     messages = with_instructions(body, await _messages(request, body))
-    n_tokens = await service.count_tokens(messages, await body.aside(prompt_options, body))
+    options = await body.aside(prompt_options, body)
+    n_tokens = await service.count_tokens(messages, options, request.state.cache_salt)
     return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 

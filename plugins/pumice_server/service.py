@@ -240,10 +240,13 @@ class Service:
         prepare = seeing if has_images(messages) else waiting
         return await prepare(self._prepare_chat, messages, options)
 
-    async def count_tokens(self, messages: Any, options: Mapping[str, Any]) -> int:
-        """Return the number of tokens of a chat's prompt. Images are encoded, and not again for the chat itself."""
+    async def count_tokens(self, messages: Any, options: Mapping[str, Any], salt: str) -> int:
+        """Return the number of tokens of a chat's prompt.
+
+        Images are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
+        """
         if has_images(messages):
-            turn = await self._turn(messages, self.with_defaults(options))
+            turn = await self._turn(messages, {**self.with_defaults(options), "cache_salt": salt})
             return len(turn.prompt.tokens)
         return len(await self.tokenize(await self.apply_template(messages, options)))
 

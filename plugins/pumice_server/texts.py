@@ -84,7 +84,7 @@ async def apply_template(request: Request, body: ChatPromptBody) -> Annotated[Re
 async def input_tokens(request: Request, body: ChatPromptBody) -> Annotated[Response, TokenCount]:
     """Count the tokens of a chat's prompt."""
     service = await service_of(request, body.model)
-    n_tokens = await service.count_tokens(body.messages, prompt_options(body))
+    n_tokens = await service.count_tokens(body.messages, prompt_options(body), request.state.cache_salt)
     return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 

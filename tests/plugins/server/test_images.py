@@ -14,6 +14,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from loop_monitor import monitored
+from pumice.engine.encoded_images import EncodedImages
 from pumice.plugin import ModelSpec
 from server_thread import Serving, serving
 from vision_files import picture, write_projector
@@ -175,6 +176,26 @@ def test_images_have_bounds(server):
     assert (long.status_code, long.json()["error"]["type"]) == (400, "exceed_context_size_error")
     for prompt in ({"prompt_string": "<__media__>", "multimodal_data": [BASE64]}, {"multimodal_data": [BASE64]}):
         assert server.client.post("/completion", json={"prompt": prompt}).status_code == 400
+
+
+def test_an_image_with_more_rows_than_the_context(path, monkeypatch):
+    """Its client alone gets an error. What counts tokens encodes images for its own client, too."""
+    get, salts = EncodedImages.get, []
+    monkeypatch.setattr(EncodedImages, "get", lambda *given: salts.append(given[-1]) or get(*given))
+    content = [{"role": "user", "content": ANTHROPIC}]
+    counting = [
+        ("/v1/messages/count_tokens", {"messages": content}),
+        ("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": OPENAI}]}),
+        ("/v1/responses/input_tokens", {"input": [{"role": "user", "content": RESPONSES}]}),
+    ]
+    headers = {"Authorization": "Bearer one"}
+    with serving(ModelSpec(["small"], str(path), OPTIONS | {"n_ctx": 12}), keys=["one", "two"]) as small:
+        for route, body in [*ways(URL, SOURCE), *counting]:
+            response = small.client.post(route, json=body, headers=headers)
+            assert (response.status_code, "n_ctx is 12" in response.text) == (400, True), (route, response.text)
+        body = {"prompt": [5, 6], "n_predict": 1}
+        assert small.client.post("/completion", json=body, headers=headers).status_code == 200
+    assert (len(salts), len(set(salts)), "" in salts) == (8, 1, False)
 
 
 def test_a_model_without_a_projector_says_so(path):
