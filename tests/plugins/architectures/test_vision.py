@@ -1,8 +1,13 @@
 """Encoders of images, beside transformers': pixels, texts around, rows."""
 
+import re
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
 import pytest
 
+from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.engine.projector import Projector
 from pumice.errors import ModelError, PromptTooLongError, RequestError
@@ -108,3 +113,22 @@ def test_the_projector_beside_a_model_is_found(tmp_path):
     assert find_projector(model) == first
     write_projector(tmp_path / "mmproj-other.gguf", "mlp")
     assert find_projector(model) is None
+
+
+def test_the_encoder_of_the_tutorial(tmp_path):
+    tutorial = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL) if "MediaEncoder" in code)
+    plugin = ModuleType("mosaic")
+    exec(compile(code, "docs/plugins.md", "exec"), vars(plugin))
+    keys = {"clip.has_vision_encoder": True, "clip.projector_type": "mosaic"}
+    keys |= {"clip.vision.block_count": 1, "clip.vision.projection_dim": 8}
+    weight = np.random.default_rng(0).normal(size=(8, 768)).astype(np.float32)
+    path = write_gguf(tmp_path / "mmproj.gguf", {"general.architecture": "clip", **keys}, {"mosaic.weight": weight})
+    config = load_config(overrides={"backend": "numpy"})
+    projector = Projector(path, config, get_registry(config, [plugin]))
+    pixels = np.repeat(np.repeat(picture(4, 4), 32, 0), 16, 1)  # a square is of one color
+    before, image, after = projector.encode(pixels)
+    projector.close()
+    assert (before, after) == ("<image>", "</image>")
+    colors = picture(4, 4).reshape(16, 3).astype(np.float32) / 255
+    np.testing.assert_allclose(image.rows, np.tile(colors, 256) @ weight.T, rtol=1e-4, atol=1e-4)
