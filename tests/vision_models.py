@@ -1,4 +1,4 @@
-"""Configurations of tiny models that see, as transformers has them; see make_fixtures/vision_models.py."""
+"""Configurations of tiny vision models, as transformers has them; see make_fixtures/vision_models.py."""
 
 import hashlib
 import json

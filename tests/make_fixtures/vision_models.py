@@ -1,4 +1,4 @@
-"""Make tests/fixtures/vision_models: tiny models that see, by transformers: pixels, rows, and texts after an image.
+"""Make tests/fixtures/vision_models: tiny vision models, by transformers: pixels, rows, and texts after an image.
 
     python tests/make_fixtures/vision_models.py path/to/llama.cpp [case...]     (needs torch, transformers and Pillow)
 

@@ -64,7 +64,7 @@ def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) 
     multiple=True,
     metavar="FILE",
     group="Prompt",
-    help="Image for a model that sees: before the prompt, or at its marks <__media__>. Repeatable.",
+    help="Image for a vision model; inserted before the prompt, or at each <__media__>. Repeatable.",
 )
 @defined(
     REQUEST["max_tokens"],

@@ -1,4 +1,4 @@
-"""`ProjectorConversion`: the conversion of the part of a checkpoint that sees to a projector file (mmproj)."""
+"""`ProjectorConversion`: the conversion of the vision part of a checkpoint to a projector file (mmproj)."""
 
 from __future__ import annotations
 

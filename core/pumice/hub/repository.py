@@ -81,7 +81,7 @@ def cached_model(name: HubName) -> list[Path]:
 def fetch_model(name: HubName, client: HubClient, progress: Progress | None = None) -> list[Path]:
     """List the files that ``name`` selects, and fetch those that are missing. Raises HubError.
 
-    The projector beside a model that sees is fetched, too.
+    The projector beside a vision model is fetched, too.
     """
     commit, files = list_files(name, client)
     model = choose(name, models_in(files)).files

@@ -120,7 +120,7 @@ def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
 
 
 def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversion:
-    """Return the conversion of the part of a folder's model that sees. Raises ConvertError if there is none."""
+    """Return the conversion of the vision part of a folder's model. Raises ConvertError if there is none."""
     from pumice.convert.folder import understood
 
     known = (registry or load_registry(load_config())).projector_conversions

@@ -769,7 +769,7 @@ class EngineOptions(TypedDict, total=False):
         str,
         _Model(
             "",
-            "Projector of a model that sees: a file mmproj*.gguf. Empty: the one beside the model; off: none.",
+            "Projector (mmproj*.gguf) of a vision model; empty: the one beside the model; off: none.",
             ("-mm", "--mmproj"),
         ),
     ]

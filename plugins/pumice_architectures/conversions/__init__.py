@@ -284,4 +284,4 @@ PROJECTORS = {
     }.items()
     for name in names
 }
-"""Conversion of the projector of each model class that sees."""
+"""Conversion of the projector of each vision model class."""

@@ -1,4 +1,4 @@
-"""Vision encoders and projectors of models that see, as projector files (mmproj)."""
+"""Vision encoders and projectors of vision models, as projector files (mmproj)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny models that see, beside transformers: their conversion, pixels, rows, and the text after an image."""
+"""Tiny vision models, beside transformers: their conversion, pixels, rows, and the text after an image."""
 
 import json
 import re
