@@ -1,25 +1,29 @@
-"""A model that writes given texts, for chats with tools: each text answers the results so far."""
+"""Models that write given texts; for chats with tools, each text answers the results so far."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+import pumice
+from family_templates import FAMILIES
+from gguf_files import tiny_llama
 from pumice.plugin import Candidates, MaskSampler, SamplerContext, Selector, hookimpl
 
 
-@dataclass
-class Script(MaskSampler, Selector):
-    """Writes a line of a script, chosen by the number of results in the prompt."""
-
-    script: list = ()
+class Writer(MaskSampler, Selector):
+    """Writes the bytes ``_coming``, then ends; ``_heard`` has those of the prompt, and those that were written."""
 
     def start(self, context: SamplerContext) -> None:
+        assert context.tokenizer is not None
         self._vocabulary = context.tokenizer.vocabulary
         self._heard = b""
-        self._coming = None
+        self._coming: list[int] = []
+        self._began = False
 
     def mask(self) -> None:
-        if self._coming is None:
-            self._coming = list(self.script[min(self._heard.count(b"<|im_start|>tool"), len(self.script) - 1)].encode())
+        self._began = True  # the prompt was accepted
 
     def apply(self, candidates: Candidates) -> None:
         token = f"<0x{self._coming[0]:02X}>" if self._coming else "</s>"
@@ -33,14 +37,35 @@ class Script(MaskSampler, Selector):
         text = self._vocabulary.tokens[token]
         heard = bytes.fromhex(text[3:5]) if token in self._vocabulary.byte else text.encode()
         self._heard += heard
-        if self._coming is not None:
+        if self._began:
             del self._coming[: len(heard)]
+
+
+@dataclass
+class Script(Writer):
+    """Writes a line of a script, chosen by the number of results in the prompt."""
+
+    script: list = ()
+
+    def mask(self) -> None:
+        if not self._began:
+            self._coming = list(self.script[min(self._heard.count(b"<|im_start|>tool"), len(self.script) - 1)].encode())
+        super().mask()
 
 
 class Plugin:
     @hookimpl
     def pumice_register_samplers(self, register):
         register("script", Script)
+
+
+@contextmanager
+def scripted_model(folder: Path) -> Iterator[pumice.Model]:
+    """A chat model with tools, which writes the option ``script``."""
+    path = tiny_llama(folder / "tiny.gguf", n_ctx=2048)
+    settings = {"samplers": ["script"], "chat_template": FAMILIES["hermes"]}
+    with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
+        yield model
 
 
 def call(name: str, **arguments) -> str:

@@ -1,5 +1,6 @@
 """Projector files of the tiny models that transformers made, with llama.cpp's names, and pictures by a formula."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ _MEANS = {
 def picture(width: int, height: int) -> np.ndarray:
     y, x = np.mgrid[:height, :width]
     return np.stack([(x * 5 + y) % 256, (y * 7) % 256, (x * y) % 256], -1).astype(np.uint8)
+
+
+def encoded(image: Any, format: str = "PNG", **options: Any) -> bytes:
+    """The file of uint8 pixels ``[height, width, 3]``, or of a Pillow image."""
+    from PIL import Image
+
+    data = io.BytesIO()
+    (Image.fromarray(image) if isinstance(image, np.ndarray) else image).save(data, format, **options)
+    return data.getvalue()
 
 
 def write_projector(path: Path, kind: str, **more: Any) -> Path:

@@ -13,15 +13,9 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.engine.encoded_images import EncodedImages
 from pumice.hub.projectors import find_projector
-from vision_files import picture, write_projector
+from vision_files import encoded, picture, write_projector
 
 Pillow = pytest.importorskip("PIL.Image")
-
-
-def encoded(image, format="PNG", **options):
-    data = io.BytesIO()
-    image.save(data, format, **options)
-    return data.getvalue()
 
 
 def test_files_bytes_and_arrays_give_the_same_pixels(tmp_path):

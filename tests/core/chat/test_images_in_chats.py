@@ -1,7 +1,6 @@
 """Images in chats: their forms in messages, their places in prompts, and what the next turn computes again."""
 
 import base64
-import io
 
 import numpy as np
 import pytest
@@ -15,9 +14,9 @@ from pumice.chat.traits import with_traits
 from pumice.engine.projector import Projector
 from pumice.errors import RequestError
 from pumice.images import MAX_IMAGES, Image
-from vision_files import picture, write_projector
+from vision_files import encoded, picture, write_projector
 
-Pillow = pytest.importorskip("PIL.Image")
+pytest.importorskip("PIL")
 MARKER = "<__media_0123__>"
 TEXTS = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ '\\n' }}{% endfor %}"
 PARTS = (
@@ -26,12 +25,6 @@ PARTS = (
 )
 QWEN = PARTS.replace("<image>\n", "<|vision_start|><|image_pad|><|vision_end|>")
 UNKNOWN = PARTS.replace("<image>", "[[{{ part.image.width }}]]")
-
-
-def encoded(pixels: np.ndarray) -> bytes:
-    data = io.BytesIO()
-    Pillow.fromarray(pixels).save(data, "PNG")
-    return data.getvalue()
 
 
 PNG = encoded(picture(20, 10))

@@ -8,7 +8,8 @@ import pytest
 import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
-from pumice.plugin import Candidates, ChatFormat, MaskSampler, SamplerContext, Selector, hookimpl
+from pumice.plugin import ChatFormat, SamplerContext, hookimpl
+from scripted_calls import Writer
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -20,7 +21,7 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 
 @dataclass
-class Recital(MaskSampler, Selector):
+class Recital(Writer):
     """Writes a text in tokens of a byte, then ends; where ``after`` was written it goes on with ``then``."""
 
     recite: str = ""
@@ -28,29 +29,11 @@ class Recital(MaskSampler, Selector):
     then: str = ""
 
     def start(self, context: SamplerContext) -> None:
-        assert context.tokenizer is not None
-        self._vocabulary = context.tokenizer.vocabulary
+        super().start(context)
         self._coming = list(self.recite.encode())
-        self._heard = b""
-        self._began = False
-
-    def mask(self) -> None:
-        self._began = True  # the prompt was accepted
-
-    def apply(self, candidates: Candidates) -> None:
-        token = f"<0x{self._coming[0]:02X}>" if self._coming else "</s>"
-        choice = self._vocabulary.ids[token]
-        if choice not in candidates.ids:
-            fitting = (i for i in candidates.ids if bytes(self._coming).startswith(self._vocabulary.tokens[i].encode()))
-            choice = int(next(fitting, candidates.ids[0]))
-        candidates.selected = choice
 
     def accept(self, token: int) -> None:
-        text = self._vocabulary.tokens[token]
-        heard = bytes.fromhex(text[3:5]) if token in self._vocabulary.byte else text.encode()
-        self._heard += heard
-        if self._began:
-            del self._coming[: len(heard)]
+        super().accept(token)
         if self.after and self._heard.endswith(self.after.encode()):
             self._coming = list(self.then.encode())
 

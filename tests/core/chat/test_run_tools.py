@@ -8,19 +8,15 @@ import pytest
 from pydantic import Field
 
 import pumice
-from family_templates import FAMILIES
-from gguf_files import tiny_llama
 from pumice.chat.tools import MAX_RESULT, result_message
-from scripted_calls import Plugin, call
+from scripted_calls import call, scripted_model
 
 USER = {"role": "user", "content": "Hi"}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tiny_llama(tmp_path_factory.mktemp("tools") / "tiny.gguf", n_ctx=2048)
-    settings = {"samplers": ["script"], "chat_template": FAMILIES["hermes"]}
-    with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
+    with scripted_model(tmp_path_factory.mktemp("tools")) as model:
         yield model
 
 

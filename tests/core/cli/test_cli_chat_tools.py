@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 import pumice
-from family_templates import FAMILIES
-from gguf_files import tiny_llama
-from scripted_calls import Plugin, call
+from scripted_calls import call, scripted_model
 from waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="MCP servers belong to a forked process")
@@ -177,9 +175,7 @@ def test_many_problems_are_counted():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tiny_llama(tmp_path_factory.mktemp("tools") / "tiny.gguf", n_ctx=2048)
-    settings = {"samplers": ["script"], "chat_template": FAMILIES["hermes"]}
-    with pumice.load(path, backend="numpy", n_ctx=2048, config=settings, plugins=[Plugin()]) as model:
+    with scripted_model(tmp_path_factory.mktemp("tools")) as model:
         yield model
 
 
