@@ -43,5 +43,5 @@ def translate(function: Callable[..., Any], arguments: Sequence[Any]) -> Transla
     module.get_function(name).linkage = "linkonce_odr"
     for variable in module.global_variables:  # of Numba's, which nothing reads
         variable.linkage = "internal"
-    callees = [each.name for each in module.functions if each.is_declaration and each.name.startswith("_ZN")]
+    callees = [callee.name for callee in module.functions if callee.is_declaration and callee.name.startswith("_ZN")]
     return Translated(name, module.as_bitcode(), callees, result.signature.return_type, result.fndesc)

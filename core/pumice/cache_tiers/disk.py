@@ -205,9 +205,9 @@ class DiskTier:
 
         Ages are those when the newest file was written, since clocks jump.
         """
-        found = list(self._files())
-        newest = max((status.st_mtime for _, status in found), default=0.0)
-        for path, status in found:
+        files = list(self._files())
+        newest = max((status.st_mtime for _, status in files), default=0.0)
+        for path, status in files:
             name, age = _NAME.fullmatch(os.path.basename(path)), newest - status.st_mtime
             if name:
                 order = eviction_order(status.st_size, int(name[3]), int(name[2]), age)

@@ -27,12 +27,13 @@ class RamTier:
 
     def get(self, entry: Entry) -> Bytes | None:
         """Return the bytes of an entry, which counts as used; None without it."""
-        found = self._held.get(entry.key)
-        if found is None or len(found[1]) != entry.n_bytes:
+        held = self._held.get(entry.key)
+        if held is None or len(held[1]) != entry.n_bytes:
             return None
-        self._held[entry.key] = (*found[:2], time.monotonic())
+        held_entry, data, _ = held
+        self._held[entry.key] = held_entry, data, time.monotonic()
         self.tally.n_loaded += 1
-        return found[1]
+        return data
 
     def put(self, entry: Entry, data: Bytes) -> None:
         """Store an entry, for which others may be evicted; ``data [n_bytes]`` is not copied."""

@@ -1,4 +1,4 @@
-"""The projector file (mmproj) of a model that sees: the one that is configured, or the one beside the model."""
+"""The projector file (mmproj) of a vision model: the one that is configured, or the one beside the model."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def find_projector(model: Path, mmproj: str = "") -> Path | None:
         return None
     model = Path(os.path.abspath(model))
     folders = {os.path.realpath(model.parent), os.path.dirname(os.path.realpath(model))}
-    given = [path for path in map(Path, granted()) if path.parent == model.parent]  # a confined process lists no folder
-    beside = [path for path in {*model.parent.glob("*.gguf"), *given} if is_projector(path.name)]
+    # A confined process lists no folder.
+    granted_paths = [path for path in map(Path, granted()) if path.parent == model.parent]
+    beside = [path for path in {*model.parent.glob("*.gguf"), *granted_paths} if is_projector(path.name)]
     own = [path for path in beside if os.path.dirname(os.path.realpath(path)) in folders]  # no links to other places
     chosen = choose_projector(sorted(path.name for path in own))
     return None if chosen is None else model.parent / chosen
@@ -48,5 +49,5 @@ def choose_projector(names: list[str]) -> str | None:
 
 
 def _preference(name: str) -> tuple[int, str]:
-    found = _TYPE.search(name.removesuffix(".gguf"))
-    return (_TYPES.index(found[2].lower()) if found else -1), name
+    match = _TYPE.search(name.removesuffix(".gguf"))
+    return (_TYPES.index(match[2].lower()) if match else -1), name

@@ -103,7 +103,7 @@ class Connections:
         tool = self.tools.get(name)
         if tool is None:
             raise ToolError(f"there is no tool {name!r:.80}")
-        connection = next(each for each in self._connections if each.name == tool.server)
+        connection = next(connection for connection in self._connections if connection.name == tool.server)
         return await connection.call(tool.own_name, arguments)
 
     async def close(self) -> None:

@@ -43,8 +43,8 @@ def read_session(name: str) -> list[dict[str, Any]]:
 
 def write_session(name: str, messages: list[dict[str, Any]]) -> None:
     """Keep messages under a name, and as the latest conversation. Raises PumiceError."""
-    for each in {name, LAST}:
-        write_conversation(_path(each), messages)
+    for session in {name, LAST}:
+        write_conversation(_path(session), messages)
 
 
 def _folder() -> Path:
