@@ -116,7 +116,7 @@ class Config(BaseModel):
     n_cpu_moe: int = Field(ge=-1)
     n_cpu_ffn: int = Field(ge=-1)
     kv_offload: bool
-    fit: Literal["on", "off"]
+    fit: bool
     fit_target: int = Field(ge=0, le=2**20)
     fit_ctx: int = Field(ge=1)
     kv_type: KVType
@@ -144,7 +144,7 @@ class Config(BaseModel):
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 
-    @field_validator("sandbox", "fit", mode="before")
+    @field_validator("sandbox", mode="before")
     @classmethod
     def _on_is_true(cls, value: Any) -> Any:
         """Accept true and false, which YAML reads for the words on and off."""

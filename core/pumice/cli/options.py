@@ -304,7 +304,15 @@ _PLACEMENT = [
         advanced=True,
         help="Keep the key/value cache of layers on a GPU there, or in host memory.  [default: on the GPU]",
     ),
-    defined(ENGINE["fit"], advanced=True),
+    defined(
+        ENGINE["fit"],
+        type=click.BOOL,
+        is_flag=False,
+        default=None,
+        metavar="on|off",
+        help=f"{ENGINE['fit'].meaning}  [default: on]",
+        advanced=True,
+    ),
     defined(ENGINE["fit_target"], advanced=True),
     defined(ENGINE["fit_ctx"], advanced=True),
 ]

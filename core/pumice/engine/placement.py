@@ -57,7 +57,7 @@ class PlacementRules:
             overrides=(*parse_overrides(config.override_tensors), *host_layers(config.n_cpu_moe, config.n_cpu_ffn)),
             kv_offload=config.kv_offload,
             tensor_split=tuple(config.tensor_split),
-            fit=config.fit == "on",
+            fit=config.fit,
             margin=config.fit_target * 2**20,
         )
 

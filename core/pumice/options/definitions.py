@@ -620,11 +620,11 @@ class EngineOptions(TypedDict, total=False):
         bool, _Device(True, "Keep the key/value cache of layers on a GPU there; False keeps it in host memory.")
     ]
     fit: Annotated[
-        Literal["on", "off"],
+        bool,
         _Device(
-            "on",
-            "Place only as many layers on GPUs as memory has room for, and lower a context of 0; off places what the "
-            "other options say, and fails if memory runs out.",
+            True,
+            "Place only as many layers on GPUs as memory has room for, and lower a context of 0; otherwise place what "
+            "the other options say, and fail if memory runs out.",
             ("-fit", "--fit"),
         ),
     ]

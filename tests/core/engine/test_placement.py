@@ -315,7 +315,7 @@ def test_a_context_of_zero_is_lowered_to_memory(
 
     assert context(n_ctx=0) == N_CTX
     monkeypatch.setattr("pumice.model.available_memory_bytes", lambda: 1_100_000)
-    assert context(n_ctx=0, fit="off") == context(n_ctx=N_CTX) == N_CTX
+    assert context(n_ctx=0, fit=False) == context(n_ctx=N_CTX) == N_CTX
     lowered = context(n_ctx=0, fit_ctx=32)
     assert 32 < lowered < N_CTX
     assert f"n_ctx: memory for {lowered} of the {N_CTX} tokens" in caplog.text

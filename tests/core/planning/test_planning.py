@@ -307,7 +307,7 @@ def test_options_of_placement_are_read() -> None:
         "split_mode": "layer",
     }
     numbers = ("main_gpu", "kv_offload", "fit", "fit_target", "fit_ctx", "n_cpu_moe", "n_cpu_ffn")
-    assert [params[name] for name in numbers] == [1, False, "off", 512, 64, -1, 2]
+    assert [params[name] for name in numbers] == [1, False, False, 512, 64, -1, 2]
     untouched = command.make_context("fit", []).params
     assert [untouched[name] for name in ("tensor_split", "override_tensors", "devices", *numbers)] == [None] * 10
 
