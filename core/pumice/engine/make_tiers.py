@@ -16,13 +16,19 @@ from pumice.errors import ModelError
 
 log = logging.getLogger("pumice")
 
-_OF_NO_VALUE = {
-    *("backend", "backends", "cache_ram", "cache_disk", "cache_disk_limit", "chat_template", "lookahead"),
+_IRRELEVANT_KEYS = {
+    *("cache_ram", "cache_disk", "cache_disk_limit", "chat_template", "lookahead"),
     *("draft_max", "draft_min", "draft_p_min", "draft_n_ctx", "draft_n_gpu_layers", "n_draft", "speculate"),
     *("max_delay", "max_queue", "memory_limit", "models", "n_batch", "n_parallel", "plugins", "samplers", "sampling"),
     *("sandbox", "sandbox_read", "sandbox_write"),
+    # known from the placed graphs; these do not say which GPU ``devices``, ``main_gpu`` and ``split_mode`` choose
+    *("backend", "backends", "fit", "fit_target", "kv_offload", "n_cpu_ffn", "n_cpu_moe", "n_gpu_layers"),
+    *("override_tensors", "tensor_split"),
+    # known from the limits
+    *("fit_ctx", "kv_type", "n_ctx"),
+    "mmproj",  # known from its file
 }
-"""Keys of the configuration that change no value in the cache, or whose effect is known from the placement."""
+"""Keys of the configuration that change no value in the cache, or whose effect is hashed apart from them."""
 
 
 def make_tiers(
@@ -48,7 +54,7 @@ def make_tiers(
         )
         return None
     limits = runner.limits
-    settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _OF_NO_VALUE}
+    settings = {name: getattr(config, name) for name in type(config).model_fields if name not in _IRRELEVANT_KEYS}
     facts = (limits.n_ctx, limits.block_size, limits.kv_type, settings, list(plugins), runner.describe())
     try:
         identity = identity_of(files, *facts)

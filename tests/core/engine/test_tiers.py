@@ -105,6 +105,7 @@ def test_what_decides_the_values_decides_the_key(path: Path, tmp_path: Path) -> 
             return n
 
     assert [n_cached(), n_cached()] == [0, N_CACHED]
+    assert n_cached(n_gpu_layers=0) == N_CACHED, "the placement is the same"
     assert [n_cached(kv_type="f32"), n_cached(salt="a"), n_cached(other), n_cached(n_ctx=128)] == [0] * 4
     assert [n_cached(salt="a"), n_cached()] == [N_CACHED] * 2
     assert n_cached(override_kv={"llama.rope.freq_base": 5000.0}) == 0
