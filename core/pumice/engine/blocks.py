@@ -10,7 +10,7 @@ class BlockPool:
     """The blocks of all layers with one attention window.
 
     A block is held by one or more sequences. A published block without holders stays findable by its key until its
-    memory is needed, oldest first; ``evicted`` is called before, with the block and its key.
+    memory is needed, oldest first; ``on_evict`` is called before, with the block and its key.
     """
 
     def __init__(self, n_blocks: int) -> None:
@@ -19,7 +19,7 @@ class BlockPool:
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()  # published blocks without holders
-        self.evicted: Callable[[int, bytes], None] = lambda block, key: None
+        self.on_evict: Callable[[int, bytes], None] = lambda block, key: None
 
     @property
     def available(self) -> int:
@@ -29,7 +29,7 @@ class BlockPool:
         """Return a block for new contents. The caller ensures that one is available."""
         if not self._empty:
             block = next(iter(self._idle))
-            self.evicted(block, self._key_of[block])
+            self.on_evict(block, self._key_of[block])
             del self._idle[block]
             del self._block_of[self._key_of.pop(block)]
             self._empty.append(block)

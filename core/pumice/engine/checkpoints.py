@@ -12,7 +12,7 @@ class Checkpoints:
     """The slots of recurrent state besides those of running sequences; the least recently used is replaced.
 
     A checkpoint is identified by the key of the full blocks before it, and by its tail, the tokens after them.
-    ``evicted`` is called with the slot and the key before one without a tail is replaced.
+    ``on_evict`` is called with the slot and the key before one without a tail is replaced.
     """
 
     def __init__(self, slots: Iterable[int]) -> None:
@@ -21,7 +21,7 @@ class Checkpoints:
         self._tails: dict[bytes, set[Tail]] = {}
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._most_seen = 1 << 16  # maximum keys of blocks to remember
-        self.evicted: Callable[[int, bytes], None] = lambda slot, key: None
+        self.on_evict: Callable[[int, bytes], None] = lambda slot, key: None
 
     @property
     def available(self) -> int:
@@ -33,7 +33,7 @@ class Checkpoints:
         if not self._empty:
             (parent, tail), slot = next(iter(self._slot_of.items()))
             if not tail:
-                self.evicted(slot, parent)
+                self.on_evict(slot, parent)
             del self._slot_of[parent, tail]
             self._tails[parent].discard(tail)
             if not self._tails[parent]:

@@ -58,7 +58,6 @@ class Engine:
         self.cache = KVCache(limits, shares, checkpoints)
         self.tiers = tiers if shares else None
         if self.tiers:
-            self.tiers.held = self.cache.block
             self.cache.spill_to(self.tiers)
         states = RecurrentStates(runner, self.cache)
         self.speculation = speculation or Speculation({})

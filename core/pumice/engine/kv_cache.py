@@ -65,10 +65,11 @@ class KVCache:
     def spill_to(self, tiers: Tiers) -> None:
         """Let blocks and checkpoints without a tail move to tiers from now on."""
         self._tiers = tiers
+        tiers.place_of = self.block
         for window, pool in self._pools.items():
-            pool.evicted = partial(tiers.evicted, window)
+            pool.on_evict = partial(tiers.save_evicted, window)
         if self.checkpoints is not None:
-            self.checkpoints.evicted = partial(tiers.evicted, STATES)
+            self.checkpoints.on_evict = partial(tiers.save_evicted, STATES)
 
     def begin(self, tokens: Sequence[int], salt: bytes = b"", loads: bool = True) -> tuple[BlockTables, int]:
         """Return tables for a new sequence, and the number of its first tokens that they already hold.
@@ -385,9 +386,10 @@ class KVCache:
 
     def _parent(self, tables: BlockTables, index: int) -> bytes:
         """Return the key that precedes block ``index``."""
-        return (
-            tables.keys[index - 1] if index else hashlib.blake2b(tables.salt, digest_size=32, person=b"salt").digest()
-        )
+        if index:
+            return tables.keys[index - 1]
+        # Hashed, as long as any key: else a salt that ends with tokens would give the key of other tokens.
+        return hashlib.blake2b(tables.salt, digest_size=32, person=b"salt").digest()
 
     def _key(self, parent: bytes, tokens: Sequence[int]) -> bytes:
         """Return a block's key, which continues the previous key, since its contents depend on all earlier tokens."""

@@ -36,19 +36,16 @@ class Tiers:
     Args:
         runner: reads and writes the blocks; its caches have a ``form``.
         identity: hash of everything that decides the bytes besides tokens and salts.
-        held: returns the block, or slot, that holds the contents of a key, or None.
+
+    Attributes:
+        place_of: returns the block, or slot, that holds the contents of a window and a key, or None;
+            ``KVCache.spill_to`` sets it.
     """
 
     def __init__(
-        self,
-        runner: Runner,
-        form: CacheForm,
-        identity: bytes,
-        ram: RamTier | None,
-        disk: DiskTier | None,
-        held: Callable[[int, bytes], int | None] = lambda window, key: None,
+        self, runner: Runner, form: CacheForm, identity: bytes, ram: RamTier | None, disk: DiskTier | None
     ) -> None:
-        self.held = held
+        self.place_of: Callable[[int, bytes], int | None] = lambda window, key: None
         self._runner = runner
         self._form = form
         self._identity = hashlib.blake2b(identity + form.computed_by.encode(), digest_size=32).digest()
@@ -68,7 +65,7 @@ class Tiers:
         if self._disk:
             self._unwritten[window, key] = None
 
-    def evicted(self, window: int, block: int, key: bytes) -> None:
+    def save_evicted(self, window: int, block: int, key: bytes) -> None:
         """Save a block, or slot, before the device uses its place for something else."""
         n_blocks = self._offered.pop((window, key), None)
         if n_blocks is None:
@@ -108,7 +105,7 @@ class Tiers:
         window, _ = next(iter(self._unwritten))
         most = max(1, _CHUNK_BYTES // self._n_bytes(window) // (1 if idle else 8))
         chosen = [key for found, key in self._unwritten if found == window][:most]
-        places = {key: self.held(window, key) for key in chosen}
+        places = {key: self.place_of(window, key) for key in chosen}
         here = {key: place for key, place in places.items() if place is not None}
         entries = [self._entry(window, key, self._offered[window, key]) for key in here]
         if here:
