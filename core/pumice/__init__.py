@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pumice.model import Model
     from pumice.model_files.summary import Summary
     from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
-    from pumice.planning import Plan
+    from pumice.planning import ModelPlan
     from pumice.process import LinkedModel, ProcessModel
     from pumice.streaming.chat import AsyncChatStream, ChatStream
     from pumice.streaming.pieces import Completion, Piece
@@ -69,9 +69,9 @@ __all__ = [
     "Model",
     "ModelClosedError",
     "ModelError",
+    "ModelPlan",
     "NoChatTemplateError",
     "Piece",
-    "Plan",
     "PluginError",
     "ProcessModel",
     "PromptTooLongError",
@@ -113,7 +113,7 @@ _HOMES = {
     "streaming.stream": ["AsyncStream", "Stream"],
     "model_files.summary": ["Summary"],
     "api": ["load", "load_linked", "load_process", "load_tokenizer", "plan"],
-    "planning.plan": ["Plan"],
+    "planning.plan": ["ModelPlan"],
 }
 
 

@@ -16,7 +16,7 @@ from pumice.hub.headers import find_remote, read_range
 from pumice.model import Model, prepare
 from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, SamplingParams, documented
-from pumice.planning import Plan, PlannedMachine, plan_file, plan_repository
+from pumice.planning import ModelPlan, PlannedMachine, plan_file, plan_repository
 from pumice.planning.machine import Memory
 from pumice.process import LinkedModel, ProcessModel
 from pumice.process.linked import Connect, Deliver
@@ -159,7 +159,7 @@ def plan(
     measure: bool = True,
     config: Mapping[str, object] | None = None,
     **options: Unpack[EngineOptions],
-) -> Plan:
+) -> ModelPlan:
     """Return the plan of a model: what would live where, the largest context, and predicted rates. Loads no weights.
 
     Args:

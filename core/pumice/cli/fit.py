@@ -17,7 +17,7 @@ from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
     from pumice.hub.headers import RemoteModels
-    from pumice.planning import DevicePlan, Plan, Quantization
+    from pumice.planning import DevicePlan, ModelPlan, Quantization
 
 _REMOTE = "pumice.remote_models"  # the repository and the function that reads its files
 
@@ -107,7 +107,7 @@ def _plan_repository(ctx: click.Context, memory: str | None, ram: str | None, me
     return list(plan_repository(remote, read, config, get_registry(config), machine, measure))
 
 
-def format_plan(plan: Plan) -> str:
+def format_plan(plan: ModelPlan) -> str:
     """Return the plan as readable lines."""
     on_gpu = f"{plan.n_gpu_layers} of {plan.n_layers} layers on {_gpus(plan)}" if plan.n_gpu_layers else "no GPU layers"
     facts = {
@@ -122,11 +122,11 @@ def format_plan(plan: Plan) -> str:
     return "\n".join([*lines, "", *_devices(plan.devices)])
 
 
-def _gpus(plan: Plan) -> str:
+def _gpus(plan: ModelPlan) -> str:
     return ", ".join(device.name for device in plan.devices if device.is_gpu)
 
 
-def _generation(plan: Plan) -> str:
+def _generation(plan: ModelPlan) -> str:
     full = plan.generation_per_second_full
     return _rate(plan.generation_per_second) + (f", {full:,.1f} with a full context" if full else "")
 

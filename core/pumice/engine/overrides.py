@@ -19,7 +19,7 @@ _RANGE = re.compile(r"\[\d+:\d+\]$")  # rows of a tensor, in the name of a weigh
 
 
 class DeviceName(NamedTuple):
-    """A device as options name it: ``cpu``, the backends that are not GPUs, or ``vulkan0``."""
+    """A device: name of its backend, and its number there; options write ``cpu`` for ``HOST``, or ``vulkan0``."""
 
     backend: str
     number: int = 0

@@ -141,11 +141,11 @@ def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int, limits
 
 def devices_in_use(
     placed: Sequence[Sequence[Segment]], backends: Mapping[str, Backend], limits: Limits
-) -> dict[tuple[str, int], DeviceUse]:
-    """Return the use of each device, by backend and number, of placed graphs that are compiled together."""
-    uses: dict[tuple[str, int], DeviceUse] = {}
+) -> dict[DeviceName, DeviceUse]:
+    """Return the use of each device of placed graphs that are compiled together."""
+    uses: dict[DeviceName, DeviceUse] = {}
     for segment in (segment for segments in placed for segment in segments):
-        use = uses.setdefault((segment.backend, segment.device), DeviceUse())
+        use = uses.setdefault(DeviceName(segment.backend, segment.device), DeviceUse())
         parts = [part for node in segment.nodes for part in node.parts()]
         weights = [tensor for node in parts for tensor in node.operands() if isinstance(tensor, Weight)]
         use.weights |= {weight.name: weight for weight in weights}

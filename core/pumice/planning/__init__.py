@@ -2,15 +2,15 @@
 
 from pumice.planning.costs import Held, NodeCost
 from pumice.planning.machine import PlannedMachine
-from pumice.planning.plan import DevicePlan, Plan, plan_file
+from pumice.planning.plan import DevicePlan, ModelPlan, plan_file
 from pumice.planning.rates import Rates
 from pumice.planning.repository import Quantization, plan_repository
 
 __all__ = [
     "DevicePlan",
     "Held",
+    "ModelPlan",
     "NodeCost",
-    "Plan",
     "PlannedMachine",
     "Quantization",
     "Rates",

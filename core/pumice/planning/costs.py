@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
+from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import DeviceUse, devices_in_use
 from pumice.engine.runner import LATER
 from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segment, State, Weight, concrete
-
-Device = tuple[str, int]
-"""A device: name of its backend, and its number there."""
 
 PARTS = {
     "experts": re.compile(r"_(ch)?exps|exp_probs"),
@@ -39,7 +37,7 @@ class Held:
         n_bytes: size in bytes.
     """
 
-    device: Device
+    device: DeviceName
     layer: int | None
     part: str
     n_bytes: int
@@ -83,7 +81,7 @@ class NodeCost:
 class StepPart:
     """The operations of one segment, and the bytes per token that enter and leave it."""
 
-    device: Device
+    device: DeviceName
     nodes: tuple[NodeCost, ...]
     crossing_bytes: float
 
@@ -119,11 +117,11 @@ def part_of(name: str) -> str:
     return next((part for part, pattern in PARTS.items() if pattern.search(name)), "other")
 
 
-def _layers(placed: Sequence[Sequence[Segment]]) -> dict[tuple[Device, str], int]:
+def _layers(placed: Sequence[Sequence[Segment]]) -> dict[tuple[DeviceName, str], int]:
     """Return the layer of each weight and state by device and name: that of the first node that uses it."""
-    layers: dict[tuple[Device, str], int] = {}
+    layers: dict[tuple[DeviceName, str], int] = {}
     for segment in (segment for segments in placed for segment in segments):
-        device = segment.backend, segment.device
+        device = DeviceName(segment.backend, segment.device)
         for node in segment.nodes:
             for part in node.parts():
                 names = [tensor.name for tensor in part.operands() if isinstance(tensor, Weight)]
@@ -141,7 +139,7 @@ def step_parts(segments: Sequence[Segment], graph: Graph, limits: Limits) -> lis
         crossing = [tensor for tensor in (*segment.inputs, *segment.outputs) if tensor not in inputs]
         crossing_bytes = sum(4.0 * math.prod(concrete(tensor.shape, sizes)) for tensor in crossing)
         nodes = tuple(cost for node in segment.nodes for cost in node_costs(node, limits))
-        parts.append(StepPart((segment.backend, segment.device), nodes, crossing_bytes))
+        parts.append(StepPart(DeviceName(segment.backend, segment.device), nodes, crossing_bytes))
     return parts
 
 
@@ -171,6 +169,6 @@ def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:
         yield cost
 
 
-def total(held: Iterable[Held], device: Device | None = None) -> int:
+def total(held: Iterable[Held], device: DeviceName | None = None) -> int:
     """Return the bytes of a device, or of all devices."""
     return sum(item.n_bytes for item in held if device in (None, item.device))

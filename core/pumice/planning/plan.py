@@ -14,6 +14,7 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.fitting import has_room, largest_context
+from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
 from pumice.engine.runner import LATER
 from pumice.engine.sizing import BLOCK_SIZE, Sizes, make_limits
@@ -23,7 +24,7 @@ from pumice.graph import Graph
 from pumice.guard import guarded
 from pumice.machine import available_memory_bytes
 from pumice.model import chosen_sizes, make_architecture, trace_configured
-from pumice.planning.costs import Device, Held, held_parts, step_parts, total
+from pumice.planning.costs import Held, held_parts, step_parts, total
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.planning.rates import Rates, measure_rates, rates_of, step_seconds
 from pumice.registry import Registry
@@ -45,7 +46,7 @@ class DevicePlan:
         rates: measured rates; None if they were not measured.
     """
 
-    device: Device
+    device: DeviceName
     name: str
     is_gpu: bool
     free: int | None
@@ -60,7 +61,7 @@ class DevicePlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ModelPlan:
     """Where a model would live, and how fast it would be.
 
     Attributes:
@@ -137,7 +138,7 @@ def plan_file(
     *,
     model: str = "",
     measure: bool = True,
-) -> Plan:
+) -> ModelPlan:
     """Return the plan of a model's file, of which only the header is read.
 
     Args:
@@ -170,7 +171,7 @@ def plan_file(
         predicted = _predict(placement, subject, limits, rates)
         kept = replace(subject.rules, n_gpu_layers=placement.n_offloaded)
         longest = replace(subject, sizes=replace(subject.sizes, n_ctx=architecture.n_ctx_train), rules=kept)
-        return Plan(
+        return ModelPlan(
             model=model or str(file.path),
             architecture=file.architecture,
             n_bytes=sum(tensor.nbytes for tensor in file.tensors.values()),
@@ -206,7 +207,7 @@ def _largest(subject: _Subject, least: int) -> int:
 
 
 def _devices(
-    held: Sequence[Held], subject: _Subject, machine: PlannedMachine, rates: Mapping[Device, Rates]
+    held: Sequence[Held], subject: _Subject, machine: PlannedMachine, rates: Mapping[DeviceName, Rates]
 ) -> list[DevicePlan]:
     plans = []
     for device in dict.fromkeys(item.device for item in held):
@@ -225,9 +226,9 @@ def _devices(
     return sorted(plans, key=lambda plan: not plan.is_gpu)
 
 
-def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: Config) -> dict[Device, Rates]:
+def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: Config) -> dict[DeviceName, Rates]:
     """Return the rates of the devices that hold something; those of a backend's devices are taken to be equal."""
-    rates: dict[Device, Rates] = {}
+    rates: dict[DeviceName, Rates] = {}
     for device in dict.fromkeys(item.device for item in held):
         name, _ = device
         known = next((found for (other, _), found in rates.items() if other == name), None)
@@ -252,9 +253,9 @@ def _measure(name: str, registry: Registry, config: Config) -> Rates:
 
 
 def _predict(
-    placement: Placement, subject: _Subject, limits: Limits, rates: Mapping[Device, Rates]
+    placement: Placement, subject: _Subject, limits: Limits, rates: Mapping[DeviceName, Rates]
 ) -> dict[str, float | None]:
-    """Return the predicted rates by the names of ``Plan``; empty if the rates of a device are unknown."""
+    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown."""
     main = list(subject.traced).index(MAIN)
     parts = step_parts(placement.segments[main], subject.graphs[MAIN], limits)
     if not all(part.device in rates for part in parts):

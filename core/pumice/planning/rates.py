@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from pumice.backend import Backend, DeviceInfo
 from pumice.backend.step import Batch, Limits
 from pumice.cache_files import read_file, write_file
+from pumice.engine.overrides import DeviceName
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.sizing import BLOCK_SIZE
 from pumice.gguf import GGMLType, dequantize, row_bytes
 from pumice.graph import N_TOKENS, GraphBuilder, Segment, Tensor
 from pumice.machine import cores
-from pumice.planning.costs import Device, StepPart
+from pumice.planning.costs import StepPart
 from pumice.sandbox import cache_homes
 
 logger = logging.getLogger("pumice")
@@ -69,7 +70,7 @@ class Rates:
 
 
 def step_seconds(
-    parts: Sequence[StepPart], rates: Mapping[Device, Rates], n_tokens: int, n_outputs: int, depth: int
+    parts: Sequence[StepPart], rates: Mapping[DeviceName, Rates], n_tokens: int, n_outputs: int, depth: int
 ) -> float:
     """Return the predicted time of a step: the roofline of each operation (Williams et al. 2009), and overheads.
 

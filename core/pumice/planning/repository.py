@@ -11,7 +11,7 @@ from pumice.errors import PumiceError
 from pumice.hub.headers import Read, RemoteModels, read_models
 from pumice.model_files.opening import configure
 from pumice.planning.machine import PlannedMachine
-from pumice.planning.plan import Plan, plan_file
+from pumice.planning.plan import ModelPlan, plan_file
 from pumice.registry import Registry
 
 
@@ -27,7 +27,7 @@ class Quantization:
 
     name: str
     label: str
-    plan: Plan
+    plan: ModelPlan
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON's types, without devices."""
