@@ -9,7 +9,7 @@ from pumice.plugin import GraphBuilder, HParams, MediaRules
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import Width
-from pumice.plugin.nn.rope import Rope, rope_sections, section_axes
+from pumice.plugin.nn.rope import Rope, rope_axes, rope_sections
 
 MOST_DEEPSTACK = 64  # published models have 3
 
@@ -47,7 +47,7 @@ class Qwen3VLMoE(Qwen3MoE):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        axes = section_axes(rope_sections(hparams), self.heads(0).k_dim // 2, interleaved=True)
+        axes = rope_axes(hparams, self.heads(0).k_dim // 2, interleaved=True)
         self.media_rules = MediaRules(axes, n_deepstack(hparams))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pumice.plugin import GraphBuilder, HParams, MediaRules, ModelError, Tensor
 from pumice.plugin.nn.blocks import linear, n_vocab
-from pumice.plugin.nn.rope import Rope, rope_sections, section_axes
+from pumice.plugin.nn.rope import Rope, rope_axes, rope_sections
 from pumice_architectures.qwen import Qwen2, Qwen3
 from pumice_architectures.qwen_moe import n_deepstack
 
@@ -20,8 +20,7 @@ class Qwen2VL(Qwen2):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        sections = rope_sections(hparams)
-        self.media_rules = MediaRules(axes=section_axes(sections, self.heads(0).k_dim // 2, interleaved=False))
+        self.media_rules = MediaRules(rope_axes(hparams, self.heads(0).k_dim // 2, interleaved=False))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
@@ -39,7 +38,7 @@ class Qwen3VL(Qwen3):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        axes = section_axes(rope_sections(hparams), self.heads(0).k_dim // 2, interleaved=True)
+        axes = rope_axes(hparams, self.heads(0).k_dim // 2, interleaved=True)
         self.media_rules = MediaRules(axes, n_deepstack(hparams))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:

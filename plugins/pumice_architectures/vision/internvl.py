@@ -49,10 +49,8 @@ class InternVL(ViT):
 
     def _inputs(self, tile: Pixels) -> Piece:
         rows = patches(tile, self.patch_size, self.mean, self.std)
-        inputs = class_inputs(rows)
-        del inputs["patch_ids"]
         squares = {name: ids + 1 for name, ids in corners((self.side, self.side), self.merge).items()}
-        return Piece({**inputs, **squares})
+        return Piece({**class_inputs(rows), **squares})
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.with_class(g, self.patch_embeddings(g)) + self.positions(g))

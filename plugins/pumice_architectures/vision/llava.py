@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pumice.plugin import GraphBuilder, HParams, ModelError, Piece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
@@ -29,7 +31,8 @@ class Llava(ViT):
             resized = resize(pixels, int(size * width / height), size, "bicubic")
         top, left = (resized.shape[0] - size) // 2, (resized.shape[1] - size) // 2
         rows = patches(resized[top : top + size, left : left + size], self.patch_size, self.mean, self.std)
-        return [Piece(class_inputs(rows))]
+        patch_ids = np.arange(1, self.n_rows, dtype=np.int32)  # all rows but that of the class token
+        return [Piece({**class_inputs(rows), "patch_ids": patch_ids})]
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.with_class(g, self.patch_embeddings(g)) + self.positions(g)

@@ -138,17 +138,10 @@ class Qwen3VL(Qwen2VL):
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))
-        size, ids = g.size("n_merged", self.n_rows // self.merge**2), range(self.merge**2)
-
-        def squares(x: Tensor) -> Tensor:
-            y = g.get_rows(x, g.input("merged.0", (size,), "i32"))
-            for i in ids[1:]:
-                y = g.concat(y, g.get_rows(x, g.input(f"merged.{i}", (size,), "i32")))
-            return y
-
-        y = self.perceptron(g, squares(self.norm(g, x, "v.post_ln")), "mm.0", "mm.2")
+        rows = merged(g, self.norm(g, x, "v.post_ln"), self.merge, self.n_rows)
+        y = self.perceptron(g, rows, "mm.0", "mm.2")
         for i, stream in zip(self.deep_layers, self._after, strict=True):
             deep = f"v.deepstack.{i}."
-            rows = blocks.layer_norm(g, squares(stream), f"{deep}norm", self.eps)
+            rows = blocks.layer_norm(g, merged(g, stream, self.merge, self.n_rows), f"{deep}norm", self.eps)
             y = g.concat(y, self.perceptron(g, rows, f"{deep}fc1", f"{deep}fc2"))
         return y

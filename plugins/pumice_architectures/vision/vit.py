@@ -194,10 +194,9 @@ def _class_rows(token: NDArray[np.float32], bias: NDArray[np.float32] | float = 
 
 
 def class_inputs(patches: NDArray[np.float32]) -> dict[str, NDArray[np.float32] | NDArray[np.int32]]:
-    """Return the inputs of patches behind a class token, and ``patch_ids``, the rows that are patches."""
+    """Return the inputs of patches behind a class token."""
     n = len(patches) + 1
     return {
         "patches": np.concatenate([np.zeros_like(patches[:1]), patches]),
         "kinds": np.minimum(np.arange(n, dtype=np.int32), 1),
-        "patch_ids": np.arange(1, n, dtype=np.int32),
     }

@@ -6,7 +6,6 @@ The keys are those of the GGUF specification, read like llama.cpp: a scaling fac
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,11 +68,6 @@ class Rope:
     def magnitude(self) -> float:
         """The factor of rotated pairs; with YaRN it grows with the scaling of the context."""
         return self.attn_factor * (1 + 0.1 * math.log(1 / self.freq_scale)) if self.ext_factor else self.attn_factor
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The place that each pair turns by, among time, row and column; empty without sections."""
-        return section_axes(self.sections, self.n_rot // 2, self.interleaved)
 
     def _turns(self, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return True for pairs that text positions rotate: all except those of the fourth position."""
@@ -162,13 +156,14 @@ def rope_sections(hparams: HParams, default: tuple[int, ...] | None = None) -> t
     return tuple(sections)
 
 
-def section_axes(sections: Sequence[int], n_pairs: int, interleaved: bool) -> tuple[int, ...]:
+def rope_axes(hparams: HParams, n_pairs: int, interleaved: bool) -> tuple[int, ...]:
     """Return the place that each pair turns by: 0 for time, 1 for the row, 2 for the column (``Rope.sections``).
 
-    Pairs of the fourth position, which do not turn, are counted as those of time. Empty without sections, and for a
-    number of pairs that no tensor has.
+    Pairs of the fourth position, which do not turn, are counted as those of time. Empty for a number of pairs that no
+    tensor has. Raises ModelError without valid sections.
     """
-    if not sections or not 0 < n_pairs <= MOST_PAIRS:
+    sections = rope_sections(hparams)
+    if not 0 < n_pairs <= MOST_PAIRS:
         return ()
     pair = np.arange(n_pairs) % sum(sections)
     if interleaved:
