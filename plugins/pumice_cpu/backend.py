@@ -15,10 +15,10 @@ from pumice.plugin import (
     Access,
     Arena,
     Backend,
-    CacheForm,
     CacheViews,
     Capabilities,
     DeviceInfo,
+    HostProgram,
     KVState,
     Limits,
     MemoryPlan,
@@ -107,7 +107,7 @@ def _n_threads(n_threads: int) -> int:
     return min(n_threads, most) or cores()
 
 
-class CpuProgram(Program):
+class CpuProgram(HostProgram):
     """Three operation tables over shared memory: one token; several tokens and at most one output row; any step."""
 
     def __init__(
@@ -149,12 +149,11 @@ class CpuProgram(Program):
         caches = [
             (state.window, states[state]) for state in segment.states if isinstance(state, KVState) and state in states
         ]
-        self._views: CacheViews | None = None
         if all(cache.has_whole_tiles for _, cache in caches):
             blocks: dict[int, list[NDArray[Any]]] = {}
             for window, cache in caches:
                 blocks.setdefault(window, []).extend(cache.blocks)
-            self._views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant}")
+            self.cache_views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant}")
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
         from pumice_cpu.lower.rule import describe_step
@@ -182,27 +181,6 @@ class CpuProgram(Program):
         for array in self._recurrent:
             for source, target in pairs:
                 array[target] = array[source]
-
-    @property
-    def cache_form(self) -> CacheForm | None:
-        return self._views.form if self._views else None
-
-    @property
-    def _cache_views(self) -> CacheViews:
-        assert self._views is not None, "a program without a cache_form"
-        return self._views
-
-    def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
-        return self._cache_views.read_blocks(window, blocks)
-
-    def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
-        self._cache_views.write_blocks(window, blocks, data)
-
-    def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
-        return self._cache_views.read_slots(slots)
-
-    def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
-        self._cache_views.write_slots(slots, data)
 
     @property
     def memory(self) -> dict[str, int]:

@@ -15,10 +15,10 @@ from pumice.plugin import (
     Arena,
     Backend,
     Batch,
-    CacheForm,
     CacheViews,
     Capabilities,
     DeviceInfo,
+    HostProgram,
     KVState,
     Limits,
     MemoryPlan,
@@ -92,7 +92,7 @@ class NumpyBackend(Backend):
         return NumpyProgram(self.weights, self.states, segment, plan, added, one_by_one)
 
 
-class NumpyProgram(Program):
+class NumpyProgram(HostProgram):
     """A loop over the nodes; each result is written to its planned offset in one arena.
 
     ``added``: bytes of weights and states that this program uses first. ``one_by_one``: compute one token at a time.
@@ -120,7 +120,7 @@ class NumpyProgram(Program):
         for cache in caches:
             blocks.setdefault(cache.window, []).extend(cache.blocks)
         slots = [self._states[state] for state in segment.states if isinstance(state, RecurrentState)]
-        self._views = CacheViews(blocks, slots, f"numpy {np.__version__} {platform.machine()} {one_by_one}")
+        self.cache_views = CacheViews(blocks, slots, f"numpy {np.__version__} {platform.machine()} {one_by_one}")
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
         inputs, batch = step.inputs, step.batch
@@ -147,22 +147,6 @@ class NumpyProgram(Program):
             if isinstance(state, RecurrentState):
                 for source, target in pairs:
                     array[target] = array[source]
-
-    @property
-    def cache_form(self) -> CacheForm:
-        return self._views.form
-
-    def read_blocks(self, window: int, blocks: Sequence[int]) -> NDArray[np.uint8]:
-        return self._views.read_blocks(window, blocks)
-
-    def write_blocks(self, window: int, blocks: Sequence[int], data: NDArray[np.uint8]) -> None:
-        self._views.write_blocks(window, blocks, data)
-
-    def read_slots(self, slots: Sequence[int]) -> NDArray[np.uint8]:
-        return self._views.read_slots(slots)
-
-    def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
-        self._views.write_slots(slots, data)
 
     @property
     def memory(self) -> dict[str, int]:

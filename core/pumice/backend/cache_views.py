@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pumice.backend.contract import CacheForm
+from pumice.backend.contract import CacheForm, Program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,16 +34,51 @@ class CacheViews:
         self.form = CacheForm(n_bytes, sum(map(_row_bytes, slots)), f"{computed_by} {layout}")
 
     def read_blocks(self, window: int, blocks: Sequence[int]) -> Bytes:
+        """Return a copy of blocks of an attention window, ``[len(blocks), block_bytes]``."""
         return _read(self._blocks[window], blocks)
 
     def write_blocks(self, window: int, blocks: Sequence[int], data: Bytes) -> None:
+        """Write what ``read_blocks`` returned, ``[len(blocks), block_bytes]``."""
         _write(self._blocks[window], blocks, data)
 
     def read_slots(self, slots: Sequence[int]) -> Bytes:
+        """Return a copy of the recurrent states of slots, ``[len(slots), slot_bytes]``."""
         return _read(self._slots, slots)
 
     def write_slots(self, slots: Sequence[int], data: Bytes) -> None:
+        """Write what ``read_slots`` returned, ``[len(slots), slot_bytes]``."""
         _write(self._slots, slots, data)
+
+
+class HostProgram(Program):
+    """A program whose caches are arrays in host memory.
+
+    Attributes:
+        cache_views: Views of the caches; None if these cannot be read and written by block.
+    """
+
+    cache_views: CacheViews | None = None
+
+    @property
+    def cache_form(self) -> CacheForm | None:
+        return self.cache_views.form if self.cache_views else None
+
+    def read_blocks(self, window: int, blocks: Sequence[int]) -> Bytes:
+        return self._views.read_blocks(window, blocks)
+
+    def write_blocks(self, window: int, blocks: Sequence[int], data: Bytes) -> None:
+        self._views.write_blocks(window, blocks, data)
+
+    def read_slots(self, slots: Sequence[int]) -> Bytes:
+        return self._views.read_slots(slots)
+
+    def write_slots(self, slots: Sequence[int], data: Bytes) -> None:
+        self._views.write_slots(slots, data)
+
+    @property
+    def _views(self) -> CacheViews:
+        assert self.cache_views is not None, "a program without a cache_form"
+        return self.cache_views
 
 
 def _read(arrays: Sequence[NDArray[Any]], rows: Sequence[int]) -> Bytes:

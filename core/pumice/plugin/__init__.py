@@ -3,7 +3,7 @@
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks, MediaRules
 from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, KernelTime, NoOptions, Program
 from pumice.backend.arena import Arena
-from pumice.backend.cache_views import CacheViews
+from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.backend.step import Batch, Limits, Memory, Pending, Step
 from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
@@ -108,6 +108,7 @@ __all__ = [
     "Graph",
     "GraphBuilder",
     "HParams",
+    "HostProgram",
     "Input",
     "KVState",
     "KernelTime",
