@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 32 << 20  # of an encoded image
 MAX_PIXELS = 40_000_000
 MAX_IMAGES = 64  # of a request
+IMAGE_TYPES = ("image", "image_url", "input_image")  # of parts of messages
 _MAX_HEAD = 256  # characters of a data: URL before its data
 _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
 _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct, defstruct, field
 
 from pumice import options
+from pumice.plugin import MAX_IMAGES
 from pumice_server import limits
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
@@ -607,7 +608,7 @@ class OllamaGenerateBody(OllamaGenerationBody):
     raw: bool = False
     """Use the prompt as it is, without the chat template."""
     template: Annotated[Any, refused("requests cannot bring chat templates")] = None
-    images: Annotated[list[str], Meta(max_length=limits.MAX_IMAGES)] | None = None
+    images: Annotated[list[str], Meta(max_length=MAX_IMAGES)] | None = None
     """Images of the prompt, in base64."""
     context: Annotated[Any, refused("`/api/chat` takes the messages of a chat")] = None
 

@@ -26,7 +26,6 @@ MAX_TOOLS = 1024
 MAX_PROMPTS = 128
 MAX_TEXTS = 2048  # to embed or to rank
 MAX_IDS = 1 << 20  # tokens of a prompt, whatever the context
-MAX_IMAGES = 64  # of a request
 MAX_N = 16  # completions of one prompt
 MAX_LOGPROBS = 20  # likeliest tokens that are told for each
 MAX_PROBS = 100  # the same, for llama-server's completions

@@ -9,8 +9,9 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 import pumice
+from pumice.plugin import MAX_IMAGES
 from pumice_server.errors import bad_request
-from pumice_server.limits import MAX_IMAGES, MAX_PROMPTS
+from pumice_server.limits import MAX_PROMPTS
 from pumice_server.service import MediaPrompt, Prompt, Service
 
 MEDIA_MARKER = f"<__media_{secrets.token_hex(16)}__>"

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pumice
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.options import OUTPUT
+from pumice.plugin import IMAGE_TYPES
 from pumice_server import logs
 from pumice_server.errors import bad_request, too_late
 from pumice_server.figures import build_info
@@ -31,7 +32,6 @@ T = TypeVar("T")
 
 Prompt = str | list[int]
 _UNSHIFTED = {"context_shift": False}  # a part of an image would remain
-_IMAGES = ("image", "image_url", "input_image")  # types of parts of messages
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
 Progress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
@@ -371,7 +371,7 @@ def has_images(messages: Any) -> bool:
     """Return True if a message has an image. Errors in messages are found later."""
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     parts = (part for content in contents if isinstance(content, list) for part in content)
-    return any(isinstance(part, Mapping) and part.get("type") in _IMAGES for part in parts)
+    return any(isinstance(part, Mapping) and part.get("type") in IMAGE_TYPES for part in parts)
 
 
 def texts_of(messages: Any) -> list[str]:

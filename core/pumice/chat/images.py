@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.errors import RequestError
-from pumice.images import MAX_IMAGES, Image
+from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
 
-_TYPES = ("image", "image_url", "input_image")
 _KEYS = ("image", "image_url", "url", "base64", "data")
 
 
@@ -39,7 +38,7 @@ def take_images(message: Any, where: str, images: list[Image] | None) -> Any:
 
 
 def _is_image(part: Any) -> bool:
-    return isinstance(part, Image) or (isinstance(part, Mapping) and part.get("type") in _TYPES)
+    return isinstance(part, Image) or (isinstance(part, Mapping) and part.get("type") in IMAGE_TYPES)
 
 
 def _image(part: Any, where: str) -> Image:

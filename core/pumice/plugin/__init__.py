@@ -58,6 +58,7 @@ from pumice.graph import (
     row_size,
 )
 from pumice.hookspecs import hookimpl
+from pumice.images import IMAGE_TYPES, MAX_IMAGES
 from pumice.machine import cores, host_memory_bytes, parse_size
 from pumice.media_encoder import MediaEncoder, Piece
 from pumice.proposers import Proposal, Proposer, ProposerContext
@@ -76,8 +77,10 @@ __all__ = [
     "FEATURES",
     "GATES",
     "HEAD",
+    "IMAGE_TYPES",
     "KV_TYPES",
     "MAIN",
+    "MAX_IMAGES",
     "N_OUTPUTS",
     "N_SEQS",
     "N_TOKENS",
