@@ -28,12 +28,16 @@ TIER_GAUGES = {
     "limit_bytes": "Maximum size in bytes",
     "n_bytes": "Bytes held",
     "n_entries": "Blocks and recurrent states held",
-    "n_saved": "Blocks and recurrent states saved since the model was loaded",
-    "n_loaded": "Blocks and recurrent states loaded since the model was loaded",
-    "n_evicted": "Blocks and recurrent states evicted since the model was loaded",
-    "n_refused": "Blocks and recurrent states that were damaged, or could not be written, since the model was loaded",
 }
 """Fields of a tier's ``Tally``, and the help of their gauges. Tiers keep what leaves the KV cache."""
+
+TIER_COUNTERS = {
+    "n_saved": "Blocks and recurrent states saved",
+    "n_loaded": "Blocks and recurrent states loaded",
+    "n_evicted": "Blocks and recurrent states evicted",
+    "n_refused": "Blocks and recurrent states that were damaged, or could not be written",
+}
+"""Fields of a ``Tally`` that count from the start of an engine, and the help of their counters."""
 
 
 def engine_gauges(snapshot: Any) -> dict[str, int]:
@@ -47,6 +51,11 @@ def engine_gauges(snapshot: Any) -> dict[str, int]:
         "cache_blocks_free": sum(snapshot.n_blocks_free.values()),
         "steps": snapshot.n_steps,
     }
+
+
+def _of_tier(field: str, text: str) -> tuple[str, str, list[str]]:
+    """Return the name, help and labels of the metric of a ``Tally``'s field."""
+    return f"cache_tier_{field.removeprefix('n_')}", f"Cache tier: {text}", ["model", "tier"]
 
 
 class Metrics:
@@ -76,10 +85,9 @@ class Metrics:
         self._prompt_length = self._histogram("sequence_prompt_tokens", "Prompt tokens per sequence", _TOKENS)
         self._length = self._histogram("sequence_generated_tokens", "Generated tokens per sequence", _TOKENS)
         self._engine = {name: self._gauge(f"engine_{name}", text) for name, text in ENGINE_GAUGES.items()}
-        self._tiers = {
-            field: self._gauge(f"cache_tier_{field.removeprefix('n_')}", f"Cache tier: {text}", ["model", "tier"])
-            for field, text in TIER_GAUGES.items()
-        }
+        self._tiers = {field: self._gauge(*_of_tier(field, text)) for field, text in TIER_GAUGES.items()}
+        self._tier_counts = {field: self._counter(*_of_tier(field, text)) for field, text in TIER_COUNTERS.items()}
+        self._tallied: dict[str, dict[tuple[str, str], int]] = {}  # by model, and by tier and field
         self._peer = PeerMetrics()
         self._steps: dict[str, int] = {}
         self._steps_before: dict[str, int] = {}  # of engines that were unloaded
@@ -127,6 +135,8 @@ class Metrics:
         for tier, tally in snapshot.tiers.items():
             for field, gauge in self._tiers.items():
                 gauge.labels(model, tier).set(getattr(tally, field))
+            for field, counter in self._tier_counts.items():
+                counter.labels(model, tier).inc(self._increase(model, tier, field, getattr(tally, field)))
         for purpose, size in memory.items():
             self._memory.labels(model, purpose).set(size)
 
@@ -141,6 +151,13 @@ class Metrics:
 
     def _end_engine(self, model: str) -> None:
         self._steps_before[model] = self._steps_before.get(model, 0) + self._steps.pop(model, 0)
+        self._tallied.pop(model, None)
+
+    def _increase(self, model: str, tier: str, field: str, count: int) -> int:
+        """Return by how much a count of an engine has grown since the last time."""
+        tallied = self._tallied.setdefault(model, {})
+        before, tallied[tier, field] = tallied.get((tier, field), 0), count
+        return count - before if count >= before else count  # less: the engine was restarted
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

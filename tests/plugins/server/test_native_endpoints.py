@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pumice.cache_tiers import Tally
 from pumice.engine import Snapshot
 from pumice_server.metrics import Metrics
 
@@ -160,6 +161,21 @@ def test_what_is_counted_begins_at_zero():
     found = dict(line.rsplit(" ", 1) for line in metrics.text().decode().splitlines() if line[0] != "#")
     assert found['pumice_generated_tokens_total{model="a"}'] == "0.0"
     assert found['pumice_time_to_first_token_seconds_count{model="a"}'] == "0.0"
+
+
+def test_counts_of_tiers_go_on_when_an_engine_starts_again():
+    metrics = Metrics()
+
+    def found(n_steps: int, n_saved: int) -> str:
+        snapshot = Snapshot(0, 0, 1, 1, {}, {}, n_steps, tiers={"ram": Tally(n_saved=n_saved)})
+        metrics.engine("a", snapshot, {})
+        lines = metrics.text().decode().splitlines()
+        return next(line for line in lines if line.startswith("pumice_cache_tier_saved_total")).split()[-1]
+
+    assert [found(1, 0), found(2, 3), found(3, 5)] == ["0.0", "3.0", "5.0"]
+    assert [found(1, 5), found(5, 2)] == ["10.0", "12.0"], "the second engine has less, or as much"
+    metrics.no_engine("a")
+    assert found(9, 4) == "16.0"
 
 
 def test_metrics(server):
