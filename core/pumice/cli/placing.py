@@ -62,9 +62,7 @@ def placer(outputs: Sequence[Output]) -> Iterator[Placer]:
     try:
         yield Placer(folders, helper.channel)
     finally:
-        helper.channel.close()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(helper.pid, 0)
+        helper.end()
 
 
 def _serve(channel: socket.socket, folders: dict[Path, Path], outputs: Sequence[Output]) -> NoReturn:

@@ -27,7 +27,8 @@ def range_reader(remote: RemoteModels) -> Iterator[Read]:
 
     Call this before another thread starts.
     """
-    near, pid = fork_helper(lambda channel: _serve(channel, remote))
+    helper = fork_helper(lambda channel: _serve(channel, remote))
+    near = helper.channel
 
     def read(number: int, start: int, stop: int) -> bytes:
         near.sendall(_REQUEST.pack(number, start, stop))
@@ -40,9 +41,7 @@ def range_reader(remote: RemoteModels) -> Iterator[Read]:
     try:
         yield read
     finally:
-        near.close()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+        helper.end()
 
 
 def _receive(channel: socket.socket, size: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -14,6 +15,12 @@ class Helper(NamedTuple):
 
     channel: socket.socket
     pid: int
+
+    def end(self) -> None:
+        """Close the channel, at which the process ends, and wait for that."""
+        self.channel.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
 
 
 def fork_helper(serve: Callable[[socket.socket], NoReturn], kind: int = socket.SOCK_STREAM) -> Helper:

@@ -75,8 +75,7 @@ def kept_by_other_process() -> Iterator[None]:
     finally:
         _keeper.close()
         _keeper = None
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(helper.pid, 0)
+        helper.end()
 
 
 class Keeper:

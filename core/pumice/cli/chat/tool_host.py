@@ -55,20 +55,17 @@ def tools_in_other_process(servers: Mapping[str, McpServer]) -> Iterator[None]:
     finally:
         _hosted.close()
         _hosted = None
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(helper.pid, 0)
+        helper.end()
 
 
 class HostedTools:
     """The chat's side: tools that run in the other process.
 
     Attributes:
-        servers: Name of the server of each tool, by the tool's name.
         problems: One line for each server or tool that cannot be used.
     """
 
     def __init__(self, channel: socket.socket) -> None:
-        self.servers: dict[str, str] = {}
         self.problems: list[str] = []
         self._channel = channel
         self._numbers = itertools.count()
@@ -81,7 +78,6 @@ class HostedTools:
         if not isinstance(offer, Offer):
             raise PumiceError(_GONE)
         self.problems = offer.problems
-        self.servers = {tool.name: tool.server for tool in offer.tools}
         return [self._tool(tool) for tool in offer.tools]
 
     def close(self) -> None:
@@ -202,9 +198,7 @@ class _Host:
 
 
 def _offer(connections: Connections) -> Offer:
-    tools = [
-        OfferedTool(tool.name, tool.server, tool.description, tool.parameters) for tool in connections.tools.values()
-    ]
+    tools = [OfferedTool(tool.name, tool.description, tool.parameters) for tool in connections.tools.values()]
     problems = [*connections.failures, *connections.problems]
     n_more = len(problems) - _MAX_PROBLEMS
     if n_more > 0:

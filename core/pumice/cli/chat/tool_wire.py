@@ -18,7 +18,6 @@ class OfferedTool(msgspec.Struct, frozen=True, array_like=True):
     """A tool; ``parameters`` is the JSON text of the schema of its arguments."""
 
     name: str
-    server: str
     description: str
     parameters: str
 
