@@ -46,7 +46,11 @@ class DiskTier:
     Only this user's own regular files are read, and only complete and unchanged ones (``files.py``). A file appears
     under its name when it is complete, so that a killed process loses only what it had not written.
 
-    Raises ConfigError if the folder cannot be used.
+    Attributes:
+        works: False once nothing more is written, since an error has ended that.
+
+    Raises:
+        ConfigError: The folder cannot be used.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -58,7 +62,7 @@ class DiskTier:
         self._queued = 0  # bytes in the queue
         self._room = threading.Condition()
         self._total = self._uncounted = 0
-        self._works = True
+        self.works = True
         with contextlib.suppress(OSError):
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(folder):
@@ -121,7 +125,7 @@ class DiskTier:
     def close(self, seconds: float) -> None:
         """Write what is queued, for at most this long, and end the thread."""
         self.wait(seconds, empty=True)
-        self._works = False
+        self.works = False
         self._queue.put(None)
         self._thread.join(seconds)
 
@@ -132,25 +136,32 @@ class DiskTier:
     # --- in the writing thread
 
     def _write_all(self) -> None:
-        self._count()
+        with self._ending():
+            self._count()
         while (item := self._queue.get()) is not None:
             if isinstance(item, Entry):
                 self._touch(item)
                 continue
-            try:
-                if self._works:
+            if self.works:
+                with self._ending():
                     self._write(*item)
-            except OSError as error:
-                self._works = False
-                logger.warning(
-                    "cache_disk: %s cannot be written, so no more prompts are stored: %s; make room, and load the "
-                    "model again",
-                    *(self._folder, error.strerror or error),
-                )
-            finally:
-                with self._room:
-                    self._queued -= item[0].n_bytes
-                    self._room.notify_all()
+            with self._room:
+                self._queued -= item[0].n_bytes
+                self._room.notify_all()
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """On an error, write nothing more."""
+        try:
+            yield
+        except (OSError, MemoryError) as error:
+            self.works = False
+            reason = "out of memory" if isinstance(error, MemoryError) else error.strerror or error
+            logger.warning(
+                "cache_disk: %s cannot be written, so no more prompts are stored: %s; make room, and load the "
+                "model again",
+                *(self._folder, reason),
+            )
 
     def _write(self, entry: Entry, data: Bytes) -> None:
         """Write an entry unless it is there; evict others for it if needed."""

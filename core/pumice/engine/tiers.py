@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.backend.contract import CacheForm
 from pumice.cache_tiers import DiskTier, Entry, RamTier, Tally
 from pumice.engine.runner import Runner
+from pumice.errors import BackendError
 
 STATES = -1
 """Stands for recurrent states where attention windows stand for blocks."""
@@ -62,7 +65,7 @@ class Tiers:
         if (window, key) in self._offered or not self._n_bytes(window):
             return
         self._offered[window, key] = n_blocks
-        if self._disk:
+        if self._disk and self._disk.works:
             self._unwritten[window, key] = None
 
     def save_evicted(self, window: int, block: int, key: bytes) -> None:
@@ -75,16 +78,12 @@ class Tiers:
         self._unwritten.pop((window, key), None)
         if not (self._ram or is_unwritten):
             return
-        try:
+        with self._doing_without():
             data = self._read(window, [block])[0]
-        except MemoryError:
             if self._ram:
-                self._ram.shrink()
-            return
-        if self._ram:
-            self._ram.put(entry, data)
-        if self._disk and is_unwritten:
-            self._disk.put(entry, data)
+                self._ram.put(entry, data)
+            if self._disk and is_unwritten:
+                self._disk.put(entry, data)
 
     def forget(self) -> None:
         """Forget what was offered: the device has lost it."""
@@ -100,7 +99,10 @@ class Tiers:
         """Queue some of what was offered for the disk; ``idle``: nothing else waits."""
         if not self._disk or not self._unwritten:
             return
-        if idle and not self._disk.wait(_WAIT_SECONDS):
+        if not self._disk.works:
+            self._unwritten.clear()
+            return
+        if not self._disk.wait(_WAIT_SECONDS if idle else 0):
             return
         window, _ = next(iter(self._unwritten))
         most = max(1, _CHUNK_BYTES // self._n_bytes(window) // (1 if idle else 8))
@@ -108,14 +110,17 @@ class Tiers:
         places = {key: self.place_of(window, key) for key in chosen}
         here = {key: place for key, place in places.items() if place is not None}
         entries = [self._entry(window, key, self._offered[window, key]) for key in here]
-        if here:
-            rows = self._read(window, list(here.values()))
-            for key, entry, row in zip(here, entries, rows, strict=True):
+        for key in places.keys() - here.keys():
+            del self._unwritten[window, key]
+        if not here:
+            return
+        with self._doing_without():
+            for key, entry, row in zip(here, entries, self._read(window, list(here.values())), strict=True):
                 if not self._disk.put(entry, row):
                     return
                 del self._unwritten[window, key]
-        for key in places.keys() - here.keys():
-            del self._unwritten[window, key]
+            return
+        self._unwritten.clear()
 
     # --- to the device
 
@@ -132,6 +137,21 @@ class Tiers:
             keys: keys, and numbers of blocks up to their end.
             places: a block, or slot, for each.
         """
+        with self._doing_without():
+            rows = self._rows(window, keys)
+            if rows is None:
+                return False
+            if rows and window == STATES:
+                self._runner.write_slots(places, np.stack(rows))
+            elif rows:
+                self._runner.write_blocks(window, places, np.stack(rows))
+                for key, n_blocks in keys:
+                    self._offered[window, key] = n_blocks
+            return True
+        return False
+
+    def _rows(self, window: int, keys: Sequence[tuple[bytes, int]]) -> list[NDArray[np.uint8]] | None:
+        """Return the contents of keys; None if some are gone."""
         rows = []
         for key, n_blocks in reversed(keys):  # so that the first counts as used last, without which the rest is useless
             entry = self._entry(window, key, n_blocks)
@@ -139,17 +159,9 @@ class Tiers:
             if row is None and self._disk:
                 row = self._disk.get(entry)
             if row is None:
-                return False
+                return None
             rows.append(row)
-        if rows:
-            data = np.stack(rows[::-1])
-            if window == STATES:
-                self._runner.write_slots(places, data)
-            else:
-                self._runner.write_blocks(window, places, data)
-                for key, n_blocks in keys:
-                    self._offered[window, key] = n_blocks
-        return True
+        return rows[::-1]
 
     # --- for others
 
@@ -171,7 +183,18 @@ class Tiers:
                 self.write_behind(idle=True)
             self._disk.close(max(0.1, ends - time.monotonic()))
 
-    def _read(self, window: int, places: Sequence[int]) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    @contextmanager
+    def _doing_without(self) -> Iterator[None]:
+        """Pass over a lack of memory, and an error of the device that leaves it in use; both shrink host memory."""
+        try:
+            yield
+        except (MemoryError, BackendError):
+            if self._runner.lost:
+                raise
+            if self._ram:
+                self._ram.shrink()
+
+    def _read(self, window: int, places: Sequence[int]) -> NDArray[np.uint8]:
         read = self._runner.read_slots(places) if window == STATES else self._runner.read_blocks(window, places)
         return read.reshape(len(places), -1)
 

@@ -75,11 +75,12 @@ def test_a_second_process_reads_what_the_first_wrote(tmp_path: Path) -> None:
         tier.close(60)
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()])
 def test_a_full_disk_stops_the_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fails(path: Path, content: bytes) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     tier = DiskTier(tmp_path, 2**20)
     monkeypatch.setattr(disk, "write_file", fails)
@@ -89,5 +90,6 @@ def test_a_full_disk_stops_the_writing(
     tier.put(entry(2), data(2))
     assert tier.wait(60, empty=True)
     assert not tier.has(entry(2))
-    assert caplog.text.count("No space left on device") == 1
+    assert not tier.works
+    assert caplog.text.count("out of memory" if isinstance(error, MemoryError) else "No space left on device") == 1
     tier.close(60)

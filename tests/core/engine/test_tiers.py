@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import pumice
+from pumice.backend.contract import CacheForm
 from pumice.cache_tiers import Tally
+from pumice.engine.tiers import Tiers
 from tiny_zoo import ZOO
 
 PROMPTS = [[(k * i + i // 5 + k) % 32 for i in range(70)] for k in (3, 7)]
@@ -70,6 +73,39 @@ def test_prompts_come_back_from_memory_and_after_a_restart(
     assert [(each.timings.prompt_cached, (each.tokens, each.logprobs)) for each in found] == [
         (N_CACHED, each) for each in read
     ]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), pumice.BackendError("a copy failed")])
+def test_lack_of_memory_costs_what_is_kept_alone(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    with pumice.load(path, cache_ram=16, cache_disk=str(tmp_path / "cache"), **OPTIONS) as model:
+        read = [answer(model, prompt) for prompt in PROMPTS]
+        n_saved = tallies(model)["disk"].n_saved
+        with monkeypatch.context() as patch:
+            patch.setattr(model.runner, "write_blocks", fails)
+            patch.setattr(model.runner, "read_blocks", fails)
+            assert answer(model, PROMPTS[0]) == read[0]
+            assert answer(model, PROMPTS[0][::-1])[0] == 0
+            counted = tallies(model)
+        assert (counted["disk"].n_saved, counted["ram"].limit_bytes < 16 * 2**20) == (n_saved, True)
+        assert answer(model, PROMPTS[1]) == (N_CACHED, read[1][1])
+
+
+def test_nothing_is_read_for_a_disk_that_takes_nothing() -> None:
+    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False)  # without read_blocks
+    disk: Any = SimpleNamespace(works=True, wait=lambda seconds: False)
+    tiers = Tiers(runner, CacheForm({0: 100}, 0, "test"), b"", None, disk)
+    tiers.offer(0, b"a", 1)
+    tiers.write_behind(idle=False)
+    assert tiers.busy
+    disk.works = False
+    tiers.write_behind(idle=False)
+    tiers.offer(0, b"b", 2)
+    assert not tiers.busy
 
 
 @pytest.mark.parametrize("damage", ["shorter", "changed", "link", "folder"])
