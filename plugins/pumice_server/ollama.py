@@ -34,7 +34,7 @@ _DURATIONS = re.compile(rf"-?(?:{_DURATION.pattern}){{1,4}}")
 async def chat(request: Request, body: OllamaChatBody) -> Annotated[Response, OllamaChat, OllamaChat]:
     """Answer a chat, in Ollama's form."""
     service = await _loaded(request, body)
-    messages = await body.aside(lambda: [_message(message) for message in body.messages])
+    messages = await body.aside(lambda: [read_message(message) for message in body.messages])
     return await _answer(request, service, body, messages, as_chat=True)
 
 
@@ -83,7 +83,8 @@ def keep_alive(value: float | str | None) -> float | None:
     return FOREVER if value is not None and value < 0 else value
 
 
-def _message(given: Mapping[str, Any]) -> dict[str, Any]:
+def read_message(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message of Ollama in the form of ``pumice.Model.chat``. Raises HTTPException."""
     message = {name: value for name, value in given.items() if name not in ("images", "tool_name")}
     if given.get("images"):
         message["content"] = _with_images(given["images"], message.get("content") or "")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pumice_server.answer_types import OllamaStatus
-from pumice_server.answers import json_response, to_json
+from pumice_server.answers import json_response
 from pumice_server.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody
 from pumice_server.errors import bad_request
 from pumice_server.models import Models
+from pumice_server.ollama import read_message
 from pumice_server.ollama_pull import progress
 from pumice_server.served_model import ServedModel
+from pumice_server.service import has_images
 from pumice_server.variant import Variant
 
 _MAX_NAMES = 1000  # that clients made, of all models
-_MAX_BYTES = 1 << 20  # of what a name keeps, as JSON
+_MAX_BYTES = 1 << 20  # of a body, and of what a name keeps, as JSON
+_MAX_KEPT = 16 << 20  # bytes that all names keep together
 
 
 async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response, OllamaStatus, OllamaStatus]:
@@ -28,18 +32,18 @@ async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response
     if not base:
         raise bad_request("from must name a served model; files and adapters come with pumice serve")
     entry, inherited = _find(models, base)
-    if any(message.get("images") for message in body.messages):
+    if body.size > _MAX_BYTES:
+        raise bad_request(f"the body has {body.size} bytes; one that makes a name has at most {_MAX_BYTES}")
+    if any(message.get("images") for message in body.messages) or has_images(body.messages):
         raise bad_request("messages: images belong to chats, not to a name")
     if body.parameters:
         body.parameters.refuse_unsupported()
-    variant = Variant(
-        body.system or inherited.system,
-        body.messages or inherited.messages,
-        body.parameters or inherited.parameters,
-    )
-    if len(to_json([variant.system, list(variant.messages)])) > _MAX_BYTES:
-        raise bad_request(f"system and messages take more than {_MAX_BYTES} bytes")
-    _add(models, entry, body.named, variant)
+    system, parameters = body.system or inherited.system, body.parameters or inherited.parameters
+    messages = list(map(read_message, body.messages)) or inherited.messages
+    n_bytes = len(msgspec.json.encode([system, messages, parameters]))
+    if n_bytes > _MAX_BYTES:
+        raise bad_request(f"system, messages and parameters take {n_bytes} bytes; the maximum is {_MAX_BYTES}")
+    _add(models, entry, body.named, Variant(system, messages, parameters, n_bytes))
     return progress(body.stream, [{"status": "reading model metadata"}, {"status": "success"}])
 
 
@@ -79,10 +83,15 @@ def _add(models: Models, entry: ServedModel, name: str | None, variant: Variant)
     known = models.known(name)
     if known and name not in known.variants:
         raise HTTPException(409, f"{name!r:.100} is a name of the server's own")
+    others = [other for each in models.entries for key, other in each.variants.items() if key != name]
+    if len(others) >= _MAX_NAMES:
+        raise HTTPException(503, f"clients have made {_MAX_NAMES} names already; delete others")
+    if sum(other.n_bytes for other in others) + variant.n_bytes > _MAX_KEPT:
+        raise HTTPException(
+            503, f"the names that clients have made would keep more than {_MAX_KEPT} bytes; delete others"
+        )
     if known:
         del known.variants[name]
-    if sum(len(other.variants) for other in models.entries) >= _MAX_NAMES:
-        raise HTTPException(503, f"clients have made {_MAX_NAMES} names already; delete others")
     entry.variants[name] = variant
 
 

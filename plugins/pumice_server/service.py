@@ -237,6 +237,7 @@ class Service:
         return streams
 
     async def _turn(self, messages: Any, options: Mapping[str, Any]) -> Any:
+        messages = self._variant.beginning(messages)
         prepare = seeing if has_images(messages) else waiting
         return await prepare(self._prepare_chat, messages, options)
 
@@ -251,7 +252,6 @@ class Service:
         return len(await self.tokenize(await self.apply_template(messages, options)))
 
     def _prepare_chat(self, messages: Any, options: Mapping[str, Any]) -> Any:
-        messages = self._variant.beginning(messages)
         self.model.check_fits(texts_of(messages))
         return self.model.prepare_chat(messages, **options)
 

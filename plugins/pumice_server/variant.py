@@ -17,11 +17,13 @@ class Variant:
         system: System message of chats that have none.
         messages: Messages before those of each chat, after the system message.
         parameters: Parameters of generation for requests that do not give them.
+        n_bytes: Size of all that as JSON.
     """
 
     system: str = ""
     messages: Sequence[Mapping[str, Any]] = ()
     parameters: OllamaOptions | None = None
+    n_bytes: int = 0
 
     def beginning(self, messages: Sequence[Any]) -> list[Any]:
         """Return the messages of a chat with those of the variant before them."""

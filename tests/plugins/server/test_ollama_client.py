@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import ollama
 import pytest
 
+from pumice_server import ollama_create
+
 PROMPT = "Once upon a time"
 CHAT = [{"role": "user", "content": PROMPT}]
 GREEDY = {"temperature": 0, "num_predict": 12}
@@ -134,3 +136,39 @@ def test_names_with_defaults_of_their_own(client, server, expected):
         with pytest.raises(ollama.ResponseError) as error:
             act()
         assert error.value.status_code == status, error.value
+
+
+def test_what_names_keep_is_bounded(server, monkeypatch):
+    def create(**fields) -> int:
+        return server.client.post(
+            "/api/create", json={"model": "x", "from": "demo", "stream": False, **fields}
+        ).status_code
+
+    def chat(content: object, **fields) -> list[dict]:
+        return [{"role": "user", "content": content, **fields}]
+
+    picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+    for messages in (chat(picture), chat("a", images=["AA=="]), chat("a" * (1 << 20))):
+        assert create(messages=messages) == 400
+    stop = {"stop": ["a" * 200] * 10}
+    assert create(parameters=stop) == 200
+    entries = server.application.state.models.entries
+    kept = sum(variant.n_bytes for entry in entries for variant in entry.variants.values())
+    assert kept > 2000
+    monkeypatch.setattr(ollama_create, "_MAX_KEPT", kept + 1000)
+    assert server.client.post("/api/copy", json={"source": "x", "destination": "y"}).status_code == 503
+    assert create(parameters=stop) == 200  # in place of the first
+    assert create(parameters=stop, system="a" * 2000) == 503
+    assert (
+        server.client.request("DELETE", "/api/delete", json={"model": "x"}).status_code == 200
+    )  # which the error left
+
+
+def test_messages_of_a_name_are_read_like_those_of_a_chat(client, server, monkeypatch):
+    seen = []
+    prepare = server.model.prepare_chat
+    monkeypatch.setattr(server.model, "prepare_chat", lambda messages, **_: seen.extend(messages) or prepare(CHAT))
+    client.create(model="told", from_="demo", messages=[{"role": "tool", "content": "5", "tool_name": "add"}])
+    client.chat(model="told", messages=CHAT, options={"num_predict": 1})
+    client.delete("told")
+    assert seen == [{"role": "tool", "content": "5", "name": "add"}, *CHAT]
