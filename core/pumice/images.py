@@ -7,6 +7,8 @@ import binascii
 import functools
 import io
 import os
+import threading
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,9 @@ _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
 _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 _LIMITS = Limits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
+
+CANCELLED: ContextVar[threading.Event | None] = ContextVar("CANCELLED", default=None)
+"""Set once the request that this context works for is cancelled: its further images are not encoded."""
 
 
 class Image:
@@ -100,6 +105,13 @@ class Image:
         if len(data) > MAX_BYTES:
             raise RequestError(f"image: more than {MAX_BYTES >> 20} MiB; send a smaller file")
         return data
+
+
+def check_wanted() -> None:
+    """Raise RequestError if the request of this context was cancelled."""
+    cancelled = CANCELLED.get()
+    if cancelled is not None and cancelled.is_set():
+        raise RequestError("the request was cancelled")
 
 
 def pixels_of(content: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -197,9 +197,9 @@ class Service:
     async def _stream(
         self, prompt: MediaPrompt, options: Mapping[str, Any], progress: Callable[[int, int], None] | None
     ) -> pumice.AsyncStream:
-        """Start a completion of texts and images, which are encoded off the event loop."""
+        """Start a completion of texts and images, which are encoded off the event loop. Raises as ``in_time``."""
         options = {**self._always, **options, **_UNSHIFTED}
-        request = await seeing(lambda: self.model.request(prompt.parts, **options))
+        request = await self.in_time(seeing(lambda: self.model.request(prompt.parts, **options)))
         prompt.tokens = list(request.prompt)
         return pumice.AsyncStream.open(self.model.client, request, progress)[0]
 
@@ -237,9 +237,11 @@ class Service:
         return streams
 
     async def _turn(self, messages: Any, options: Mapping[str, Any]) -> Any:
+        """Return the prepared turn of a chat. Raises RequestError, and with images as ``in_time``."""
         messages = self._variant.beginning(messages)
-        prepare = seeing if has_images(messages) else waiting
-        return await prepare(self._prepare_chat, messages, options)
+        if has_images(messages):
+            return await self.in_time(seeing(self._prepare_chat, messages, options))
+        return await waiting(self._prepare_chat, messages, options)
 
     async def count_tokens(self, messages: Any, options: Mapping[str, Any], salt: str) -> int:
         """Return the number of tokens of a chat's prompt.

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from starlette.exceptions import HTTPException
+
+from pumice.images import CANCELLED
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,10 +21,11 @@ SMALL = 4 << 10  # bytes up to which work is cheaper than a switch of threads
 MEDIUM = 256 << 10  # bytes up to which work has threads apart from larger work
 MAX_WORKERS = 2  # threads for medium work, and as many for large work
 MAX_WAITERS = 16  # threads that wait for other processes and files
-
 MAX_SEEING = 2  # threads that wait for images to be decoded and encoded
+MAX_QUEUED = 8  # calls that wait for these threads
 
 _seeing = ThreadPoolExecutor(MAX_SEEING, "pumice-images")
+_places = threading.Semaphore(MAX_SEEING + MAX_QUEUED)
 _workers, _large = ThreadPoolExecutor(MAX_WORKERS, "pumice-work"), ThreadPoolExecutor(MAX_WORKERS, "pumice-large")
 _waiters = ThreadPoolExecutor(MAX_WAITERS, "pumice-wait")
 
@@ -40,8 +46,34 @@ async def waiting(function: Callable[P, T], *arguments: P.args, **options: P.kwa
 
 
 async def seeing(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Return the result of work with images, done in a thread."""
-    return await _run(_seeing, function, *arguments, **options)
+    """Return the result of work with images, done in a thread.
+
+    After a cancellation no further image is encoded. Work that is cancelled before its turn is skipped, but keeps its
+    place in the queue, which holds the images.
+
+    Raises HTTPException if the queue is full.
+    """
+    if not _places.acquire(blocking=False):
+        raise HTTPException(503, "too many requests with images wait; try again later")
+    result: Future[T] = Future()
+    cancelled = threading.Event()
+
+    def work() -> None:
+        try:
+            if result.set_running_or_notify_cancel():
+                CANCELLED.set(cancelled)
+                result.set_result(function(*arguments, **options))
+        except BaseException as error:
+            result.set_exception(error)
+        finally:
+            _places.release()
+
+    _seeing.submit(contextvars.copy_context().run, work)
+    try:
+        return await asyncio.wrap_future(result)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any, **options: Any) -> T:

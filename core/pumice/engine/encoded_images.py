@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.chat.mixed import Part
-from pumice.images import Image, pixels_of
+from pumice.images import Image, check_wanted, pixels_of
 
 Encode = Callable[[NDArray[np.uint8]], Sequence[Part]]
 """Returns the texts and embeddings that stand for pixels ``[height, width, 3]`` in a prompt."""
@@ -41,13 +41,15 @@ class EncodedImages:
             salt: images of requests with other salts are encoded again, so that time does not tell what others sent.
 
         Raises:
-            RequestError: the image cannot be read, or there is no encoder.
+            RequestError: the image cannot be read, there is no encoder, or the request was cancelled.
         """
+        check_wanted()
         content = image.content()
         key = _key(content, salt)
         parts = self._find(key)
         if parts is None:
             with self._encoding:
+                check_wanted()
                 parts = self._find(key)  # another thread may have encoded it meanwhile
                 if parts is None:
                     parts = list(encode(pixels_of(content)))

@@ -1,7 +1,9 @@
 """Images in requests of every protocol, by the official clients; the model is a tiny one with LLaVA's projector."""
 
+import asyncio
 import base64
 import re
+import threading
 from collections.abc import Iterator
 
 import anthropic
@@ -9,14 +11,17 @@ import numpy as np
 import ollama
 import openai
 import pytest
+from starlette.exceptions import HTTPException
 
 import pumice
 from gguf_files import tiny_llama
 from loop_monitor import monitored
 from pumice.engine.encoded_images import EncodedImages
 from pumice.plugin import ModelSpec
+from pumice_server.work import MAX_QUEUED, MAX_SEEING, seeing
 from server_thread import Serving, serving
 from vision_files import encoded, picture, write_projector
+from waiting import PATIENCE, wait_until
 
 Pillow = pytest.importorskip("PIL.Image")
 OPTIONS = {"backend": "numpy", "chat_template": "chatml"}
@@ -199,6 +204,54 @@ def test_a_model_without_a_projector_says_so(path):
             assert "this model takes no images without a projector" in response.text
             assert str(path.parent) not in response.text
         assert blind.client.get("/props").json()["modalities"]["vision"] is False
+
+
+def test_few_calls_with_images_wait():
+    async def call() -> None:
+        let = threading.Event()
+        waiting = [asyncio.create_task(seeing(let.wait, PATIENCE)) for _ in range(MAX_SEEING + MAX_QUEUED)]
+        await asyncio.sleep(0)  # each begins
+        with pytest.raises(HTTPException, match="too many requests with images wait"):
+            await seeing(int)
+        waiting[-1].cancel()
+        await asyncio.wait(waiting[-1:])
+        with pytest.raises(HTTPException):  # what was cancelled is in the queue still
+            await seeing(int)
+        let.set()
+        assert all(await asyncio.gather(*waiting[:-1]))
+        assert await seeing(int) == 0
+
+    asyncio.run(call())
+
+
+def test_a_cancelled_call_encodes_no_further_image():
+    began, let, encoded_ones, errors = threading.Event(), threading.Event(), [], []
+
+    def encode(pixels: np.ndarray) -> list[str]:
+        encoded_ones.append(pixels)
+        began.set()
+        let.wait(PATIENCE)
+        return ["seen"]
+
+    def see() -> None:
+        images = EncodedImages()
+        try:
+            for width in (2, 3):
+                images.get(pumice.Image(picture(width, 2)), encode)
+        except pumice.RequestError as error:
+            errors.append(str(error))
+
+    async def call() -> None:
+        task = asyncio.create_task(seeing(see))
+        await asyncio.to_thread(began.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(call())
+    let.set()
+    wait_until(lambda: errors)
+    assert (errors, len(encoded_ones)) == (["the request was cancelled"], 1)
 
 
 def test_large_images_do_not_hold_the_loop(server):
