@@ -18,6 +18,9 @@ from hypothesis import HealthCheck, settings
 # Before NumPy is imported: its threads wait for each other in loops, and on busy cores tests take twice as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Before Vulkan's loader is: the software device compiles shaders in less time than it would save in running them.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
+
 # The demo model's tools are run from the root of the repository, not installed.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
