@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.graph.place import Segment
@@ -26,10 +28,6 @@ class _Lifetime:
     last: int
     offset: int = 0
 
-    def overlaps(self, other: _Lifetime) -> bool:
-        in_time = self.first <= other.last and other.first <= self.last
-        return in_time and self.offset < other.offset + other.size and other.offset < self.offset + self.size
-
 
 def plan_memory(segment: Segment, sizes: Sizes) -> MemoryPlan:
     """Plan the segment's inputs and results for steps with at most these sizes.
@@ -42,14 +40,20 @@ def plan_memory(segment: Segment, sizes: Sizes) -> MemoryPlan:
     lifetimes = _lifetimes(segment, roots, sizes)
     placed: list[_Lifetime] = []
     for life in sorted(lifetimes.values(), key=lambda life: -life.size):
-        neighbours = [p for p in placed if life.first <= p.last and p.first <= life.last]
-        for candidate in sorted([0] + [p.offset + p.size for p in neighbours]):
-            life.offset = candidate
-            if not any(life.overlaps(p) for p in neighbours):
-                break
-        placed.append(life)
+        life.offset = _lowest_gap(life.size, [p for p in placed if life.first <= p.last and p.first <= life.last])
+        insort(placed, life, key=lambda p: p.offset)
     size = max((life.offset + life.size for life in placed), default=0)
     return MemoryPlan(size, {tensor: lifetimes[root].offset for tensor, root in roots.items()})
+
+
+def _lowest_gap(size: int, occupied: Sequence[_Lifetime]) -> int:
+    """Return the lowest offset with ``size`` free bytes beside those that are ``occupied``, in order of offsets."""
+    end = 0
+    for other in occupied:
+        if other.offset >= end + size:
+            break
+        end = max(end, other.offset + other.size)
+    return end
 
 
 def _roots(segment: Segment) -> dict[Tensor, Tensor]:
