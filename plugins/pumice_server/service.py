@@ -239,19 +239,24 @@ class Service:
     async def _turn(self, messages: Any, options: Mapping[str, Any]) -> Any:
         """Return the prepared turn of a chat. Raises RequestError, and with images as ``in_time``."""
         messages = self._variant.beginning(messages)
-        if has_images(messages):
-            return await self.in_time(seeing(self._prepare_chat, messages, options))
-        return await waiting(self._prepare_chat, messages, options)
+        turn = await waiting(self._prepare_text, messages, options)
+        if turn is None:
+            turn = await self.in_time(seeing(self._prepare_chat, messages, options))
+        return turn
 
     async def count_tokens(self, messages: Any, options: Mapping[str, Any], salt: str) -> int:
         """Return the number of tokens of a chat's prompt.
 
         Images are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
         """
-        if has_images(messages):
+        if await waiting(has_images, messages):
             turn = await self._turn(messages, {**self.with_defaults(options), "cache_salt": salt})
             return len(turn.prompt.tokens)
         return len(await self.tokenize(await self.apply_template(messages, options)))
+
+    def _prepare_text(self, messages: Any, options: Mapping[str, Any]) -> Any:
+        """Return the prepared turn of a chat; None if it has images."""
+        return None if has_images(messages) else self._prepare_chat(messages, options)
 
     def _prepare_chat(self, messages: Any, options: Mapping[str, Any]) -> Any:
         self.model.check_fits(texts_of(messages))
