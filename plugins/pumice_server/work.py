@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from pumice.images import CANCELLED
+from pumice.plugin import CANCELLED
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -58,7 +58,7 @@ from pumice.graph import (
     row_size,
 )
 from pumice.hookspecs import hookimpl
-from pumice.images import IMAGE_TYPES, MAX_IMAGES
+from pumice.images import CANCELLED, IMAGE_TYPES, MAX_IMAGES
 from pumice.machine import cores, host_memory_bytes, parse_size
 from pumice.media_encoder import MediaEncoder, Piece
 from pumice.proposers import Proposal, Proposer, ProposerContext
@@ -70,6 +70,7 @@ from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
+    "CANCELLED",
     "CODINGS",
     "DRAFT",
     "ELEMENTWISE",
