@@ -43,6 +43,9 @@ def make(name: str, p: Mapping[str, Any], n_vocab: int, vocab: Any = None) -> An
         ),
         "greedy": llama_cpp.llama_sampler_init_greedy,
         "dist": lambda: llama_cpp.llama_sampler_init_dist(1),
+        "adaptive_p": lambda: llama_cpp.llama_sampler_init_adaptive_p(
+            p["adaptive_target"], p["adaptive_decay"], p.get("seed", 1)
+        ),
         "mirostat_1": lambda: llama_cpp.llama_sampler_init_mirostat(
             n_vocab, 1, p["mirostat_tau"], p["mirostat_eta"], 100
         ),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pumice.plugin import Sampler, hookimpl
+from pumice_samplers.adaptive import AdaptiveP
 from pumice_samplers.bias import LogitBias
 from pumice_samplers.dry import Dry
 from pumice_samplers.mirostat import Mirostat
@@ -24,6 +25,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "temperature": Temperature,
     "greedy": Greedy,
     "mirostat": Mirostat,
+    "adaptive_p": AdaptiveP,
     "dist": Dist,
 }
 """Bundled samplers by name, in the order of the default chain."""

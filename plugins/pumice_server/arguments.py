@@ -104,7 +104,6 @@ _REASONS = {
     "llama-server has removed it": (
         "--draft-n --draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"
     ),
-    "adaptive-p is not among the samplers": "--adaptive-target --adaptive-decay",
     "no other machine computes with this one": "--rpc",
     "models come from files, the Hugging Face Hub, or a URL": "-dr --docker-repo",
     "name the model: pumice serve hf.co/owner/repository:Q4_K_M": (

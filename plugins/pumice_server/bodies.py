@@ -15,7 +15,6 @@ from pumice import options
 from pumice.plugin import MAX_IMAGES
 from pumice_server import limits
 from pumice_server.body import Body
-from pumice_server.errors import bad_request
 from pumice_server.field_types import (
     EUCLIDEAN,
     AnthropicMessages,
@@ -32,6 +31,7 @@ from pumice_server.field_types import (
     Messages,
     Milliseconds,
     Name,
+    Natural,
     NChoices,
     NLogprobs,
     Norm,
@@ -63,7 +63,6 @@ from pumice_server.field_types import (
 )
 from pumice_server.schemas import refusals
 
-_TOOLS_SAY_IT = "`tools` describes tools, and their calls always have the right form"
 _OTHER_FIELD = "messages and the `multimodal_data` of a prompt have the images"
 
 
@@ -129,6 +128,18 @@ else:
     Sampling = defstruct("Sampling", map(_sampling_field, SAMPLING), bases=(Body,), kw_only=True, module=__name__)
 
 
+class Trigger(Struct):
+    """A text that begins a grammar, in llama-server's form."""
+
+    value: Stop
+    """The text."""
+    type: Literal[0, 1, 2, 3] = 1
+    """0: a token by its text, 1: a text; 2 and 3, patterns, are refused."""
+
+
+Triggers = Annotated[list[Stop | Trigger], Meta(max_length=16)]
+
+
 class Generation(Sampling):
     """Fields of every protocol for a text that is generated."""
 
@@ -169,12 +180,13 @@ class Generation(Sampling):
     """vLLM's name of `choices`."""
     cache_prompt: bool = True
     """Use cached prompts of earlier requests."""
-    grammar_lazy: Annotated[Any, refused(_TOOLS_SAY_IT)] = None
-    grammar_triggers: Annotated[Any, refused(_TOOLS_SAY_IT)] = None
+    grammar_lazy: bool = False
+    """Leave the text free until one of `grammar_triggers`, with which the form begins."""
+    grammar_triggers: Triggers | None = None
+    """Texts that begin the form with `grammar_lazy`, or llama-server's objects with `type` and `value`."""
     image_data: Annotated[Any, refused(_OTHER_FIELD)] = None
-    min_tokens: Annotated[Any, refused("`ignore_eos` and `logit_bias` keep a model from ending")] = None
-    adaptive_target: Real = -1
-    """Refused unless negative: adaptive-p is not among the samplers."""
+    min_tokens: Natural = 0
+    """Minimum tokens before an end token or a stop string ends the text (vLLM's)."""
 
     def __post_init__(self) -> None:
         """Refuse fields of subclasses alone: those of this class do not matter to prompts that are only counted."""
@@ -184,8 +196,6 @@ class Generation(Sampling):
     def refuse_unsupported(self) -> None:
         """Raise HTTPException for a field that would change the text, and is not supported."""
         self.refuse(refusals(Generation))
-        if self.adaptive_target >= 0:
-            raise bad_request("adaptive_target is not supported: adaptive-p is not among the samplers")
 
     def token_limit(self) -> int | None:
         """Return the maximum tokens that the request asks for."""

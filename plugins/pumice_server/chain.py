@@ -14,8 +14,10 @@ SAMPLERS = {
     "t": "temperature",
     "x": "xtc",
     "e": "penalties",
+    "a": "adaptive_p",
 }
 _OURS, _THEIRS = "typical_p", "typ_p"  # the one that is called otherwise here
+_LAST = "adaptive_p"  # wherever it is named, since it selects
 MAX_SAMPLERS = 32  # in a chain
 
 
@@ -27,8 +29,8 @@ def read_samplers(given: str | Sequence[str]) -> list[str]:
     for name in names:
         if name not in SAMPLERS.values():
             raise ValueError(f"{name!r:.60} is not one of {', '.join(SAMPLERS.values())}")
-    ours = [_OURS if name == _THEIRS else name for name in names]
-    return ["logit_bias", *ours, "greedy", "mirostat", "dist"]
+    ours = [_OURS if name == _THEIRS else name for name in names if name != _LAST]
+    return ["logit_bias", *ours, "greedy", "mirostat", *([_LAST] if _LAST in names else []), "dist"]
 
 
 def named(chain: Sequence[str]) -> list[str]:

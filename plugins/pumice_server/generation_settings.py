@@ -27,8 +27,6 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
         "post_sampling_probs": rest.pop("logprobs_sampled", False),
         "logit_bias": [{"token": key, "bias": by if math.isfinite(by) else None} for key, by in biases.items()],
         "lora": _listed({name: scales[name] for name in service.scales}),
-        "adaptive_target": -1.0,  # off: adaptive-p is not among the samplers
-        "adaptive_decay": 0.0,
         "stop": [],
         "grammar": "",
     }

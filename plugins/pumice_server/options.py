@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from pumice.options import OUTPUT
-from pumice_server.bodies import SAMPLING, Generation, Scale, StructuredOutputs
+from pumice_server.bodies import SAMPLING, Generation, Scale, StructuredOutputs, Trigger
 from pumice_server.chain import read_samplers
 from pumice_server.errors import bad_request
 from pumice_server.service import Service
@@ -35,6 +35,8 @@ def generation_options(body: Generation, service: Service) -> dict[str, Any]:
             raise bad_request(f"samplers: {error}") from None
     if body.t_max_predict_ms > 0:
         options["newline_timeout"] = body.t_max_predict_ms / 1000
+    if body.min_tokens:
+        options["min_tokens"] = body.min_tokens
     if body.priority:
         options["priority"] = -body.priority  # vLLM runs the lowest number first
     if body.stop_token_ids is not None:
@@ -62,13 +64,22 @@ def _form(body: Generation) -> dict[str, Any]:
     """Return the form that the text must have; our own names take precedence over vLLM's."""
     by_vllm = body.structured_outputs or StructuredOutputs()
     form = {}
-    for name in OUTPUT:
+    for name in OUTPUT.keys() - {"grammar_triggers"}:
         theirs = _VLLM_NAMES.get(name)
         others = (getattr(by_vllm, theirs), getattr(body, f"guided_{theirs}")) if theirs else ()
         value = next((value for value in (getattr(body, name), *others) if value is not None), "")
         if value != "":
             form[name] = value
+    if body.grammar_lazy and form.keys() - {"json_whitespace"}:
+        form["grammar_triggers"] = _triggers(body.grammar_triggers or [])
     return form
+
+
+def _triggers(triggers: Sequence[str | Trigger]) -> list[str]:
+    """Return the texts that begin a grammar. Raises HTTPException."""
+    if any(isinstance(trigger, Trigger) and trigger.type > 1 for trigger in triggers):
+        raise bad_request("grammar_triggers: patterns are not supported; give the texts that they stand for (type 1)")
+    return [trigger.value if isinstance(trigger, Trigger) else trigger for trigger in triggers]
 
 
 def cache_salt(request: Request, body: Generation) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import jsonschema
 import pydantic
@@ -41,6 +42,36 @@ def test_every_form(model):
     assert model.generate("x", grammar='root ::= "a" ("b" | "c") "d"').text in ("abd", "acd")
     assert model.generate("x", grammar='start: "a" ("b" | "c") "d"').text in ("abd", "acd")
     assert "".join(piece.text for piece in model.stream("x", choices=["once upon a time"])) == "once upon a time"
+
+
+def test_a_form_that_a_text_begins(model):
+    """The text before the trigger is free, the trigger belongs to the form, and its end ends the text."""
+    grammar, options = 'root ::= "was " [0-9]{3} "!"', {"temperature": 0, "max_tokens": 60}
+    free = model.generate("Once upon a time", **options).text
+    assert "was " in free
+    completion = model.generate("Once upon a time", grammar=grammar, grammar_triggers=["nowhere", "was"], **options)
+    before, _, form = completion.text.rpartition("was ")
+    assert free.startswith(before)
+    assert before
+    assert re.fullmatch(r"[0-9]{3}!", form)
+    assert completion.finish_reason == "stop"
+    chat = [{"role": "user", "content": "Once upon a time"}]
+    content = model.chat(chat, grammar=grammar, grammar_triggers=["was"], **options, chat_template="chatml")
+    assert re.fullmatch(r"(?s).*was [0-9]{3}!", content.message.content)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grammar_triggers": ["a"]}, "there is no form to begin"),
+        ({"regex": "a", "grammar_triggers": []}, "expected 1 to 16 texts, not 0"),
+        ({"regex": "a", "grammar_triggers": [""]}, "each text must have 1 to 256 characters"),
+        ({"regex": "a", "grammar_triggers": "a"}, "must be a list of texts, not 'a'"),
+    ],
+)
+def test_triggers_are_checked(model, options, message):
+    with pytest.raises(pumice.RequestError, match=f"^grammar_triggers.*{message}"):
+        model.generate("a", **options)
 
 
 def test_a_class_of_pydantic(model):

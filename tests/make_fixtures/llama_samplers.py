@@ -33,9 +33,11 @@ DEFAULTS = {
     "dynatemp_range": 0.0,
     "dynatemp_exponent": 1.0,
     "mirostat_eta": 0.1,
+    "adaptive_decay": 0.9,
 }
 MOST = 80
 """Cases that leave more candidates than this are not kept: the file would be large."""
+N_DRAWN = 40
 SPEECH = 'She said: "the cat sat on the mat and the dog sat on the mat." Then: the cat sat on the'
 
 
@@ -52,9 +54,34 @@ def main(vocabulary: str) -> None:
     speech = tokenize(vocab, SPEECH)
     cases += [run(logits, "few", ["dry"], {"dry_multiplier": 1.0} | p, h, vocab) for p, h in dry()]
     spoken = [run(logits, "few", ["dry"], p, speech[:n], vocab, sorted(set(speech))) for p, n in dry_breakers(speech)]
-    text = {"logits": {name: x.tolist() for name, x in logits.items()}, "cases": cases, "spoken": spoken}
+    drawn = [draw(logits[name], name, *case) for name in logits for case in adaptive()]
+    text = {
+        "logits": {name: x.tolist() for name, x in logits.items()},
+        "cases": cases,
+        "spoken": spoken,
+        "drawn": drawn,
+    }
     text["logits"] = {name: [float(f"{v:.4f}") if v > -1e30 else None for v in x] for name, x in text["logits"].items()}
     OUT.write_text(json.dumps(text, separators=(",", ":")).replace('{"logits":"', '\n{"logits":"') + "\n")
+
+
+def adaptive() -> list[tuple[list[str], dict[str, Any]]]:
+    """Adaptive-p over several tokens, each of which moves its target."""
+    settings = [(0.4, 0.9, 3), (0.05, 0.5, 4), (0.7, 0.0, 5), (1.0, 0.99, 6), (0.0, 0.8, 7)]
+    keys = ("adaptive_target", "adaptive_decay", "seed")
+    cases = [(["adaptive_p"], dict(zip(keys, values, strict=True))) for values in settings]
+    return [*cases, (["min_p", "temperature", "adaptive_p"], {**cases[0][1], "min_p": 0.05, "temperature": 1.3})]
+
+
+def draw(logits: np.ndarray, name: str, samplers: list[str], params: dict[str, Any]) -> dict[str, Any]:
+    """Draw tokens one after the other from the same logits."""
+    chain = Chain(samplers, DEFAULTS | params, len(logits))
+    tokens = []
+    for _ in range(N_DRAWN):
+        tokens.append(chain.sample(logits))
+        chain.accept(tokens[-1])
+    chain.close()
+    return {"logits": name, "samplers": samplers, "params": params, "tokens": tokens}
 
 
 def make_logits() -> dict[str, np.ndarray]:
@@ -82,6 +109,7 @@ def single() -> list[tuple[list[str], dict[str, Any], list[int]]]:
     cases += [("temperature", {"temperature": t}) for t in (0.0, 0.3, 2.0)]
     cases += [("temperature", {"temperature": t, "dynatemp_range": 0.5, "dynatemp_exponent": e})
               for t, e in ((1.0, 1.0), (0.3, 2.0), (0.0, 1.0))]  # fmt: skip
+    cases += [("adaptive_p", {"adaptive_target": target}) for target in (0.0, 0.1, 0.3, 0.9, 1.0)]
     cases += [("mirostat_1", {"mirostat_tau": tau}) for tau in (0.5, 1.0, 2.0, 5.0)]
     cases += [("mirostat_2", {"mirostat_tau": tau}) for tau in (0.1, 1.0, 2.0, 5.0)]
     cases += [("logit_bias", {"logit_bias": {3: 1.0, 5: -np.inf, 8: 4.5}})]

@@ -169,7 +169,7 @@ class Generation:
         self.generated.append(token)
         self.timings.generated_tokens += 1
         self.chain.accept(token)
-        text = self.text.push(token, stops=chosen)
+        text = self.text.push(token, stops=chosen and len(self.generated) > self.request.min_tokens)
         self._new.append((token, text, self._logprobs))
         self._has_newline |= chosen and "\n" in text
         if self.text.stopped:

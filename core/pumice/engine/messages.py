@@ -59,6 +59,7 @@ class Request:
 
     prompt: Sequence[int]
     max_tokens: int | None = None
+    min_tokens: int = 0
     sampling: Mapping[str, Any] = field(default_factory=dict)
     samplers: Sequence[str] | None = None
     stop: Sequence[str] = ()

@@ -20,6 +20,7 @@ from pumice.errors import PromptTooLongError, RequestError
 from pumice.grammar import BudgetedReasoning, Compiler, Constraint, Grammar, ReasoningBudget
 from pumice.options import REQUEST
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
+from pumice.sampler.least import LeastTokens
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 from pumice.wording import unknown_name
@@ -113,6 +114,12 @@ class Preparer:
             first.append(Suppressed(tokenizer.suppressed, self.n_vocab))
         tokens, rows = media or ([], None)
         spoken = [token for token in tokens if token >= 0] if media else request.prompt
+        end_tokens = request.end_tokens
+        if end_tokens is None:
+            end_tokens = tokenizer.eog if tokenizer else frozenset()
+        ends = end_tokens | set(request.stop_tokens)
+        if request.min_tokens and ends:
+            first.append(LeastTokens(request.min_tokens, ends, self.n_vocab, len(spoken)))
         first += self._masks_of(request, len(spoken))
         order, sampling = self.order, {**self.sampling, **request.sampling}
         if request.samplers is not None:
@@ -126,12 +133,8 @@ class Preparer:
         for token in spoken:
             chain.accept(token)
         _ = chain.mask  # cached; refuses a grammar whose first mask exceeds the limits
-        end_tokens = request.end_tokens
-        if end_tokens is None:
-            end_tokens = tokenizer.eog if tokenizer else frozenset()
         begins = tokenizer is not None and request.prompt[0] == tokenizer.bos
         text = TextStream(tokenizer, request.stop, frozenset(request.special))
-        ends = end_tokens | set(request.stop_tokens)
         scales = adapter_scales(self.adapters, request.adapters)
         generation = Generation(
             *(id, request, chain, text, ends, n_ctx),
@@ -169,6 +172,8 @@ def check_arguments(request: Request) -> None:
     for name, option in REQUEST.items():
         if (value := getattr(request, name)) is not option.default:
             option.check(value)
+    if request.max_tokens is not None and 0 <= request.max_tokens < request.min_tokens:
+        raise RequestError(f"min_tokens: {request.min_tokens} is above max_tokens, {request.max_tokens}")
     _check_adapters(request.adapters)
     if not isinstance(request.sampling, Mapping) or not _all(list(request.sampling), str):
         raise RequestError(f"sampling must be a mapping of names to values, not {_shown(request.sampling)}")
@@ -200,6 +205,7 @@ def check_diffusion(request: Request, masks: Masks | None) -> None:
         "a grammar": request.grammar is not None,
         "a budget of reasoning": request.budget is not None,
         "logprobs": request.logprobs is not None,
+        "min_tokens": request.min_tokens > 0,
         "context_shift": request.context_shift,
     }
     for name, asked in lacking.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Unpack
 
@@ -12,7 +13,7 @@ from pumice.engine import Request
 from pumice.errors import RequestError
 from pumice.frontend.generating import Generating, Progress, single, spans_of
 from pumice.frontend.tool_loop import MAX_TURNS, RunTools, ToolLoop
-from pumice.grammar import grammar_source
+from pumice.grammar import grammar_source, read_triggers
 from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options
 from pumice.streaming.chat import AsyncChatStream, ChatStream
 from pumice.streaming.stream import AsyncStream, Stream
@@ -168,9 +169,15 @@ class Chatting(Generating):
 
     def _prepare(self, messages: Messages, options: SortedOptions) -> Turn:
         request = ChatRequest.read(messages, **options.template)
-        form = grammar_source(**options.output, response_format=request.response_format)
+        forms = dict(options.output)
+        triggers = forms.pop("grammar_triggers", None)
+        form = grammar_source(**forms, response_format=request.response_format)
+        begins = read_triggers(triggers, form)
+        if begins and request.tools:
+            raise RequestError("grammar_triggers: tools begin their calls themselves; give no tools, or no triggers")
         encode = partial(self._encode_image, salt=options.request.get("cache_salt", ""))
-        return self._chat.turn(request, form, encode)
+        turn = self._chat.turn(request, form, encode)
+        return replace(turn, grammar=replace(turn.grammar, begins=begins)) if begins and turn.grammar else turn
 
     def _answer_request(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, Request]:
         """Return the turn of messages, and the request that generates its answer."""

@@ -13,7 +13,7 @@ from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError
 from pumice.frontend.base import Base
-from pumice.grammar import Grammar, ReasoningBudget, grammar_source
+from pumice.grammar import Grammar, ReasoningBudget, grammar_source, read_triggers
 from pumice.images import MAX_IMAGES, Image
 from pumice.options import (
     GENERATE,
@@ -226,11 +226,14 @@ class Generating(Base):
         """Return the grammar of the text, whichever option describes it."""
         if isinstance(grammar := output.get("grammar"), Grammar):
             return grammar
-        source = grammar_source(**output)
+        forms = dict(output)
+        triggers = forms.pop("grammar_triggers", None)
+        source = grammar_source(**forms)
+        begins = read_triggers(triggers, source)
         if source is None:
             return None
         self._checker.check(source, lambda: self.tokenizer)
-        return Grammar(source)
+        return Grammar(source, begins)
 
 
 def single(request: Request) -> Request:

@@ -5,7 +5,7 @@ from pumice.grammar.check import GrammarChecker, shared_checker
 from pumice.grammar.closed import close_objects
 from pumice.grammar.compiler import Compiler
 from pumice.grammar.constraint import Constraint, Grammar
-from pumice.grammar.forms import JSON_OPTIONS, grammar_source, regex_source, schema_source
+from pumice.grammar.forms import JSON_OPTIONS, grammar_source, read_triggers, regex_source, schema_source
 from pumice.grammar.schema_limits import check_schema
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "check_schema",
     "close_objects",
     "grammar_source",
+    "read_triggers",
     "regex_source",
     "schema_source",
     "shared_checker",

@@ -25,7 +25,7 @@ class Grammar:
     Attributes:
         source: grammar in llguidance's form (``grammar_source``).
         begins: trigger texts: the answer is unconstrained until one of them, with which the grammar starts. If empty,
-            the grammar starts at once.
+            the grammar starts at once. With ``again`` the grammar allows white space before them.
         first: trigger texts that count only where the answer begins; white space in them is ignored.
         opening: beginning of the answer in the prompt, which belongs to the grammar or to one of ``begins``.
         again: after the grammar has ended, the answer is unconstrained until the next trigger; otherwise it ends.
@@ -67,7 +67,7 @@ class Constraint(MaskSampler):
         self._matcher = Matcher(grammar.source, compiler)
         self._begins = [text.encode() for text in grammar.begins]
         self._firsts = Firsts(grammar.first)
-        self._starts = Starts(self._begins, self._matcher.lexer.matcher, compiler)
+        self._starts = Starts(self._begins, self._matcher.lexer.matcher, compiler, grammar.again)
         self._reasoning = [text.encode() for text in grammar.reasoning]
         ends = self._reasoning[1:] if self._answering() is _State.INSIDE else []
         self._ends = Starts([end for end in ends if end], None, compiler)
@@ -194,7 +194,7 @@ class Constraint(MaskSampler):
         else:
             positions = [position for mark in self._begins if (position := text.find(mark)) >= 0]
             if positions:
-                self._begin(tokens_from(self._seen, min(positions), self._vocabulary))
+                self._begin(tokens_from(self._seen, min(positions), self._vocabulary, self._grammar.again))
                 return
             first = self._firsts.take(token, spelt) if token != NO_TOKEN else []
             if first:

@@ -20,6 +20,8 @@ from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT,
 from pumice.grammar.schema_limits import check_regex, check_schema
 from pumice.options import OUTPUT
 
+MAX_TRIGGERS = 16  # texts that begin a form
+MAX_TRIGGER = 256  # characters of one
 _MAX_CACHED = 64  # converted schemas and grammars
 _LARK = re.compile(r"^[ \t]*(%llguidance\b|start\s*:(?!:))", re.MULTILINE)
 _REGEX_PART = re.compile(r"\\.|/", re.DOTALL)
@@ -66,6 +68,20 @@ def grammar_source(
     for value, make in forms.values():
         return make(value)
     return None
+
+
+def read_triggers(triggers: Sequence[str] | None, source: str | None) -> Sequence[str]:
+    """Return the checked texts that begin a form (``source``); none without the option. Raises RequestError."""
+    OUTPUT["grammar_triggers"].check(triggers)
+    if triggers is None:
+        return ()
+    if source is None:
+        raise RequestError("grammar_triggers: there is no form to begin; give a grammar, a schema, a regex or choices")
+    if not 0 < len(triggers) <= MAX_TRIGGERS:
+        raise RequestError(f"grammar_triggers: expected 1 to {MAX_TRIGGERS} texts, not {len(triggers)}")
+    if not all(0 < len(trigger) <= MAX_TRIGGER for trigger in triggers):
+        raise RequestError(f"grammar_triggers: each text must have 1 to {MAX_TRIGGER} characters")
+    return triggers
 
 
 def schema_source(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:

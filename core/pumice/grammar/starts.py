@@ -22,13 +22,17 @@ NO_TOKEN = -1  # stands for text of the prompt, or for the end of a token
 TokenTexts = Sequence[tuple[int, bytes]]  # tokens and their texts
 
 
-def tokens_from(seen: TokenTexts, start: int, vocabulary: LLTokenizer) -> list[int]:
-    """Return the tokens of the text from ``start`` on: the generated ones, if only white space precedes them."""
+def tokens_from(seen: TokenTexts, start: int, vocabulary: LLTokenizer, spaced: bool = True) -> list[int]:
+    """Return the tokens of the text from ``start`` on: the generated ones, if nothing in them precedes it.
+
+    ``spaced``: white space may precede it.
+    """
     tokens, before = list(seen), 0
     while before + len(tokens[0][1]) <= start:
         before += len(tokens.pop(0)[1])
     text = b"".join(text for _, text in tokens)
-    if text[: start - before].strip() or tokens[0][0] == NO_TOKEN:
+    before_text = text[: start - before]
+    if (before_text.strip() if spaced else before_text) or tokens[0][0] == NO_TOKEN:
         return vocabulary.tokenize_bytes(text[start - before :])
     return [token for token, _ in tokens]
 
@@ -52,8 +56,14 @@ class Starts:
     A token that contains the end of a trigger and more text is allowed if the grammar allows that text.
     """
 
-    def __init__(self, begins: Sequence[bytes], start: LLMatcher | None, compiler: Compiler) -> None:
-        """``start``: matcher at the grammar's start; None: the grammar starts after the trigger and newlines."""
+    def __init__(
+        self, begins: Sequence[bytes], start: LLMatcher | None, compiler: Compiler, spaced: bool = True
+    ) -> None:
+        """``start``: matcher at the grammar's start; None: the grammar starts after the trigger and newlines.
+
+        ``spaced``: the grammar allows white space before the trigger.
+        """
+        self._spaced = spaced
         self._begins = begins
         self._start = start
         self._compiler = compiler
@@ -77,7 +87,7 @@ class Starts:
                 start = text.find(mark[:1], start + 1)
 
     def _mask(self, seen: TokenTexts, start: int, rest: bytes) -> NDArray[np.uint32] | None:
-        tokens = tokens_from(seen, start, self._compiler.vocabulary)
+        tokens = tokens_from(seen, start, self._compiler.vocabulary, self._spaced)
         key = tuple(tokens), rest
         if key not in self._masks:
             longer = self._compiler.longer(rest)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, TypedDict, Unpack
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt, Interval, Le
 
 from pumice.errors import RequestError
 from pumice.options.option import Option, documented, read_options
@@ -130,6 +130,24 @@ class SamplingOptions(TypedDict, total=False):
     ]
     mirostat_tau: Annotated[float, Ge(0), _Sampling(5.0, "Target surprise of Mirostat, in bits.", ("--mirostat-ent",))]
     mirostat_eta: Annotated[float, Ge(0), _Sampling(0.1, "Learning rate of Mirostat.", ("--mirostat-lr",))]
+    adaptive_target: Annotated[
+        float,
+        Le(1),
+        _Sampling(
+            -1.0,
+            "Probability near which adaptive-p chooses tokens, from 0 to 1; below 0 it is off.",
+            ("--adaptive-target",),
+        ),
+    ]
+    adaptive_decay: Annotated[
+        float,
+        Interval(ge=0, le=0.99),
+        _Sampling(
+            0.9,
+            "Weight of earlier tokens in the mean that adaptive-p corrects: about 1 / (1 - decay) tokens count.",
+            ("--adaptive-decay",),
+        ),
+    ]
     logit_bias: Annotated[
         Mapping[int, float],
         _Sampling(
@@ -232,6 +250,8 @@ class SamplingParams:
     mirostat: int | None
     mirostat_tau: float | None
     mirostat_eta: float | None
+    adaptive_target: float | None
+    adaptive_decay: float | None
     logit_bias: Mapping[int, float] | None
     ignore_eos: bool | None
     repeat_penalty: float | None
@@ -292,6 +312,14 @@ class OutputOptions(TypedDict, total=False):
     regex: Annotated[str | None, _Output(None, "Regular expression that the text matches.", ("--regex",))]
     choices: Annotated[Sequence[str] | None, _Output(None, "Texts, one of which is generated.")]
     json_whitespace: Annotated[bool, _Output(False, "Allow indented JSON, which is compact otherwise.")]
+    grammar_triggers: Annotated[
+        Sequence[str] | None,
+        _Output(
+            None,
+            "Texts, the first of which to occur begins the form, which holds from there on; the text before is free.",
+            noun="a list of texts",
+        ),
+    ]
 
 
 class RequestOptions(TypedDict, total=False):
@@ -305,6 +333,13 @@ class RequestOptions(TypedDict, total=False):
             "Maximum number of tokens to generate; None or -1: until the model ends the text or the context is full.",
             ("-n", "--predict", "--n-predict"),
             noun="an integer",
+        ),
+    ]
+    min_tokens: Annotated[
+        int,
+        Ge(0),
+        _Text(
+            0, "Minimum number of tokens before an end token or a stop string ends the text; a form may end earlier."
         ),
     ]
     stop: Annotated[
@@ -747,6 +782,7 @@ class EngineOptions(TypedDict, total=False):
                 "temperature",
                 "greedy",
                 "mirostat",
+                "adaptive_p",
                 "dist",
             ],
             "The sampler chain, first to last.",

@@ -106,6 +106,22 @@ def test_a_token_stops(model):
     assert (cut.tokens, cut.finish_reason) == (whole.tokens[: whole.tokens.index(stopper)], "stop")
 
 
+def test_a_minimum_of_tokens(model):
+    """No end token is chosen before it, and a stop string that begins before it ends nothing."""
+    whole = model.generate("a", **GREEDY)
+    stopper = whole.tokens[3]
+    for n in (1, 9):
+        longer = model.generate("a", stop_tokens=[stopper], min_tokens=n, **GREEDY)
+        assert stopper not in longer.tokens
+        assert len(longer.tokens) >= n
+    assert len(model.generate("a", stop_tokens=[stopper], **GREEDY).tokens) < 9
+    text = model.generate("a", stop="", min_tokens=9, **GREEDY).text
+    assert len(model.generate("a", stop=list(filter(None, text)), min_tokens=9, **GREEDY).tokens) == 10
+    assert model.generate("a", choices=["yes"], min_tokens=19, **GREEDY).text == "yes"
+    with pytest.raises(pumice.RequestError, match="^min_tokens: 21 is above max_tokens, 20$"):
+        model.generate("a", min_tokens=21, **GREEDY)
+
+
 def test_several_completions_share_a_prompt(model):
     prompt = list(range(3, 103))
     alone = [model.generate(prompt, **{**RANDOM, "seed": seed}, cache_salt="1").tokens for seed in (7, 8, 9)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pumice.sampler import Candidates, Plan, SamplerContext, Selector
+from pumice.sampler import Candidates, Chain, Plan, SamplerContext, Selector
 from pumice.sampler.parameters import create, names
 from pumice_samplers import SAMPLERS
 
@@ -70,6 +70,26 @@ def test_dry_breakers_of_a_real_vocabulary(case: dict[str, Any], shared: Path) -
     context = SamplerContext(tokenizer.n_vocab, seed=1, tokenizer=tokenizer)
     build("dry", case["params"], context, case["history"]).apply(candidates)
     check(candidates, case)
+
+
+def drawn_label(case: dict[str, Any]) -> str:
+    return f"{case['logits']}-{'+'.join(case['samplers'])}-{case['params']['adaptive_target']}"
+
+
+@pytest.mark.parametrize("case", FIXTURE["drawn"], ids=drawn_label)
+def test_adaptive_p_draws_the_same_tokens(case: dict[str, Any]) -> None:
+    """The target moves with what was drawn, so that an error in the mean of earlier tokens would show."""
+    logits = LOGITS[case["logits"]]
+    off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    context = SamplerContext(len(logits), seed=1)
+    chain = Chain.build(SAMPLERS, list(SAMPLERS), {**off, "rng": "mt19937", **case["params"]}, context)
+    tokens = []
+    for _ in case["tokens"]:
+        token = chain.sample(logits)
+        assert token is not None
+        chain.accept(token)
+        tokens.append(token)
+    assert tokens == case["tokens"]
 
 
 def test_the_fixture_has_something_to_say() -> None:

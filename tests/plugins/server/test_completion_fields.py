@@ -1,6 +1,7 @@
 """Fields of completions that OpenAI, llama-server and vLLM have."""
 
 import json
+import re
 
 import pytest
 
@@ -156,6 +157,30 @@ def test_tokens_that_end_a_text(server):
     assert complete(server, stop_token_ids=[tokens[3]])["usage"]["completion_tokens"] <= 4
 
 
+def test_a_minimum_of_tokens(server):
+    tokens = server.model.generate(PROMPT, temperature=0, max_tokens=8).tokens
+    longer = complete(server, stop_token_ids=[tokens[3]], min_tokens=6)
+    assert longer["usage"]["completion_tokens"] >= 6
+
+
+def test_a_grammar_that_a_text_begins(server):
+    """llama-server's fields; without ``grammar_lazy`` the grammar begins at once, whatever the triggers."""
+    triggers = [{"type": 1, "value": "zebra"}, {"type": 0, "value": " was", "token": 5}, "ostrich"]
+    fields = {"grammar": 'root ::= (" was" | " a") "!"', "grammar_triggers": triggers, "max_tokens": 40}
+    assert texts(server, **fields)[0] in (" was!", " a!")
+    assert re.fullmatch(r"(?s).+ was!", texts(server, **fields, grammar_lazy=True)[0])
+
+
+def test_adaptive_p(server):
+    """Also by its name in the list, as llama-server has it; there it is off if the list lacks it."""
+    options = {"seed": 1, "rng": "mt19937", "temperature": 1, "max_tokens": 30}
+    plain, adapted = (texts(server, **options, adaptive_target=target)[0] for target in (-1, 0.1))
+    assert plain != adapted
+    named = {"samplers": ["adaptive_p", "top_k", "typ_p", "top_p", "min_p", "temperature"]}
+    assert texts(server, **options, adaptive_target=0.1, **named)[0] == adapted
+    assert texts(server, **options, adaptive_target=-1, **named)[0] == plain
+
+
 def test_reasoning_in_the_content(server):
     body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "reasoning_format": "none"}
     assert server.client.post("/v1/chat/completions", json=body).status_code == 200
@@ -167,9 +192,10 @@ def test_reasoning_in_the_content(server):
         ({"best_of": 2, "stream": True}, 400, "best_of needs all of the completions"),
         ({"best_of": 1, "n": 2}, 400, "Field 'best_of': Value must be between 2"),
         ({"suffix": "x"}, 501, "cannot fill in text"),
-        ({"grammar_lazy": True}, 400, "grammar_lazy is not supported: `tools`"),
-        ({"adaptive_target": 0.5}, 400, "adaptive-p is not among the samplers"),
-        ({"min_tokens": 5}, 400, "min_tokens is not supported"),
+        ({"grammar_lazy": True, "regex": "a"}, 400, "grammar_triggers: expected 1 to 16 texts, not 0"),
+        ({"grammar_lazy": True, "regex": "a", "grammar_triggers": [{"type": 2, "value": "x"}]}, 400, "patterns"),
+        ({"adaptive_target": 1.5}, 400, "Field 'adaptive_target': Value must be between"),
+        ({"min_tokens": 500}, 400, "min_tokens: 500 is above max_tokens"),
         ({"prompt_logprobs": 21}, 400, "Field 'prompt_logprobs': Value must be between 0"),
         ({"prompt_logprobs": 1, "stream": True}, 400, "leave out stream"),
         ({"t_max_predict_ms": "soon"}, 400, "t_max_predict_ms must be an integer"),
@@ -192,7 +218,7 @@ GENERATES = {"/v1/chat/completions": ASKED, "/v1/messages": ASKED, "/v1/response
 GENERATES |= {"/api/generate": {"prompt": "Hello", "stream": False}}
 RENDERS = {"/apply-template": ASKED, "/v1/messages/count_tokens": ASKED, "/v1/responses/input_tokens": RESPOND}
 RENDERS |= {"/v1/chat/completions/input_tokens": ASKED}
-UNSUPPORTED = {"min_tokens": 5, "grammar_lazy": True, "grammar_triggers": [1], "image_data": [1], "adaptive_target": 1}
+UNSUPPORTED = {"image_data": [1]}
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)

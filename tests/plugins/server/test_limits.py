@@ -210,8 +210,8 @@ def test_null_counts_as_absent_and_whole_floats_as_integers():
 
 
 def test_fields_inside_of_a_body_are_refused_too():
-    body = bodies.OllamaChatBody.of({"options": {"min_tokens": 5}})
-    with pytest.raises(HTTPException, match="min_tokens is not supported: "):
+    body = bodies.OllamaChatBody.of({"options": {"image_data": [5]}})
+    with pytest.raises(HTTPException, match="image_data is not supported: "):
         body.options.refuse_unsupported()
 
 

@@ -130,7 +130,7 @@ def test_names_with_defaults_of_their_own(client, server, expected):
         (lambda: client.copy("hare", "fox"), 404),
         (lambda: client.create(model="x"), 400),
         (lambda: client.create(model="x", from_="demo", template="{{ .Prompt }}"), 400),
-        (lambda: client.create(model="x", from_="demo", parameters={"min_tokens": 3}), 400),
+        (lambda: client.create(model="x", from_="demo", parameters={"image_data": [3]}), 400),
         (lambda: client.push("demo"), 501),
     ):
         with pytest.raises(ollama.ResponseError) as error:
