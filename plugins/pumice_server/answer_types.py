@@ -110,6 +110,15 @@ class Success(Struct, kw_only=True):
     """True."""
 
 
+class Controlled(Struct, kw_only=True):
+    """Whether an answer was changed."""
+
+    success: bool
+    """True if the answer takes the change."""
+    message: str | None = None
+    """Reason why not."""
+
+
 class Status(Struct, kw_only=True):
     """State of the server."""
 
@@ -563,6 +572,17 @@ class ModelInfo(Struct, kw_only=True):
     """State of the model: `loaded`, `loading`, `unloaded`."""
     meta: dict[str, Any] | None = None
     """Architecture, vocabulary, context, parameters and bytes."""
+
+
+class ModelEvent(Struct, kw_only=True):
+    """Something that happens to a model."""
+
+    event: str
+    """`model_status`, `download_` and `progress`, `finished` or `failed`, `models_reload` or `model_remove`."""
+    model: str
+    """Name of the model; `*` for all models."""
+    data: dict[str, Any] | None = None
+    """Further values of the event, such as the `status` of a model."""
 
 
 class ModelList(Struct, kw_only=True):

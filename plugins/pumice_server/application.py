@@ -18,10 +18,12 @@ import pumice
 from pumice_server import (
     adapters,
     anthropic_messages,
+    control,
     conversations,
     embeddings,
     facts,
     infill,
+    model_changes,
     native,
     ollama,
     ollama_create,
@@ -59,6 +61,7 @@ GET: Mapping[Handler, Sequence[str]] = {
     facts.ready: ["/readyz"],
     facts.list_models: ["/v1/models", "/models"],
     facts.show_model: ["/v1/models/{name:path}"],
+    model_changes.follow: ["/models/sse"],
     ollama_facts.tags: ["/api/tags"],
     ollama_facts.running: ["/api/ps"],
     ollama_facts.version: ["/api/version"],
@@ -70,12 +73,14 @@ GET: Mapping[Handler, Sequence[str]] = {
 DELETE: Mapping[Handler, Sequence[str]] = {
     openai_responses.delete_response: ["/v1/responses/{id}"],
     ollama_create.delete: ["/api/delete"],
+    model_changes.delete: ["/models"],
 }
 POST: Mapping[Handler, Sequence[str]] = {
     openai_responses.responses: ["/v1/responses", "/responses"],
     openai_responses.input_tokens: ["/v1/responses/input_tokens", "/responses/input_tokens"],
     chat_completions: ["/v1/chat/completions", "/chat/completions"],
     completions: ["/v1/completions"],
+    control.control: ["/v1/chat/completions/control"],
     anthropic_messages.messages: ["/v1/messages"],
     anthropic_messages.count_tokens: ["/v1/messages/count_tokens"],
     ollama.chat: ["/api/chat"],
@@ -94,6 +99,7 @@ POST: Mapping[Handler, Sequence[str]] = {
     ollama_create.create: ["/api/create"],
     ollama_create.copy: ["/api/copy"],
     ollama_pull.refuse: ["/api/push", "/api/blobs/{digest}"],
+    model_changes.fetch: ["/models"],
     facts.load_model: ["/models/load"],
     facts.unload_model: ["/models/unload"],
     facts.change_props: ["/props"],
@@ -112,6 +118,8 @@ ADMIN = (
     facts.load_model,
     facts.unload_model,
     ollama_pull.pull,
+    model_changes.fetch,
+    model_changes.delete,
     ollama_create.create,
     ollama_create.copy,
     ollama_create.delete,
@@ -151,6 +159,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     )
     application.state.models = models
     application.state.responses = ResponseStore()
+    application.state.running = control.RunningAnswers()
     application.state.description = self_description.Description(operations(settings.predict_route))
     return application
 

@@ -303,9 +303,20 @@ class ChatBody(ChatPromptBody):
     reasoning_format: Literal["auto", "deepseek", "none"] | None = None
     """`none` leaves reasoning in the content."""
     reasoning_budget_message: Annotated[str, Meta(max_length=4096)] | None = None
+    reasoning_control: bool = False
+    """Let `/v1/chat/completions/control` end the reasoning of this answer, which must be streamed."""
     verbose: bool | None = None
     """Add `__verbose` with the prompt and the settings."""
     prompt_logprobs: Annotated[Any, refused("/v1/completions reports them")] = None
+
+
+class ControlBody(ModelBody, kw_only=True):
+    """A change to an answer that is being streamed."""
+
+    id: Name
+    """Id of the answer, from its stream."""
+    action: Literal["reasoning_end"]
+    """`reasoning_end`: let the answer follow after the next token of reasoning."""
 
 
 class CompletionBody(TextBody, kw_only=True):

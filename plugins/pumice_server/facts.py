@@ -167,8 +167,10 @@ async def load_model(request: Request, body: NamedModelBody) -> Annotated[Respon
 
 
 async def unload_model(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
-    """Unload a model that is not in use."""
+    """Unload a model that is not in use, or cancel a download that `POST /models` began."""
     models: Models = request.app.state.models
+    if models.pulls.cancel(body.model):
+        return json_response({"success": True})
     entry = _named(models, body.model)
     if entry.service is None:
         raise HTTPException(400, "model is not loaded")

@@ -18,6 +18,7 @@ from pumice.cli.options import warn_of_assumed_template
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaOptions
 from pumice_server.metrics import Metrics
+from pumice_server.model_events import ModelEvents
 from pumice_server.options import generation_options
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulls
@@ -44,6 +45,7 @@ class Models:
         self.draining = False
         self.started = int(time.time())
         self.pulls = Pulls()
+        self.events = ModelEvents()
         self.entries = [ServedModel(spec, settings.keep_alive) for spec in specs]
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
@@ -89,9 +91,19 @@ class Models:
         return [name for entry in self.entries for name in (*entry.spec.names, *entry.variants)]
 
     def add(self, spec: ModelSpec) -> None:
-        """Serve another model, unless its name is known already."""
+        """Serve another model, which a client has fetched, unless its name is known already."""
         if self.known(spec.names[0]) is None:
-            self.entries.append(ServedModel(spec, self.settings.keep_alive))
+            self.entries.append(ServedModel(spec, self.settings.keep_alive, fetched=True))
+            self.events.tell("models_reload", "*")
+
+    async def remove(self, entry: ServedModel) -> None:
+        """Serve a model no longer, and free its memory. Raises HTTPException if it is in use."""
+        entry.check_unused()
+        self.entries.remove(entry)
+        self.events.tell("model_remove", entry.name)
+        model = entry.unloaded()
+        if model is not None:
+            await asyncio.to_thread(model.close)
 
     # --- using them
 
@@ -124,6 +136,7 @@ class Models:
                 return
             entry.properties = last_properties
         model = entry.unloaded()
+        self.events.status(entry.name, "sleeping" if entry.sleeps else entry.state)
         if model is not None:
             logger.info("unloading %s", entry.name)
             await asyncio.to_thread(model.close)
@@ -135,6 +148,7 @@ class Models:
             if self.loop is None:  # there was no request
                 return
             self.loop.call_soon_threadsafe(self.pulls.stop)  # a later download resumes
+            self.loop.call_soon_threadsafe(self.events.end)
             self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._end_all)
             self.loop.call_soon_threadsafe(self._check_engines)
 
@@ -210,14 +224,18 @@ class Models:
             return
         entry.loading = asyncio.create_task(self._load(entry))
         entry.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # maybe nothing awaits it
+        self.events.status(entry.name, entry.state)
 
     async def _load(self, entry: ServedModel) -> None:
         """Load a model. Raises the errors of loading, which the entry keeps."""
 
-        def progress(done: int, total: int) -> None:
-            entry.progress = done, total
-
         deliver = asyncio.get_running_loop().call_soon_threadsafe
+
+        def progress(done: int, total: int) -> None:
+            before, entry.progress = entry.progress, (done, total)
+            if total and (before[1] != total or 100 * done // total > 100 * before[0] // total):
+                deliver(self.events.status, entry.name, "loading", done / total)
+
         try:
             async with self._turn:
                 await self._make_room(entry)
@@ -234,8 +252,7 @@ class Models:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            entry.failed(error)
-            self.metrics.crash(entry.name)
+            self._failed(entry, error)
             if not entry.n_users:  # waiting requests get the error
                 logger.error("cannot load %s: %s", entry.name, error)
             raise
@@ -256,6 +273,7 @@ class Models:
     def _take(self, entry: ServedModel, model: AnyModel, seconds: float) -> None:
         service = Service(model, entry.spec.names, self.settings, self.metrics, entry.scales_of(model))
         entry.loaded(service, seconds)
+        self.events.status(entry.name, entry.state)
         if service.assumed_template and "completion" in capabilities(model.summary):
             warn_of_assumed_template(entry.name)
 
@@ -263,10 +281,15 @@ class Models:
         error = entry.service.model.error if entry.service else None
         if entry.service and error:
             model = entry.service.model
-            entry.failed(error)
-            self.metrics.crash(entry.name)
+            self._failed(entry, error)
             logger.error("%s: %s", entry.name, error)
             model.close()
+
+    def _failed(self, entry: ServedModel, error: Exception) -> None:
+        """Note that a model cannot be loaded, or that its engine died."""
+        entry.failed(error)
+        self.metrics.crash(entry.name)
+        self.events.status(entry.name, "failed")
 
     async def _make_room(self, entry: ServedModel) -> None:
         """Wait for room for another model. Raises HTTPException if all models stay busy."""

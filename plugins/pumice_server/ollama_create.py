@@ -13,6 +13,7 @@ from pumice_server.answer_types import OllamaStatus
 from pumice_server.answers import json_response
 from pumice_server.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody
 from pumice_server.errors import bad_request
+from pumice_server.model_changes import delete_model
 from pumice_server.models import Models
 from pumice_server.ollama import read_message
 from pumice_server.ollama_pull import progress
@@ -56,14 +57,8 @@ async def copy(request: Request, body: OllamaCopyBody) -> Response:
 
 
 async def delete(request: Request, body: OllamaNameBody) -> Annotated[Response, OllamaStatus]:
-    """Remove a name that a client made. Files and names of the command line stay."""
-    models: Models = request.app.state.models
-    name = _plain(body.named or "")
-    entry = models.known(name)
-    if entry is None:
-        raise HTTPException(404, f"there is no model {name!r:.100}")
-    if entry.variants.pop(name, None) is None:
-        raise HTTPException(403, f"{name!r:.100} belongs to the server; `pumice rm` removes downloaded files")
+    """Remove a name that a client made, or a model that one fetched. Models and names of the command line stay."""
+    await delete_model(request.app.state.models, body.named or "")
     return json_response({"status": "success"})
 
 

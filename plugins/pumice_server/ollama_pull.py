@@ -15,7 +15,7 @@ from pumice_server.bodies import OllamaPullBody
 from pumice_server.errors import bad_request
 from pumice_server.models import Models
 from pumice_server.ollama import NDJSON
-from pumice_server.pulls import Pull
+from pumice_server.pulls import Pull, Pulled
 
 _MAX_NAME = 500  # characters
 _MAX_MODELS = 1000  # a model has many names, by case and host
@@ -25,16 +25,10 @@ _SUCCESS = {"status": "success"}
 async def pull(request: Request, body: OllamaPullBody) -> Response:
     """Fetch a model and serve it, with ``--allow-pull``. Names are those of ``pumice pull``, but no paths."""
     models: Models = request.app.state.models
-    name = body.named
-    if not name or len(name) > _MAX_NAME or not name.isprintable():
-        raise bad_request(f"model must be the name of a model, of at most {_MAX_NAME} printable characters")
+    name = read_name(body.named)
     if models.known(name):
         return progress(body.stream, [{"status": "pulling manifest"}, _SUCCESS])
-    if not models.settings.allow_pull:
-        raise HTTPException(403, "clients may not fetch models: start the server with --allow-pull")
-    if len(models.entries) >= _MAX_MODELS:
-        raise HTTPException(503, f"{_MAX_MODELS} models are served already: restart the server to serve others")
-    pull = models.pulls.join(name)
+    pull = begin_pull(models, name)
     lines = _lines(models, name, pull)
     if body.stream:
         parts = (to_json(line) + b"\n" async for line in lines)
@@ -43,6 +37,28 @@ async def pull(request: Request, body: OllamaPullBody) -> Response:
         return json_response(await unless_gone(request, _last(lines)))
     finally:
         models.pulls.leave(name, pull)
+
+
+def read_name(name: str | None) -> str:
+    """Return the name of a model to fetch. Raises HTTPException."""
+    if not name or len(name) > _MAX_NAME or not name.isprintable():
+        raise bad_request(f"model must be the name of a model, of at most {_MAX_NAME} printable characters")
+    return name
+
+
+def begin_pull(models: Models, name: str) -> Pull:
+    """Return the download of a model, which the caller leaves. Raises HTTPException."""
+    if not models.settings.allow_pull:
+        raise HTTPException(403, "clients may not fetch models: start the server with --allow-pull")
+    if len(models.entries) >= _MAX_MODELS:
+        raise HTTPException(503, f"{_MAX_MODELS} models are served already: restart the server to serve others")
+    return models.pulls.join(name)
+
+
+def serve_pulled(models: Models, name: str, pulled: Pulled) -> None:
+    """Serve a model that was fetched."""
+    options = models.entries[0].spec.options if models.entries else {}
+    models.add(ModelSpec([name], pulled.loads_as, options, pulled.size))
 
 
 async def refuse(request: Request) -> Response:
@@ -67,9 +83,7 @@ async def _lines(models: Models, name: str, pull: Pull) -> AsyncIterator[dict[st
     yield {"status": "pulling manifest"}
     async for what, done, total in pull.follow():
         yield {"status": f"pulling {what}", "digest": what, "total": total, "completed": done}
-    pulled = pull.result.result()
-    options = models.entries[0].spec.options if models.entries else {}
-    models.add(ModelSpec([name], pulled.loads_as, options, pulled.size))
+    serve_pulled(models, name, pull.result.result())
     yield _SUCCESS
 
 

@@ -15,7 +15,9 @@ import pumice
 from pumice_server.answer_types import ChatCompletion, ChatCompletionChunk
 from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
 from pumice_server.bodies import SAMPLING, ChatBody, ChatPromptBody, TemplateBody
+from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
+from pumice_server.field_types import MAX_INT
 from pumice_server.figures import chat_logprob, finish_reason, size_of, timings, usage
 from pumice_server.generation_settings import generation_settings
 from pumice_server.models import service_of
@@ -41,7 +43,14 @@ async def chat_completions(
     is_verbose = service.verbose if body.verbose is None else body.verbose
     head = _Head(service, options if is_verbose else None)
     if body.stream:
-        return Streaming(_events(head, streams, report), partial(service.end, streams))
+        running: RunningAnswers = request.app.state.running
+        running.add(head.id, RunningAnswer(request.state.client, streams, body.reasoning_control))
+
+        def end() -> None:
+            running.remove(head.id)
+            service.end(streams)
+
+        return Streaming(_events(head, streams, report), end)
     completions = await unless_gone(request, service.gather(streams))
     n_told = len(streams[0].prompt_tokens) if head.is_verbose else 0
     return await make_answer(lambda: _answer(head, completions, streams), size_of(completions, n_told))
@@ -71,6 +80,8 @@ def chat_options(body: ChatBody, service: Service, salt: str) -> dict[str, Any]:
         raise bad_request("add_generation_prompt and continue_final_message exclude each other")
     if body.reasoning_format is not None:
         options["separate_reasoning"] = body.reasoning_format != "none"
+    if body.reasoning_control and options["reasoning_budget"] is None:
+        options["reasoning_budget"] = service.with_defaults({}).get("reasoning_budget", MAX_INT)
     if body.prediction is not None:
         content = body.prediction.content
         options["prediction"] = content if isinstance(content, str) else "".join(part.text for part in content)
@@ -115,14 +126,14 @@ class _Head:
     def __init__(self, service: Service, options: Mapping[str, Any] | None = None) -> None:
         self._service, self._options = service, options
         self._spell = service.token_bytes
-        self._id = f"chatcmpl-{secrets.token_urlsafe(18)}"
+        self.id = f"chatcmpl-{secrets.token_urlsafe(18)}"
         self._model = service.name
         self._fingerprint = service.fingerprint
         self._created = int(time.time())
 
     def part(self, kind: str, choices: Sequence[Any], **others: Any) -> dict[str, Any]:
         return {
-            "id": self._id,
+            "id": self.id,
             "object": kind,
             "created": self._created,
             "model": self._model,

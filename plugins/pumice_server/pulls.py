@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
@@ -90,6 +90,7 @@ class Pulls:
     def __init__(self) -> None:
         self._by_name: dict[str, Pull] = {}
         self._threads: set[Pull] = set()
+        self._unattended: dict[str, asyncio.Task[None]] = {}  # downloads that no client waits for
         self._stopping = False
 
     def join(self, name: str) -> Pull:
@@ -110,6 +111,17 @@ class Pulls:
         pull.n_clients += 1
         return pull
 
+    def attend(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run what follows a download, which ``cancel`` and ``stop`` end."""
+        task = asyncio.create_task(work)
+        self._unattended[name] = task
+        task.add_done_callback(lambda _: self._unattended.pop(name, None))
+
+    def cancel(self, name: str) -> bool:
+        """Cancel a download that no client waits for. Returns False if there is none."""
+        task = self._unattended.get(name)
+        return task is not None and task.cancel()
+
     def leave(self, name: str, pull: Pull) -> None:
         """Remove a client. Without clients the download stops; a later one resumes it."""
         pull.n_clients -= 1
@@ -120,6 +132,8 @@ class Pulls:
     def stop(self) -> None:
         """Stop all downloads and refuse new ones."""
         self._stopping = True
+        for task in self._unattended.values():
+            task.cancel()
         for pull in self._threads:
             pull.abort()
 

@@ -29,8 +29,9 @@ Load = Callable[[ModelSpec, Progress, Deliver], AnyModel]
 class ServedModel:
     """A served model. ``state`` is unloaded, loading, loaded or failed."""
 
-    def __init__(self, spec: ModelSpec, keep_alive: float) -> None:
+    def __init__(self, spec: ModelSpec, keep_alive: float, fetched: bool = False) -> None:
         self.spec = spec
+        self.fetched = fetched  # by a client, which may delete it
         self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
         self.variants: dict[str, Variant] = {}  # names that clients made
         self.created = int(time.time())

@@ -14,7 +14,6 @@ _PROXY = "the server fetches nothing for pages"
 REASONS = {
     ("POST", "/v1/audio/transcriptions"): _AUDIO,
     ("POST", "/audio/transcriptions"): _AUDIO,
-    ("POST", "/v1/chat/completions/control"): "only a budget ends reasoning: reasoning_budget_tokens",
     ("GET", "/v1/stream"): _STREAMS,
     ("DELETE", "/v1/stream"): _STREAMS,
     ("POST", "/v1/streams/lookup"): _STREAMS,

@@ -635,6 +635,14 @@ class Download:
         self._fetch.abort()
 
 
+def remove_fetched(model: str) -> None:
+    """Delete the files of a fetched model. Raises HubError and OSError."""
+    from pumice.cli.rm import find
+    from pumice.hub.store import remove
+
+    remove(find(model))
+
+
 @contextmanager
 def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
     """Load a model with a progress bar, and list it for `pumice ps` within this context."""

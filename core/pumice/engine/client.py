@@ -20,6 +20,7 @@ from pumice.engine.messages import (
     Encode,
     Encoded,
     EncodeImage,
+    EndReasoning,
     Event,
     Failed,
     Finished,
@@ -74,6 +75,11 @@ class EngineClient:
         """Cancel a sequence; its listener still gets ``Finished``, unless the engine is closed or dead."""
         with contextlib.suppress(ModelClosedError, EngineDiedError):
             self._send(Cancel(id))
+
+    def end_reasoning(self, id: int) -> None:
+        """End the reasoning of a sequence whose request has a reasoning budget."""
+        with contextlib.suppress(ModelClosedError, EngineDiedError):
+            self._send(EndReasoning(id))
 
     def drop(self, id: int) -> None:
         """Cancel a sequence without listeners, and forget it."""

@@ -24,6 +24,7 @@ from pumice.engine.speculation import Speculation
 from pumice.engine.states import RecurrentStates
 from pumice.engine.tiers import Tiers
 from pumice.errors import BackendError
+from pumice.grammar import BudgetedReasoning
 
 
 class Engine:
@@ -131,6 +132,14 @@ class Engine:
             if ids is None or generation.id in ids:
                 generation.finish_reason = generation.finish_reason or "cancelled"
         self.scheduler.retire()
+
+    def end_reasoning(self, id: int) -> None:
+        """End the reasoning of a sequence after its next token, if it has a reasoning budget."""
+        for generation in self.scheduler.generations:
+            if generation.id == id:
+                for sampler in generation.chain.masking:
+                    if isinstance(sampler, BudgetedReasoning):
+                        sampler.spend()
 
     def fail(self, error: Exception) -> None:
         """Fail all sequences with an error."""

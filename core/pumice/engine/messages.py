@@ -242,6 +242,12 @@ class Cancel(Message, frozen=True):
     id: Id
 
 
+class EndReasoning(Message, frozen=True):
+    """End the reasoning of a sequence with a reasoning budget after its next token; others ignore it."""
+
+    id: Id
+
+
 class Ask(Message, frozen=True):
     """Answer with a ``Snapshot``."""
 
@@ -252,7 +258,7 @@ class Close(Message, frozen=True):
     """Cancel everything and end."""
 
 
-Command = Add | Encode | EncodeImage | Score | Cancel | Ask | Close
+Command = Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Ask | Close
 
 # --- events
 

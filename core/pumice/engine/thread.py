@@ -24,6 +24,7 @@ from pumice.engine.messages import (
     Close,
     Command,
     Encode,
+    EndReasoning,
     Event,
     Failed,
     Logprobs,
@@ -164,6 +165,8 @@ class EngineThread:
                 for task in self._tasks:
                     if task.id == item.id:
                         task.future.cancel()
+            elif isinstance(item, EndReasoning):
+                self._engine.end_reasoning(item.id)
             elif isinstance(item, Ask):
                 self.emit([Answer(item.id, self._engine.snapshot())])
         return True

@@ -70,6 +70,11 @@ class BudgetedReasoning(MaskSampler):
     def n_allowed(self, tokens: Sequence[int]) -> int:
         return len(tokens) if self._closing or not self._constraint else self._constraint.n_allowed(tokens)
 
+    def spend(self) -> None:
+        """Spend the budget: reasoning that goes on now ends after the next token."""
+        if self._reasons:
+            self._n_left = 0
+
     @property
     def is_closing(self) -> bool:
         """True if the next token is one of the inserted tokens that end the reasoning."""

@@ -15,6 +15,7 @@ from pumice.engine.messages import (
     Cancel,
     Encode,
     EncodeImage,
+    EndReasoning,
     Event,
     Failed,
     ImageEncoded,
@@ -48,7 +49,7 @@ class EngineHost:
         self._lock = threading.Lock()
         model.engine.emit = write
 
-    def obey(self, command: Add | Encode | EncodeImage | Score | Cancel | Ask) -> None:
+    def obey(self, command: Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Ask) -> None:
         """Pass a command to the engine. Errors are sent as events."""
         if isinstance(command, EncodeImage):
             self._encoder.submit(self._encode_image, command)
@@ -89,7 +90,7 @@ class EngineHost:
         for id in cancelled:
             self._obey(Cancel(id))
 
-    def _obey(self, command: Add | Encode | Score | Cancel | Ask) -> None:
+    def _obey(self, command: Add | Encode | Score | Cancel | EndReasoning | Ask) -> None:
         try:
             self.model.engine.send(command)
             if isinstance(command, Add):

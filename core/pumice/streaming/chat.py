@@ -58,6 +58,10 @@ class ChatStream(Iterator[ChatDelta]):
         """Timings so far; complete when the stream has ended or was closed."""
         return self._stream.timings
 
+    def end_reasoning(self) -> None:
+        """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""
+        self._stream.end_reasoning()
+
     def close(self) -> None:
         """Cancel the rest of the generation."""
         self._stream.close()
@@ -114,6 +118,10 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
     def timings(self) -> Timings:
         """Timings so far; complete when the stream has ended."""
         return self._stream.timings
+
+    def end_reasoning(self) -> None:
+        """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""
+        self._stream.end_reasoning()
 
     def close(self) -> None:
         """Cancel the rest of the generation."""

@@ -52,6 +52,11 @@ class _Sequence:
             self._pieces.clear()
             self._client.cancel(self._id)
 
+    def end_reasoning(self) -> None:
+        """End the reasoning that goes on after its next token, if the request has a reasoning budget."""
+        if not self._pieces.ended and not self._closed and self._id is not None:
+            self._client.end_reasoning(self._id)
+
     def __repr__(self) -> str:
         state = self._pieces.finish_reason or ("closed" if self._closed else "running")
         return f"<pumice.{type(self).__name__} {state}>"

@@ -118,7 +118,7 @@ def test_a_minimum_of_tokens(model):
     text = model.generate("a", stop="", min_tokens=9, **GREEDY).text
     assert len(model.generate("a", stop=list(filter(None, text)), min_tokens=9, **GREEDY).tokens) == 10
     assert model.generate("a", choices=["yes"], min_tokens=19, **GREEDY).text == "yes"
-    with pytest.raises(pumice.RequestError, match="^min_tokens: 21 is above max_tokens, 20$"):
+    with pytest.raises(pumice.RequestError, match=r"^min_tokens: 21 is above max_tokens, 20$"):
         model.generate("a", min_tokens=21, **GREEDY)
 
 

@@ -1,0 +1,86 @@
+"""Endpoints of llama-server's router: follow models, fetch one, and delete one that was fetched."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pumice
+from pumice.cli.options import remove_fetched
+from pumice_server.answer_types import ModelEvent, Success
+from pumice_server.answers import Streaming, json_response
+from pumice_server.bodies import NamedModelBody
+from pumice_server.errors import bad_request
+from pumice_server.models import Models
+from pumice_server.ollama_pull import begin_pull, read_name, serve_pulled
+from pumice_server.pulls import Pull
+from pumice_server.work import waiting
+
+
+async def follow(request: Request) -> Annotated[Response, None, ModelEvent]:
+    """Report what happens to models, as server-sent events: loading, progress, downloads, new and removed models."""
+    models: Models = request.app.state.models
+    listener = models.events.listen()
+    return Streaming(models.events.follow(listener), partial(models.events.forget, listener))
+
+
+async def fetch(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:
+    """Begin to fetch a model, with `--allow-pull`, and serve it at the end. `/models/sse` reports the progress."""
+    models: Models = request.app.state.models
+    name = read_name(body.model)
+    if models.known(name):
+        raise bad_request(f"model {name!r:.100} already exists")
+    pull = begin_pull(models, name)
+    models.pulls.attend(name, _fetch(models, name, pull))
+    return json_response({"success": True})
+
+
+async def delete(request: Request) -> Annotated[Response, Success]:
+    """Delete a model that a client has fetched, and its files.
+
+    ``?model=``: Name of the model.
+    """
+    models: Models = request.app.state.models
+    await delete_model(models, request.query_params.get("model", ""))
+    return json_response({"success": True})
+
+
+async def delete_model(models: Models, name: str) -> None:
+    """Delete a fetched model or a name that a client made. Raises HTTPException."""
+    name = name.removesuffix(":latest")
+    entry = models.known(name)
+    if entry is None:
+        raise HTTPException(404, f"there is no model {name!r:.100}")
+    if entry.variants.pop(name, None) is not None:
+        models.events.tell("model_remove", name)
+        return
+    if not entry.fetched or name not in entry.spec.names:
+        raise HTTPException(403, f"{name!r:.100} belongs to the server; `pumice rm` removes downloaded files")
+    await models.remove(entry)
+    try:
+        await waiting(remove_fetched, entry.name)
+    except (pumice.HubError, OSError) as error:
+        problem = f"{name!r:.100} is not served any more, but its files could not be removed: {error}"
+        raise HTTPException(500, problem) from None
+
+
+async def _fetch(models: Models, name: str, pull: Pull) -> None:
+    """Follow a download to its end, and serve its model."""
+    try:
+        async for what, done, total in pull.follow():
+            models.events.tell("download_progress", name, {what: {"done": done, "total": total}})
+        serve_pulled(models, name, pull.result.result())
+        models.events.tell("download_finished", name)
+    except asyncio.CancelledError:
+        models.events.tell("download_failed", name, {"error": "cancelled"})
+        raise
+    except Exception as error:
+        reason = error.detail if isinstance(error, HTTPException) else str(error)
+        models.events.tell("download_failed", name, {"error": reason})
+    finally:
+        models.pulls.leave(name, pull)

@@ -1,0 +1,71 @@
+"""What happens to models, for clients that follow it: llama-server's ``/models/sse``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from pumice_server.answers import event
+
+MAX_LISTENERS = 64
+_MAX_WAITING = 256  # events that a listener has not taken; beyond, its stream ends
+
+Events = asyncio.Queue[bytes]
+
+
+class ModelEvents:
+    """Passes events to listeners. Used by the event loop alone."""
+
+    def __init__(self) -> None:
+        self._listeners: set[Events] = set()
+        self._ended = asyncio.Event()
+
+    def tell(self, name: str, model: str, data: Mapping[str, Any] | None = None) -> None:
+        """Pass an event to all listeners; ``model`` is ``*`` for all models."""
+        if not self._listeners:
+            return
+        part = event({"model": model, "event": name, **({} if data is None else {"data": data})})
+        for listener in list(self._listeners):
+            try:
+                listener.put_nowait(part)
+            except asyncio.QueueFull:
+                self._listeners.discard(listener)
+
+    def status(self, model: str, status: str, progress: float | None = None) -> None:
+        """Tell the state of a model; ``progress`` of loading is between 0 and 1."""
+        stages = {} if progress is None else {"progress": {"stages": ["text_model"], "current": "text_model"}}
+        if progress is not None:
+            stages["progress"]["value"] = round(progress, 3)
+        self.tell("model_status", model, {"status": status, **stages})
+
+    def listen(self) -> Events:
+        """Return a queue of the events from now on. Raises HTTPException if there are too many listeners."""
+        if len(self._listeners) >= MAX_LISTENERS:
+            raise HTTPException(503, f"{MAX_LISTENERS} clients follow the models already")
+        listener = Events(_MAX_WAITING)
+        self._listeners.add(listener)
+        return listener
+
+    def forget(self, listener: Events) -> None:
+        self._listeners.discard(listener)
+
+    def end(self) -> None:
+        """End all streams."""
+        self._ended.set()
+
+    async def follow(self, listener: Events) -> AsyncIterator[bytes]:
+        """Yield events until the server stops, or the listener was dropped because it took none."""
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            while not self._ended.is_set() and (listener in self._listeners or not listener.empty()):
+                coming = asyncio.ensure_future(listener.get())
+                await asyncio.wait({coming, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    coming.cancel()
+                    return
+                yield coming.result()
+        finally:
+            ended.cancel()
