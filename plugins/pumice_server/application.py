@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Lifespan
 
 import pumice
@@ -37,9 +37,13 @@ from pumice_server import (
     unserved,
     vertex,
 )
+from pumice_server.batch.rows import URLS
 from pumice_server.body import read_body
 from pumice_server.errors import answer_error
-from pumice_server.gate import Endpoint, Gate, scoped
+from pumice_server.gate import Endpoint, Gate, Inside, scoped
+from pumice_server.jobs import endpoints as jobs
+from pumice_server.jobs.runner import Jobs
+from pumice_server.jobs.store import JobStore
 from pumice_server.models import Models
 from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
@@ -62,6 +66,11 @@ GET: Mapping[Handler, Sequence[str]] = {
     facts.list_models: ["/v1/models", "/models"],
     facts.show_model: ["/v1/models/{name:path}"],
     model_changes.follow: ["/models/sse"],
+    jobs.list_files: ["/v1/files"],
+    jobs.show_file: ["/v1/files/{id}"],
+    jobs.file_content: ["/v1/files/{id}/content"],
+    jobs.list_batches: ["/v1/batches"],
+    jobs.show_batch: ["/v1/batches/{id}"],
     ollama_facts.tags: ["/api/tags"],
     ollama_facts.running: ["/api/ps"],
     ollama_facts.version: ["/api/version"],
@@ -74,6 +83,7 @@ DELETE: Mapping[Handler, Sequence[str]] = {
     openai_responses.delete_response: ["/v1/responses/{id}"],
     ollama_create.delete: ["/api/delete"],
     model_changes.delete: ["/models"],
+    jobs.delete_file: ["/v1/files/{id}"],
 }
 POST: Mapping[Handler, Sequence[str]] = {
     openai_responses.responses: ["/v1/responses", "/responses"],
@@ -81,6 +91,9 @@ POST: Mapping[Handler, Sequence[str]] = {
     chat_completions: ["/v1/chat/completions", "/chat/completions"],
     completions: ["/v1/completions"],
     control.control: ["/v1/chat/completions/control"],
+    jobs.upload: ["/v1/files"],
+    jobs.create_batch: ["/v1/batches"],
+    jobs.cancel_batch: ["/v1/batches/{id}/cancel"],
     anthropic_messages.messages: ["/v1/messages"],
     anthropic_messages.count_tokens: ["/v1/messages/count_tokens"],
     ollama.chat: ["/api/chat"],
@@ -149,19 +162,42 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
         Gate, settings=settings, count=models.metrics.request, public=public, stopping=lambda: models.draining
     )
     page = [Mount(static.PREFIX, static.PageFiles())] if settings.page else []
-    errors = (HTTPException, ClientDisconnect, pumice.PumiceError, Exception)
+    middleware = [*cors(settings.pages, settings.compat), gate]
+    application = _starlette(models, [*routes, *page], middleware, lifespan)
+    application.state.jobs = None
+    if settings.batches:
+        application.state.jobs = Jobs(JobStore(settings.batches / "batches.db"), _inner(models))
+    application.state.description = self_description.Description(operations(settings.predict_route))
+    return application
+
+
+def _starlette(
+    models: Models, routes: Sequence[BaseRoute], middleware: Sequence[Middleware], lifespan: Any = None
+) -> Starlette:
     application = Starlette(
-        routes=[*routes, *page],
-        middleware=[*cors(settings.pages, settings.compat), gate],
-        exception_handlers=dict.fromkeys(errors, answer_error),
-        max_body_size=settings.max_body,
+        routes=routes,
+        middleware=middleware,
+        exception_handlers=dict.fromkeys(
+            (HTTPException, ClientDisconnect, pumice.PumiceError, Exception), answer_error
+        ),
+        max_body_size=models.settings.max_body,
         lifespan=lifespan,
     )
     application.state.models = models
     application.state.responses = ResponseStore()
     application.state.running = control.RunningAnswers()
-    application.state.description = self_description.Description(operations(settings.predict_route))
     return application
+
+
+def _inner(models: Models) -> Starlette:
+    """Return the application that answers rows of batches: without a gate, since their clients were admitted."""
+    routes = [
+        Route(path, _with_body(endpoint), methods=["POST"])
+        for endpoint, paths in POST.items()
+        for path in paths
+        if path in URLS
+    ]
+    return _starlette(models, routes, [Middleware(Inside, settings=models.settings)])
 
 
 def scope_of(endpoint: Handler) -> str:

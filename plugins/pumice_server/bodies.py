@@ -49,6 +49,7 @@ from pumice_server.field_types import (
     SamplerNames,
     Seed,
     SequenceBreakers,
+    Short,
     SmallObject,
     Stop,
     Stops,
@@ -375,6 +376,19 @@ class ResponseBody(TemplateBody, kw_only=True):
 
     def token_limit(self) -> int | None:
         return self.max_output_tokens
+
+
+class BatchBody(Body, kw_only=True):
+    """A file of requests to answer in the background."""
+
+    input_file_id: Name
+    """Id of the file, a line for each request."""
+    endpoint: Name
+    """Path of all requests, such as `/v1/chat/completions`."""
+    completion_window: Literal["24h"] = "24h"
+    """Time after which the batch ends with the answers that it has."""
+    metadata: Annotated[dict[str, Short], Meta(max_length=16)] | None = None
+    """Returned with the batch: at most 16 texts."""
 
 
 class EmbeddingsBody(ModelBody, kw_only=True):

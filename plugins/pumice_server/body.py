@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -64,25 +65,38 @@ def set_size(body: Body, size: int) -> None:
     body.__dict__["size"] = size
 
 
+@asynccontextmanager
+async def arriving(request: Request) -> AsyncIterator[list[bytes]]:
+    """Provide the body of a request in parts, which count among those that arrive at once.
+
+    Raises:
+        HTTPException: The body is too slow or too large.
+    """
+    parts: list[bytes] = []
+    size = 0
+    try:
+        try:
+            async with asyncio.timeout(limits.BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    _arriving.add(len(part), size)
+                    parts.append(part)
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not arrive within {limits.BODY_SECONDS:g} seconds") from None
+        yield parts
+    finally:
+        _arriving.size -= size
+
+
 async def read_body(request: Request, kind: type[T]) -> T:
     """Return the body of a request.
 
     Raises:
         HTTPException: The body is too slow, too large, not JSON, or not of this kind.
     """
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(limits.BODY_SECONDS):
-            async for part in request.stream():
-                size += len(part)
-                _arriving.add(len(part), size)
-                parts.append(part)
+    async with arriving(request) as parts:
+        size = sum(map(len, parts))
         body = await aside(parse, parts, kind, size=size)
-    except TimeoutError:
-        raise HTTPException(408, f"the body did not arrive within {limits.BODY_SECONDS:g} seconds") from None
-    finally:
-        _arriving.size -= size
     if isinstance(body, Body):
         set_size(body, size)
     return body

@@ -172,6 +172,13 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
     advanced=True,
     help="Store the web page's conversations in FILE.",
 )
+@option(
+    "--batches",
+    is_flag=True,
+    group="Server",
+    advanced=True,
+    help="Serve /v1/files and /v1/batches; files and results are kept in the cache folder.",
+)
 @option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
 @option(
     "--slot-save-path",
@@ -342,6 +349,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory"), cluster is not None),
         conversations=options.pop("conversations"),
+        batches=_batch_folder() if options.pop("batches") else None,
         max_requests=options.pop("max_requests_per_minute"),
         max_tokens_per_minute=options.pop("max_tokens_per_minute"),
         max_tokens=-1 if (limit := options.pop("max_tokens")) is None else limit,
@@ -391,6 +399,16 @@ def _log(verbose: bool, as_json: bool) -> None:
         log_json()
     elif verbose:
         show_logs(verbose=True)
+
+
+def _batch_folder() -> Path:
+    """Return the folder of files and batches. Raises ClickException without a home."""
+    from pumice.plugin import cache_homes
+
+    try:
+        return cache_homes()[0] / "pumice" / "batches"
+    except RuntimeError as error:
+        raise click.ClickException(f"--batches: {error}; set XDG_CACHE_HOME") from None
 
 
 def _environment(token: str | None, offline: bool) -> None:

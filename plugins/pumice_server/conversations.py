@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-import pumice
 from pumice_server.answers import JSON, json_response, to_json
 from pumice_server.body import read_body
+from pumice_server.database import open_database
 from pumice_server.errors import bad_request
 from pumice_server.gate import scoped
 from pumice_server.limits import MAX_SAID
@@ -35,7 +35,6 @@ CREATE TABLE message (
 """
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ROWS = 8  # that are read at once
-_LOCK_SECONDS = 10.0  # to wait for another process that writes to the file
 
 
 Row = tuple[int, str]
@@ -48,22 +47,7 @@ class Conversations:
     def __init__(self, path: Path) -> None:
         """Open or create the database. Raises PumiceError if the file cannot be used."""
         self._lock = threading.Lock()
-        try:
-            self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA foreign_keys = ON")
-            self._database.execute("PRAGMA trusted_schema = OFF")
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                self._database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-            tables = self._database.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
-            is_ours = tables.fetchall() == [("table", "conversation"), ("table", "message")]
-        except sqlite3.Error as error:
-            raise pumice.PumiceError(f"conversations cannot be kept in {path}: {error}") from None
-        if version in (0, _VERSION) and not is_ours:  # views and triggers of another could run for ever
-            raise pumice.PumiceError(f"{path} is a database of something else: name another file")
-        if version not in (0, _VERSION):
-            raise pumice.PumiceError(f"{path} holds conversations of another version of Pumice: {version}")
+        self._database = open_database(path, _SCHEMA, _VERSION, ["conversation", "message"], "conversations")
 
     def list(self, owner: str, after: int) -> Sequence[Row]:
         """Return some conversations after a row."""

@@ -26,6 +26,7 @@ _TYPES = {
     500: "server_error",
     501: "not_supported_error",
     503: "unavailable_error",
+    507: "insufficient_storage_error",
 }
 """Types of llama-server's errors, by status; 429's is OpenAI's."""
 
@@ -105,7 +106,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     problem = Problem.of(error)
     if problem.message == HTTPStatus(problem.status).phrase:  # raised by the router
         problem = replace(problem, message=_unknown(request, problem.status))
-    foreseen = isinstance(error, (HTTPException, pumice.UnavailableError)) and problem.status in (501, 503)
+    foreseen = isinstance(error, (HTTPException, pumice.UnavailableError)) and problem.status in (501, 503, 507)
     if problem.status >= 500 and not foreseen:
         logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
     return problem.response(request.url.path, request.state.request_id)

@@ -63,7 +63,8 @@ KeepAlive = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_le
 # --- texts
 
 Word = Annotated[str, Meta(max_length=64)]
-Name = Annotated[str, Meta(max_length=1024)]
+Name = Annotated[str, Meta(max_length=limits.MAX_NAME)]
+Short = Annotated[str, Meta(max_length=512)]
 Grammar = Annotated[str, Meta(max_length=1 << 20)]
 Pattern = Annotated[str, Meta(max_length=1 << 16)]
 BiasKey = Annotated[str, Meta(max_length=limits.MAX_BIAS_LENGTH)]

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice_server import logs, tracing
+from pumice_server.batch.row_client import CLIENT_HEADER
 from pumice_server.errors import Problem
 from pumice_server.keys import SCOPES, Key, Keys
 from pumice_server.origins import trusts
@@ -30,6 +31,23 @@ _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second one is of Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9A-Za-z:.%]+)\]|([^\s\[\]@/\\?#:]+))(?::[0-9]*)?")
 _FOREIGN = "requests of web pages from other origins are refused; --cors-origin allows an origin"
+
+
+class Inside:
+    """Passes requests on that the server itself makes for a client, whom the header ``CLIENT_HEADER`` names."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        assert isinstance(settings.keys, Keys)
+        self._app, self._keys = app, settings.keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope.setdefault("state", {})
+        client = Headers(scope=scope).get(CLIENT_HEADER, "")
+        salt = client if len(self._keys) > 1 else ""
+        state.update(request_id=secrets.token_hex(12), client=client, scopes=frozenset(SCOPES[:1]), cache_salt=salt)
+        logs.begin({"id": state["request_id"], "method": scope["method"], "path": scope["path"]})
+        async with AsyncExitStack() as state["stack"]:
+            await self._app(scope, receive, send)
 
 
 class Gate:

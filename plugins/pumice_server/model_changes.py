@@ -24,6 +24,8 @@ from pumice_server.work import waiting
 
 async def follow(request: Request) -> Annotated[Response, None, ModelEvent]:
     """Report what happens to models, as server-sent events: loading, progress, downloads, new and removed models."""
+    if request.method == "HEAD":
+        return Response(media_type="text/event-stream")
     models: Models = request.app.state.models
     listener = models.events.listen()
     return Streaming(models.events.follow(listener), partial(models.events.forget, listener))

@@ -46,6 +46,7 @@ class Models:
         self.started = int(time.time())
         self.pulls = Pulls()
         self.events = ModelEvents()
+        self.ends: list[Callable[[], None]] = [self.pulls.stop, self.events.end]  # called when the server stops
         self.entries = [ServedModel(spec, settings.keep_alive) for spec in specs]
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
@@ -147,8 +148,8 @@ class Models:
             self.draining = True
             if self.loop is None:  # there was no request
                 return
-            self.loop.call_soon_threadsafe(self.pulls.stop)  # a later download resumes
-            self.loop.call_soon_threadsafe(self.events.end)
+            for end in self.ends:  # downloads and batches go on another time
+                self.loop.call_soon_threadsafe(end)
             self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._end_all)
             self.loop.call_soon_threadsafe(self._check_engines)
 

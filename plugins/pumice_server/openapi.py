@@ -50,7 +50,8 @@ class Operation:
     @property
     def streams(self) -> bool:
         """True if the answer can come in parts."""
-        return "stream" in getattr(self.body, "__struct_fields__", ())
+        is_stream = self.answer is None and self.part is not None
+        return is_stream or "stream" in getattr(self.body, "__struct_fields__", ())
 
 
 def describe(

@@ -27,6 +27,7 @@ from pumice.plugin import ModelSpec
 from pumice.process_list import RunningServer, listed_server
 from pumice_server import limits
 from pumice_server.application import make_application
+from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import Keys
 from pumice_server.models import Models
 from pumice_server.protocol import Protocol
@@ -81,7 +82,9 @@ def serve(
     Raises the errors of loading if the only model cannot be loaded.
     """
     models = Models(specs, load or load_process, settings)
-    application = make_application(models, lambda application: lifespan(models, addresses(settings, listening), failed))
+    application = make_application(
+        models, lambda application: lifespan(models, addresses(settings, listening), failed, application.state.jobs)
+    )
     config = configure(application, settings)
     server = _Server(config, models)
     errors: list[Exception] = []
@@ -140,19 +143,24 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def lifespan(models: Models, address: str, failed: Failing) -> AsyncIterator[None]:
-    """Load the only model, watch the engines, and end both with the server."""
+async def lifespan(models: Models, address: str, failed: Failing, jobs: Jobs | None = None) -> AsyncIterator[None]:
+    """Load the only model, watch the engines, answer waiting batches, and end all of it with the server."""
     if (
         hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread()
     ):  # other threads get no signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, models.settings)
     first = _begin(models, address, failed)
     tasks = [asyncio.create_task(models.watch()), asyncio.create_task(first)]
+    if jobs:
+        models.ends.append(jobs.end)
+        jobs.start()
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
+        if jobs:
+            await jobs.stop()
         await models.close()
 
 

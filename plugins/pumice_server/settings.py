@@ -52,6 +52,7 @@ class Settings:
         tls_key: PEM file of the key; needs ``tls_certificate``.
         tls_certificate: PEM file of the certificate.
         conversations: Database of the page's conversations; None keeps them in browsers.
+        batches: Folder of files and batches; None keeps none.
         compat: Answer as llama-server does where clients of other servers would be misled.
         page: Serve the page at ``/``.
         slots: Serve ``/slots``.
@@ -85,6 +86,7 @@ class Settings:
     tls_key: Path | None = None
     tls_certificate: Path | None = None
     conversations: Path | None = None
+    batches: Path | None = None
     compat: bool = False
     page: bool = True
     slots: bool = True
@@ -110,7 +112,7 @@ class Settings:
     @property
     def written(self) -> list[str]:
         """Files and folders that requests change, with SQLite's two further files."""
-        folder = [] if self.slot_folder is None else [self.slot_folder]
+        folder = [path for path in (self.slot_folder, self.batches) if path is not None]
         database = self.conversations
         files = [] if database is None else [database.with_name(database.name + end) for end in ("", "-wal", "-shm")]
         return [os.path.abspath(path) for path in (*folder, *files)]
@@ -146,11 +148,12 @@ class Settings:
         for origin in self.origins:
             if origin != LOCAL and not _ORIGIN.fullmatch(origin):
                 raise click.UsageError(f"--cors-origin: expected https://NAME, {LOCAL}, or * for all, not {origin!r}")
-        if self.slot_folder is not None:
+        for option, folder in (("--slot-save-path", self.slot_folder), ("--batches", self.batches)):
             try:
-                self.slot_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if folder is not None:
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
-                raise click.UsageError(f"--slot-save-path: {self.slot_folder}: {error.strerror}") from None
+                raise click.UsageError(f"{option}: {folder}: {error.strerror}") from None
         if not (self.is_loopback or self.keys or insecure):
             raise click.UsageError(
                 f"--host {self.host} admits other machines: set --api-key or --api-key-file, or allow it by --insecure"

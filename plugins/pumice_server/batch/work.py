@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from pumice.plugin import BatchRow
-from pumice_server.batch.answering import is_passing
+from pumice_server.batch.row_client import is_passing
 
 AnswerRow = Callable[[BatchRow], Awaitable[dict[str, Any]]]
 

@@ -189,6 +189,22 @@ def test_a_budget_ends_the_reasoning(model):
     assert timings.prompt_cached == usage.cached_tokens
 
 
+def test_reasoning_is_ended_while_it_goes_on(model):
+    """At once, not where its budget would end it; where nothing is reasoned, or there is no budget, nothing changes."""
+    options = {"recite": "<think>" + "hm " * 600, "after": "</think>\n\n", "then": "Hello!"}
+    with model.chat_stream([USER], reasoning_budget=10**6, **options) as stream:
+        next(stream)
+        stream.end_reasoning()
+        message = stream.completion().message
+    assert message.content == "Hello!"
+    assert 0 < len(message.reasoning) < len("hm " * 600)
+    for more in ({"recite": "no thoughts", "reasoning_budget": 9}, {"recite": "<think>a</think>no thoughts"}):
+        with model.chat_stream([USER], **more) as stream:
+            stream.end_reasoning()
+            assert stream.completion().message.content == "no thoughts"
+            stream.end_reasoning()
+
+
 def test_how_far_the_prompt_of_a_chat_is_read(model):
     """Once, also where a budget ends the reasoning."""
     n_prompt = len(model.tokenize(model.apply_template([USER])))

@@ -50,6 +50,17 @@ def test_reasoning_is_ended_when_the_budget_is_spent(budgeted, compiler):
     assert not sampler.forced()
 
 
+def test_a_budget_is_spent_by_somebody_else(budgeted, compiler):
+    """After the next token, which may be on its way; outside of reasoning nothing is spent."""
+    sampler = budgeted(40, reasons=False)
+    sampler.spend()
+    write(sampler, compiler, "<think>aa")
+    sampler.spend()
+    assert sampler.mask() is None
+    write(sampler, compiler, "b")
+    close(sampler, compiler)
+
+
 def test_a_budget_of_nothing(budgeted, compiler):
     close(budgeted(0), compiler)
 

@@ -1,17 +1,22 @@
 """Ollama's pull: a model that a client names is fetched, if the server allows that, and served from then on."""
 
+import itertools
+import json
 import socket
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import ollama
 import pytest
+from starlette.exceptions import HTTPException
 
 import hub_server
 from gguf_files import tiny_llama
 from pumice.plugin import ModelSpec
 from pumice_server import pulls
+from pumice_server.model_events import MAX_LISTENERS, ModelEvents
 from pumice_server.models import Models
 from server_thread import running, serving
 from waiting import PATIENCE, wait_until
@@ -106,6 +111,51 @@ def test_a_mirror_leads_nowhere_else(hub, model):
         "a/b: the model cannot be fetched; see the server's log",
     )
     assert hub.sent == []
+
+
+def test_a_model_is_fetched_followed_and_deleted(hub, model):
+    """llama-server's router: what happens comes as events, to every client that follows the models."""
+    with running(model, allow_pull=True) as server, httpx2.Client(base_url=server.url, timeout=PATIENCE) as other:
+        models: Models = server.application.state.models
+        with other.stream("GET", "/models/sse") as stream:
+            events = (json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))
+            wait_until(lambda: models.events.has_listeners)
+            assert server.client.post("/models", json={"model": "a/b"}).json() == {"success": True}
+            seen = list(itertools.takewhile(lambda each: each["event"] != "download_finished", events))
+            assert {"model": "*", "event": "models_reload"} in seen
+            progress = [each["data"] for each in seen if each["event"] == "download_progress"]
+            assert all(part["done"] <= part["total"] for each in progress for part in each.values())
+            assert server.client.post("/models", json={"model": "a/b"}).status_code == 400
+            file = Path(models.entries[-1].spec.path)
+            assert file.is_file()
+            assert server.client.delete("/models?model=a/b").json() == {"success": True}
+            assert next(events) == {"model": "a/b", "event": "model_remove"}
+            assert not file.exists()
+            assert models.known("a/b") is None
+            server.client.post("/models", json={"model": "c/d"})
+            assert next(events)["event"] == "download_failed"
+        for name, status in (("demo", 403), ("a/b", 404), ("", 404)):
+            assert server.client.delete(f"/models?model={name}").status_code == status
+        wait_until(lambda: not models.events.has_listeners)
+
+
+def test_a_download_that_nobody_waits_for_is_cancelled(slow, model):
+    with running(model, allow_pull=True) as server:
+        assert server.client.post("/models", json={"model": "slow/m0"}).status_code == 200
+        assert server.client.post("/models/unload", json={"model": "slow/m0"}).json() == {"success": True}
+        wait_until(lambda: not threads())
+
+
+def test_followers_are_bounded():
+    """Also what waits for one that takes nothing; its stream ends."""
+    events = ModelEvents()
+    listeners = [events.listen() for _ in range(MAX_LISTENERS)]
+    with pytest.raises(HTTPException, match="64 clients follow"):
+        events.listen()
+    for number in range(300):
+        events.status("demo", "loading", number / 300)
+    assert not events.has_listeners
+    assert {listener.qsize() for listener in listeners} == {256}
 
 
 def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):

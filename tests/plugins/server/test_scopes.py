@@ -14,6 +14,8 @@ ADMIN = {
     ("GET", "/metrics"),
     ("POST", "/models/load"),
     ("POST", "/models/unload"),
+    ("POST", "/models"),
+    ("DELETE", "/models"),
     ("POST", "/api/pull"),
     ("POST", "/api/create"),
     ("POST", "/api/copy"),
@@ -22,6 +24,7 @@ ADMIN = {
     ("GET", "/slots"),
     ("POST", "/slots/{id}"),
 }
+PULLS = ("/api/pull", "/models")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -42,7 +45,8 @@ def routes(server: Running) -> list[Route]:
 
 def status(server: Running, method: str, path: str, key: str | None) -> int:
     headers = {"X-Api-Key": KEYS[key]} if key else {}
-    return server.client.request(method, path.replace("{", "").replace("}", ""), headers=headers).status_code
+    with server.client.stream(method, path.replace("{", "").replace("}", ""), headers=headers) as response:
+        return response.status_code  # without the body: a stream of events has no end
 
 
 def test_without_a_key_only_what_is_public(guarded):
@@ -62,7 +66,7 @@ def test_each_key_may_do_what_its_scope_says(guarded, key):
             needed = "admin" if ("GET" if method == "HEAD" else method, route.path) in ADMIN else "infer"
             refused = route.path not in PUBLIC and key not in (needed, "both")
             told = status(guarded, method, route.path, key)
-            expected = {403} if refused else {200, 400, 404, 403 if route.path == "/api/pull" else 400, 501}
+            expected = {403} if refused else {200, 400, 404, 403 if route.path in PULLS else 400, 501}
             assert told in expected, (method, route.path, told)
     for target in ("*", "//", "/%00", "/slots/../metrics"):
         assert status(guarded, "OPTIONS", target, key) in (400, 404, 405)

@@ -164,3 +164,39 @@ def test_no_part_waits_for_the_one_before_to_be_acknowledged(server):
     for _ in range(10):  # a connection that is new is acknowledged at once
         seconds()
     assert at_best(seconds, 0.03) < 0.03
+
+
+THINKING = (
+    "{% for message in messages %}{% if message.role == 'assistant' %}<think>{{ message.reasoning_content }}</think>"
+    "{% endif %}{{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<think>\n{% endif %}"
+)
+
+
+def test_reasoning_is_ended_while_it_is_streamed(model):
+    """llama-server's control: by the client of the answer, if it asked for that."""
+    body = {"messages": [{"role": "user", "content": "Once"}], "stream": True, "max_tokens": 400, "ignore_eos": True}
+    with running(model, keys=["a", "b"], chat={"chat_template": THINKING}) as server:
+
+        def control(id: str, key: str = "a") -> dict:
+            asked = {"id": id, "action": "reasoning_end"}
+            return server.client.post("/v1/chat/completions/control", json=asked, headers=keyed(key)).json()
+
+        for controlled in (True, False):
+            asked = {**body, "reasoning_control": controlled}
+            with (
+                httpx2.Client(base_url=server.url, timeout=PATIENCE) as client,
+                client.stream("POST", "/v1/chat/completions", json=asked, headers=keyed("a")) as stream,
+            ):
+                parts = (json.loads(line[6:]) for line in stream.iter_lines() if line[:7] == "data: {")
+                id = next(parts)["id"]
+                assert control(id, "b") == {"success": False, "message": "no active completion for this id"}
+                assert control(id)["success"] is controlled
+                said = [part["choices"][0]["delta"] for part in parts]
+            assert any(delta.get("content") for delta in said) is controlled
+            assert any(delta.get("reasoning_content") for delta in said)
+            wait_until(lambda id=id: "no active" in control(id)["message"])
+
+
+def keyed(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}

@@ -1,0 +1,64 @@
+"""Answer rows of batches by an application, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, Self
+
+import httpx2
+from starlette.applications import Starlette
+
+from pumice.plugin import BatchRow
+from pumice_server.batch.results import is_failed
+
+CLIENT_HEADER = "x-pumice-client"
+"""Names the client for whom a row is answered."""
+
+_PASSING = (429, 503)  # statuses that may not recur
+_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry
+
+
+class RowClient:
+    """Answers rows, for a client. An asynchronous context manager."""
+
+    def __init__(self, application: Starlette, client: str = "") -> None:
+        transport = httpx2.ASGITransport(application, raise_app_exceptions=False)
+        headers = {CLIENT_HEADER: client}
+        self._client = httpx2.AsyncClient(
+            transport=transport, base_url="http://localhost", timeout=None, headers=headers
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def answer(self, row: BatchRow) -> dict[str, Any]:
+        """Return the result of a row. If the engine died or is full, retry a few times."""
+        for pause in _PAUSES:
+            result = await self._ask(row)
+            if not is_passing(result):
+                break
+            await asyncio.sleep(pause)
+        return result
+
+    async def _ask(self, row: BatchRow) -> dict[str, Any]:
+        response = await self._client.post(row.url, json=row.body)
+        answer = {
+            "status_code": response.status_code,
+            "request_id": response.headers.get("X-Request-Id", ""),
+            "body": response.json(),
+        }
+        return {
+            "id": f"batch_req_{secrets.token_hex(12)}",
+            "custom_id": row.custom_id,
+            "response": answer,
+            "error": None,
+        }
+
+
+def is_passing(result: dict[str, Any]) -> bool:
+    """Return True if a row failed for a reason that may not be its own."""
+    return is_failed(result) and result["response"]["status_code"] in _PASSING

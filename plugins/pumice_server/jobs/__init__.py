@@ -1,0 +1,1 @@
+"""OpenAI's files and batches: requests that clients leave with the server, and that are answered in the background."""

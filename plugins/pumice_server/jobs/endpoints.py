@@ -1,0 +1,171 @@
+"""Endpoints of OpenAI's files and batches, with ``--batches``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice_server.answer_types import BatchList, BatchObject, DeletedFile, FileList, FileObject
+from pumice_server.answers import Whole, json_response
+from pumice_server.batch.rows import URLS
+from pumice_server.bodies import BatchBody
+from pumice_server.body import arriving
+from pumice_server.errors import bad_request
+from pumice_server.jobs.form import Field, read_form
+from pumice_server.jobs.runner import Jobs, new_id
+from pumice_server.jobs.store import BATCH_SECONDS, MAX_AGE, StoredFile
+from pumice_server.limits import MAX_NAME
+from pumice_server.work import waiting
+
+_MAX_PAGE = 10_000  # files of an answer; batches: 100
+_MIN_AGE = 3600  # seconds, as OpenAI's
+_TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+
+
+async def upload(request: Request) -> Annotated[Response, FileObject]:
+    """Keep a file of requests, sent as a form with `file` and `purpose`, which is `batch`."""
+    jobs = jobs_of(request)
+    async with arriving(request) as parts:
+        body = b"".join(parts)
+    form = await waiting(read_form, request.headers.get("content-type", ""), body)
+    if "file" not in form:
+        raise bad_request("the form has no field 'file'")
+    if _text(form, "purpose") != "batch":
+        raise bad_request("purpose must be 'batch': other files have no use here")
+    content, filename = form["file"]
+    if not content or len(filename or "") > MAX_NAME:
+        raise bad_request(f"file must not be empty, and its name has at most {MAX_NAME} characters")
+    now = int(time.time())
+    age = _age(_text(form, "expires_after[seconds]"))
+    file = StoredFile(
+        new_id("file"), request.state.client, filename or "upload.jsonl", "batch", now, now + age, len(content)
+    )
+    await waiting(jobs.store.add_file, file, content)
+    return json_response(file.to_dict())
+
+
+async def list_files(request: Request) -> Annotated[Response, FileList]:
+    """List the files of this client, the newest first.
+
+    ``?after=``: Id of the last file of the page before. ``?limit=``: Most files of a page.
+    ``?order=``: `asc` or `desc`. ``?purpose=``: Only files of this purpose.
+    """
+    files = await waiting(jobs_of(request).store.files, request.state.client)
+    purpose = request.query_params.get("purpose")
+    items = [file.to_dict() for file in files if purpose in (None, file.purpose)]
+    if request.query_params.get("order") == "asc":
+        items.reverse()
+    return json_response(_page(request, items, _MAX_PAGE))
+
+
+async def show_file(request: Request) -> Annotated[Response, FileObject]:
+    """Describe a file."""
+    file = await waiting(jobs_of(request).store.file, request.state.client, request.path_params["id"])
+    return json_response(file.to_dict())
+
+
+async def file_content(request: Request) -> Response:
+    """Return the content of a file."""
+    content = await waiting(jobs_of(request).store.content, request.state.client, request.path_params["id"])
+    return Whole(content, media_type="application/octet-stream")
+
+
+async def delete_file(request: Request) -> Annotated[Response, DeletedFile]:
+    """Delete a file that no unfinished batch reads."""
+    id = request.path_params["id"]
+    await waiting(jobs_of(request).store.delete_file, request.state.client, id)
+    return json_response({"id": id, "object": "file", "deleted": True})
+
+
+async def create_batch(request: Request, body: BatchBody) -> Annotated[Response, BatchObject]:
+    """Answer the requests of a file in the background. Requests of clients come first."""
+    jobs = jobs_of(request)
+    if body.endpoint not in URLS:
+        raise bad_request(f"endpoint must be one of {', '.join(URLS)}, not {body.endpoint!r:.60}")
+    await waiting(jobs.store.file, request.state.client, body.input_file_id)
+    now = int(time.time())
+    batch: dict[str, Any] = {
+        "id": new_id("batch"),
+        "object": "batch",
+        "endpoint": body.endpoint,
+        "errors": None,
+        "input_file_id": body.input_file_id,
+        "completion_window": body.completion_window,
+        "status": "validating",
+        "output_file_id": None,
+        "error_file_id": None,
+        "created_at": now,
+        "expires_at": now + BATCH_SECONDS,
+        **{f"{name}_at": None for name in _TIMES},
+        "request_counts": {"total": 0, "completed": 0, "failed": 0},
+        "metadata": body.metadata,
+    }
+    await waiting(jobs.store.add_batch, request.state.client, batch)
+    jobs.start()
+    return json_response(batch)
+
+
+async def list_batches(request: Request) -> Annotated[Response, BatchList]:
+    """List the batches of this client, the newest first.
+
+    ``?after=``: Id of the last batch of the page before. ``?limit=``: Most batches of a page.
+    """
+    batches = await waiting(jobs_of(request).store.batches, request.state.client)
+    return json_response(_page(request, batches, 100, 20))
+
+
+async def show_batch(request: Request) -> Annotated[Response, BatchObject]:
+    """Describe a batch: its state, and how many requests are answered."""
+    batch = await waiting(jobs_of(request).store.batch, request.state.client, request.path_params["id"])
+    return json_response(batch)
+
+
+async def cancel_batch(request: Request) -> Annotated[Response, BatchObject]:
+    """Cancel a batch; the answers so far become a file."""
+    jobs = jobs_of(request)
+    owner, id = request.state.client, request.path_params["id"]
+    batch = await waiting(jobs.store.batch, owner, id)
+    if batch["status"] not in ("validating", "in_progress", "cancelling"):
+        raise HTTPException(409, f"the batch is {batch['status']} already")
+    await jobs.cancel({**batch, "owner": owner})
+    return json_response(await waiting(jobs.store.batch, owner, id))
+
+
+def jobs_of(request: Request) -> Jobs:
+    """Return the server's jobs. Raises HTTPException if the server keeps none."""
+    jobs: Jobs | None = request.app.state.jobs
+    if jobs is None:
+        raise HTTPException(501, "files and batches are not kept: start the server with --batches")
+    return jobs
+
+
+def _text(form: Mapping[str, Field], name: str) -> str:
+    return form[name].content.decode("utf-8", "replace") if name in form else ""
+
+
+def _age(seconds: str) -> int:
+    """Return the seconds that a file is kept. Raises HTTPException."""
+    if not seconds:
+        return MAX_AGE
+    if not (seconds.isdecimal() and len(seconds) < 9 and _MIN_AGE <= int(seconds) <= MAX_AGE):
+        raise bad_request(f"expires_after[seconds] must be between {_MIN_AGE} and {MAX_AGE}, not {seconds!r:.60}")
+    return int(seconds)
+
+
+def _page(request: Request, items: Sequence[Mapping[str, Any]], most: int, usual: int | None = None) -> dict[str, Any]:
+    """Return a page of a list. Raises HTTPException."""
+    limit, after = request.query_params.get("limit", str(usual or most)), request.query_params.get("after")
+    if not (limit.isdecimal() and len(limit) < 9 and 1 <= int(limit) <= most):
+        raise bad_request(f"limit must be between 1 and {most}, not {limit!r:.60}")
+    ids = [item["id"] for item in items]
+    if after and after not in ids:
+        raise bad_request(f"after: there is no {after!r:.100}")
+    begin = ids.index(after) + 1 if after else 0
+    page = items[begin : begin + int(limit)]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": page, **ends, "has_more": begin + len(page) < len(items)}

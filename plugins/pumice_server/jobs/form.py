@@ -1,0 +1,48 @@
+"""Read a form with a file (``multipart/form-data``, RFC 7578), within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.message import Message
+from email.parser import BytesHeaderParser
+from typing import NamedTuple
+
+from pumice_server.errors import bad_request
+
+_MAX_PARTS = 16
+_MAX_HEAD = 4096  # bytes of the headers of a part
+_MAX_BOUNDARY = 70  # characters (RFC 2046)
+
+
+class Field(NamedTuple):
+    """A field of a form; ``filename`` is None unless it is a file."""
+
+    content: bytes
+    filename: str | None = None
+
+
+def read_form(content_type: str, body: bytes) -> Mapping[str, Field]:
+    """Return the fields of a form by name. Raises HTTPException."""
+    head = Message()
+    head["Content-Type"] = content_type
+    boundary = head.get_param("boundary")
+    is_form = head.get_content_type() == "multipart/form-data" and isinstance(boundary, str)
+    if not is_form or not 0 < len(str(boundary)) <= _MAX_BOUNDARY:
+        raise bad_request("expected multipart/form-data with a boundary")
+    mark = b"\r\n--" + str(boundary).encode("latin-1", "replace")
+    _, *parts = (b"\r\n" + body).split(mark, _MAX_PARTS + 1)
+    if not parts or not parts[-1].startswith(b"--"):
+        raise bad_request(f"the form does not end, or has more than {_MAX_PARTS} fields")
+    return dict(map(_field, parts[:-1]))
+
+
+def _field(part: bytes) -> tuple[str, Field]:
+    """Return the name and the content of a part. Raises HTTPException."""
+    head, gap, content = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+    if not gap or len(head) > _MAX_HEAD:
+        raise bad_request(f"a field of the form has no headers, or more than {_MAX_HEAD} bytes of them")
+    headers = BytesHeaderParser().parsebytes(head)
+    name = headers.get_param("name", header="content-disposition")
+    if not isinstance(name, str) or not name:
+        raise bad_request("a field of the form has no name")
+    return name, Field(content, headers.get_filename())

@@ -1,0 +1,187 @@
+"""Answer the waiting batches, one after the other, beside the requests of clients, which come first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+
+from pumice.plugin import BatchRow
+from pumice_server.batch.results import is_failed
+from pumice_server.batch.row_client import RowClient
+from pumice_server.batch.rows import read_row
+from pumice_server.batch.work import answer_all
+from pumice_server.jobs.store import MAX_AGE, Batch, JobStore, StoredFile
+from pumice_server.work import waiting
+
+MAX_ROWS = 50_000
+MAX_ID = 512  # characters of a custom_id
+N_IN_FLIGHT = 8  # rows that are computed or wait in the engine
+PRIORITY = 1000  # of rows that name none: requests of clients, which have 0, run first
+
+logger = logging.getLogger("pumice")
+
+
+class WrongInput(Exception):
+    """The input of a batch is malformed; ``line`` is its number, or None."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class Jobs:
+    """Files and batches of a server. Used by the event loop alone."""
+
+    def __init__(self, store: JobStore, application: Starlette) -> None:
+        """``application`` answers the rows, without asking for keys."""
+        self.store = store
+        self._application = application
+        self._task: asyncio.Task[None] | None = None
+        self._running = ""  # id of the batch that is being answered
+        self._cancelled = asyncio.Event()  # of that batch
+        self._is_stopping = False
+
+    def start(self) -> None:
+        """Answer what waits, also from before the server was started again."""
+        if not self._is_stopping and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._run())
+
+    def end(self) -> None:
+        """Begin to stop; what is not finished goes on when the server is started again."""
+        self._is_stopping = True
+        if self._task:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Stop, and close the database."""
+        self.end()
+        if self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+        await waiting(self.store.close)
+
+    async def cancel(self, batch: Batch) -> None:
+        """Let a batch end with the results that it has."""
+        now = int(time.time())
+        await waiting(self.store.change, batch["id"], status="cancelling", cancelling_at=now)
+        if self._running == batch["id"]:
+            self._cancelled.set()
+        else:
+            await self._end(batch, "cancelled")
+
+    async def _run(self) -> None:
+        while batches := await waiting(self.store.unfinished):
+            batch = batches[0]
+            try:
+                await self._finish(batch)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # of the disk, or a defect; the next batch may do better
+                message = error.detail if isinstance(error, HTTPException) else f"{type(error).__name__}: {error}"
+                logger.error("batch %s failed: %s", batch["id"], message)
+                await self._fail(batch, message)
+
+    async def _fail(self, batch: Batch, message: str, line: int | None = None) -> None:
+        problem = {"code": "invalid_request", "message": message, "line": line, "param": None}
+        errors = {"object": "list", "data": [problem]}
+        await waiting(self.store.change, batch["id"], status="failed", failed_at=int(time.time()), errors=errors)
+
+    async def _finish(self, batch: Batch) -> None:
+        """Answer a batch, and end it."""
+        self._running, self._cancelled = batch["id"], asyncio.Event()
+        try:
+            content = await waiting(self.store.content, batch["owner"], batch["input_file_id"])
+            rows = await waiting(read_input, content, batch["endpoint"])
+            counts = {"total": len(rows), "completed": 0, "failed": 0}
+            begun = {"in_progress_at": batch["in_progress_at"] or int(time.time()), "request_counts": counts}
+            if batch["status"] == "cancelling":
+                self._cancelled.set()
+            else:
+                await waiting(self.store.change, batch["id"], status="in_progress", **begun)
+            await self._end(batch, await self._answered(batch, rows))
+        except WrongInput as error:
+            await self._fail(batch, str(error), error.line)
+        finally:
+            self._running = ""
+
+    async def _end(self, batch: Batch, status: str) -> None:
+        """End a batch; its results become files."""
+        files = {name: _output(batch, name) for name in ("output_file_id", "error_file_id")}
+        await waiting(self.store.finish, batch["id"], files, **{"status": status, f"{status}_at": int(time.time())})
+
+    async def _answered(self, batch: Batch, rows: Sequence[BatchRow]) -> str:
+        """Answer the rows that have no results yet, and return the status at the end."""
+        work = asyncio.ensure_future(self._answer(batch, rows))
+        stop = asyncio.ensure_future(self._cancelled.wait())
+        left = max(0.0, batch["expires_at"] - time.time())
+        try:
+            await asyncio.wait({work, stop}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                return "completed"
+            return "cancelled" if stop.done() else "expired"
+        finally:
+            for task in (work, stop):
+                task.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
+
+    async def _answer(self, batch: Batch, rows: Sequence[BatchRow]) -> None:
+        done = await waiting(self.store.done, batch["id"])
+        left = (_polite(row) for row in rows if row.custom_id not in done)
+        async with RowClient(self._application, batch["owner"]) as client:
+            results = answer_all(left, client.answer, N_IN_FLIGHT)
+            async with contextlib.aclosing(results):
+                async for result in results:
+                    await waiting(self.store.add_result, batch["id"], result, is_failed(result))
+
+
+def read_input(content: bytes, endpoint: str) -> list[BatchRow]:
+    """Return the rows of a batch. Raises WrongInput."""
+    rows: list[BatchRow] = []
+    ids: set[str] = set()
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = read_row(orjson.loads(line))
+        except orjson.JSONDecodeError as error:
+            raise WrongInput(f"line {number} is not valid JSON: {error}", number) from None
+        except ValueError as error:
+            raise WrongInput(f"line {number}: {error}", number) from None
+        if row.url != endpoint:
+            raise WrongInput(f"line {number}: url must be the batch's endpoint, {endpoint}, not {row.url}", number)
+        if row.custom_id in ids or len(row.custom_id) > MAX_ID:
+            what = "occurs twice" if row.custom_id in ids else f"has more than {MAX_ID} characters"
+            raise WrongInput(f"line {number}: the custom_id {row.custom_id!r:.100} {what}", number)
+        if len(rows) >= MAX_ROWS:
+            raise WrongInput(f"the file has more than {MAX_ROWS} requests")
+        ids.add(row.custom_id)
+        rows.append(row)
+    if not rows:
+        raise WrongInput("the file has no requests")
+    return rows
+
+
+def _polite(row: BatchRow) -> BatchRow:
+    body: Mapping[str, Any] = {"priority": PRIORITY, **row.body}
+    return BatchRow(row.custom_id, row.url, body)
+
+
+def _output(batch: Batch, name: str) -> StoredFile:
+    now = int(time.time())
+    kind = name.removesuffix("_file_id")
+    filename = f"{batch['id']}_{kind}.jsonl"
+    return StoredFile(new_id("file"), batch["owner"], filename, "batch_output", now, now + MAX_AGE, 0)
+
+
+def new_id(kind: str) -> str:
+    """Return an id that cannot be guessed."""
+    return f"{kind}-{secrets.token_hex(16)}" if kind == "file" else f"{kind}_{secrets.token_hex(16)}"

@@ -1,0 +1,250 @@
+"""OpenAI's files and batches, by the official client: answered in the background, and kept over a restart."""
+
+import io
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import openai
+import pytest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+
+import pumice
+from pumice_server.application import make_application
+from pumice_server.jobs import store as limits
+from pumice_server.jobs.form import read_form
+from pumice_server.jobs.runner import WrongInput, read_input
+from pumice_server.jobs.store import JobStore, StoredFile
+from pumice_server.models import Models
+from pumice_server.settings import Settings
+from server_thread import listening
+from waiting import PATIENCE, wait_until
+
+CHAT = "/v1/chat/completions"
+ENDED = ("completed", "failed", "expired", "cancelled")
+
+
+def row(custom_id: str, url: str = CHAT, **body: object) -> dict[str, object]:
+    asked = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 3, **body}
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": asked}
+
+
+def lines(*rows: object) -> bytes:
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+@asynccontextmanager
+async def working(application: Starlette) -> AsyncIterator[None]:
+    application.state.jobs.start()
+    yield
+    await application.state.jobs.stop()
+
+
+@contextmanager
+def kept(model: pumice.Model, folder, **settings) -> Iterator[tuple[openai.OpenAI, JobStore]]:
+    application = make_application(Models.of(model, ["demo"], Settings(batches=folder, **settings)), working)
+    with listening(application) as (url, _):
+        yield openai.OpenAI(base_url=f"{url}/v1", api_key="a", max_retries=0), application.state.jobs.store
+
+
+def upload(client: openai.OpenAI, content: bytes, name: str = "in.jsonl") -> str:
+    return client.files.create(file=(name, io.BytesIO(content)), purpose="batch").id
+
+
+def finished(client: openai.OpenAI, id: str) -> openai.types.Batch:
+    wait_until(lambda: client.batches.retrieve(id).status in ENDED)
+    return client.batches.retrieve(id)
+
+
+def answers(client: openai.OpenAI, file_id: str | None) -> dict[str, dict]:
+    text = client.files.content(file_id).text if file_id else ""
+    return {line["custom_id"]: line["response"] for line in map(json.loads, text.splitlines())}
+
+
+def test_a_batch_is_answered(model, tmp_path):
+    with kept(model, tmp_path) as (client, store):
+        content = lines(row("a"), row("b", temperature="hot"), row("c", seed=5))
+        file_id = upload(client, content)
+        assert client.files.retrieve(file_id).bytes == len(content)
+        assert client.files.content(file_id).read() == content
+        made = client.batches.create(
+            input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={"run": "1"}
+        )
+        assert made.status == "validating"
+        batch = finished(client, made.id)
+        assert (batch.status, batch.metadata, batch.errors) == ("completed", {"run": "1"}, None)
+        assert batch.request_counts.model_dump() == {"total": 3, "completed": 2, "failed": 1}
+        right, wrong = answers(client, batch.output_file_id), answers(client, batch.error_file_id)
+        assert {id: each["status_code"] for id, each in (right | wrong).items()} == {"a": 200, "b": 400, "c": 200}
+        assert right["a"]["body"]["usage"]["completion_tokens"] == 3
+        assert [each.id for each in client.batches.list()] == [made.id]
+        assert {each.id for each in client.files.list()} == {file_id, batch.output_file_id, batch.error_file_id}
+        assert len(client.files.list(limit=1).data) == 1
+        client.files.delete(file_id)
+        with pytest.raises(openai.NotFoundError, match="there is no file"):
+            client.files.retrieve(file_id)
+        with pytest.raises(openai.ConflictError, match="completed already"):
+            client.batches.cancel(made.id)
+        assert store.done(made.id) == set()
+
+
+def test_a_batch_goes_on_after_a_restart(model, tmp_path, monkeypatch):
+    """Rows with results are not answered again. A second server cannot use the same folder."""
+    first_done, released = threading.Event(), threading.Event()
+    add = JobStore.add_result
+
+    def add_one(self, batch, result, is_failed) -> None:
+        if not first_done.is_set():
+            add(self, batch, result, is_failed)
+            first_done.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JobStore, "add_result", add_one)
+        patched.setattr(JobStore, "finish", lambda *_, **__: released.wait(PATIENCE))
+        patched.setattr("pumice_server.jobs.runner.N_IN_FLIGHT", 1)
+        with kept(model, tmp_path) as (client, _):
+            id = client.batches.create(
+                input_file_id=upload(client, lines(*map(row, "abc"))), endpoint=CHAT, completion_window="24h"
+            ).id
+            wait_until(first_done.is_set)
+            assert client.batches.retrieve(id).status == "in_progress"
+            with pytest.raises(pumice.PumiceError, match="used by another server"):
+                JobStore(tmp_path / "batches.db")
+            released.set()
+    store = JobStore(tmp_path / "batches.db")
+    assert store.done(id) == {"a"}
+    store.close()
+    with kept(model, tmp_path) as (client, _):
+        batch = finished(client, id)
+        assert batch.request_counts.model_dump() == {"total": 3, "completed": 3, "failed": 0}
+        assert set(answers(client, batch.output_file_id)) == {"a", "b", "c"}
+
+
+def test_what_is_wrong_is_told(model, tmp_path):
+    with kept(model, tmp_path, keys=["a", "b"]) as (client, _):
+        file_id = upload(client, lines(row("a"), row("b", url="/v1/embeddings")))
+        batch = finished(
+            client,
+            client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id,
+        )
+        assert batch.status == "failed"
+        assert batch.errors is not None
+        assert [(each.line, each.message) for each in batch.errors.data or ()] == [
+            (2, f"line 2: url must be the batch's endpoint, {CHAT}, not /v1/embeddings")
+        ]
+        other = client.with_options(api_key="b")
+        assert list(other.files.list()) == list(other.batches.list()) == []
+        for call in (
+            lambda: other.files.content(file_id),
+            lambda: other.files.delete(file_id),
+            lambda: other.batches.retrieve(batch.id),
+            lambda: other.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h"),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                call()
+        for wrong in (
+            lambda: client.files.create(file=b"x", purpose="assistants"),
+            lambda: client.files.create(file=b"", purpose="batch"),
+            lambda: client.files.create(
+                file=b"x", purpose="batch", expires_after={"anchor": "created_at", "seconds": 9}
+            ),
+            lambda: client.batches.create(input_file_id=file_id, endpoint="/v1/images", completion_window="24h"),
+            lambda: client.post("/files", body={}, cast_to=object),
+            lambda: client.get("/files?limit=0", cast_to=object),
+        ):
+            with pytest.raises(openai.BadRequestError):
+                wrong()
+
+
+def test_a_batch_is_cancelled(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("pumice_server.jobs.runner.N_IN_FLIGHT", 1)
+    with kept(model, tmp_path) as (client, store):
+        long = lines(row("a"), *(row(str(i), max_tokens=1500, ignore_eos=True) for i in range(50)))
+        file_id = upload(client, long)
+        id, waits = (
+            client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id for _ in range(2)
+        )
+        wait_until(lambda: store.done(id))
+        assert client.batches.cancel(waits).status == "cancelled"
+        with pytest.raises(openai.ConflictError, match="cancel it first"):
+            client.files.delete(file_id)
+        client.batches.cancel(id)
+        batch = finished(client, id)
+        assert batch.status == "cancelled"
+        assert batch.request_counts is not None
+        assert batch.request_counts.total == 51
+        assert "a" in answers(client, batch.output_file_id)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        (b"{", 1, "line 1 is not valid JSON"),
+        (lines(row("a")) + b"\n\n" + lines(row("a")), 3, "occurs twice"),
+        (lines(row("a" * 513)), 1, "has more than 512 characters"),
+        (lines({"custom_id": "a"}), 1, "url must be one of"),
+        (b"\n \n", None, "the file has no requests"),
+    ],
+)
+def test_an_input_is_checked(content, line, message):
+    with pytest.raises(WrongInput, match=message) as error:
+        read_input(content, CHAT)
+    assert error.value.line == line
+
+
+def test_a_form():
+    head = "multipart/form-data; boundary=x"
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; '
+        b'name="file"; filename="a.jsonl"\r\nContent-Type: text/plain\r\n\r\n\r\n--y\r\n\r\n--x--\r\n'
+    )
+    form = read_form(head, body)
+    assert form["purpose"] == (b"batch", None)
+    assert form["file"] == (b"\r\n--y\r\n", "a.jsonl")
+    assert read_form('multipart/form-data; boundary="x"', body) == form
+    many = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 17 + b"--x--"
+    nameless = b"--x\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--x--"
+    for kind, wrong in (
+        ("application/json", body),
+        ("multipart/form-data", body),
+        (f"multipart/form-data; boundary={'x' * 71}", body),
+        (head, body[:-6]),
+        (head, many),
+        (head, nameless),
+        (head, b"--x\r\nabc\r\n--x--"),
+        (head, b"--x\r\nA: " + b"a" * 5000 + b"\r\n\r\nabc\r\n--x--"),
+    ):
+        with pytest.raises(HTTPException):
+            read_form(kind, wrong)
+
+
+def test_what_is_kept_has_bounds(tmp_path, monkeypatch):
+    store = JobStore(tmp_path / "batches.db")
+
+    def add(size: int, expires: int = 2**40) -> None:
+        id = f"file-{len(store.files('o'))}-{size}"
+        store.add_file(StoredFile(id, "o", "a", "batch", 0, expires, size), b"x" * size)
+
+    monkeypatch.setattr(limits, "MAX_BYTES", 100)
+    add(60)
+    with pytest.raises(HTTPException, match="more than 100 bytes"):
+        add(41)
+    add(39, expires=1)
+    assert [file.bytes for file in store.files("o")] == [60]
+    add(40)  # in place of the file that has expired
+    with pytest.raises(HTTPException, match="more than 100 bytes"):
+        store.add_result("b", {"custom_id": "a"}, False)
+    monkeypatch.setattr(limits, "MAX_FILES", 2)
+    with pytest.raises(HTTPException, match="2 files are kept already"):
+        add(0)
+    monkeypatch.setattr(limits, "MAX_WAITING", 1)
+    batch = {"id": "b", "input_file_id": "", "status": "validating", "created_at": 0, "request_counts": {"total": 0}}
+    store.add_batch("o", batch)
+    with pytest.raises(HTTPException, match="1 batches wait already"):
+        store.add_batch("o", {**batch, "id": "c"})
+    store.finish("b", {}, status="completed")
+    store.add_batch("o", {**batch, "id": "c"})
+    assert [each["id"] for each in store.batches("o")] == ["c"]  # the other one is too old
+    store.close()
