@@ -112,7 +112,6 @@ _REASONS = {
         "--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default "
         "--vision-gemma-12b-default"
     ),
-    "name models in the configuration, and give --models-catalogue": "--models-preset",
     "several models are always loaded when they are asked for": "--no-models-autoload",
     "answers are always parsed": "--skip-chat-parsing",
     "the prefix is always first": "--spm-infill",

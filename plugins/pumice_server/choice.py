@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pumice.cli.options import Command, configured_models, model_problem, separated, split_scale
 from pumice.cli.vocabulary import option
+
+if TYPE_CHECKING:
+    from pumice.plugin import ModelSpec
 
 logger = logging.getLogger("pumice")
 
@@ -71,8 +75,11 @@ def adapter_options(command: Command) -> Command:
     return command
 
 
-def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
-    """Models as ``pumice.load`` takes them: those given, of a folder, of the configuration; else the demo's."""
+def choose_models(given: Sequence[str], options: dict[str, Any], has_others: bool = False) -> list[str]:
+    """Models as ``pumice.load`` takes them: those given, of a folder, of the configuration.
+
+    Without any, that is the demo's, unless the server ``has_others``.
+    """
     import pumice
 
     file = options.pop("hf_file")
@@ -85,7 +92,7 @@ def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
         paths += _models_in(folder)
     if catalogue:
         paths += _catalogue()
-    return list(dict.fromkeys(paths)) or [str(pumice.demo_model_path())]
+    return list(dict.fromkeys(paths)) or ([] if has_others else [str(pumice.demo_model_path())])
 
 
 def make_specs(
@@ -95,11 +102,33 @@ def make_specs(
     from pumice.plugin import ModelSpec
 
     specs = [ModelSpec(aliases or [name_of(path)], path, options, size_of(path), tags) for path in paths]
-    names = [spec.names[0] for spec in specs]
+    check_names(specs)
+    return specs
+
+
+def check_names(specs: Sequence[ModelSpec]) -> None:
+    """Raise UsageError for two models of the same name."""
+    names = [name for spec in specs for name in spec.names]
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"two models are called {name}: rename a file")
-    return specs
+
+
+def with_presets(specs: Sequence[ModelSpec], presets: Sequence[ModelSpec]) -> list[ModelSpec]:
+    """Return models with those of presets. A preset without a model that has the name of another is its options.
+
+    Raises UsageError for two of the same name.
+    """
+    by_name = {spec.names[0]: spec for spec in specs}
+    chosen: list[ModelSpec] = []
+    for preset in presets:
+        name = preset.names[0]
+        if preset.path == name and (spec := by_name.pop(name, None)):
+            preset = replace(preset, path=spec.path, size=spec.size)
+        chosen.append(preset)
+    both = [*by_name.values(), *chosen]
+    check_names(both)
+    return both
 
 
 def name_of(path: str) -> str:

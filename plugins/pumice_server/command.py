@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.files import ModelName
@@ -25,12 +26,17 @@ from pumice.cli.options import (
 from pumice.cli.vocabulary import defined, option
 from pumice.options import ENGINE, REQUEST
 from pumice_server.arguments import ServeCommand
-from pumice_server.choice import adapter_options, choose_models, make_specs, take_adapters
+from pumice_server.choice import adapter_options, choose_models, make_specs, size_of, take_adapters, with_presets
 from pumice_server.defaults import default_options, take_chat, take_compat, take_output, take_sampling
 from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
+from pumice_server.presets import read_presets
 from pumice_server.settings import Settings
 
+if TYPE_CHECKING:
+    from pumice.plugin import ModelSpec
+
+_OF_ONE_MODEL = ("model", "hf_repo", "hf_file", "model_url", "alias", "tags")  # options that name it
 _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 
 
@@ -76,6 +82,14 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
     "--models-dir", type=click.Path(path_type=Path), metavar="DIR", group="Model", help="Serve the models in a folder."
 )
 @option("--models-catalogue", is_flag=True, group="Model", help="Serve the models that the configuration names.")
+@option(
+    "--models-preset",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    group="Model",
+    advanced=True,
+    help="Serve the models of an INI file, each section of which has a model's options (as llama-server's).",
+)
 @option("-a", "--alias", metavar="NAMES", group="Model", help="Names of the served model, separated by commas.")
 @option(
     "--tags", metavar="NAMES", group="Model", advanced=True, help="Tags of the models in lists, separated by commas."
@@ -326,6 +340,58 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     and SIGTERM, running requests have 30 seconds to finish.
     """
     cluster, replicas = take_cluster(options)
+    preset_file = options.pop("models_preset")
+    of_models = set(options)
+    server = _take_server(options, cluster is not None)
+    of_models &= set(options)
+    settings, compat = server.settings, server.settings.compat
+    _log(server.verbose, server.log_jsonl)
+    _environment(server.hf_token, server.offline)
+    settings.check(server.insecure)
+    try:
+        from pumice.cli.confinement import one_thread
+
+        with one_thread():
+            from pumice_server.serving import listen, serve
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+    specs = [] if preset_file is None else _preset_specs(preset_file, of_models)
+    paths = choose_models(names, options, bool(specs))
+    aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
+    if compat:
+        aliases.sort()  # responses carry the first
+    if aliases and len(paths) + len(specs) > 1:
+        raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
+    adapters = take_adapters(options)
+    if adapters and len(paths) + len(specs) > 1:
+        raise click.UsageError("adapters apply to a single model: set the adapters of several models in the catalogue")
+    specs = with_presets(make_specs(paths, aliases, _load_options(adapters, options), tags), specs)
+    if cluster is None:  # machines of a cluster may have other files
+        for spec in specs:
+            require_file(spec.path)
+    with listen(settings) as sockets:
+        if len(specs) == 1:
+            locate_model(specs[0].path)
+        if cluster is None:
+            serve(specs, settings, sockets)
+            return
+        with cluster.connected():
+            serve(specs, settings, sockets, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
+
+
+class _Server(NamedTuple):
+    """Options of the whole server."""
+
+    settings: Settings
+    verbose: bool
+    log_jsonl: bool
+    hf_token: str | None
+    offline: bool
+    insecure: bool
+
+
+def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
+    """Remove and return the options of the whole server, whose models may run elsewhere."""
     compat = take_compat(options)
     settings = Settings(
         host=",".join(options.pop("host")) or "127.0.0.1",
@@ -347,7 +413,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         allow_pull=options.pop("allow_pull"),
         context_shift=options.pop("context_shift") and not options["no_context_shift"],
         max_models=options.pop("models_max"),
-        max_memory=_memory(options.pop("models_memory"), cluster is not None),
+        max_memory=_memory(options.pop("models_memory"), elsewhere),
         conversations=options.pop("conversations"),
         batches=_batch_folder() if options.pop("batches") else None,
         max_requests=options.pop("max_requests_per_minute"),
@@ -359,37 +425,41 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         output=take_output(options),
     )
     del options["no_context_shift"]
-    _log(options.pop("verbose"), options.pop("log_jsonl"))
-    _environment(options.pop("hf_token"), options.pop("offline"))
-    settings.check(options.pop("insecure"))
-    try:
-        from pumice.cli.confinement import one_thread
+    taken = {name: options.pop(name) for name in ("verbose", "log_jsonl", "hf_token", "offline", "insecure")}
+    return _Server(settings, **taken)
 
-        with one_thread():
-            from pumice_server.serving import listen, serve
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
-    paths = choose_models(names, options)
-    aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
-    if compat:
-        aliases.sort()  # responses carry the first
-    if aliases and len(paths) > 1:
-        raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
-    adapters = take_adapters(options)
-    if adapters and len(paths) > 1:
-        raise click.UsageError("adapters apply to a single model: set the adapters of several models in the catalogue")
-    if cluster is None:  # machines of a cluster may have other files
-        for path in paths:
-            require_file(path)
-    with listen(settings) as sockets:
-        if len(paths) == 1:
-            locate_model(paths[0])
-        specs = make_specs(paths, aliases, _load_options(paths, adapters, options), tags)
-        if cluster is None:
-            serve(specs, settings, sockets)
-            return
-        with cluster.connected():
-            serve(specs, settings, sockets, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
+
+def _preset_specs(path: Path, of_models: Collection[str]) -> list[ModelSpec]:
+    """Return the models of a file of presets, with their options. The command line's take precedence."""
+    from pumice.plugin import ModelSpec
+
+    context = click.get_current_context()
+    specs = []
+    server_wide = (context.params.keys() - of_models) | {"models_dir", "models_catalogue"}
+    for preset in read_presets(path, command.params, server_wide):
+        options = _merged(context, command.make_context(command.name, list(preset.arguments)))
+        take_cluster(options)
+        _take_server(options, elsewhere=True)
+        paths = choose_models([], options, has_others=True)
+        if len(paths) > 1:
+            raise click.UsageError(f"--models-preset: {path}: [{preset.name}] names {len(paths)} models; name one")
+        names = list(dict.fromkeys([preset.name, *_names(options.pop("alias"))]))
+        tags, adapters = _names(options.pop("tags")), take_adapters(options)
+        model = paths[0] if paths else preset.name
+        specs.append(ModelSpec(names, model, _load_options(adapters, options), size_of(model), tags))
+    return specs
+
+
+def _merged(context: click.Context, own: click.Context) -> dict[str, Any]:
+    """Return the options of a preset, but those that the command line gives; never its models."""
+    options: dict[str, Any] = dict(own.params)
+    for name, value in context.params.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name not in _OF_ONE_MODEL:
+            options[name] = (*options[name], *value) if name == "config" else value
+    for name in ("names", "models_preset"):
+        del options[name]
+    options |= {"models_dir": None, "models_catalogue": False}
+    return options
 
 
 def _log(verbose: bool, as_json: bool) -> None:
@@ -436,7 +506,7 @@ def _memory(gibibytes: float | None, elsewhere: bool) -> int:
     return int(0.9 * host_memory_bytes()) if gibibytes is None else int(gibibytes * 2**30)
 
 
-def _load_options(paths: Sequence[str], adapters: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _load_options(adapters: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
     config: dict[str, Any] = parse_settings(options.pop("config"))
     threads = options.pop("threads")

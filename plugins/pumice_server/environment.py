@@ -66,15 +66,32 @@ def arguments_of(
             arguments += [] if off else [name]
         elif name not in takes:
             click.echo(f"warning: {variable} has no meaning for pumice serve, and is ignored", err=True)
-        elif takes[name]:
-            arguments.append(f"{name}={value}")
-        elif value.lower() in _TRUE:
-            arguments.append(name)
-        elif not off:
-            raise click.UsageError(f"{variable}: expected on or off, not {value!r:.60}")
-        elif f"--no-{name[2:]}" in (*takes, *refused):
-            arguments.append(f"--no-{name[2:]}")
+        else:
+            arguments += argument_of(name, value, takes, refused, variable)
     return arguments
+
+
+def argument_of(name: str, value: str, takes: Mapping[str, int], refused: Collection[str], source: str) -> list[str]:
+    """Return the arguments of an option that is given elsewhere than on the command line.
+
+    Args:
+        name: Name of the option.
+        value: Its value; of a flag on or off.
+        takes: Number of values of each option.
+        refused: Options that are refused.
+        source: Where the option is given, for errors.
+
+    Raises:
+        UsageError: A flag is neither on nor off.
+    """
+    if takes[name]:
+        return [f"{name}={value}"] if name.startswith("--") else [name, value]
+    if value.lower() in _TRUE:
+        return [name]
+    if value.lower() not in _FALSE:
+        raise click.UsageError(f"{source}: expected on or off, not {value!r:.60}")
+    opposite = f"--no-{name.lstrip('-')}"
+    return [opposite] if opposite in (*takes, *refused) else []
 
 
 def predict_route(environment: Mapping[str, str]) -> str | None:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from pumice_server.answers import event
 
 MAX_LISTENERS = 64
+_STAGE = "text_model"  # llama-server's name of what is loaded
 _MAX_WAITING = 256  # events that a listener has not taken; beyond, its stream ends
 
 Events = asyncio.Queue[bytes]
@@ -40,10 +41,10 @@ class ModelEvents:
 
     def status(self, model: str, status: str, progress: float | None = None) -> None:
         """Tell the state of a model; ``progress`` of loading is between 0 and 1."""
-        stages = {} if progress is None else {"progress": {"stages": ["text_model"], "current": "text_model"}}
+        data: dict[str, Any] = {"status": status}
         if progress is not None:
-            stages["progress"]["value"] = round(progress, 3)
-        self.tell("model_status", model, {"status": status, **stages})
+            data["progress"] = {"stages": [_STAGE], "current": _STAGE, "value": round(progress, 3)}
+        self.tell("model_status", model, data)
 
     def listen(self) -> Events:
         """Return a queue of the events from now on. Raises HTTPException if there are too many listeners."""

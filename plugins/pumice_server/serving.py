@@ -110,7 +110,16 @@ def serve(
         if load is None:
             paths = [spec.path for spec in specs]
             stack.enter_context(
-                confined_server(Needs(paths, specs[0].options, settings.read, settings.written, fetches))
+                confined_server(
+                    Needs(
+                        paths,
+                        specs[0].options,
+                        settings.read,
+                        settings.written,
+                        fetches,
+                        [spec.options for spec in specs],
+                    )
+                )
             )
         server.run(sockets=list(listening))
     if errors:

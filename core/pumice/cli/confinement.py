@@ -47,10 +47,11 @@ class Needs:
 
     Attributes:
         models: names of its models.
-        options: options of ``pumice.load`` for them.
+        options: options of ``pumice.load`` for the first.
         read: further files and folders to read.
         write: files and folders to write.
         fetches: True if it may have to download models.
+        own: options of ``pumice.load`` for each of ``models``; empty: those of the first.
     """
 
     models: Sequence[str]
@@ -58,6 +59,7 @@ class Needs:
     read: Sequence[str] = ()
     write: Sequence[str] = ()
     fetches: bool = False
+    own: Sequence[Mapping[str, Any]] = ()
 
 
 @contextlib.contextmanager
@@ -124,11 +126,11 @@ def _models(needs: Needs, config: Config) -> tuple[list[str], float]:
 
     files: list[str] = []
     limits = [config.memory_limit]
-    for model in needs.models:
+    for model, given in zip(needs.models, needs.own or [needs.options] * len(needs.models), strict=True):
         with contextlib.suppress(PumiceError):  # reported when the model is loaded
             name, options = resolve_name(model)
             paths = [name] if isinstance(name, Path) else []
-            own = load_config(_arguments(needs.options), options) if options else config
+            own = load_config(_arguments(given), options) if options or given is not needs.options else config
             files += map(str, (*paths, *files_beside(own, paths)))
             limits.append(own.memory_limit)
     return files, max(limits) if all(limits) else 0.0  # 0: no limit

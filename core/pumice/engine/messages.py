@@ -59,9 +59,9 @@ class Request:
 
     prompt: Sequence[int]
     max_tokens: int | None = None
-    min_tokens: int = 0
     sampling: Mapping[str, Any] = field(default_factory=dict)
     samplers: Sequence[str] | None = None
+    min_tokens: int = 0
     stop: Sequence[str] = ()
     special: Collection[int] = ()
     stop_tokens: Sequence[int] = ()

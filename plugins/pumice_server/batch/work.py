@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from pumice.plugin import BatchRow
@@ -12,7 +12,7 @@ from pumice_server.batch.row_client import is_passing
 AnswerRow = Callable[[BatchRow], Awaitable[dict[str, Any]]]
 
 
-async def answer_all(rows: Iterable[BatchRow], answer: AnswerRow, n_in_flight: int) -> AsyncIterator[dict[str, Any]]:
+async def answer_all(rows: Iterable[BatchRow], answer: AnswerRow, n_in_flight: int) -> AsyncGenerator[dict[str, Any]]:
     """Yield one result for each row.
 
     A row that failed because the engine died runs once more at the end, alone, since another row may have killed it.

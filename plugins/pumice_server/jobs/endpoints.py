@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ from pumice_server.body import arriving
 from pumice_server.errors import bad_request
 from pumice_server.jobs.form import Field, read_form
 from pumice_server.jobs.runner import Jobs, new_id
-from pumice_server.jobs.store import BATCH_SECONDS, MAX_AGE, StoredFile
+from pumice_server.jobs.store import BATCH_SECONDS, MAX_AGE, StoredFile, now
 from pumice_server.limits import MAX_NAME
 from pumice_server.work import waiting
 
@@ -40,10 +39,10 @@ async def upload(request: Request) -> Annotated[Response, FileObject]:
     content, filename = form["file"]
     if not content or len(filename or "") > MAX_NAME:
         raise bad_request(f"file must not be empty, and its name has at most {MAX_NAME} characters")
-    now = int(time.time())
+    today = now()
     age = _age(_text(form, "expires_after[seconds]"))
     file = StoredFile(
-        new_id("file"), request.state.client, filename or "upload.jsonl", "batch", now, now + age, len(content)
+        new_id("file"), request.state.client, filename or "upload.jsonl", "batch", today, today + age, len(content)
     )
     await waiting(jobs.store.add_file, file, content)
     return json_response(file.to_dict())
@@ -88,7 +87,7 @@ async def create_batch(request: Request, body: BatchBody) -> Annotated[Response,
     if body.endpoint not in URLS:
         raise bad_request(f"endpoint must be one of {', '.join(URLS)}, not {body.endpoint!r:.60}")
     await waiting(jobs.store.file, request.state.client, body.input_file_id)
-    now = int(time.time())
+    today = now()
     batch: dict[str, Any] = {
         "id": new_id("batch"),
         "object": "batch",
@@ -99,8 +98,8 @@ async def create_batch(request: Request, body: BatchBody) -> Annotated[Response,
         "status": "validating",
         "output_file_id": None,
         "error_file_id": None,
-        "created_at": now,
-        "expires_at": now + BATCH_SECONDS,
+        "created_at": today,
+        "expires_at": today + BATCH_SECONDS,
         **{f"{name}_at": None for name in _TIMES},
         "request_counts": {"total": 0, "completed": 0, "failed": 0},
         "metadata": body.metadata,

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from pumice_server.batch.results import is_failed
 from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
-from pumice_server.jobs.store import MAX_AGE, Batch, JobStore, StoredFile
+from pumice_server.jobs.store import MAX_AGE, Batch, JobStore, StoredFile, now
 from pumice_server.work import waiting
 
 MAX_ROWS = 50_000
@@ -70,8 +69,7 @@ class Jobs:
 
     async def cancel(self, batch: Batch) -> None:
         """Let a batch end with the results that it has."""
-        now = int(time.time())
-        await waiting(self.store.change, batch["id"], status="cancelling", cancelling_at=now)
+        await waiting(self.store.change, batch["id"], status="cancelling", cancelling_at=now())
         if self._running == batch["id"]:
             self._cancelled.set()
         else:
@@ -92,7 +90,7 @@ class Jobs:
     async def _fail(self, batch: Batch, message: str, line: int | None = None) -> None:
         problem = {"code": "invalid_request", "message": message, "line": line, "param": None}
         errors = {"object": "list", "data": [problem]}
-        await waiting(self.store.change, batch["id"], status="failed", failed_at=int(time.time()), errors=errors)
+        await waiting(self.store.change, batch["id"], status="failed", failed_at=now(), errors=errors)
 
     async def _finish(self, batch: Batch) -> None:
         """Answer a batch, and end it."""
@@ -101,7 +99,7 @@ class Jobs:
             content = await waiting(self.store.content, batch["owner"], batch["input_file_id"])
             rows = await waiting(read_input, content, batch["endpoint"])
             counts = {"total": len(rows), "completed": 0, "failed": 0}
-            begun = {"in_progress_at": batch["in_progress_at"] or int(time.time()), "request_counts": counts}
+            begun = {"in_progress_at": batch["in_progress_at"] or now(), "request_counts": counts}
             if batch["status"] == "cancelling":
                 self._cancelled.set()
             else:
@@ -115,13 +113,13 @@ class Jobs:
     async def _end(self, batch: Batch, status: str) -> None:
         """End a batch; its results become files."""
         files = {name: _output(batch, name) for name in ("output_file_id", "error_file_id")}
-        await waiting(self.store.finish, batch["id"], files, **{"status": status, f"{status}_at": int(time.time())})
+        await waiting(self.store.finish, batch["id"], files, **{"status": status, f"{status}_at": now()})
 
     async def _answered(self, batch: Batch, rows: Sequence[BatchRow]) -> str:
         """Answer the rows that have no results yet, and return the status at the end."""
         work = asyncio.ensure_future(self._answer(batch, rows))
         stop = asyncio.ensure_future(self._cancelled.wait())
-        left = max(0.0, batch["expires_at"] - time.time())
+        left = max(0.0, batch["expires_at"] - now())
         try:
             await asyncio.wait({work, stop}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -176,10 +174,10 @@ def _polite(row: BatchRow) -> BatchRow:
 
 
 def _output(batch: Batch, name: str) -> StoredFile:
-    now = int(time.time())
+    today = now()
     kind = name.removesuffix("_file_id")
     filename = f"{batch['id']}_{kind}.jsonl"
-    return StoredFile(new_id("file"), batch["owner"], filename, "batch_output", now, now + MAX_AGE, 0)
+    return StoredFile(new_id("file"), batch["owner"], filename, "batch_output", today, today + MAX_AGE, 0)
 
 
 def new_id(kind: str) -> str:

@@ -62,6 +62,11 @@ class StoredFile:
         return {"object": "file", "status": "processed", **facts}
 
 
+def now() -> int:
+    """Return the seconds since 1970: files and batches expire while no server runs, too."""
+    return int(time.time())
+
+
 class JobStore:
     """Files and batches of all clients. Every method takes a while on large files; any thread may call it.
 
@@ -102,11 +107,11 @@ class JobStore:
     def files(self, owner: str) -> list[StoredFile]:
         """Return the files of a client, the newest first."""
         select = f"SELECT {_FACTS} FROM file WHERE owner = ? AND expires_at > ? ORDER BY created_at DESC, rowid DESC"
-        return [StoredFile(*row) for row in self._read(select, owner, int(time.time()))]
+        return [StoredFile(*row) for row in self._read(select, owner, now())]
 
     def file(self, owner: str, id: str) -> StoredFile:
         select = f"SELECT {_FACTS} FROM file WHERE owner = ? AND id = ? AND expires_at > ?"
-        rows = self._read(select, owner, id, int(time.time()))
+        rows = self._read(select, owner, id, now())
         if not rows:
             raise HTTPException(404, f"there is no file {id!r:.100}")
         return StoredFile(*rows[0])
@@ -211,10 +216,10 @@ class JobStore:
         self._run("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *asdict(file).values(), content)
 
     def _forget_old(self) -> None:
-        now = int(time.time())
-        self._run("DELETE FROM file WHERE expires_at <= ?", now)
+        today = now()
+        self._run("DELETE FROM file WHERE expires_at <= ?", today)
         old = "json_extract(body, '$.created_at') <= ?"
-        self._run(f"DELETE FROM batch WHERE is_finished = 1 AND {old}", now - MAX_AGE)
+        self._run(f"DELETE FROM batch WHERE is_finished = 1 AND {old}", today - MAX_AGE)
 
     def _size(self) -> int:
         files = "SELECT COALESCE(SUM(bytes), 0) FROM file"
