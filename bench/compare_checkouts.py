@@ -1,6 +1,6 @@
 """Compare the generation speed of two checkouts in alternating pairs of short runs, to cancel a machine's drift.
 
-    python bench/compare_checkouts.py MODEL BEFORE AFTER [--starts 6] [--pairs 24] [-n 16]
+    python bench/compare_checkouts.py MODEL BEFORE AFTER [--starts 6] [--pairs 24] [-n 16] [--parallel 64]
 
 BEFORE and AFTER are checkouts, each with Pumice installed in its ``.venv``. Every start loads the model in a process
 of each; the process that is not measured is stopped. Prints the median and quartiles of the pairs' ratios: the speed of
@@ -17,15 +17,26 @@ import sys
 import time
 from pathlib import Path
 
-# Runs in each checkout. Checkouts without pumice.evaluate.speed have ``model.bench_generation``.
+# Runs in each checkout. Older ones have ``pumice.measure``, or ``model.bench_generation``.
 WORKER = """
-import functools, sys
+import functools, importlib, sys
 import pumice
-model = pumice.load(sys.argv[1], backend="cpu", n_ctx=512)
+n_parallel = int(sys.argv[2])
+options = {"backend": "cpu", "n_ctx": 512 if n_parallel == 1 else 128 * n_parallel}
+if n_parallel > 1:
+    options["config"] = {"n_parallel": n_parallel}
+model = pumice.load(sys.argv[1], **options)
 seconds = getattr(model, "bench_generation", None)
-if seconds is None:
-    from pumice.evaluate.speed import generation_seconds
-    seconds = functools.partial(generation_seconds, model)
+for module in ("pumice.evaluate.speed", "pumice.measure") if seconds is None else ():
+    try:
+        speed = importlib.import_module(module)
+    except ModuleNotFoundError:
+        continue
+    if n_parallel == 1:
+        seconds = functools.partial(speed.generation_seconds, model)
+    else:
+        seconds = lambda n: speed.parallel_seconds(model, 32, n, n_parallel)[1]
+    break
 seconds(8)
 print(flush=True)
 for line in sys.stdin:
@@ -36,8 +47,8 @@ for line in sys.stdin:
 class Worker:
     """A checkout's process with the model loaded, stopped except for its turns."""
 
-    def __init__(self, checkout: Path, model: str) -> None:
-        command = [str(checkout / ".venv/bin/python"), "-c", WORKER, model]
+    def __init__(self, checkout: Path, model: str, n_parallel: int) -> None:
+        command = [str(checkout / ".venv/bin/python"), "-c", WORKER, model, str(n_parallel)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._answer()
         self._process.send_signal(signal.SIGSTOP)
@@ -63,14 +74,17 @@ class Worker:
         return line
 
 
-def ratios(model: str, before: Path, after: Path, n_pairs: int, n_tokens: int, after_first: bool) -> list[float]:
-    """Return the speed of ``after`` relative to ``before`` for each pair. The order of loads and of runs alternates."""
-    checkouts = {"before": before, "after": after}
+def ratios(args: argparse.Namespace, after_first: bool) -> list[float]:
+    """Return the speed of the second checkout relative to the first for each pair.
+
+    The order of loads and of runs alternates.
+    """
+    checkouts = {"before": args.before, "after": args.after}
     names = sorted(checkouts, reverse=not after_first)
-    workers = {name: Worker(checkouts[name], model) for name in names}
+    workers = {name: Worker(checkouts[name], args.model, args.parallel) for name in names}
     pair_ratios = []
-    for i in range(n_pairs):
-        seconds = {name: workers[name].seconds(n_tokens) for name in (names if i % 2 else names[::-1])}
+    for i in range(args.pairs):
+        seconds = {name: workers[name].seconds(args.n_gen) for name in (names if i % 2 else names[::-1])}
         pair_ratios.append(seconds["before"] / seconds["after"])
     for worker in workers.values():
         worker.close()
@@ -85,10 +99,11 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=6)
     parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("-n", "--n-gen", type=int, default=16)
+    parser.add_argument("--parallel", type=int, default=1, help="number of sequences, each after 32 random tokens")
     args = parser.parse_args()
     measured = []
     for start in range(args.starts):
-        part = ratios(args.model, args.before, args.after, args.pairs, args.n_gen, bool(start % 2))
+        part = ratios(args, bool(start % 2))
         print(f"start {start}: {statistics.median(part):.3f}", flush=True)
         measured += part
     low, middle, high = statistics.quantiles(measured, n=4)
