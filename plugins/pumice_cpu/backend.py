@@ -26,8 +26,10 @@ from pumice.plugin import (
     Program,
     RecurrentState,
     Segment,
+    Sizes,
     State,
     Step,
+    Tensor,
     concrete,
     cores,
     host_memory_bytes,
@@ -128,6 +130,9 @@ class CpuProgram(HostProgram):
         self._segment = segment
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
+        self._sizes: Sizes = {}  # of the last step, with the views of its inputs and outputs
+        self._inputs: dict[str, NDArray[Any]] = {}
+        self._outputs: dict[str, NDArray[Any]] = {}
         self._step = np.zeros(step_size(limits), np.int64)
         shared = SegmentMemory(pool, limits, plan, self._arena, self._step, memory, packed, states, invariant)
         states_before = set(states)
@@ -159,22 +164,27 @@ class CpuProgram(HostProgram):
         from pumice_cpu.lower.rule import describe_step
 
         inputs, batch = step.inputs, step.batch
-        sizes = batch.sizes
         n_tokens, n_outputs = len(batch.positions), len(batch.output_ids)
-        for tensor in self._segment.inputs:
-            shape = concrete(tensor.shape, sizes)
-            view = self._arena.view(self._plan.offsets[tensor], shape, DTYPES[tensor.dtype])
-            np.copyto(view, inputs[tensor.name])
+        if self._sizes != (sizes := batch.sizes):
+            self._sizes = sizes
+            self._inputs = self._arrays(self._segment.inputs, sizes)
+            self._outputs = self._arrays(self._segment.outputs, sizes)
+        for name, view in self._inputs.items():
+            np.copyto(view, inputs[name])
         describe_step(self._step, batch)
         lowering = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
         for prepare in lowering.before:
             prepare(inputs)
         self._pool.run(lowering.table, n_tokens)
+        return self._outputs
+
+    def _arrays(self, tensors: Sequence[Tensor], sizes: Sizes) -> dict[str, NDArray[Any]]:
+        """Return the tensors' arrays in the arena by name, for a step of these sizes."""
         return {
             tensor.name: self._arena.view(
                 self._plan.offsets[tensor], concrete(tensor.shape, sizes), DTYPES[tensor.dtype]
             )
-            for tensor in self._segment.outputs
+            for tensor in tensors
         }
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -39,6 +39,7 @@ class OperationTable:
         self._operations: list[tuple[str, dict[str, int], bool]] = []
         self._rows: list[NDArray[np.int64]] = []
         self._table = self._tickets = np.zeros(0, np.int64)
+        self._description = (0, 0, 0)
 
     def add(self, kernel: str, arguments: dict[str, int], *, alongside: bool = False) -> None:
         """Append an operation. Each argument is a number, an address, or the bits of a float32.
@@ -60,7 +61,8 @@ class OperationTable:
         """Return the table as threads need it: its address, its length and the address of its tickets."""
         if len(self._rows) != len(self):
             self._link()
-        return int(self._table.ctypes.data), len(self), int(self._tickets.ctypes.data)
+            self._description = address(self._table), len(self), address(self._tickets)
+        return self._description
 
     def _link(self) -> None:
         kernels = load_kernels(self.kernels)
@@ -110,16 +112,17 @@ class ThreadPool:
         """
         if not len(table):  # without a barrier threads could take the next table for this one
             return
-        address, length, tickets = table.description()
+        description = table.description()
         with self._lock:
             pace = self._pace(table, size)
             before, began = sum(self._busy), time.perf_counter()
             alone = pace.choose(began)
             shared, n_threads = (self._alone, 1) if alone else (self.shared, self.n_threads)
-            shared[_TABLE : _TABLE + 4] = address, length, n_threads, tickets
-            self._start(shared.ctypes.data)
+            start, length, tickets = description
+            shared[_TABLE : _TABLE + 4] = start, length, n_threads, tickets
+            self._start(address(shared))
             if alone:
-                self._run(shared.ctypes.data, 0, _yield_function())
+                self._run(address(shared), 0, _yield_function())
             else:
                 for event in self._wake:
                     event.set()
@@ -148,7 +151,7 @@ class ThreadPool:
         with self._lock:
             self._closing = True
             self.shared[_TABLE : _TABLE + 4] = 0
-            self._start(self.shared.ctypes.data)
+            self._start(address(self.shared))
         for event in self._wake:
             event.set()
         for thread in self._threads:
@@ -158,7 +161,7 @@ class ThreadPool:
         latest = np.zeros(1, np.int64)
         last_step = 0
         while not self._closing:
-            self._wait(self.shared.ctypes.data, last_step, latest.ctypes.data, _yield_function())
+            self._wait(address(self.shared), last_step, address(latest), _yield_function())
             if latest[0] == last_step:  # nothing to do for a while
                 event.clear()
                 if self.shared[_GO] == last_step and not self._closing:
@@ -170,7 +173,7 @@ class ThreadPool:
     def _take_part(self, thread: int) -> None:
         """Run a thread's part of a step."""
         began = time.thread_time()
-        self._run(self.shared.ctypes.data, thread, _yield_function())
+        self._run(address(self.shared), thread, _yield_function())
         self._busy[thread] += time.thread_time() - began
 
 
@@ -179,6 +182,14 @@ def aligned_zeros(size: int) -> NDArray[np.uint8]:
     memory = np.zeros(size + 64, np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + size]
+
+
+def address(array: NDArray[Any]) -> int:
+    """Return the address of a contiguous array; of a writable one in a fifth of the time of ``array.ctypes.data``."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    except (TypeError, ValueError):  # read-only, or empty
+        return int(array.ctypes.data)
 
 
 def float_bits(value: float) -> int:

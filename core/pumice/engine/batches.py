@@ -55,15 +55,17 @@ def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
     outputs = [start + row for part, start in zip(parts, starts, strict=False) for row in part.output_rows]
     tokens = np.fromiter(chain.from_iterable(part.tokens for part in parts), np.int32, starts[-1])
     inputs = _media(parts, tokens)
-    scales = np.array([part.adapter_scales for part in parts], np.float32)
+    if parts[0].adapter_scales:
+        scales = np.array([part.adapter_scales for part in parts], np.float32)
+        inputs[SCALES] = np.repeat(scales, sizes, axis=0)
     return Batch(
-        tokens=np.maximum(tokens, 0),
+        tokens=np.maximum(tokens, 0) if inputs else tokens,
         positions=np.fromiter(positions, np.int32, starts[-1]),
         output_ids=np.array(outputs, np.int32),
         seq_starts=np.array(starts, np.int32),
         slots=np.array([part.place.slot for part in parts], np.int32),
         block_tables=cache.batch_tables([part.place.tables for part in parts]),
-        inputs=inputs | ({SCALES: np.repeat(scales, sizes, axis=0)} if scales.size else {}),
+        inputs=inputs,
         memory=_memory(cache, [part.place.memory for part in parts if part.place.memory]),
     )
 

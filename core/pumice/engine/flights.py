@@ -170,14 +170,19 @@ class Flights:
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
             return self._guess(members, n_steps)
         if not self._can.max_steps and self._can.n_in_flight == 1:
-            return self._speculate(members)
+            drafts = self._speculation.draft(members, self._cache, self._scheduler.limits)
+            if drafts:
+                return self._speculate(members, drafts)
         batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
         whole = [running for running, n_new in members if running.pending == n_new]
         ask = self._ask(batch, whole) if self._can.max_steps else None
+        began = time.perf_counter()
         pending = self._runner.submit(batch, ask)
         for running, _ in members if self._can.n_in_flight > 1 else ():
             running.n_ahead = 1
-        return Flight(members, whole, batch, pending, self._take if ask else self._sample, ask)
+        repeats = any(running.n_again for running, _ in members)
+        land = self._take if ask else self._sample
+        return Flight(members, whole, batch, pending, land, ask, repeats=repeats, began=began)
 
     def _computed(self, members: Members) -> None:
         for running, n_new in members:
@@ -188,10 +193,9 @@ class Flights:
 
     # --- the host chooses
 
-    def _speculate(self, members: Members) -> Flight:
-        """Submit a step with worthwhile drafts; recurrent states are restored after a wrong token."""
+    def _speculate(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
+        """Submit a step with drafts; recurrent states are restored after a wrong token."""
         whole = [running for running, n_new in members if running.pending == n_new]
-        drafts = self._speculation.draft(members, self._cache, self._scheduler.limits)
         with ExitStack() as stack:
             computed = [(item, n_new + len(drafts[item].tokens)) for item, n_new in members if item in drafts]
             stack.enter_context(self._states.taking_back(computed))
@@ -199,9 +203,9 @@ class Flights:
             batch = batch_of(self._cache, parts)
             began = time.perf_counter()
             pending = self._runner.submit(batch)
-            land = self._sample_drafted if drafts else self._sample
             repeats = any(running.n_again for running, _ in members)
             opened = stack.pop_all()
+            land = self._sample_drafted
             return Flight(
                 members, whole, batch, pending, land, open=opened, drafts=drafts, repeats=repeats, began=began
             )

@@ -320,7 +320,7 @@ class KVCache:
     def batch_tables(self, sequences: Sequence[BlockTables]) -> dict[int, NDArray[np.int32]]:
         """Return the tables of several sequences for a batch, one per row."""
         width = max(tables.n_blocks for tables in sequences)
-        return {w: np.stack([tables.tables[w][:width] for tables in sequences]) for w in self._pools}
+        return {w: np.array([tables.tables[w][:width] for tables in sequences]) for w in self._pools}
 
     def _shared(self, tokens: Sequence[int], tables: BlockTables) -> tuple[int, Sequence[int]]:
         """Return the number of shareable leading blocks, and the tokens to look for in a last block after them.

@@ -20,7 +20,7 @@ Sizes = Mapping[str, int]
 def concrete(shape: Shape, sizes: Sizes) -> tuple[int, ...]:
     """Return the shape as numbers. Raises BackendError for a name that is not in ``sizes``."""
     try:
-        return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in shape)
+        return tuple([sizes[dim] if isinstance(dim, str) else dim for dim in shape])
     except KeyError as error:
         raise BackendError(f"unknown size {error} in shape {format_shape(shape)}") from None
 

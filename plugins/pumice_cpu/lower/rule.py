@@ -28,7 +28,7 @@ from pumice.plugin import (
 )
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed
-from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
+from pumice_cpu.runtime import OperationTable, ThreadPool, address, aligned_zeros
 
 # Indices in the step block, int64 values that change from step to step: first those of ``Batch.sizes``.
 SIZES = 8  # maximum number of sizes
@@ -208,13 +208,13 @@ def describe_step(step: NDArray[np.int64], batch: Batch) -> None:
     """Write a batch to the step block. The batch must stay alive until the step ends."""
     sizes = list(batch.sizes.values())[:SIZES]
     step[: len(sizes)] = sizes
-    step[POSITIONS] = batch.positions.ctypes.data
-    step[SEQ_STARTS] = batch.seq_starts.ctypes.data
-    step[SLOTS] = batch.slots.ctypes.data
+    step[POSITIONS] = address(batch.positions)
+    step[SEQ_STARTS] = address(batch.seq_starts)
+    step[SLOTS] = address(batch.slots)
     if batch.memory is not None:
         tables = batch.memory.block_tables
-        step[MEMORY_LENGTHS] = batch.memory.lengths.ctypes.data
-        step[MEMORY_TABLE : MEMORY_TABLE + 2] = tables.ctypes.data, tables.shape[1]
+        step[MEMORY_LENGTHS] = address(batch.memory.lengths)
+        step[MEMORY_TABLE : MEMORY_TABLE + 2] = address(tables), tables.shape[1]
     for i, window in enumerate(sorted(batch.block_tables)):
         table = batch.block_tables[window]
-        step[BLOCK_TABLES + 2 * i : BLOCK_TABLES + 2 * i + 2] = table.ctypes.data, table.shape[1]
+        step[BLOCK_TABLES + 2 * i : BLOCK_TABLES + 2 * i + 2] = address(table), table.shape[1]
