@@ -39,7 +39,7 @@ from pumice_cpu.isa import usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
-from pumice_cpu.runtime import ThreadPool
+from pumice_cpu.runtime import KERNELS, ThreadPool
 
 _MOST_THREADS = 16  # upper limit on machines with fewer cores
 
@@ -144,7 +144,8 @@ class CpuProgram(HostProgram):
             self._lowered[one_token, one_output] = lowering
         self.capabilities = Capabilities(copies_slots=True, invariant=not shared.varies)
         names = [name for lowering in self._lowered.values() for name in lowering.table.kernels]
-        load_kernels([*names, *(pack_kernel(weight) for weight in shared.to_pack)])
+        load_kernels([*KERNELS, *names, *(pack_kernel(weight) for weight in shared.to_pack)])
+        pool.start()
         for weight in shared.to_pack:
             pack(pool, weight, packed[weight.name])
         memory.written()

@@ -82,7 +82,7 @@ class OperationTable:
 class ThreadPool:
     """A pool of ``n_threads`` threads, including the caller's, that runs one table at a time.
 
-    If ``adaptive``, a single thread runs steps where that is faster.
+    If ``adaptive``, a single thread runs steps where that is faster. The threads start with the first table.
     """
 
     def __init__(self, n_threads: int, adaptive: bool = True) -> None:
@@ -92,17 +92,24 @@ class ThreadPool:
         self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # the shared block of steps that the caller runs alone
         self._paces: WeakKeyDictionary[OperationTable, dict[int, Pace]] = WeakKeyDictionary()
         self._busy = [0.0] * n_threads  # core seconds of each thread in steps on all threads
-        kernels = load_kernels(KERNELS)
-        self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
         self._lock = threading.Lock()
         self._closing = False
         self._wake = [threading.Event() for _ in range(1, n_threads)]
-        self._threads = [
-            threading.Thread(target=self._work, args=(index, event), daemon=True, name=f"pumice-cpu-{index}")
-            for index, event in enumerate(self._wake, 1)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] | None = None
+
+    def start(self) -> None:
+        """Load the kernels and start the threads, unless they run."""
+        with self._lock:
+            if self._threads is not None or self._closing:
+                return
+            kernels = load_kernels(KERNELS)
+            self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
+            self._threads = [
+                threading.Thread(target=self._work, args=(index, event), daemon=True, name=f"pumice-cpu-{index}")
+                for index, event in enumerate(self._wake, 1)
+            ]
+            for thread in self._threads:
+                thread.start()
 
     def run(self, table: OperationTable, size: int = 1) -> None:
         """Run every operation, on all threads or on one; return when the last has finished.
@@ -112,6 +119,8 @@ class ThreadPool:
         """
         if not len(table):  # without a barrier threads could take the next table for this one
             return
+        if self._threads is None:
+            self.start()
         description = table.description()
         with self._lock:
             pace = self._pace(table, size)
@@ -150,6 +159,8 @@ class ThreadPool:
         """Stop the threads. A step without operations ends those that spin."""
         with self._lock:
             self._closing = True
+            if self._threads is None:
+                return
             self.shared[_TABLE : _TABLE + 4] = 0
             self._start(address(self.shared))
         for event in self._wake:
