@@ -7,6 +7,14 @@ import { fileURLToPath } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url));
 const out = process.argv[2] ?? join(here, "../plugins/pumice_server/page");
 
+/** The smallest file of temml is a script that makes a variable; here it is a module. */
+const asModule = {
+  name: "as-module",
+  setup({ onLoad }) {
+    onLoad({ filter: /temml\.min\.js$/ }, async ({ path }) => ({ contents: `${await readFile(path, "utf8")}\nexport default temml;` }));
+  },
+};
+
 /** Packages whose files are in the bundle. */
 function packagesOf(metafile) {
   const names = Object.keys(metafile.inputs).map((path) => path.match(/node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1]);
@@ -28,6 +36,10 @@ const { metafile } = await build({
   entryPoints: ["src/main.tsx", "src/theme.ts"],
   outdir: out,
   bundle: true,
+  format: "esm",
+  splitting: true,
+  plugins: [asModule],
+  chunkNames: "[name]",
   minify: true,
   metafile: true,
   charset: "utf8",

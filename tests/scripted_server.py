@@ -49,7 +49,7 @@ The integral
 
 $$\int_0^1 x^2\,dx$$
 
-with \(a_1 * b_1\) and $\frac{1}{2}$. It costs $5 or $6.
+with \(a_1 * b_1\), $\unknown{x}$ and $\frac{1}{2}$. It costs $5 or $6.
 """
 
 XSS = """\
@@ -87,6 +87,9 @@ def pieces(text: str, name: str = "content") -> list[dict[str, Any]]:
 def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The deltas of the answer."""
     said = messages[-1]["content"]
+    if isinstance(said, list):
+        kinds = [part["type"] for part in said]
+        return pieces(f"You sent: {' '.join(kinds)}")
     if messages[-1]["role"] == "tool":
         return pieces(f"The tool says: {said}")
     if messages[-1]["role"] == "assistant":
@@ -139,7 +142,8 @@ async def events(app: Starlette, deltas: list[dict[str, Any]], delay: float, bre
 
 def models(_: Request) -> Response:
     data = [{"id": name, "object": "model", "meta": {"n_ctx": 8192}} for name in ("pumice-8b", "pumice-1b")]
-    return JSONResponse({"object": "list", "data": data})
+    listed = [{"name": "pumice-8b", "capabilities": ["completion", "vision"]}]
+    return JSONResponse({"object": "list", "data": data, "models": listed})
 
 
 def props(request: Request) -> Response:

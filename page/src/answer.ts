@@ -3,9 +3,10 @@
 import { signal } from "@preact/signals";
 
 import { ApiError, chat, type Delta } from "./api";
+import { contentOf } from "./attachments";
 import * as state from "./state";
 import { branch } from "./tree";
-import type { Conversation, Message, Options, ToolCall } from "./types";
+import type { Attachment, Conversation, Message, Options, ToolCall } from "./types";
 
 const KEEP_EVERY = 1000; // milliseconds between two times that an unfinished answer is kept
 
@@ -21,28 +22,35 @@ addEventListener("pagehide", () => {
 });
 
 /** Say something, and get an answer. */
-export async function send(text: string): Promise<void> {
-  await say(text, async () => {
-    const conversation = await state.ensureConversation(titleOf(text));
+export async function send(text: string, attachments: readonly Attachment[] = []): Promise<void> {
+  await say(text, attachments, async () => {
+    const conversation = await state.ensureConversation(titleOf(text || attachments[0]!.name));
     return { conversation, parent: conversation.leaf };
   });
 }
 
 /** Say something else instead of what `message` says: a new branch. */
 export async function edit(message: Message, text: string): Promise<void> {
-  await say(text, async () => ({ conversation: state.current.value!, parent: message.parent }));
+  const where = { conversation: state.current.value!, parent: message.parent };
+  await say(text, message.attachments ?? [], async () => where);
 }
 
 /** What cannot be kept goes back to where messages are written. */
-async function say(text: string, where: () => Promise<{ conversation: Conversation; parent: string | null }>): Promise<void> {
+async function say(
+  text: string,
+  attachments: readonly Attachment[],
+  where: () => Promise<{ conversation: Conversation; parent: string | null }>,
+): Promise<void> {
   let isKept = false;
   await state.attempt(async () => {
     const { conversation, parent } = await where();
-    await add(conversation, { parent, role: "user", content: text });
+    await add(conversation, { parent, role: "user", content: text, ...(attachments.length && { attachments: [...attachments] }) });
     isKept = true;
     await answer(conversation.id);
   });
-  if (!isKept) state.draft.value = [text, state.draft.value].filter(Boolean).join("\n");
+  if (isKept) return;
+  state.draft.value = [text, state.draft.value].filter(Boolean).join("\n");
+  if (!state.attached.value.length) state.attached.value = attachments;
 }
 
 /** Another answer to the same: a new branch. */
@@ -218,11 +226,11 @@ export function bodyOf(options: Options, before: readonly Message[], goesOn: boo
 
 /** Reasoning goes back only within the turn that it belongs to, where tools were called. */
 function requestMessage(message: Message, withReasoning: boolean): object {
-  const { role, content, reasoning, toolCalls, toolCallId } = message;
+  const { role, content, attachments, reasoning, toolCalls, toolCallId } = message;
   if (role === "tool") return { role, content, tool_call_id: toolCallId };
   return {
     role,
-    content,
+    content: contentOf(content, attachments),
     ...(withReasoning && reasoning && { reasoning_content: reasoning }),
     ...(toolCalls && {
       tool_calls: toolCalls.map(({ id, name, arguments: text }) => ({

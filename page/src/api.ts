@@ -52,8 +52,12 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
 }
 
 export async function models(): Promise<Model[]> {
-  const { data } = (await (await ask("v1/models")).json()) as { data: { id: string; meta?: { n_ctx?: number } }[] };
-  return data.map(({ id, meta }) => ({ id, n_ctx: meta?.n_ctx }));
+  const listed = (await (await ask("v1/models")).json()) as {
+    data: { id: string; parent?: string; meta?: { n_ctx?: number } }[];
+    models?: { name: string; capabilities?: string[] }[];
+  };
+  const seeing = new Set((listed.models ?? []).filter(({ capabilities }) => capabilities?.includes("vision")).map(({ name }) => name));
+  return listed.data.map(({ id, parent, meta }) => ({ id, n_ctx: meta?.n_ctx, sees: seeing.has(id) || seeing.has(parent ?? "") }));
 }
 
 /** What the page must know of the server. */

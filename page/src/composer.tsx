@@ -4,12 +4,16 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { running, send, stop } from "./answer";
 import { useElsewhere } from "./elsewhere";
+import { IconButton } from "./buttons";
 import { Icon } from "./icons";
-import { announcement, current, draft, isReady, models, options, setOptions, thread } from "./state";
+import { readFiles, MOST } from "./attachments";
+import { Attached } from "./attached";
+import { announcement, attached, attempt, current, draft, isReady, model, models, options, setOptions, thread, tokensUsed } from "./state";
 import { sized } from "./sized";
 
 export function Composer() {
   const area = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
   const id = current.value?.id;
   const busy = !!id && running.value.has(id);
   const last = thread.value.at(-1);
@@ -21,15 +25,18 @@ export function Composer() {
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   }, [id]);
 
+  const canSend = isReady.value && !!(draft.value.trim() || attached.value.length);
   const submit = () => {
     const text = draft.value.trim();
-    if (!text || !isReady.value) return;
+    if (!canSend) return;
     if (isWritten) {
       announcement.value = "An answer is being written. Stop it to send a message.";
       return;
     }
+    const files = attached.value;
     draft.value = "";
-    void send(text);
+    attached.value = [];
+    void send(text, files);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -44,24 +51,34 @@ export function Composer() {
         submit();
       }}
     >
+      <Attached attachments={attached.value} onRemove={(index) => (attached.value = attached.value.filter((_, each) => each !== index))} />
       <textarea
         ref={area}
+        dir="auto"
         rows={1}
         value={draft.value}
         placeholder={awaitsResults ? "Or write something else" : "Write a message"}
         aria-label="Message"
         onInput={(event) => (draft.value = event.currentTarget.value)}
         onKeyDown={onKeyDown}
+        onPaste={(event) => {
+          if (!event.clipboardData?.files.length) return;
+          event.preventDefault();
+          void attach(event.clipboardData.files);
+        }}
       />
       <div class="row">
+        <IconButton icon="attach" label="Attach files" onClick={() => picker.current?.click()} />
+        <input ref={picker} type="file" multiple hidden aria-label="Files to attach" onChange={(event) => void attach(event.currentTarget.files, event.currentTarget)} />
         <ModelChoice />
+        <ContextUsed />
         {isWritten && draft.value.trim() && <span class="hint">Stop the answer (Esc) to send this</span>}
         {id && isWritten ? (
           <button key="stop" type="button" class="round" title="Stop (Esc)" aria-label="Stop" onClick={() => stop(id)}>
             <Icon name="stop" />
           </button>
         ) : (
-          <button key="send" type="submit" class="round primary" title="Send (Enter)" aria-label="Send" disabled={!isReady.value || !draft.value.trim()}>
+          <button key="send" type="submit" class="round primary" title="Send (Enter)" aria-label="Send" disabled={!canSend}>
             <Icon name="send" />
           </button>
         )}
@@ -70,8 +87,27 @@ export function Composer() {
   );
 }
 
+/** Add files to the next message; one that cannot be read is a line on the page. */
+export async function attach(files: FileList | null, picker?: HTMLInputElement): Promise<void> {
+  await attempt(async () => {
+    const read = await readFiles([...(files ?? [])], !!model.value?.sees);
+    if (attached.value.length + read.length > MOST) throw new Error(`A message has at most ${MOST} files.`);
+    attached.value = [...attached.value, ...read];
+  });
+  if (picker) picker.value = ""; // so that the same file can be chosen again
+}
+
+/** How much of the context the conversation takes. */
+function ContextUsed() {
+  const all = model.value?.n_ctx;
+  const used = tokensUsed.value;
+  if (!all || !used) return null;
+  const text = `${used.toLocaleString("en")} of ${all.toLocaleString("en")} tokens`;
+  return <span class={used > 0.9 * all ? "context full" : "context"} title={`The conversation takes ${text} of context`}>{text}</span>;
+}
+
 function ModelChoice() {
-  const chosen = options.value.model ?? models.value[0]?.id ?? "";
+  const chosen = model.value?.id ?? "";
   if (models.value.length < 2) return <span class="model">{chosen}</span>;
   return (
     <select

@@ -7,13 +7,14 @@ import { useEffect } from "preact/hooks";
 import { resume, running, stop } from "./answer";
 import { isLost, LOST } from "./api";
 import { IconButton } from "./buttons";
-import { Composer } from "./composer";
-import { exportConversation } from "./export";
+import { attach, Composer } from "./composer";
 import { KeyQuestion } from "./key";
+import { isOpen as showsPalette, Palette } from "./palette";
 import { Parameters } from "./parameters";
-import { Sidebar } from "./sidebar";
-import { announcement, current, notice, options, start, startNew } from "./state";
+import { pickImport, Sidebar } from "./sidebar";
+import { announcement, attempt, current, notice, options, start, startNew } from "./state";
 import { Thread } from "./thread";
+import { exportAll, exportConversation } from "./transfer";
 import "./style/main.css";
 
 const wide = matchMedia("(min-width: 50rem)");
@@ -33,12 +34,20 @@ function Page() {
     wide.addEventListener("change", onChange);
     return () => wide.removeEventListener("change", onChange);
   }, []);
+  const actions = [
+    { label: "Parameters", hint: "command", act: () => (parameters.value = true) },
+    { label: "Search conversations", hint: "command", act: () => ((shows.value = true), setTimeout(() => document.getElementById("search")?.focus())) },
+    { label: "Show or hide conversations", hint: "command", act: toggle },
+    ...(current.value ? [{ label: "Save this conversation as a file", hint: "command", act: exportConversation }] : []),
+    { label: "Save all conversations as a file", hint: "command", act: () => void attempt(exportAll) },
+    { label: "Read conversations from a file", hint: "command", act: pickImport },
+  ];
   const changed = Object.keys(options.value).filter((name) => name !== "model").length;
   return (
     <div class={shows.value ? "page with-sidebar" : "page"}>
       <aside inert={!shows.value}><Sidebar onChosen={onChosen} /></aside>
       {shows.value && <div class="backdrop" onClick={toggle} />}
-      <main>
+      <main onDragOver={(event) => event.preventDefault()} onDrop={onDrop}>
         <header>
           <IconButton icon="menu" label="Conversations" pressed={shows.value} onClick={toggle} />
           <h1>{current.value?.title ?? "New conversation"}</h1>
@@ -52,10 +61,16 @@ function Page() {
         <Composer />
       </main>
       <Parameters isOpen={parameters.value} onClose={() => (parameters.value = false)} />
+      <Palette actions={actions} />
       <KeyQuestion />
       <div class="unseen" role="status">{announcement.value}</div>
     </div>
   );
+}
+
+function onDrop(event: DragEvent): void {
+  event.preventDefault();
+  if (event.dataTransfer?.files.length) void attach(event.dataTransfer.files);
 }
 
 function Notice() {
@@ -70,6 +85,10 @@ function Notice() {
 function onKey(event: KeyboardEvent): void {
   const id = current.value?.id;
   if (event.key === "Escape" && id && running.value.has(id) && !document.querySelector("dialog[open]")) stop(id);
+  if (event.key.toLowerCase() === "k" && !event.shiftKey && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    showsPalette.value = !showsPalette.value;
+  }
   if (event.key.toLowerCase() === "o" && event.shiftKey && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     startNew();

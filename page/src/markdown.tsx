@@ -8,6 +8,7 @@ import type { ComponentChildren } from "preact";
 import { memo } from "./memo";
 
 import { CodeBlock } from "./code";
+import { Formula } from "./formula";
 import { formulas } from "./math";
 
 const marked = new Marked({ gfm: true, extensions: formulas });
@@ -16,7 +17,7 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const tokens = marked.lexer(text);
   const top = Math.min(...tokens.map((token) => (token.type === "heading" ? token.depth : 6)));
   return (
-    <div class="markdown">
+    <div class="markdown" dir="auto">
       {tokens.map((token, index) => (
         <Block key={index} raw={token.raw} token={token} top={top} />
       ))}
@@ -50,7 +51,7 @@ function block(token: Token, key: number): ComponentChildren {
     case "table":
       return table(token as Tokens.Table, key);
     case "mathBlock":
-      return <p key={key}><code class="math">{token.text}</code></p>;
+      return <p key={key}><Formula text={token.text} display /></p>;
     case "hr":
       return <hr key={key} />;
     case "space":
@@ -122,7 +123,7 @@ function one(token: Token, key: number): ComponentChildren {
     case "codespan":
       return <code key={key}>{token.text}</code>;
     case "math":
-      return <code key={key} class="math">{token.text}</code>;
+      return <Formula key={key} text={token.text} />;
     case "br":
       return <br key={key} />;
     case "link":

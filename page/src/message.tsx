@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
 import { edit, giveResults, goOn, retry, running } from "./answer";
+import { Attached } from "./attached";
 import { CopyButton, IconButton } from "./buttons";
 import { CodeBlock } from "./code";
 import { useElsewhere } from "./elsewhere";
@@ -33,7 +34,8 @@ function UserMessage({ message, busy }: Properties) {
   return (
     <article class="message user" aria-label="You">
       <h2 class="unseen">You</h2>
-      <div class="bubble">{message.content}</div>
+      <Attached attachments={message.attachments ?? []} />
+      {message.content && <div class="bubble" dir="auto">{message.content}</div>}
       <Actions message={message} busy={busy}>
         <CopyButton text={message.content} label="Copy message" />
         <IconButton icon="edit" label="Edit message" disabled={busy} onClick={() => setEditing(true)} />

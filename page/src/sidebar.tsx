@@ -5,8 +5,10 @@ import { useState } from "preact/hooks";
 import { running } from "./answer";
 import { IconButton } from "./buttons";
 import { Icon, Mark } from "./icons";
-import { conversations, current, keptBy, open, remove, rename, startNew } from "./state";
+import { found, query, search } from "./search";
+import { announcement, attempt, conversations, current, keptBy, open, remove, rename, startNew } from "./state";
 import { ThemeChoice } from "./theme-choice";
+import { exportAll, importFile } from "./transfer";
 import type { Conversation } from "./types";
 
 const DAY = 86_400_000; // milliseconds
@@ -16,14 +18,17 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
     work();
     onChosen();
   };
+  const shown = conversations.value.filter(({ id }) => found.value?.has(id) ?? true);
   return (
     <>
       <div class="brand"><Mark /><span>Pumice</span></div>
       <button type="button" class="new" onClick={() => go(startNew)} title="New conversation (Ctrl+Shift+O)">
         <Icon name="plus" /> New conversation
       </button>
+      <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value={query.value} onInput={(event) => void attempt(() => search(event.currentTarget.value))} />
       <nav aria-label="Conversations">
-        {grouped(conversations.value).map(([name, group]) => (
+        {found.value && !shown.length && <p class="note">No conversation has these words.</p>}
+        {grouped(shown).map(([name, group]) => (
           <section key={name}>
             <h2>{name}</h2>
             <ul>
@@ -37,9 +42,26 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
       <footer>
         <ThemeChoice />
         <p>Kept {keptBy.value === "server" ? "by the server" : "in this browser"}</p>
+        <span class="transfer">
+          <IconButton icon="download" label="Save all conversations" disabled={!conversations.value.length} onClick={() => void attempt(exportAll)} />
+          <IconButton icon="upload" label="Read conversations from a file" onClick={pickImport} />
+          <input id="import" type="file" accept="application/json,.json" hidden aria-label="File of conversations" onChange={(event) => void read(event.currentTarget)} />
+        </span>
       </footer>
     </>
   );
+}
+
+export function pickImport(): void {
+  document.getElementById("import")?.click();
+}
+
+async function read(picker: HTMLInputElement): Promise<void> {
+  await attempt(async () => {
+    const n = await importFile(picker.files![0]!);
+    announcement.value = n === 1 ? "1 conversation was read" : `${n} conversations were read`;
+  });
+  picker.value = "";
 }
 
 function Item({ conversation, onOpen }: { conversation: Conversation; onOpen: () => void }) {

@@ -5,7 +5,7 @@ import { computed, effect, signal } from "@preact/signals";
 import * as api from "./api";
 import { BrowserStore, ServerStore, type Store } from "./store";
 import { branch, newestLeaf } from "./tree";
-import type { Conversation, Message, Model, Options } from "./types";
+import type { Attachment, Conversation, Message, Model, Options } from "./types";
 
 export const conversations = signal<readonly Conversation[]>([]);
 export const current = signal<Conversation | null>(null); // null: a new one, not kept yet
@@ -17,11 +17,20 @@ export const isReady = signal(false); // whether it is known where conversations
 export const needsKey = signal(false);
 export const notice = signal(""); // one line about what went wrong outside of an answer
 export const announcement = signal(""); // for screen readers
+export const attached = signal<readonly Attachment[]>([]); // files of the next message
 export const draft = signal(sessionStorage.getItem("pumice.draft") ?? "");
 export const newOptions = signal<Options>(remembered()); // of the next new conversation
 
 export const thread = computed(() => branch(messages.value, current.value?.leaf ?? null));
 export const options = computed(() => current.value?.options ?? newOptions.value);
+
+export const model = computed(() => models.value.find(({ id }) => id === options.value.model) ?? models.value[0]);
+
+/** Tokens that the open conversation takes, as of its last answer. */
+export const tokensUsed = computed(() => {
+  const figures = thread.value.findLast(({ figures }) => figures)?.figures;
+  return figures ? figures.promptTokens + figures.tokens : 0;
+});
 
 /** Answers that this tab writes, which are further here than where they are kept. */
 export const beingWritten = new Map<string, Message>();
@@ -145,6 +154,8 @@ export async function ensureConversation(title: string): Promise<Conversation> {
   }
   return made;
 }
+
+export const messagesOf = (conversation: string): Promise<Message[]> => store.messages(conversation);
 
 export async function keepConversation(conversation: Conversation): Promise<void> {
   if (current.value?.id === conversation.id) current.value = conversation;

@@ -8,6 +8,7 @@ export interface Message {
   created: number; // milliseconds since 1970, as all times here
   role: "user" | "assistant" | "tool";
   content: string;
+  attachments?: Attachment[];
   reasoning?: string;
   reasoningMs?: number;
   toolCalls?: ToolCall[];
@@ -16,6 +17,12 @@ export interface Message {
   written?: number; // when an unfinished answer was last saved
   error?: string;
   figures?: Figures;
+}
+
+export interface Attachment {
+  name: string;
+  kind: "image" | "text";
+  data: string; // a data URL, or the text
 }
 
 export interface ToolCall {
@@ -61,4 +68,5 @@ export interface Options {
 export interface Model {
   id: string;
   n_ctx?: number;
+  sees?: boolean; // takes pictures
 }

@@ -1,1 +1,1 @@
-"use strict";(()=>{var e=localStorage.getItem("pumice.theme");e&&(document.documentElement.dataset.theme=e);})();
+var e=localStorage.getItem("pumice.theme");e&&(document.documentElement.dataset.theme=e);

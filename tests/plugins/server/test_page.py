@@ -1,5 +1,6 @@
 """The page in a browser: Debian's chromium, driven by playwright, before a server whose answers are scripted."""
 
+import base64
 import filecmp
 import re
 import shutil
@@ -62,6 +63,19 @@ def opened(context: "playwright.BrowserContext", url: str) -> "playwright.Page":
     page.goto(url)
     page.get_by_label("Message", exact=True).wait_for()
     return page
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+PICTURE = {"name": "a.png", "mimeType": "image/png", "buffer": base64.b64decode(PIXEL)}
+BINARY = {"name": "a.bin", "mimeType": "", "buffer": b"\0\1\2"}
+GIVE = r"""([kind, selector, name]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([`\`\`\`${name}\`\`\``], name, {type: "text/markdown"}));
+    const given = {bubbles: true, cancelable: true};
+    const event = kind === "drop" ? new DragEvent(kind, {...given, dataTransfer: data})
+        : new ClipboardEvent(kind, {...given, clipboardData: data});
+    document.querySelector(selector).dispatchEvent(event);
+}"""
 
 
 def say(page: "playwright.Page", text: str, waits: bool = True) -> None:
@@ -261,11 +275,89 @@ def test_a_server_that_is_back_is_not_called_lost(page):
     page.problems.clear()
 
 
-def test_formulas_are_shown_as_they_are_written(page):
+def test_formulas(page):
+    """As MathML, whose library comes with the first one; LaTeX that it does not know is shown as it is written."""
     say(page, "formula")
-    found = answer(page).locator("code.math")
-    expect(found).to_have_text([r"\int_0^1 x^2\,dx", "a_1 * b_1", r"\frac{1}{2}"])
+    expect(answer(page).locator("math")).to_have_count(3)
+    assert answer(page).locator(".formula").evaluate_all("all => all.map(each => each.dataset.latex)") == [
+        r"\int_0^1 x^2\,dx",
+        "a_1 * b_1",
+        r"\frac{1}{2}",
+    ]
+    expect(answer(page).locator("mfrac")).to_have_count(1)
+    expect(answer(page).locator("code.math")).to_have_text([r"\unknown{x}"])
     expect(answer(page)).to_contain_text("It costs $5 or $6.")
+
+
+def test_files_of_a_message(page, chats):
+    """By the button, dropped, and pasted; where a model sees none, pictures are refused."""
+    page.get_by_label("Files to attach").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"from ```a``` file\n"}, PICTURE]
+    )
+    expect(page.locator(".composer .attached li")).to_have_count(2)
+    page.get_by_label("Remove notes.txt").click()
+    page.evaluate(GIVE, ["drop", "main", "b.md"])
+    page.evaluate(GIVE, ["paste", "[aria-label=Message]", "c.md"])
+    expect(page.locator(".composer .attached")).to_contain_text("c.md")
+    say(page, "Look")
+    picture, text = chats.requests[-1]["messages"][-1]["content"]
+    assert picture["image_url"]["url"].startswith("data:image/png;base64,")
+    assert text["text"] == "b.md:\n\n````\n```b.md```\n````\n\nc.md:\n\n````\n```c.md```\n````\n\nLook"
+    expect(answer(page)).to_contain_text("You sent: image_url text")
+    expect(page.get_by_role("article", name="You").locator("img")).to_have_attribute("alt", "a.png")
+    page.get_by_label("Model", exact=True).select_option("pumice-1b")
+    for file, problem in ((PICTURE, "sees no pictures"), (BINARY, "neither a picture nor text")):
+        page.get_by_label("Files to attach").set_input_files([file])
+        expect(page.locator(".notice")).to_contain_text(problem)
+    expect(page.locator(".composer .attached")).to_have_count(0)
+
+
+def test_search_and_commands(page):
+    for words in ("a café in Lisbon", "the weather"):
+        say(page, words)
+        page.keyboard.press("Control+Shift+O")
+    list = page.get_by_role("navigation")
+    page.get_by_label("Search conversations").fill("CAFE said")  # also in answers, without accents
+    expect(list.get_by_role("button", name="the weather", exact=True)).to_have_count(0)
+    expect(list.get_by_role("button", name="a café in Lisbon", exact=True)).to_be_visible()
+    page.get_by_label("Search conversations").fill("nowhere")
+    expect(page.get_by_text("No conversation has these words.")).to_be_visible()
+    page.get_by_label("Search conversations").fill("")
+    page.keyboard.press("Control+k")
+    page.get_by_label("Command or conversation").fill("lisbon")
+    expect(page.get_by_role("dialog").get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(answer(page)).to_contain_text("You said: a café in Lisbon")
+    expect(page.locator(".context")).to_have_text(re.compile(r"of 8,192 tokens"))
+    page.keyboard.press("Control+k")
+    page.get_by_label("Command or conversation").fill("pumice-1b")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("pumice-1b")
+
+
+def test_conversations_as_files(browser, page, chats, tmp_path):
+    """All of them, with their versions, into another browser; the open one as a request; nothing of others."""
+    say(page, "first words")
+    page.get_by_label("Try again").click()
+    expect(answer(page).get_by_text("2/2")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text(re.compile("complete"))
+    saved = []
+    for label in ("Save all conversations", "Save as a file"):
+        with page.expect_download() as download:
+            page.get_by_label(label).click()
+        saved.append(tmp_path / f"{len(saved)}.json")
+        download.value.save_as(saved[-1])
+    with browser.new_context(viewport=WIDE) as context:
+        other = opened(context, chats.url)
+        for file, versions in zip(saved, (1, 0), strict=True):
+            other.get_by_label("File of conversations").set_input_files(file)
+            expect(other.get_by_role("status")).to_have_text("1 conversation was read")
+            expect(answer(other)).to_contain_text("You said: first words")
+            expect(answer(other).get_by_text("2/2")).to_have_count(versions)
+        (tmp_path / "other.json").write_text('{"form": "pumice-conversations", "conversations": [{"messages": []}]}')
+        other.get_by_label("File of conversations").set_input_files(tmp_path / "other.json")
+        expect(other.locator(".notice")).to_contain_text("other.json holds no conversations of this page")
+        assert other.problems == []
 
 
 def test_a_new_conversation_has_examples(page):
@@ -345,9 +437,12 @@ def test_accessibility(browser, chats, scheme, size):
     page.get_by_role("button", name="Parameters").click()
     check("parameters")
     page.keyboard.press("Escape")
+    if size == WIDE:
+        page.keyboard.press("Control+k")
+        check("commands")
     if size == PHONE:
         expect(page.get_by_role("navigation")).not_to_be_in_viewport()
-        page.get_by_role("button", name="Conversations").click()
+        page.get_by_role("button", name="Conversations", exact=True).click()
         expect(page.get_by_role("navigation")).to_be_in_viewport()
         check("list")
     context.close()

@@ -1,0 +1,77 @@
+/** Files of a message: pictures for models that see, and texts. */
+
+import type { Attachment } from "./types";
+
+export const MOST = 8; // files of a message
+const MAX_TEXT = 256 << 10; // bytes of a text
+const MAX_FILE = 32 << 20; // bytes of a picture before it is made smaller
+const KEPT = 400 << 10; // bytes up to which a picture stays as it is
+const SIDE = 1536; // pixels to which larger pictures are reduced
+
+/** Read files. Throws for one that is too large, or neither a picture nor text. */
+export async function readFiles(files: readonly File[], seesPictures: boolean): Promise<Attachment[]> {
+  return Promise.all(files.map((file) => readFile(file, seesPictures)));
+}
+
+async function readFile(file: File, seesPictures: boolean): Promise<Attachment> {
+  const { name } = file;
+  if (file.type.startsWith("image/") && file.type !== "image/svg+xml") {
+    if (!seesPictures) throw new Error(`${name}: this model sees no pictures.`);
+    if (file.size > MAX_FILE) throw new Error(`${name} has more than ${MAX_FILE >> 20} MiB.`);
+    return { name, kind: "image", data: await picture(file) };
+  }
+  if (file.size > MAX_TEXT) throw new Error(`${name} has more than ${MAX_TEXT >> 10} KiB.`);
+  const bytes = await file.arrayBuffer();
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (text.includes("\0")) throw new TypeError();
+    return { name, kind: "text", data: text };
+  } catch {
+    throw new Error(`${name} is neither a picture nor text.`);
+  }
+}
+
+/** A picture as a data URL, in a size that models read. */
+async function picture(file: File): Promise<string> {
+  let bitmap: ImageBitmap;
+  try {
+    bitmap = await createImageBitmap(file);
+  } catch {
+    throw new Error(`${file.name} is no picture that this browser reads.`);
+  }
+  const factor = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
+  if (factor === 1 && file.size <= KEPT && /^image\/(png|jpeg)$/.test(file.type)) return dataUrl(file);
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(bitmap.width * factor));
+  canvas.height = Math.max(1, Math.round(bitmap.height * factor));
+  const context = canvas.getContext("2d")!;
+  context.fillStyle = "white"; // behind what is transparent
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  return canvas.toDataURL("image/jpeg", 0.9);
+}
+
+function dataUrl(file: File): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+/** The content of a request's message: its text, with those of files before it, and pictures. */
+export function contentOf(text: string, attachments: readonly Attachment[] = []): string | object[] {
+  const texts = attachments.filter(({ kind }) => kind === "text").map(({ name, data }) => `${name}:\n\n${fenced(data)}`);
+  const whole = [...texts, text].filter(Boolean).join("\n\n");
+  const pictures = attachments.filter(({ kind }) => kind === "image");
+  if (!pictures.length) return whole;
+  const parts: object[] = pictures.map(({ data }) => ({ type: "image_url", image_url: { url: data } }));
+  return whole ? [...parts, { type: "text", text: whole }] : parts;
+}
+
+function fenced(text: string): string {
+  const longest = Math.max(2, ...[...text.matchAll(/`{3,}/g)].map(([marks]) => marks.length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}\n${text.replace(/\n$/, "")}\n${fence}`;
+}

@@ -1,0 +1,91 @@
+/** Everything by the keyboard: Ctrl+K lists what can be done, models and conversations; words choose among them. */
+
+import { signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { conversations, models, open, options, setOptions, startNew } from "./state";
+
+export const isOpen = signal(false);
+
+const MOST = 30; // rows that are shown
+
+interface Row {
+  label: string;
+  hint: string;
+  act: () => void;
+}
+
+export function Palette({ actions }: { actions: readonly Row[] }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (isOpen.value) dialog.current?.showModal();
+    else dialog.current?.close();
+  }, [isOpen.value]);
+  return (
+    <dialog ref={dialog} class="palette" aria-label="Commands" onClose={() => (isOpen.value = false)} onClick={(event) => event.target === dialog.current && (isOpen.value = false)}>
+      {isOpen.value && <Choice actions={actions} />}
+    </dialog>
+  );
+}
+
+function Choice({ actions }: { actions: readonly Row[] }) {
+  const [words, setWords] = useState("");
+  const [at, setAt] = useState(0);
+  const rows = rowsFor(actions, words);
+  const run = (row: Row | undefined) => {
+    if (!row) return;
+    isOpen.value = false;
+    row.act();
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) setAt((at + step + rows.length) % Math.max(1, rows.length));
+    else if (event.key === "Enter" && !event.isComposing) run(rows[at]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <>
+      <input
+        role="combobox"
+        aria-label="Command or conversation"
+        aria-expanded="true"
+        aria-controls="palette-rows"
+        aria-activedescendant={rows.length ? `palette-${at}` : undefined}
+        placeholder="What to do, or which conversation"
+        value={words}
+        ref={(input) => input?.focus()}
+        onInput={(event) => {
+          setWords(event.currentTarget.value);
+          setAt(0);
+        }}
+        onKeyDown={onKeyDown}
+      />
+      <ul id="palette-rows" role="listbox" aria-label="Commands and conversations">
+        {rows.map((row, index) => (
+          <li key={index} id={`palette-${index}`} role="option" aria-selected={index === at} ref={index === at ? intoView : undefined} onClick={() => run(row)}>
+            <span>{row.label}</span>
+            <kbd>{row.hint}</kbd>
+          </li>
+        ))}
+      </ul>
+      {!rows.length && <p class="note">Nothing has these words.</p>}
+    </>
+  );
+}
+
+function intoView(item: HTMLLIElement | null): void {
+  item?.scrollIntoView({ block: "nearest" });
+}
+
+function rowsFor(actions: readonly Row[], words: string): Row[] {
+  const chosen = models.value.length < 2 ? [] : models.value;
+  const all: Row[] = [
+    { label: "New conversation", hint: "Ctrl+Shift+O", act: startNew },
+    ...actions,
+    ...chosen.map(({ id }) => ({ label: id, hint: "model", act: () => void setOptions({ ...options.value, model: id }) })),
+    ...conversations.value.map((each) => ({ label: each.title, hint: "conversation", act: () => void open(each) })),
+  ];
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  return all.filter(({ label, hint }) => wanted.every((word) => `${label} ${hint}`.toLowerCase().includes(word))).slice(0, MOST);
+}
