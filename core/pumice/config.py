@@ -124,6 +124,8 @@ class Config(BaseModel):
     sampling: dict[str, Any]
     chat_template: str
     mmproj: str
+    image_min_tokens: int = Field(ge=0, le=2**16)
+    image_max_tokens: int = Field(ge=0, le=2**16)
     draft: str
     draft_max: int = Field(ge=1, le=31)
     draft_min: int = Field(ge=0, le=31)

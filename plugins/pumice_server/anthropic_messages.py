@@ -32,7 +32,7 @@ async def messages(
     """Answer a chat, in the form of Anthropic's messages."""
     service = await service_of(request, body.model)
     options = {**await body.aside(chat_options, body, service), "cache_salt": cache_salt(request, body)}
-    streams = await service.chat(await body.aside(read_messages, body), 1, options)
+    streams = await unless_gone(request, service.chat(await body.aside(read_messages, body), 1, options))
     head = {
         "id": f"msg_{secrets.token_urlsafe(18)}",
         "type": "message",
@@ -58,7 +58,7 @@ async def count_tokens(request: Request, body: AnthropicPromptBody) -> Annotated
     service = await service_of(request, body.model)
     messages = await body.aside(read_messages, body)
     options = await body.aside(prompt_options, body)
-    n_tokens = await service.count_tokens(messages, options, request.state.cache_salt)
+    n_tokens = await unless_gone(request, service.count_tokens(messages, options, request.state.cache_salt))
     return json_response({"input_tokens": n_tokens})
 
 

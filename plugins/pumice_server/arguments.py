@@ -33,7 +33,7 @@ _VALUES = """
     --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step
     --cache-reuse -sps --slot-prompt-similarity --sse-ping-interval
     --log-file --log-colors -lv --verbosity --log-verbosity
-    --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
+    --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
     --video-timestamp-interval --video-ffmpeg-dir
     --cors-methods --cors-headers --ui-config --webui-config --ui-config-file --webui-config-file
     -lcs --lookup-cache-static -lcd --lookup-cache-dynamic

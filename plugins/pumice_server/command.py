@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from pumice.cli.options import (
     no_sandbox_option,
     parse_settings,
     require_file,
+    separated,
     take_template,
     template_options,
 )
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
 
 _OF_ONE_MODEL = ("model", "hf_repo", "hf_file", "model_url", "alias", "tags")  # options that name it
 _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
+
+
+def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    from pumice.hub import media_host
+
+    try:
+        return [media_host(name) for name in separated(values)]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command("serve", cls=ServeCommand)
@@ -192,6 +202,16 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
     group="Server",
     advanced=True,
     help="Serve /v1/files and /v1/batches; files and results are kept in the cache folder.",
+)
+@option(
+    "--allow-media-from",
+    "media_hosts",
+    multiple=True,
+    metavar="HOSTS",
+    callback=_media_hosts,
+    group="Security",
+    advanced=True,
+    help="Host from which images are fetched that requests name by https:// URLs. Repeatable, or with commas.",
 )
 @option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
 @option(
@@ -411,6 +431,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
         keep_alive=_seconds(options.pop("sleep_idle_seconds")),
         slot_folder=options.pop("slot_save_path"),
         allow_pull=options.pop("allow_pull"),
+        media_hosts=options.pop("media_hosts"),
         context_shift=options.pop("context_shift") and not options["no_context_shift"],
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory"), elsewhere),

@@ -26,7 +26,7 @@ class ImageURL(Struct, kw_only=True):
     """An image."""
 
     url: str
-    """`data:image/png;base64,...`, or another type of image; other URLs are refused."""
+    """`data:image/png;base64,...`, or another type of image; other URLs need `--allow-media-from`."""
     detail: str | None = None
     """Ignored."""
 

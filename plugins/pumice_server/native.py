@@ -41,7 +41,8 @@ async def answer(
     selection = Selection(body.return_tokens, body.response_fields or [])
     report = Report(body, body.stream)
     slot = request.state.client, body.id_slot
-    streams = await service.complete(prompts, n, {**options, "cache_salt": cache_salt(request, body)}, report.progress)
+    salted = {**options, "cache_salt": cache_salt(request, body)}
+    streams = await unless_gone(request, service.complete(prompts, n, salted, report.progress))
     read = [prompt.tokens if isinstance(prompt, MediaPrompt) else prompt for prompt in prompts]
     texts = [prompt.text if isinstance(prompt, MediaPrompt) else None for prompt in prompts]
     answers = [

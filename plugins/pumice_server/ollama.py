@@ -108,7 +108,7 @@ async def _answer(
         reason = "unload" if _keep_alive(request, body) == 0 else "load"
         return json_response(lines.part({}) | {"done": True, "done_reason": reason})
     options = {**await body.aside(_chat_options, body, service), "cache_salt": request.state.cache_salt}
-    streams = await service.chat(messages, 1, options)
+    streams = await unless_gone(request, service.chat(messages, 1, options))
     if body.stream:
         return Streaming(_lines(lines, streams[0]), partial(service.end, streams), NDJSON)
     done = (await unless_gone(request, service.gather(streams)))[0]

@@ -39,7 +39,7 @@ async def chat_completions(
     options = await body.aside(chat_options, body, service, cache_salt(request, body))
     report = Report(body, body.stream)
     check_turns(body, service.compat)
-    streams = await service.chat(body.messages, body.n, options, report.progress)
+    streams = await unless_gone(request, service.chat(body.messages, body.n, options, report.progress))
     is_verbose = service.verbose if body.verbose is None else body.verbose
     head = _Head(service, options if is_verbose else None)
     if body.stream:

@@ -46,7 +46,8 @@ async def responses(request: Request, body: ResponseBody) -> Annotated[Response,
     messages = await _messages(request, body)
     options = {**await body.aside(response_options, body, service), "cache_salt": cache_salt(request, body)}
     report = Report(body, body.stream)
-    streams = await service.chat(with_instructions(body, messages), 1, options, report.progress)
+    starting = service.chat(with_instructions(body, messages), 1, options, report.progress)
+    streams = await unless_gone(request, starting)
     answer = _ResponseBuilder(service, body, request, messages)
     if body.stream:
         return Streaming(answer.events(streams[0], report), partial(service.end, streams), answer.wire)
@@ -60,7 +61,7 @@ async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Respon
     service = await service_of(request, body.model)
     messages = with_instructions(body, await _messages(request, body))
     options = await body.aside(prompt_options, body)
-    n_tokens = await service.count_tokens(messages, options, request.state.cache_salt)
+    n_tokens = await unless_gone(request, service.count_tokens(messages, options, request.state.cache_salt))
     return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 

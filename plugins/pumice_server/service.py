@@ -22,6 +22,7 @@ from pumice.plugin import IMAGE_TYPES
 from pumice_server import logs
 from pumice_server.errors import bad_request, too_late
 from pumice_server.figures import build_info
+from pumice_server.media_urls import with_fetched
 from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
@@ -81,6 +82,7 @@ class Service:
         self.model = model
         self.names = names
         self.created = int(time.time())
+        self._media_hosts = settings.media_hosts
         self._always: dict[str, Any] = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
         self.compat, self.verbose = settings.compat, settings.compat and settings.verbose
@@ -241,8 +243,13 @@ class Service:
         messages = self._variant.beginning(messages)
         turn = await waiting(self._prepare_text, messages, options)
         if turn is None:
+            messages = await self._with_fetched(messages)
             turn = await self.in_time(seeing(self._prepare_chat, messages, options))
         return turn
+
+    async def _with_fetched(self, messages: Any) -> Any:
+        """Return messages with the images that addresses name. Raises as ``with_fetched`` and ``in_time``."""
+        return await self.in_time(with_fetched(messages, self._media_hosts if self.sees else ()))
 
     async def count_tokens(self, messages: Any, options: Mapping[str, Any], salt: str) -> int:
         """Return the number of tokens of a chat's prompt.
@@ -309,6 +316,7 @@ class Service:
 
     async def apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
         """Return the prompt of a chat as text. Raises RequestError."""
+        messages = await self._with_fetched(messages)
         return await waiting(self._apply_template, messages, self.with_defaults(options))
 
     def _apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:

@@ -108,19 +108,9 @@ def serve(
         models_by_path = {spec.path: spec.names[0] for spec in specs}
         stack.enter_context(listed_server(RunningServer(own_address(settings, listening), models_by_path)))
         if load is None:
-            paths = [spec.path for spec in specs]
-            stack.enter_context(
-                confined_server(
-                    Needs(
-                        paths,
-                        specs[0].options,
-                        settings.read,
-                        settings.written,
-                        fetches,
-                        [spec.options for spec in specs],
-                    )
-                )
-            )
+            paths, own = [spec.path for spec in specs], [spec.options for spec in specs]
+            needs = Needs(paths, own[0], settings.read, settings.written, fetches, own, bool(settings.media_hosts))
+            stack.enter_context(confined_server(needs))
         server.run(sockets=list(listening))
     if errors:
         raise errors[0]

@@ -48,6 +48,7 @@ class Settings:
         output: Grammar or JSON schema for requests that give neither, and no tools.
         slot_folder: Folder of saved slots; None disables saving.
         allow_pull: Allow clients to fetch models.
+        media_hosts: Hosts from which images are fetched that requests name by URL.
         max_memory: Maximum bytes of all loaded models (0 = unlimited).
         tls_key: PEM file of the key; needs ``tls_certificate``.
         tls_certificate: PEM file of the certificate.
@@ -82,6 +83,7 @@ class Settings:
     output: Mapping[str, str] = field(default_factory=dict)
     slot_folder: Path | None = None
     allow_pull: bool = False
+    media_hosts: Sequence[str] = ()
     max_memory: int = 0
     tls_key: Path | None = None
     tls_certificate: Path | None = None

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from pumice_server.answer_types import RenderedPrompt, TextOfTokens, TokenCount, TokenList
-from pumice_server.answers import JSON, json_response, make_answer, to_json
+from pumice_server.answers import JSON, json_response, make_answer, to_json, unless_gone
 from pumice_server.bodies import ChatPromptBody, DetokenizeBody, TokenizeBody
 from pumice_server.errors import bad_request
 from pumice_server.figures import TokenBytes
@@ -84,7 +84,8 @@ async def apply_template(request: Request, body: ChatPromptBody) -> Annotated[Re
 async def input_tokens(request: Request, body: ChatPromptBody) -> Annotated[Response, TokenCount]:
     """Count the tokens of a chat's prompt."""
     service = await service_of(request, body.model)
-    n_tokens = await service.count_tokens(body.messages, prompt_options(body), request.state.cache_salt)
+    counting = service.count_tokens(body.messages, prompt_options(body), request.state.cache_salt)
+    n_tokens = await unless_gone(request, counting)
     return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 

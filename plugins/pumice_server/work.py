@@ -22,10 +22,9 @@ MEDIUM = 256 << 10  # bytes up to which work has threads apart from larger work
 MAX_WORKERS = 2  # threads for medium work, and as many for large work
 MAX_WAITERS = 16  # threads that wait for other processes and files
 MAX_SEEING = 2  # threads that wait for images to be decoded and encoded
-MAX_QUEUED = 8  # calls that wait for these threads
+MAX_FETCHING = 4  # threads that fetch images from other hosts
+MAX_QUEUED = 8  # calls that wait for either
 
-_seeing = ThreadPoolExecutor(MAX_SEEING, "pumice-images")
-_places = threading.Semaphore(MAX_SEEING + MAX_QUEUED)
 _workers, _large = ThreadPoolExecutor(MAX_WORKERS, "pumice-work"), ThreadPoolExecutor(MAX_WORKERS, "pumice-large")
 _waiters = ThreadPoolExecutor(MAX_WAITERS, "pumice-wait")
 
@@ -45,35 +44,57 @@ async def waiting(function: Callable[P, T], *arguments: P.args, **options: P.kwa
     return await _run(_waiters, function, *arguments, **options)
 
 
-async def seeing(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Return the result of work with images, done in a thread.
+class _Line:
+    """Threads for work of one kind, with few places in a queue before them.
 
-    After a cancellation no further image is encoded. Work that is cancelled before its turn is skipped, but keeps its
-    place in the queue, which holds the images.
-
-    Raises HTTPException if the queue is full.
+    Args:
+        name: begins the names of the threads.
+        n_threads: threads.
+        n_queued: calls that wait for them.
+        problem: the error of a call that finds no place.
     """
-    if not _places.acquire(blocking=False):
-        raise HTTPException(503, "too many requests with images wait; try again later")
-    result: Future[T] = Future()
-    cancelled = threading.Event()
 
-    def work() -> None:
+    def __init__(self, name: str, n_threads: int, n_queued: int, problem: str) -> None:
+        self._threads = ThreadPoolExecutor(n_threads, name)
+        self._places = threading.Semaphore(n_threads + n_queued)
+        self._problem = problem
+
+    async def __call__(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Return the result of a call in a thread.
+
+        A cancellation sets ``CANCELLED`` of the call. One that is cancelled before its turn is skipped, but keeps its
+        place, since the queue holds its arguments.
+
+        Raises HTTPException if there is no place.
+        """
+        if not self._places.acquire(blocking=False):
+            raise HTTPException(503, f"{self._problem}; try again later")
+        result: Future[T] = Future()
+        cancelled = threading.Event()
+
+        def work() -> None:
+            try:
+                if result.set_running_or_notify_cancel():
+                    CANCELLED.set(cancelled)
+                    result.set_result(function(*arguments, **options))
+            except BaseException as error:
+                result.set_exception(error)
+            finally:
+                self._places.release()
+
+        self._threads.submit(contextvars.copy_context().run, work)
         try:
-            if result.set_running_or_notify_cancel():
-                CANCELLED.set(cancelled)
-                result.set_result(function(*arguments, **options))
-        except BaseException as error:
-            result.set_exception(error)
-        finally:
-            _places.release()
+            return await asyncio.wrap_future(result)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
 
-    _seeing.submit(contextvars.copy_context().run, work)
-    try:
-        return await asyncio.wrap_future(result)
-    except asyncio.CancelledError:
-        cancelled.set()
-        raise
+
+seeing = _Line("pumice-images", MAX_SEEING, MAX_QUEUED, "too many requests with images wait")
+"""Does work with images: decoding and encoding, of which a cancelled call begins no further one."""
+
+fetching = _Line("pumice-fetch", MAX_FETCHING, MAX_QUEUED, "too many requests wait for images of other hosts")
+"""Fetches images."""
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any, **options: Any) -> T:

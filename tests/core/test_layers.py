@@ -22,6 +22,7 @@ COMMANDS = {
     "pumice.cli.options",
     "pumice.cli.progress",
     "pumice.cli.vocabulary",
+    "pumice.hub",
     "pumice.options",
     "pumice.process_list",
 }

@@ -37,6 +37,15 @@ def take_images(message: Any, where: str, images: list[Image] | None) -> Any:
     return {**message, "content": parts}
 
 
+def web_address(part: Any) -> str:
+    """Return the address on the web that a part of a message names as its image; empty for any other part."""
+    if not _is_image(part) or isinstance(part, Image):
+        return ""
+    _, value = _value(part)
+    is_web = isinstance(value, str) and value[:8].lower().startswith(("http://", "https://"))
+    return str(value) if is_web else ""
+
+
 def _is_image(part: Any) -> bool:
     return isinstance(part, Image) or (isinstance(part, Mapping) and part.get("type") in IMAGE_TYPES)
 
@@ -44,13 +53,9 @@ def _is_image(part: Any) -> bool:
 def _image(part: Any, where: str) -> Image:
     if isinstance(part, Image):
         return part
-    source = part.get("source") if isinstance(part.get("source"), Mapping) else part
-    key = next((key for key in _KEYS if source.get(key) is not None), None)
-    if key is None:
+    key, value = _value(part)
+    if not key:
         raise RequestError(f"{where}: the part has no image; give it as a data: URL in image_url.url")
-    value = source[key]
-    if isinstance(value, Mapping):  # {"image_url": {"url": ...}}
-        value = value.get("url")
     try:
         if isinstance(value, Image):
             return value
@@ -61,3 +66,12 @@ def _image(part: Any, where: str) -> Image:
     except RequestError as error:
         raise RequestError(f"{where}: {error}") from None
     return Image(value)
+
+
+def _value(part: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the key of a part's image, and its value; an empty key without an image."""
+    source = part.get("source") if isinstance(part.get("source"), Mapping) else part
+    assert isinstance(source, Mapping)
+    key = next((key for key in _KEYS if source.get(key) is not None), "")
+    value = source.get(key)
+    return key, value.get("url") if isinstance(value, Mapping) else value  # {"image_url": {"url": ...}}

@@ -52,6 +52,7 @@ class Needs:
         write: files and folders to write.
         fetches: True if it may have to download models.
         own: options of ``pumice.load`` for each of ``models``; empty: those of the first.
+        connects: True if it connects to other hosts for anything else.
     """
 
     models: Sequence[str]
@@ -60,6 +61,7 @@ class Needs:
     write: Sequence[str] = ()
     fetches: bool = False
     own: Sequence[Mapping[str, Any]] = ()
+    connects: bool = False
 
 
 @contextlib.contextmanager
@@ -98,7 +100,7 @@ def confined_server(needs: Needs) -> Iterator[None]:
 def _policy(needs: Needs, config: Config, fetched: Sequence[str]) -> Policy:
     import resource
 
-    connects = needs.fetches or _TRACES in sys.modules
+    connects = needs.fetches or needs.connects or _TRACES in sys.modules
     families = tuple(int(getattr(socket, name)) for name in _INTERNET) if connects else ()
     plugins = [str(Path(file).parent) for file in get_registry(config).files()]
     access = Access(

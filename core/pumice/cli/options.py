@@ -381,6 +381,8 @@ _ENGINE = [
         help="Disable speculative decoding, like --speculate off.",
     ),
     defined(ENGINE["mmproj"], metavar="FILE", advanced=True),
+    defined(ENGINE["image_min_tokens"], metavar="N", advanced=True),
+    defined(ENGINE["image_max_tokens"], metavar="N", advanced=True),
     defined(ENGINE["draft"], metavar="FILE", group="Generation"),
     defined(ENGINE["draft_max"], metavar="N", group="Generation", advanced=True),
     defined(ENGINE["draft_min"], metavar="N", group="Generation", advanced=True),

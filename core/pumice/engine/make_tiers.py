@@ -26,7 +26,7 @@ _IRRELEVANT_KEYS = {
     *("override_tensors", "tensor_split"),
     # known from the limits
     *("fit_ctx", "kv_type", "n_ctx"),
-    "mmproj",  # known from its file
+    *("mmproj", "image_min_tokens", "image_max_tokens"),  # known from the rows of images
 }
 """Keys of the configuration that change no value in the cache, or whose effect is hashed apart from them."""
 

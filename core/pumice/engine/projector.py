@@ -38,7 +38,8 @@ class Projector:
         with ExitStack() as stack:
             file = stack.enter_context(GGUFFile.open(path))
             self.path = path
-            self.encoder, graph = trace_projector(file, registry)
+            limits_of_images = (config.image_min_tokens, config.image_max_tokens)
+            self.encoder, graph = trace_projector(file, registry, *limits_of_images)
             graphs = {MAIN: graph}
             backends = backend_line(registry, config)
             for _, backend in backends:
@@ -107,12 +108,17 @@ def _check_rows(n_rows: int, n_ctx: int | None) -> None:
         raise PromptTooLongError(n_rows, n_ctx, exact=False)
 
 
-def trace_projector(file: GGUFFile, registry: Registry) -> tuple[MediaEncoder, Graph]:
+def trace_projector(file: GGUFFile, registry: Registry, least: int = 0, most: int = 0) -> tuple[MediaEncoder, Graph]:
     """Return the encoder of a projector file and its graph.
+
+    Args:
+        file: the file.
+        registry: registered plugins.
+        least, most: tokens of an image, for encoders of any size; 0: as the file says.
 
     Raises ModelError for a file that is no projector, of a type that no plugin reads, or with wrong tensors.
     """
-    encoder = _encoder(file, registry)
+    encoder = _encoder(file, registry, least, most)
     g = GraphBuilder(file.tensors, encoder.n_layer, encoder.n_rows)
     try:
         g.output("rows", encoder.build(g))
@@ -159,7 +165,7 @@ class LazyProjector:
                 self._projector = None
 
 
-def _encoder(file: GGUFFile, registry: Registry) -> MediaEncoder:
+def _encoder(file: GGUFFile, registry: Registry, least: int, most: int) -> MediaEncoder:
     metadata = file.metadata
     if file.architecture != "clip" or not metadata.get("clip.has_vision_encoder"):
         raise ModelError(f"{file.path}: not a projector of images: general.architecture is {file.architecture!r}")
@@ -168,6 +174,7 @@ def _encoder(file: GGUFFile, registry: Registry) -> MediaEncoder:
         raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
     activation = "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "quick"
     keys = {**metadata, "general.architecture": "clip.vision", "clip.vision.activation": activation}
+    keys |= {"clip.vision.image_min_tokens": least, "clip.vision.image_max_tokens": most}
     try:
         make = registry.media_encoders.find(name)
         where = registry.media_encoders.describe(name)

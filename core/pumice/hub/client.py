@@ -39,10 +39,12 @@ class Access:
     Args:
         trusted: origins that the operator configured, such as the Hub's endpoint or addresses in the catalogue.
         public_only: other hosts must use https on port 443, and have public addresses only.
+        hosts: names of the only hosts besides trusted ones; None allows any.
     """
 
     trusted: frozenset[Origin] = frozenset()
     public_only: bool = False
+    hosts: frozenset[str] | None = None
 
     def check(self, url: httpx2.URL) -> list[str]:
         """Return the addresses to connect to; empty allows any. Raises HubError, OSError."""
@@ -52,6 +54,8 @@ class Access:
             raise HubError(f"{url}: downloads need https://")
         if origin in self.trusted:
             return []
+        if self.hosts is not None and host.rstrip(".") not in self.hosts:
+            raise HubError(f"{host} is not among the allowed hosts")
         if scheme == "http" and (self.public_only or not self._plain(host)):
             raise HubError(f"{url}: anybody on the way could change what http:// brings; use https://")
         if not self.public_only:

@@ -809,6 +809,24 @@ class EngineOptions(TypedDict, total=False):
             ("-mm", "--mmproj"),
         ),
     ]
+    image_min_tokens: Annotated[
+        int,
+        Interval(ge=0, le=2**16),
+        _Model(
+            0,
+            "Fewest tokens of an image, for encoders of any image size; 0: as the projector says.",
+            ("--image-min-tokens",),
+        ),
+    ]
+    image_max_tokens: Annotated[
+        int,
+        Interval(ge=0, le=2**16),
+        _Model(
+            0,
+            "Most tokens of an image, for encoders of any image size; 0: as the projector says.",
+            ("--image-max-tokens",),
+        ),
+    ]
     draft: Annotated[
         str,
         _Model(

@@ -8,6 +8,7 @@ from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.backend.step import Batch, Limits, Memory, Pending, Step
 from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
 from pumice.chat import ChatFormat, Keys
+from pumice.chat.images import web_address
 from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
 from pumice.gguf import (
@@ -184,5 +185,6 @@ __all__ = [
     "row_size",
     "stated_cache",
     "type_size",
+    "web_address",
     "write_file",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Piece, Tensor
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
+from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tile_grid, tiles
 from pumice_architectures.vision.vit import ViT, class_inputs, corners, gelu_erf, merged
 
 MOST_TILES = 64
@@ -26,26 +26,12 @@ class InternVL(ViT):
     def prepare(self, pixels: Pixels) -> list[str | Piece]:
         check_ratio(pixels)
         size = self.image_size
-        columns, rows = self.tile_grid(*pixels.shape[:2])
+        height, width = pixels.shape[:2]
+        columns, rows = tile_grid(height, width, size, self.fewest, self.most)
         cells = tiles(resize(pixels, columns * size, rows * size, "bicubic"), size)
         if len(cells) > 1:
             cells.append(resize(pixels, size, size, "bicubic"))
         return ["<img>", *(self._inputs(cell) for cell in cells), "</img>"]
-
-    def tile_grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return columns and rows of tiles with the ratio nearest to the image's.
-
-        Of equally near ones a later, larger grid is taken if the image has more than half of its pixels.
-        """
-        numbers = range(1, self.most + 1)
-        grids = [(c, r) for c in numbers for r in numbers if self.fewest <= c * r <= self.most]
-        best, nearest = (1, 1), float("inf")
-        for columns, rows in sorted(grids, key=lambda grid: grid[0] * grid[1]):
-            distance = abs(width / height - columns / rows)
-            fills = width * height > 0.5 * self.image_size**2 * columns * rows
-            if distance < nearest or (distance == nearest and fills):
-                best, nearest = (columns, rows), distance
-        return best
 
     def _inputs(self, tile: Pixels) -> Piece:
         rows = patches(tile, self.patch_size, self.mean, self.std)

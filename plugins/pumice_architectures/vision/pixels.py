@@ -56,16 +56,36 @@ def tiles(pixels: Pixels, size: int) -> list[Pixels]:
     return list(cells.reshape(-1, size, size, 3))
 
 
-def fit_pixels(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
+def tile_grid(height: int, width: int, size: int, fewest: int, most: int) -> tuple[int, int]:
+    """Return columns and rows of ``fewest`` to ``most`` tiles with the ratio nearest to an image's.
+
+    Of equally near ones a later, larger grid is taken if the image has more than half of its pixels. ``size`` is the
+    pixels a side of a tile.
+    """
+    numbers = range(1, most + 1)
+    grids = [(c, r) for c in numbers for r in numbers if fewest <= c * r <= most]
+    best, nearest = (1, 1), float("inf")
+    for columns, rows in sorted(grids, key=lambda grid: grid[0] * grid[1]):
+        distance = abs(width / height - columns / rows)
+        fills = width * height > 0.5 * size**2 * columns * rows
+        if distance < nearest or (distance == nearest and fills):
+            best, nearest = (columns, rows), distance
+    return best
+
+
+def fit_pixels(height: int, width: int, factor: int, least: int, most: int, fewest: int = 0) -> tuple[int, int]:
     """Return the nearest height and width that ``factor`` divides, with ``least`` to ``most`` pixels.
 
-    The smart resizing of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), which rounds half to even.
+    The smart resizing of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), which rounds half to even. ``fewest`` is what
+    a rounded side has at least, in multiples of ``factor``, before pixels are counted.
     """
-    rows, columns = round(height / factor), round(width / factor)
+    rows, columns = (max(round(side / factor), fewest) for side in (height, width))
     if rows * columns * factor**2 > most:
         scale = math.sqrt(height * width / most)
         rows, columns = (max(1, math.floor(side / scale / factor)) for side in (height, width))
     elif rows * columns * factor**2 < least:
         scale = math.sqrt(least / (height * width))
         rows, columns = (math.ceil(side * scale / factor) for side in (height, width))
+        while rows * columns * factor**2 > most:  # there may be no such size of this ratio
+            rows, columns = (rows - 1, columns) if rows > columns else (rows, columns - 1)
     return rows * factor, columns * factor

@@ -6,8 +6,8 @@ import math
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Piece, Tensor
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, corners, merged, places
+from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
+from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, corners, limited, merged, places
 
 
 class Pixtral(PatchEncoder):
@@ -22,6 +22,8 @@ class Pixtral(PatchEncoder):
         self.n_rows = self.side**2
         if not 0 < self.merge <= 16 or not 0 < self.n_rows <= MOST_PATCHES:
             raise hparams.wrong("image_size", f"is {self.longest}, for squares of {self.merge} patches a side")
+        most = self.n_rows // self.merge**2  # tokens
+        self.least, self.most = limited(hparams, 1, most * self.factor**2, self.factor, most)
         if self.head_dim % 4:
             raise hparams.wrong("attention.head_count", f"is {self.n_head}, but heads need a multiple of 4 values")
 
@@ -31,7 +33,7 @@ class Pixtral(PatchEncoder):
         ratio = max(height / self.longest, width / self.longest)
         if ratio > 1:
             height, width = max(math.floor(height / ratio), 1), max(math.floor(width / ratio), 1)
-        rows, columns = -(-height // self.factor), -(-width // self.factor)
+        rows, columns = self._fitted(-(-height // self.factor), -(-width // self.factor))
         resized = resize(pixels, columns * self.factor, rows * self.factor, "bicubic")
         grid = rows * self.merge, columns * self.merge
         inputs = {
@@ -40,6 +42,14 @@ class Pixtral(PatchEncoder):
             **corners(grid, self.merge),
         }
         return [Piece(inputs, (rows, columns), row_end="[IMG_BREAK]"), "[IMG_END]"]
+
+    def _fitted(self, rows: int, columns: int) -> tuple[int, int]:
+        """Return rows and columns of tokens as near as the options allow."""
+        height, width = rows * self.factor, columns * self.factor
+        if self.least <= height * width <= self.most:
+            return rows, columns
+        height, width = fit_pixels(height, width, self.factor, self.least, self.most)
+        return height // self.factor, width // self.factor
 
     def rotated(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return ``x`` with neighbouring values turned, half of the pairs by row and half by column."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Piece, Tensor, mask_width
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
-from pumice_architectures.vision.vit import MOST_PATCHES, Grid, PatchEncoder, corners, merged, places
+from pumice_architectures.vision.vit import MOST_PATCHES, Grid, PatchEncoder, corners, limited, merged, places
 
 HIDDEN = np.float32(-1e30)  # added to the scores of patches in other windows
 
@@ -33,6 +33,7 @@ class Qwen2VL(PatchEncoder):
         self.most = min(hparams.get_int("image_max_pixels", self.most_pixels), self.most_pixels)
         if not 0 < self.least <= self.most:
             raise hparams.wrong("image_min_pixels", f"is {self.least}, expected 1 to {self.most}")
+        self.least, self.most = limited(hparams, self.least, self.most, self.factor, self.most_rows)
         self.n_rows = self.most // self.patch_size**2
         if self.n_rows < self.merge**2 or self.n_rows > MOST_PATCHES:
             raise hparams.wrong("image_max_pixels", f"is {self.most}, for patches of {self.patch_size} pixels")

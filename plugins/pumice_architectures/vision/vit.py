@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, MediaEncoder, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, MediaEncoder, ModelError, Tensor
 from pumice.plugin.nn import blocks
 
 Grid = tuple[int, int]  # rows and columns of patches
@@ -48,6 +48,28 @@ def gathered(g: GraphBuilder, x: Tensor, merge: int, n_rows: int) -> list[Tensor
 def merged(g: GraphBuilder, x: Tensor, merge: int, n_rows: int) -> Tensor:
     """Return a row per square of ``merge * merge`` patches, with the patches' values side by side."""
     return functools.reduce(g.concat, gathered(g, x, merge, n_rows))
+
+
+def limited(hparams: HParams, least: int, most: int, factor: int, most_rows: int) -> tuple[int, int]:
+    """Return fewest and most pixels of an image as the options say, ``image_min_tokens`` and ``image_max_tokens``.
+
+    Args:
+        hparams: keys of the file, with the options.
+        least, most: pixels as the file says.
+        factor: pixels a side of what becomes a token.
+        most_rows: tokens that the encoder can make of an image.
+
+    Raises:
+        ModelError: an option is more than that, or they contradict each other.
+    """
+    fewest_rows, rows = hparams.get_int("image_min_tokens", 0), hparams.get_int("image_max_tokens", 0)
+    for name, n in (("image_min_tokens", fewest_rows), ("image_max_tokens", rows)):
+        if n > most_rows:
+            raise ModelError(f"{name} is {n}, but this encoder makes at most {most_rows} tokens of an image")
+    if rows and fewest_rows > rows:
+        raise ModelError(f"image_min_tokens is {fewest_rows}, more than image_max_tokens, {rows}")
+    most = rows * factor**2 or max(most, fewest_rows * factor**2)
+    return fewest_rows * factor**2 or min(least, most), most
 
 
 class PatchEncoder(MediaEncoder):

@@ -48,8 +48,8 @@ def folders(tmp_path_factory):
     return make
 
 
-def opened(folder, backend="numpy"):
-    config = load_config(overrides={"backend": backend})
+def opened(folder, backend="numpy", **options):
+    config = load_config(overrides={"backend": backend, **options})
     return Projector(folder / "mmproj.gguf", config, get_registry(config))
 
 
@@ -127,3 +127,26 @@ def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
     for row, top in zip(logprobs, result.logprobs, strict=True):
         ours = np.array([value for _, value in top.top])
         np.testing.assert_allclose(ours, [row[token] for token, _ in top.top], atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["qwen2vl", "qwen3vl", "pixtral", "mistral3"])
+def test_the_options_bound_the_tokens_of_an_image(folders, kind):
+    for options, least, most in (
+        ({"image_max_tokens": 6}, 1, 6),
+        ({"image_min_tokens": 12}, 12, 99),
+        ({"image_min_tokens": 5, "image_max_tokens": 5}, 1, 5),
+    ):
+        projector = opened(folders(kind), **options)
+        for size in ((90, 50), (20, 11), (201, 130)):
+            (piece,) = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, Piece)]
+            assert least <= piece.grid[0] * piece.grid[1] <= most, (options, size)
+        projector.close()
+
+
+def test_options_that_no_image_satisfies_are_refused(folders):
+    for options, problem in (
+        ({"image_max_tokens": 60000}, "at most 4096 tokens"),
+        ({"image_min_tokens": 9, "image_max_tokens": 8}, "more than image_max_tokens, 8"),
+    ):
+        with pytest.raises(pumice.ModelError, match=problem):
+            opened(folders("qwen2vl"), **options)

@@ -2,11 +2,14 @@
 
 import asyncio
 import base64
+import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 
 import anthropic
+import httpx2
 import numpy as np
 import ollama
 import openai
@@ -15,8 +18,12 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from gguf_files import tiny_llama
+from hostile_images import KINDS, hostile
 from loop_monitor import monitored
+from pumice.engine import encoded_images
 from pumice.engine.encoded_images import EncodedImages
+from pumice.hub.client import _Transport
+from pumice.images import CANCELLED
 from pumice.plugin import ModelSpec
 from pumice_server.work import MAX_QUEUED, MAX_SEEING, seeing
 from server_thread import Serving, serving
@@ -26,6 +33,7 @@ from waiting import PATIENCE, wait_until
 Pillow = pytest.importorskip("PIL.Image")
 OPTIONS = {"backend": "numpy", "chat_template": "chatml"}
 QUESTION = "What is this?"
+HOST = "images.example"  # from which images may be fetched
 
 
 PNG = encoded(picture(50, 30))
@@ -47,7 +55,9 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(path) -> Iterator[Serving]:
-    with serving(ModelSpec(["sees"], str(path), OPTIONS), max_sequences=4, context_shift=True) as server:
+    with serving(
+        ModelSpec(["sees"], str(path), OPTIONS), max_sequences=4, context_shift=True, media_hosts=[HOST]
+    ) as server:
         yield server
 
 
@@ -158,12 +168,83 @@ def test_images_that_cannot_be_decoded(server, data, problem):
         assert re.search(problem, response.text), response.text
 
 
+def test_hostile_files_are_one_line_and_leave_the_server_alone(server):
+    """Of each kind some; bench/hostile_images.py sends a thousand."""
+    for seed in range(3 * len(KINDS)):
+        kind, data, statuses = hostile(seed)
+        if kind == "slow":
+            continue
+        url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+        content = [{"type": "image_url", "image_url": {"url": url}}]
+        body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+        answer = server.client.post("/v1/chat/completions", json=body)
+        assert answer.status_code in statuses, (kind, seed, answer.text)
+        if answer.status_code == 400:
+            message = answer.json()["error"]["message"]
+            assert "image" in message, (kind, seed, message)
+            assert message.isprintable(), (kind, seed, message)
+
+
 @pytest.mark.parametrize("url", ["http://example.com/a.png", "/etc/passwd", "data:image/png;base64,?"])
 def test_what_is_no_image_is_refused_in_one_line(server, url):
     for path, body in ways(url, {"type": "url", "url": url}):
         response = server.client.post(path, json=body)
         assert response.status_code == 400, (path, response.text)
         assert "image" in response.text
+
+
+def test_an_image_of_a_listed_host_is_fetched(server, expected, monkeypatch):
+    asked = []
+
+    class Wire(httpx2.BaseTransport):
+        def handle_request(self, request):
+            asked.append(request.url.path)
+            return httpx2.Response(200, content=iter([PNG if request.url.path == "/a.png" else b"<html>"]))
+
+    monkeypatch.setattr(_Transport, "_way", lambda self, proxy: Wire())
+    monkeypatch.setattr("pumice.hub.addresses.resolve", lambda host, port: ["1.1.1.1"])
+    url = f"https://{HOST}/a.png"
+    for path, body in ways(url, {"type": "url", "url": url})[:3]:
+        answer = server.client.post(path, json=body)
+        assert answer.status_code == 200, (path, answer.text)
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    content = [OPENAI[0], {"type": "image_url", "image_url": {"url": url}}]
+    messages = [{"role": "user", "content": content}]
+    answer = client.chat.completions.create(model="sees", messages=messages, **GREEDY)
+    assert answer.choices[0].message.content == expected["after"].message.content
+    counted = server.client.post("/v1/chat/completions/input_tokens", json={"messages": messages}).json()
+    assert counted["input_tokens"] == answer.usage.prompt_tokens
+    assert asked == ["/a.png"] * 5
+    for wrong in (f"https://{HOST}/page", "https://other.example/a.png", f"http://{HOST}/a.png", "file:///etc/passwd"):
+        for path, body in ways(wrong, {"type": "url", "url": wrong})[:3]:
+            assert server.client.post(path, json=body).status_code == 400, (path, wrong)
+    assert asked[5:] == ["/page"] * 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_ends_the_work_on_its_images(server, monkeypatch, stream):
+    """The second image is not decoded, although no token was sent that could have failed."""
+    decode, begun, left = encoded_images.pixels_of, threading.Event(), []
+
+    def wait_for_its_end(content):
+        cancelled = CANCELLED.get()
+        begun.set()
+        left.append(cancelled.wait(PATIENCE))
+        return decode(content)
+
+    monkeypatch.setattr(encoded_images, "pixels_of", wait_for_its_end)
+    urls = [f"data:image/png;base64,{base64.b64encode(encoded(picture(9, i))).decode()}" for i in (7 + stream, 5)]
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    body = json.dumps({"messages": [{"role": "user", "content": parts}], "stream": stream}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    address = httpx2.URL(server.url)
+    with socket.create_connection((address.host, address.port)) as connection:
+        connection.sendall(head.encode() + body)
+        assert begun.wait(PATIENCE)
+    wait_until(lambda: left)
+    monkeypatch.undo()
+    answer = server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts[:1]}]})
+    assert (answer.status_code, left) == (200, [True])
 
 
 def test_images_have_bounds(server):

@@ -1,0 +1,53 @@
+"""Images that messages name by addresses on the web, fetched from the hosts of ``--allow-media-from``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pumice
+from pumice.hub import MediaFetch
+from pumice.plugin import MAX_IMAGES, web_address
+from pumice_server.errors import bad_request
+from pumice_server.limits import MAX_BODY
+from pumice_server.work import fetching, waiting
+
+
+async def with_fetched(messages: Any, hosts: Sequence[str]) -> Any:
+    """Return messages with the files of images that addresses name; as they are without ``hosts``.
+
+    The files of a request have at most MAX_BODY bytes together, as they would have in its body.
+
+    Raises:
+        RequestError: an image cannot be fetched, or its address is not allowed.
+        HTTPException: there are too many addresses, or too many requests wait for theirs.
+    """
+    urls = await waiting(_addresses, messages) if hosts else []
+    if not urls:
+        return messages
+    if len(urls) > MAX_IMAGES:
+        raise bad_request(f"messages: {len(urls)} addresses of images; at most {MAX_IMAGES} images are allowed")
+    fetch = MediaFetch(hosts, MAX_BODY)
+    try:
+        files = await fetching(fetch.run, urls)
+    except asyncio.CancelledError:
+        fetch.abort()
+        raise
+    return [_with_files(message, files) for message in messages]
+
+
+def _addresses(messages: Any) -> list[str]:
+    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
+    parts = (part for content in contents if isinstance(content, list) for part in content)
+    return [url for part in parts if (url := web_address(part))]
+
+
+def _with_files(message: Any, files: Mapping[str, bytes]) -> Any:
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(content, list):
+        return message
+    parts = [
+        {"type": "image", "image": pumice.Image(files[url])} if (url := web_address(part)) else part for part in content
+    ]
+    return {**message, "content": parts}
