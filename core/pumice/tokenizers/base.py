@@ -98,10 +98,12 @@ class Tokenizer(ABC):
         """
         if not is_unicode(text):
             raise TokenizerError("the text to tokenize is not valid Unicode: it contains a lone surrogate")
-        ids: list[int] = []
+        ids = self._before() if add_special else []
         for part in self._partition.split(text, parse_special):
             ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
-        return self._before() + ids + self._after() if add_special else ids
+        if add_special:
+            ids += self._after()
+        return ids
 
     def tokenize_following(self, text: str, *, mark: str = "") -> list[int]:
         """Return the ids of a text that follows other text, without the space that some kinds add at the start.

@@ -5,7 +5,7 @@ Sennrich et al., 2015 (https://arxiv.org/abs/1508.07909); bytes as printable cha
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("pumice")
 
 SPACE = "▁"
+
+_CHUNK = 1 << 16  # characters that are merged at once
+_CUT = re.compile("[a-z](?= [a-z])")
+_PROBE = "by one word at a time a text is read"
 
 # The spelling of the unknown token; the empty text occurs nowhere.
 _UNKNOWN = ""
@@ -96,7 +100,32 @@ class BPETokenizer(Tokenizer):
             ids += self._encode_words(run) if newlines is None else [newlines]
         return ids
 
+    @cached_property
+    def _cuts_at_spaces(self) -> bool:
+        """True if every space between two small letters begins a word."""
+        words = self._bpe.pre_tokenizer.pre_tokenize_str(_PROBE)
+        return {match.end() for match in _CUT.finditer(_PROBE)} <= {begin for _, (begin, _) in words}
+
+    def _chunks(self, text: str) -> Iterator[str]:
+        """Cut a long text between words, since the words of a text take much memory while they are merged."""
+        begin = 0
+        while len(text) - begin > _CHUNK and self._cuts_at_spaces:
+            cut = _CUT.search(text, begin + _CHUNK)
+            if cut is None:
+                break
+            yield text[begin : cut.end()]
+            begin = cut.end()
+        yield text[begin:]
+
     def _encode_words(self, text: str) -> list[int]:
+        if len(text) <= _CHUNK:
+            return self._encode_chunk(text)
+        ids: list[int] = []
+        for chunk in self._chunks(text):
+            ids += self._encode_chunk(chunk)
+        return ids
+
+    def _encode_chunk(self, text: str) -> list[int]:
         bpe = self._bpe
         try:
             # The fast variant does not compute the offsets of tokens.

@@ -4,7 +4,8 @@ Kudo and Richardson, "SentencePiece", 2018 (https://arxiv.org/abs/1808.06226). T
 SentencePiece's ``bpe_model.cc`` and of llama.cpp: highest score first, leftmost among equals.
 """
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -19,6 +20,9 @@ SPACE = "▁"
 
 _CACHE_SIZE = 1 << 16
 _CACHED_LENGTH = 32
+_POSITION = 32  # bits of a position in a text
+_MOST = (1 << _POSITION) - 1
+_NOTHING = (-1, "")  # no token: an order that no entry has
 
 
 class SPMTokenizer(Tokenizer):
@@ -59,11 +63,15 @@ class SPMTokenizer(Tokenizer):
             ids += tokens
         return ids
 
-    def _segments(self, text: str) -> list[str]:
+    def _segments(self, text: str) -> Iterator[str]:
         """Split ``text`` where no token can span the cut, so that segments can be merged and cached one by one."""
         neighbours = self._neighbours
-        cuts = [i for i, pair in enumerate(pairwise(text), 1) if pair not in neighbours]
-        return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        start = 0
+        for end, pair in enumerate(pairwise(text), 1):
+            if pair not in neighbours:
+                yield text[start:end]
+                start = end
+        yield text[start:]
 
     @cached_property
     def _mergeable(self) -> dict[str, int]:
@@ -71,35 +79,54 @@ class SPMTokenizer(Tokenizer):
         control = self.vocabulary.control
         return {text: token for text, token in self.vocabulary.ids.items() if token not in control}
 
+    @cached_property
+    def _keys(self) -> dict[str, tuple[int, str]]:
+        """The order of each token among merges, shifted to leave room for a position, and its text.
+
+        Tokens of equal scores have equal orders.
+        """
+        ranks = {score: rank for rank, score in enumerate(sorted(set(self._scores), reverse=True))}
+        return {text: (ranks[self._scores[token]] << _POSITION, text) for text, token in self._mergeable.items()}
+
     def _merge(self, text: str) -> list[int]:
-        """Merge the characters of ``text`` into tokens, with a heap of the merges that are possible."""
-        ids, scores = self._mergeable, self._scores
+        """Merge the characters of ``text`` into tokens, with a heap of the merges that are possible.
+
+        An entry of the heap is one integer, the order of the merged token and the position of the left symbol, and
+        links between symbols are arrays: about 60 bytes per character.
+        """
+        keys = self._keys
         symbols: list[str] = list(text)  # a merged symbol replaces its first character; "" replaces the others
         end = len(symbols)
-        before = list(range(-1, end - 1))
-        after = list(range(1, end + 1))
-        heap: list[tuple[float, int, int, str]] = []  # (-score, left, right, merged token)
-        for left in range(end - 1):
-            merged = symbols[left] + symbols[left + 1]
-            if merged in ids:
-                heap.append((-scores[ids[merged]], left, left + 1, merged))
+        before = array("q", range(-1, end - 1))
+        after = array("q", range(1, end + 1))
+        heap: list[int] = []
+
+        def propose(left: int, right: int) -> None:
+            key = keys.get(symbols[left] + symbols[right])
+            if key:
+                heappush(heap, key[0] | left)
+
+        for left, (first, second) in enumerate(pairwise(symbols)):
+            key = keys.get(first + second)
+            if key:
+                heap.append(key[0] | left)
         heapify(heap)
         while heap:
-            _, left, right, merged = heappop(heap)
-            if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != len(merged):
+            entry = heappop(heap)
+            left = entry & _MOST
+            right = after[left]
+            if not symbols[left] or right == end:
+                continue
+            order, merged = keys.get(symbols[left] + symbols[right], _NOTHING)
+            if order | left != entry:
                 continue  # one of the two has merged with another symbol meanwhile
             symbols[left], symbols[right] = merged, ""
             following = after[left] = after[right]
             if following < end:
                 before[following] = left
-                longer = merged + symbols[following]
-                if longer in ids:
-                    heappush(heap, (-scores[ids[longer]], left, following, longer))
-            preceding = before[left]
-            if preceding >= 0:
-                longer = symbols[preceding] + merged
-                if longer in ids:
-                    heappush(heap, (-scores[ids[longer]], preceding, left, longer))
+                propose(left, following)
+            if (preceding := before[left]) >= 0:
+                propose(preceding, left)
         return [token for symbol in symbols if symbol for token in self._symbol_ids(symbol)]
 
     def _symbol_ids(self, symbol: str) -> list[int]:

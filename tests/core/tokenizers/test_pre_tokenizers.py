@@ -1,12 +1,15 @@
 """Every name of the table cuts text as llama.cpp does, or, where that only approximates, as the model publishes."""
 
+from random import Random
+
 import pytest
 import regex
 import tokenizers
 from tokenizers import pre_tokenizers
 
 from pumice.errors import TokenizerError
-from pumice.tokenizers import from_metadata
+from pumice.tokenizers import bpe, from_metadata
+from pumice.tokenizers.bpe import BPETokenizer
 from pumice.tokenizers.pre_tokenizers import ROWS, pre_tokenizer
 from tokenizer_fixtures import fixture, metadata
 
@@ -50,6 +53,46 @@ def test_cased_words_as_published(name: str) -> None:
         if "ſ" not in text:
             words = [word for word, _ in split.pre_tokenize_str(text)] if text else []
             assert words == regex.findall(PUBLISHED[name], text)
+
+
+_PIECES = (
+    *(
+        "a",
+        "b c",
+        " d",
+        "  ",
+        "\n",
+        "\n\n",
+        "1",
+        "23 456",
+        ".",
+        ",",
+        "'s",
+        "'ll",
+        "\t",
+        "é",
+        "你好",
+        "한",
+        "A",
+        "Bc",
+        "dE fG",
+    ),
+    *(" the", " of", "/", "(", ")", "-", "_", "x y", "\r\n", "\u0301", "ß ", "一 a", "a 一", "|", "\u3000"),
+)
+_WHOLE = ("exaone-moe", "superbpe", "gemma4", "sarvam-moe")  # words may have spaces
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.names[0])
+def test_long_texts_are_cut_between_words(row, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = {"model": "gemma4"} if row.names[0] == "gemma4" else {"pre": row.names[0]}
+    tokenizer = from_metadata(metadata("gemma4" if row.names[0] == "gemma4" else "bpe", **kind))
+    assert isinstance(tokenizer, BPETokenizer)
+    random = Random(row.names[0])
+    texts = ["".join(random.choices(_PIECES, k=40)) for _ in range(10)]
+    whole = [tokenizer.tokenize(text) for text in texts]
+    monkeypatch.setattr(bpe, "_CHUNK", 8)
+    assert any(len(list(tokenizer._chunks(text))) > 1 for text in texts) is (row.names[0] not in _WHOLE)
+    assert [tokenizer.tokenize(text) for text in texts] == whole
 
 
 def test_no_name_stands_twice() -> None:

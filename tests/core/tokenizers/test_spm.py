@@ -1,5 +1,6 @@
 """SentencePiece merging: the order of merges, long texts, bytes and unknown characters."""
 
+import tracemalloc
 from itertools import pairwise
 
 from hypothesis import given
@@ -64,3 +65,25 @@ def test_or_the_unknown_token_if_there_are_no_bytes() -> None:
     columns = {key: [base[f"tokenizer.ggml.{key}"][i] for i in kept] for key in ("tokens", "token_type", "scores")}
     tokenizer = from_metadata(metadata("spm-no-prefix", **columns))
     assert tokenizer.tokenize("\U0001f999\U0001f999", add_special=False) == [0, 0]
+
+
+def test_memory_of_a_long_run() -> None:
+    """A byte of text takes less than that while it is merged, whatever merges."""
+    tokens = ["a", "aa", "aaaa"]
+    more = {
+        "tokens": tokens,
+        "scores": [-9.0, -1.0, -2.0],
+        "token_type": [1, 1, 1],
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+    tokenizer = from_metadata(metadata("spm", unknown_token_id=0, **more))
+    text = "a" * 50_000
+    tokenizer.tokenize(text[:100])
+    tracemalloc.start()
+    try:
+        tokenizer.tokenize(text)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * len(text), peak / len(text)

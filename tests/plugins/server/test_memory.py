@@ -19,6 +19,7 @@ MIB = 1 << 20
 BASE = 48 * MIB  # whatever the body
 TIMES = 40  # the body, as JSON
 TIMES_TOKENS = 150  # the body, while its text is cut into tokens
+TIMES_WORDS = 30  # the same, if it has words
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no process tells its memory here")
 
@@ -73,6 +74,7 @@ LARGE = {
     "a text of wide characters": ("/v1/chat/completions", chat("word " * 6_000_000 + "\U0001f600"), 400, TIMES),
     "token ids": ("/v1/completions", json.dumps({"prompt": [1000] * MAX_IDS}).encode(), 400, TIMES),
     "tokens": ("/detokenize", json.dumps({"tokens": [1000] * MAX_IDS}).encode(), 200, TIMES),
+    "words": ("/tokenize", json.dumps({"content": "word and " * (MAX_SPELT // 9)}).encode(), 200, TIMES_WORDS),
     "a text": ("/tokenize", json.dumps({"content": "a" * MAX_SPELT, "with_pieces": True}).encode(), 200, TIMES_TOKENS),
 }
 
@@ -88,4 +90,5 @@ def test_memory_of_the_largest_bodies(process, name):
 def test_the_documentation_tells_the_multiples():
     page = (ROOT / "docs" / "request_limits.md").read_text()
     assert f"{TIMES} times its body" in page
-    assert f"{TIMES_TOKENS} bytes per byte of text during tokenization, plus {BASE // MIB} MiB" in page
+    assert f"{TIMES_TOKENS} bytes per byte of text during tokenization ({TIMES_WORDS} if" in page
+    assert f"plus {BASE // MIB} MiB" in page
