@@ -180,7 +180,6 @@ def _starlette(
         exception_handlers=dict.fromkeys(
             (HTTPException, ClientDisconnect, pumice.PumiceError, Exception), answer_error
         ),
-        max_body_size=models.settings.max_body,
         lifespan=lifespan,
     )
     application.state.models = models

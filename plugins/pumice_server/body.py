@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pumice_server import limits
-from pumice_server.errors import bad_request
+from pumice_server.errors import bad_request, too_large
 from pumice_server.schemas import explain, refusals, schema_of
 from pumice_server.work import aside
 
@@ -74,12 +74,15 @@ async def arriving(request: Request) -> AsyncIterator[list[bytes]]:
     """
     parts: list[bytes] = []
     size = 0
+    most = request.app.state.models.settings.max_body
     try:
         try:
             async with asyncio.timeout(limits.BODY_SECONDS):
                 async for part in request.stream():
                     size += len(part)
                     _arriving.add(len(part), size)
+                    if size > most:
+                        raise too_large(most)
                     parts.append(part)
         except TimeoutError:
             raise HTTPException(408, f"the body did not arrive within {limits.BODY_SECONDS:g} seconds") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
@@ -33,6 +33,7 @@ _TYPES = {
 _ANTHROPIC_TYPES = {400: "invalid_request_error", 413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
 """Error types of Anthropic that differ."""
 
+_LISTED = 20  # names of models in a message
 _RETRY_SECONDS = "1"
 _CLIENT_GONE = 499  # status in logs; nobody reads it
 
@@ -92,6 +93,18 @@ class Problem:
 
 def bad_request(message: str) -> HTTPException:
     return HTTPException(400, message)
+
+
+def no_model(name: str, served: Sequence[str]) -> HTTPException:
+    """Return the error of a name that is not among ``served``, of which clients may have made a thousand."""
+    listed = ", ".join(f"{other:.100}" for other in served[:_LISTED])
+    more = f" and {len(served) - _LISTED} more" if len(served) > _LISTED else ""
+    return HTTPException(404, f"there is no model {name!r:.100}; served: {listed}{more}")
+
+
+def too_large(most: int) -> HTTPException:
+    """Return the error of a body of more than ``most`` bytes; what is left of it is not read as a request."""
+    return HTTPException(413, f"the body has more than {most} bytes", {"Connection": "close"})
 
 
 def too_late() -> HTTPException:

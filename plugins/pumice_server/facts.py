@@ -14,6 +14,7 @@ import pumice
 from pumice_server.answer_types import ModelInfo, ModelList, Properties, Status, Success
 from pumice_server.answers import json_response, titled
 from pumice_server.bodies import NamedModelBody
+from pumice_server.errors import no_model
 from pumice_server.figures import build_info
 from pumice_server.models import Models, service_of
 from pumice_server.properties import properties
@@ -87,8 +88,7 @@ async def show_model(request: Request) -> Annotated[Response, ModelInfo]:
     name = request.path_params["name"]
     entry = models.known(name)
     if entry is None:
-        served = ", ".join(other for served_entry in models.entries for other in served_entry.names)
-        raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
+        raise no_model(name, [other for served_entry in models.entries for other in served_entry.names])
     return json_response(_described(entry, name, await summary_of(entry), models.settings.compat))
 
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice_server import logs, tracing
 from pumice_server.batch.row_client import CLIENT_HEADER
-from pumice_server.errors import Problem
+from pumice_server.errors import Problem, too_large
 from pumice_server.keys import SCOPES, Key, Keys
 from pumice_server.origins import trusts
 from pumice_server.rates import Rates
@@ -30,6 +30,7 @@ _PAGES = ("/", "/docs")  # links on other pages may lead here, and to files belo
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second one is of Anthropic's API
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9A-Za-z:.%]+)\]|([^\s\[\]@/\\?#:]+))(?::[0-9]*)?")
+_LENGTH = re.compile(r"[0-9]{1,20}")  # what is more than that is no HTTP
 _FOREIGN = "requests of web pages from other origins are refused; --cors-origin allows an origin"
 
 
@@ -78,6 +79,7 @@ class Gate:
         self._count = count
         self._public = public
         self._stopping = stopping
+        self._max_body = settings.max_body
         self._origins = settings.pages
         names = {*_LOOPBACK, *settings.addresses, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
@@ -142,6 +144,9 @@ class Gate:
             # If a proxy and this server disagree on which counts, one takes the rest of the body for another request.
             both = "a request has Content-Length or Transfer-Encoding, and not both"
             raise HTTPException(400, both, {"Connection": "close"})
+        length = headers.get("content-length", "")
+        if _LENGTH.fullmatch(length) and int(length) > self._max_body:
+            raise too_large(self._max_body)
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             raise HTTPException(403, "the Host header names another machine; --allowed-host allows a name")

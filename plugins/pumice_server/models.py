@@ -17,6 +17,7 @@ import pumice
 from pumice.cli.options import warn_of_assumed_template
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaOptions
+from pumice_server.errors import no_model
 from pumice_server.metrics import Metrics
 from pumice_server.model_events import ModelEvents
 from pumice_server.options import generation_options
@@ -78,8 +79,7 @@ class Models:
             return self.entries[0]
         entry = self.known(name)
         if entry is None:
-            served = ", ".join(entry.name for entry in self.entries)
-            raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
+            raise no_model(name, [entry.name for entry in self.entries])
         return entry
 
     def known(self, name: str) -> ServedModel | None:

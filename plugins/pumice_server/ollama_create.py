@@ -12,7 +12,7 @@ from starlette.responses import Response
 from pumice_server.answer_types import OllamaStatus
 from pumice_server.answers import json_response
 from pumice_server.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody
-from pumice_server.errors import bad_request
+from pumice_server.errors import bad_request, no_model
 from pumice_server.model_changes import delete_model
 from pumice_server.models import Models
 from pumice_server.ollama import read_message
@@ -66,7 +66,7 @@ def _find(models: Models, name: str) -> tuple[ServedModel, Variant]:
     """Return a served model by its exact name, and the defaults of the name. Raises HTTPException."""
     entry = models.known(name)
     if entry is None:
-        raise HTTPException(404, f"there is no model {name!r:.100}; served: {', '.join(models.names)}")
+        raise no_model(name, models.names)
     return entry, entry.variants.get(_plain(name), Variant())
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -28,6 +29,9 @@ class Protocol(H11Protocol):
     """Closes connections that hold others up: requests that do not come to their point, clients that do not read.
 
     Where all connections are in use, a new one takes the place of the one that has had no request for longest.
+
+    A connection that ends before its client has sent a whole request lingers: what still comes is thrown away for a
+    while. If the socket were closed with bytes unread, the system would reset the connection, and with it the answer.
     """
 
     def __init__(self, *arguments: Any, idle: Idle, **options: Any) -> None:
@@ -36,6 +40,9 @@ class Protocol(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._seen: object = None  # the last request whose headers are there
+        self._lingers = False
+        self._stops = False  # with the server
+        self._n_drained = 0  # bytes of the present request that came after its answer
         self.app = partial(_with_writer, self.app, self.write_part)
 
     def write_part(self, data: bytes) -> bool:
@@ -49,13 +56,23 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         # asyncio does so only where the listening socket names its protocol; without it a part waits for the last's ACK
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        super().connection_made(transport)
+        self._socket = transport
+        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]  # all but close() is the transport's
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency and self._idle:
             next(iter(self._idle)).drop()
         self._idle[self] = None
         self._expect()
 
     def data_received(self, data: bytes) -> None:
+        if self._lingers or self._is_answered_early:
+            self._n_drained += len(data)
+            if self._n_drained > limits.MAX_DRAINED:
+                self._socket.abort()
+                return
+        else:
+            self._n_drained = 0
+        if self._lingers:
+            return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._expect()
         super().data_received(data)
@@ -78,6 +95,46 @@ class Protocol(H11Protocol):
         self._idle.pop(self, None)
         self.connections.discard(self)
         self.transport.abort()
+
+    @property
+    def lingers(self) -> bool:
+        """True if the connection has ended but for what its client still sends."""
+        return self._lingers
+
+    def end(self) -> None:
+        """Close the connection once its client has sent a whole request, or left, or the time for that is over."""
+        if self._lingers or self._socket.is_closing():
+            return
+        if self._stops or not self._has_more:
+            self._socket.close()
+            return
+        self._lingers = True
+        self._forget()
+        self._timer = self.loop.call_later(limits.DRAIN_SECONDS, self._socket.close)
+        if self._socket.can_write_eof():
+            self._socket.write_eof()
+        self.flow.resume_reading()
+
+    @property
+    def _has_more(self) -> bool:
+        """True if more of a request may come."""
+        if self.conn.their_state is h11.SEND_BODY:
+            return True
+        # TLS cannot end one direction alone, which some answers to what is no HTTP need for their own end.
+        is_plain = self._socket.can_write_eof()
+        return is_plain and (self.conn.their_state is h11.ERROR or bool(self.conn.trailing_data[0]))
+
+    def shutdown(self) -> None:
+        self._stops = True
+        if self._lingers:
+            self._socket.close()
+        else:
+            super().shutdown()
+
+    @property
+    def _is_answered_early(self) -> bool:
+        """True while a body comes whose request has been answered."""
+        return self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY
 
     def _look_at_request(self) -> None:
         """A request whose headers are there keeps its connection."""
@@ -116,7 +173,8 @@ class Protocol(H11Protocol):
             self.drop()
 
     def _expect(self) -> None:
-        self._timer = self.loop.call_later(limits.HEADER_SECONDS, self._too_slow)
+        seconds = limits.DRAIN_SECONDS if self._is_answered_early else limits.HEADER_SECONDS
+        self._timer = self.loop.call_later(seconds, self._too_slow)
 
     def _forget(self) -> None:
         if self._timer:
@@ -125,7 +183,25 @@ class Protocol(H11Protocol):
 
     def _too_slow(self) -> None:
         self._timer = None
-        self.transport.close()
+        self._socket.close()
+
+
+class _Lingering:
+    """The transport of a connection, which its protocol closes."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: Protocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self.write = transport.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._protocol.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        self._protocol.end()
 
 
 async def _with_writer(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
+from pumice_server import limits
 from server_thread import running
 from waiting import PATIENCE, at_best, wait_until
 
@@ -182,11 +183,65 @@ def test_unknown_paths_and_methods(server):
     assert error_of(server.client.get(CHAT))["message"] == f"{CHAT} does not take GET"
 
 
-def test_a_body_that_is_too_large(model):
+PART = b" " * (1 << 20)
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+LEFT = 12 << 20  # bytes that no buffers of the system hold
+
+
+@pytest.fixture(scope="module")
+def narrow(model):
     with running(model, max_body=1000) as server:
-        assert server.client.post(CHAT, content=b" " * 1001).status_code == 413
-        assert server.client.post(CHAT, content=(b" " * 100 for _ in range(11))).status_code == 413
-        assert server.client.post(CHAT, json=GOOD).status_code == 200
+        yield server
+
+
+def test_a_body_that_is_too_large(narrow):
+    for body in (b" " * 1001, (b" " * 100 for _ in range(11))):
+        response = narrow.client.post(CHAT, content=body)
+        assert (response.status_code, error_of(response)["message"]) == (413, "the body has more than 1000 bytes")
+    assert narrow.client.post(CHAT, json=GOOD).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LEFT}\r\n", 413),
+        (f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LEFT}\r\nConnection: close\r\n", 413),
+        (f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\n{CHUNKED}\r\n{LEFT:x}\r\n", 413),
+        (f"POST /nowhere HTTP/1.1\r\nHost: localhost\r\n{CHUNKED}Connection: close\r\n\r\n{LEFT:x}\r\n", 404),
+        ("NO REQUEST\r\n", 400),
+    ],
+)
+def test_who_sends_more_than_is_read_reads_the_answer(narrow, head, status):
+    """All of it is sent before the answer is read, which a reset of the connection would take away."""
+    with connected(narrow) as connection:
+        connection.sendall(f"{head}\r\n".encode())
+        for _ in range(LEFT // len(PART)):
+            connection.sendall(PART)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+
+
+@pytest.mark.parametrize("keeps", ["close", "keep-alive"])
+def test_how_much_is_thrown_away_is_bounded(narrow, monkeypatch, keeps):
+    monkeypatch.setattr(limits, "MAX_DRAINED", len(PART))
+    head = f"POST /nowhere HTTP/1.1\r\nHost: localhost\r\n{CHUNKED}Connection: {keeps}\r\n\r\n"
+    with connected(narrow) as connection:
+        connection.sendall(head.encode())
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            send_without_end(connection)
+
+
+def send_without_end(connection: socket.socket) -> None:
+    for _ in range(1000):
+        connection.sendall(b"100000\r\n" + PART + b"\r\n")
+
+
+@contextlib.contextmanager
+def connected(server) -> Iterator[socket.socket]:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        yield connection
 
 
 def test_a_huge_header_is_refused(server):

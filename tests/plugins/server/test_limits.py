@@ -13,6 +13,7 @@ from pumice.options import OUTPUT
 from pumice_server import bodies, schemas
 from pumice_server.application import POST, body_of
 from pumice_server.body import Body, converted
+from pumice_server.errors import no_model
 from pumice_server.field_types import REASON
 
 NUMBERS = [
@@ -283,3 +284,11 @@ def test_no_value_in_a_list_is_the_servers_fault(server, value):
         assert response.status_code in (200, 400), (path, body, response.text)
     response = server.client.post("/lora-adapters", json=[{"id": value, "scale": value}])
     assert response.status_code in (200, 400), response.text
+
+
+def test_the_error_for_an_unknown_name_is_short():
+    """Clients with the scope admin may make a thousand names of 500 characters."""
+    message = no_model("x", [f"{i:0500}" for i in range(1000)]).detail
+    assert len(message) < 4000
+    assert message.endswith("and 980 more")
+    assert no_model("x", ["a", "b"]).detail == "there is no model 'x'; served: a, b"
