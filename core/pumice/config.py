@@ -241,7 +241,9 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
     layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
     config = merge_layers(layers)
     for layer in layers:
-        if layer is model or layer.source == _PROJECT_FILE:
+        if layer.source == _PROJECT_FILE:
+            _check_project(layer)
+        elif layer is model:
             _check_sandbox_stays(layer)
     return config
 
@@ -262,13 +264,22 @@ def merge_layers(layers: Sequence[Layer]) -> Config:
     return config
 
 
+def _check_project(layer: Layer) -> None:
+    """Raise ConfigError if a project's file, or its options of a model, weaken the sandbox or choose ``cache_disk``."""
+    models: Mapping[str, Any] = layer.data.get("models", {})
+    own = [Layer(f"{layer.source}: models.{name}", options) for name, options in models.items()]
+    for part in (layer, *own):
+        if part.data.get("cache_disk"):
+            raise ConfigError(
+                f"{part.source}: cache_disk: a project's file cannot choose a folder that engines write to; put it "
+                f"into {user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or use "
+                "--cache-disk"
+            )
+        _check_sandbox_stays(part)
+
+
 def _check_sandbox_stays(layer: Layer) -> None:
-    """Raise ConfigError if a file that came with a model or a project weakens the sandbox; it may require one."""
-    if layer.data.get("cache_disk"):
-        raise ConfigError(
-            f"{layer.source}: cache_disk: a project's file cannot choose a folder that engines write to; put it into "
-            f"{user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or use --cache-disk"
-        )
+    """Raise ConfigError if a project's file, or options of a model, weaken the sandbox; they may require one."""
     for key in ("sandbox", "sandbox_read", "sandbox_write"):
         if layer.data.get(key, "on") not in ("on", True):
             raise ConfigError(

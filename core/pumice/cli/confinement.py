@@ -85,8 +85,8 @@ def confined_server(needs: Needs) -> Iterator[None]:
     if sys.path[:1] == [os.getcwd()]:  # `python -m`: import nothing from the current folder, which may hold models
         del sys.path[0]
     fetched = _fetched()
-    files, limit = _models(needs, config)
-    keep_sandbox(config.model_copy(update={"memory_limit": limit}), [*files, *fetched])
+    files, most = _models(needs, config)
+    keep_sandbox(config.model_copy(update=most), [*files, *fetched])
     policy = _policy(needs, config, fetched)
     mimetypes.init()  # reads files of the system
     with spawner():
@@ -121,13 +121,16 @@ def _policy(needs: Needs, config: Config, fetched: Sequence[str]) -> Policy:
     return Policy(python_access() | access, families=families, limits=files)
 
 
-def _models(needs: Needs, config: Config) -> tuple[list[str], float]:
-    """Return the files that models' paths and options name, and the largest memory limit of any model."""
+def _models(needs: Needs, config: Config) -> tuple[list[str], dict[str, Any]]:
+    """Return the files that models' paths and options name, and the settings of the engine that may do most.
+
+    These are the largest memory limit of any model, and the folders of all for their prompts.
+    """
     from pumice.hub.locate import resolve_name
     from pumice.model_files.policy import files_beside
 
     files: list[str] = []
-    limits = [config.memory_limit]
+    limits, folders = [config.memory_limit], list(config.sandbox_write)
     for model, given in zip(needs.models, needs.own or [needs.options] * len(needs.models), strict=True):
         with contextlib.suppress(PumiceError):  # reported when the model is loaded
             name, options = resolve_name(model)
@@ -135,7 +138,8 @@ def _models(needs: Needs, config: Config) -> tuple[list[str], float]:
             own = load_config(_arguments(given), options) if options or given is not needs.options else config
             files += map(str, (*paths, *files_beside(own, paths)))
             limits.append(own.memory_limit)
-    return files, max(limits) if all(limits) else 0.0  # 0: no limit
+            folders += [own.cache_disk] if own.cache_disk else []
+    return files, {"memory_limit": max(limits) if all(limits) else 0.0, "sandbox_write": folders}  # 0: no limit
 
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from checkpoints import FIXTURES, write_checkpoint
 from gguf_files import tiny_llama
 from installed_plugins import install
 from pumice.cli import cli
+from pumice.cli import confinement as server_confinement
 from pumice.config import Layer, load_config
 from pumice.process import confinement
 from pumice.process.confinement import engine_policy
@@ -237,6 +238,29 @@ def test_a_folder_with_a_model_cannot_weaken_the_sandbox(home, line):
     (home / "pumice.yaml").rename(home.parent / "mine.yaml")
     with pytest.raises(pumice.ConfigError, match="cannot weaken"):
         load_config(model=Layer("mine.yaml", {"sandbox": "off"}))
+
+
+@pytest.mark.parametrize("line", ["sandbox: off", "sandbox_write: [/]", "cache_disk: /srv"])
+def test_a_folder_cannot_do_so_in_the_options_of_a_model(home, monkeypatch, line):
+    text = f"models:\n  small:\n    model: small.gguf\n    {line}\n"
+    (home / "pumice.yaml").write_text(text)
+    with pytest.raises(pumice.ConfigError, match=r"pumice.yaml: models.small: \w+: a project's file cannot"):
+        load_config()
+    (home / "pumice.yaml").rename(home.parent / "mine.yaml")
+    monkeypatch.setenv("PUMICE_CONFIG", str(home.parent / "mine.yaml"))
+    load_config()
+
+
+def test_a_user_chooses_a_folder_for_the_prompts_of_a_model(home):
+    assert load_config(model=Layer("models.small", {"cache_disk": "/srv"})).cache_disk == "/srv"
+
+
+def test_the_engines_of_a_server_may_store_the_prompts_of_each_model(home, monkeypatch):
+    (home / "small.gguf").touch()
+    (home.parent / "mine.yaml").write_text("models:\n  small:\n    model: ./small.gguf\n    cache_disk: /srv\n")
+    monkeypatch.setenv("PUMICE_CONFIG", str(home.parent / "mine.yaml"))
+    _, most = server_confinement._models(server_confinement.Needs(["small"], {}), load_config())
+    assert most == {"memory_limit": 0.0, "sandbox_write": ["/srv"]}
 
 
 def test_a_user_may_switch_it_off(home, monkeypatch):
