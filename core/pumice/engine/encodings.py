@@ -36,10 +36,11 @@ class Places(Protocol):
 
 @dataclass(eq=False)
 class _Job:
-    """A request, and the results of its texts."""
+    """A request, and the results of its texts, ``n_left`` of which are to come."""
 
     command: Encode
     values: list[Rows | None]
+    n_left: int
 
 
 @dataclass(eq=False)
@@ -102,7 +103,7 @@ class Encodings:
 
     def add(self, command: Encode) -> None:
         """Queue texts; an empty list is answered at once."""
-        job = _Job(command, [None] * len(command.texts))
+        job = _Job(command, [None] * len(command.texts), len(command.texts))
         self._waiting += [_Text(job, index, tokens) for index, tokens in enumerate(command.texts)]
         if not command.texts:
             self._events.append(Encoded(command.id, []))
@@ -211,7 +212,8 @@ class Encodings:
         for text, rows in zip(texts, np.split(values, bounds[:-1]), strict=True):
             job = text.job
             job.values[text.index] = rows if text.pooling == "none" else rows[0]
-            if all(value is not None for value in job.values):
+            job.n_left -= 1
+            if not job.n_left:
                 self._events.append(Encoded(job.command.id, [value for value in job.values if value is not None]))
 
     def _head(self, rows: Rows, output: str) -> Rows:
