@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from mmap import mmap
 from pathlib import Path
-from time import thread_time
+from time import perf_counter, thread_time
 
 from fuzz.targets import Target
 
@@ -50,7 +50,7 @@ class Trial:
         data = data[:_ROOM]
         self.executions += 1
         self._record.write(self.executions, len(self._places), data)
-        started = thread_time()
+        started = perf_counter()  # cheaper than the time of the processor
         try:
             self._target.check(data)
         except (KeyboardInterrupt, SystemExit):
@@ -58,7 +58,7 @@ class Trial:
         except BaseException as error:
             self._keep(_place(error), "".join(traceback.format_exception(error)), data)
         else:
-            if thread_time() - started > SLOW and all(self._seconds(data) > SLOW for _ in range(3)):
+            if perf_counter() - started > SLOW and all(self._seconds(data) > SLOW for _ in range(3)):
                 self._keep("slow", f"more than {SLOW} s of CPU time for {len(data)} bytes", data)
 
     def _seconds(self, data: bytes) -> float:
@@ -71,14 +71,14 @@ class Trial:
             return
         self._places.add(place)
         self._record.write(self.executions, len(self._places), data)
-        path = keep(self._folder, self._target.name, data)
+        path = keep(self._folder, self._target.name, data, place)
         self._report(f"FIND {self._target.name}: {path}\n{what}")
 
 
-def keep(folder: Path, name: str, data: bytes) -> Path:
-    """Write an input to the folder of finds and return its path."""
+def keep(folder: Path, name: str, data: bytes, place: str = "") -> Path:
+    """Write an input to a folder and return its path, which the place decides, or the data if there is none."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-{sha256(data).hexdigest()[:12]}"
+    path = folder / f"{name}-{sha256(place.encode() or data).hexdigest()[:12]}"
     path.write_bytes(data)
     return path
 

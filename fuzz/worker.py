@@ -9,13 +9,13 @@ import re
 import resource
 import sys
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 
+from fuzz.lines import Lines
 from fuzz.mutate import mutations
 from fuzz.targets import Target, load
-from fuzz.trial import Record, Trial
+from fuzz.trial import Record, Trial, keep
 
 MEMORY = 4 << 30  # bytes
 TARGETS = Path(__file__).with_name("targets")
@@ -27,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("folder", type=Path, help="folder of the grown corpus and the record")
+    parser.add_argument("--slot", type=int, default=0, help="number of the record")
     parser.add_argument("--finds", type=Path, required=True)
     parser.add_argument("--engine", choices=("atheris", "plain"), required=True)
     parser.add_argument("--seconds", type=float, default=0)
@@ -43,7 +44,7 @@ def main() -> None:
         instrumented = nullcontext()
     with instrumented:
         target = load(arguments.target)
-        record = Record(arguments.folder / "record")
+        record = Record(arguments.folder / f"record-{arguments.slot}")
         trial = Trial(target, record, arguments.finds, lambda text: print(text, flush=True))
         seeds = list(target.seeds())
         for seed in (b"", *seeds[:: 1 + len(seeds) // WARM_UP]):  # triggers lazy imports of the target
@@ -53,14 +54,25 @@ def main() -> None:
 
 
 def _run_plain(target: Target, trial: Trial, arguments: argparse.Namespace) -> None:
+    """Mutate the seeds and the grown corpus, to which inputs are added that reach a line for the first time."""
     corpus = arguments.folder / "corpus"
-    grown = [path.read_bytes() for path in sorted(corpus.iterdir())] if corpus.is_dir() else []
-    inputs = mutations([*target.seeds(), *grown], target.tokens, target.max_len, arguments.seed)
-    end = monotonic() + arguments.seconds
-    for data in islice(inputs, arguments.runs or None):
+    corpus.mkdir(exist_ok=True)
+    inputs = [*target.seeds(), *(path.read_bytes() for path in sorted(corpus.iterdir()))]
+    n_known = len(inputs)
+    lines = Lines()
+    reached = 0
+    end = monotonic() + arguments.seconds if arguments.seconds else math.inf
+    for number, data in enumerate(mutations(inputs, target.tokens, target.max_len, arguments.seed)):
         trial(data)
-        if arguments.seconds and monotonic() > end:
+        if lines.reached != reached:
+            reached = lines.reached
+            if number >= n_known:
+                keep(corpus, "line", data)
+                inputs.append(data)
+        if number + 1 == arguments.runs or monotonic() > end:
             break
+    if reached:
+        print(f"lines: {reached}", flush=True)
 
 
 def _run_atheris(target: Target, trial: Trial, arguments: argparse.Namespace) -> None:
