@@ -3,7 +3,9 @@
 Numbers and layouts follow the GGUF specification (ggml, `docs/gguf.md`); names are those that llama.cpp prints.
 """
 
+import builtins
 import json
+import struct
 from enum import IntEnum
 from struct import Struct, pack
 from typing import Any, NamedTuple
@@ -34,6 +36,9 @@ class ValueType(IntEnum):
 _LETTERS = dict(zip(ValueType, "BbHhIif?__Qqd", strict=True))  # of struct
 LAYOUTS: dict[int, Struct] = {type: Struct("<" + letter) for type, letter in _LETTERS.items() if letter != "_"}
 DTYPES: dict[int, np.dtype[Any]] = {type: np.dtype("<" + letter) for type, letter in _LETTERS.items() if letter != "_"}
+
+
+_LENGTH = Struct("<Q").pack  # of a text
 
 
 class Encoded(NamedTuple):
@@ -139,10 +144,25 @@ def _array(value: Any, type: ValueType) -> bytes:
     if isinstance(value, np.ndarray) and value.dtype == DTYPES.get(type):
         items = value.tobytes()
     elif isinstance(value, list | tuple | np.ndarray):
-        items = b"".join(_scalar(item, type) for item in value)
+        items = _items(value, type)
     else:
         raise TypeError
     return pack("<IQ", type, len(value)) + items
+
+
+def _items(values: Any, type: ValueType) -> bytes:
+    """Encode the items of an array, at once if they are Python's own numbers or texts, as in vocabularies."""
+    kinds = set(map(builtins.type, values))
+    if kinds == {str} and type is ValueType.STR:
+        raws = [text.encode("utf-8", "surrogateescape") for text in values]
+        return b"".join([_LENGTH(len(raw)) + raw for raw in raws])
+    allowed: set[builtins.type] = {int} if type in DTYPES and DTYPES[type].kind in "iu" else {int, float}
+    if type not in (ValueType.STR, ValueType.BOOL, ValueType.ARR) and kinds <= allowed:
+        try:
+            return pack(f"<{len(values)}{_LETTERS[type]}", *values)
+        except struct.error:
+            raise ValueError from None
+    return b"".join(_scalar(item, type) for item in values)
 
 
 def _arrays(values: Any) -> bytes:
