@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from pumice_server.peer_metrics import PeerMetrics
+from pumice_server.peer_metrics import DraftsOfVllm, PeerMetrics
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -70,8 +70,15 @@ class Metrics:
         self._cached = self._counter("prompt_cached_tokens", "Prompt tokens found in the KV cache")
         self._read = self._counter("prompt_read_tokens", "Prompt tokens computed")
         self._generated = self._counter("generated_tokens", "Generated tokens")
+        self._drafts = self._counter("drafts", "Drafts that were verified")
         self._drafted = self._counter("drafted_tokens", "Drafted tokens that were verified")
         self._accepted = self._counter("accepted_tokens", "Drafted tokens that were accepted")
+        self._accepted_at = self._counter(
+            "accepted_tokens_at", "Drafted tokens that were accepted, by position in the draft", ["model", "position"]
+        )
+        of_drafts = (self._drafts, self._drafted, self._accepted, self._accepted_at)
+        names = ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos")
+        self._registry.register(DraftsOfVllm(dict(zip(names, of_drafts, strict=True))))
         self._prompt_seconds = self._counter("prompt_seconds", "Prompt processing time in seconds")
         self._generation_seconds = self._counter("generation_seconds", "Generation time in seconds")
         self._queue = self._histogram("queue_seconds", "Time in the queue in seconds", _SECONDS)
@@ -107,8 +114,11 @@ class Metrics:
         self._cached.labels(model).inc(timings.prompt_cached)
         self._read.labels(model).inc(timings.prompt_tokens - timings.prompt_cached)
         self._generated.labels(model).inc(timings.generated_tokens)
+        self._drafts.labels(model).inc(timings.n_drafts)
         self._drafted.labels(model).inc(timings.n_drafted)
         self._accepted.labels(model).inc(timings.n_accepted)
+        for position, n in enumerate(timings.accepted_at):
+            self._accepted_at.labels(model, position).inc(n)
         self._prompt_seconds.labels(model).inc(timings.prompt_seconds)
         self._generation_seconds.labels(model).inc(timings.generation_seconds)
         self._peer.note(timings)

@@ -1,9 +1,13 @@
-"""llama-server's metrics, computed from Pumice's and summed over the models."""
+"""llama-server's metrics, computed from Pumice's and summed over the models, and vLLM's of drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
+
+from prometheus_client import Counter
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 
 class Sample(Protocol):
@@ -27,6 +31,7 @@ _TOTALS = (
     _Metric("prompt_seconds_total", "pumice_prompt_seconds_total", "Prompt processing time in seconds"),
     _Metric("tokens_predicted_total", "pumice_generated_tokens_total", "Generated tokens"),
     _Metric("tokens_predicted_seconds_total", "pumice_generation_seconds_total", "Generation time in seconds"),
+    _Metric("spec_decode_num_drafts_total", "pumice_drafts_total", "Drafts that were verified"),
     _Metric("spec_decode_num_draft_tokens_total", "pumice_drafted_tokens_total", "Drafted tokens that were verified"),
     _Metric(
         "spec_decode_num_accepted_tokens_total", "pumice_accepted_tokens_total", "Drafted tokens that were accepted"
@@ -41,6 +46,23 @@ _RATES = {"prompt_tokens_seconds": (0, 2, "Prompt"), "predicted_tokens_seconds":
 """Name, and of ``_TOTALS`` the numbers of tokens and of seconds."""
 
 _READ = {metric.ours for metric in (*_TOTALS, *_GAUGES)} | {_STEPS}
+
+
+class DraftsOfVllm(Collector):
+    """Counters under vLLM's names, which follow ``vllm:spec_decode_num_``; the label ``model`` is ``model_name``."""
+
+    def __init__(self, counters: Mapping[str, Counter]) -> None:
+        self._counters = counters
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        for name, counter in self._counters.items():
+            for metric in counter.collect():
+                totals = [sample for sample in metric.samples if sample.name.endswith("_total")]
+                labels = ["model_name", "position"] if name.endswith("_per_pos") else ["model_name"]
+                family = CounterMetricFamily(f"vllm:spec_decode_num_{name}", metric.documentation, labels=labels)
+                for sample in totals:
+                    family.add_metric(list(sample.labels.values()), sample.value)
+                yield family
 
 
 class PeerMetrics:

@@ -17,6 +17,7 @@ from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
     from pumice.backend import KernelTime
+    from pumice.evaluate.drafts import Drafts
     from pumice.model import Model
 
 T = TypeVar("T")
@@ -90,14 +91,20 @@ def command(
 ) -> None:
     """Measure the speed of a model in tokens/s.
 
-    Measures prompt processing (pp) and greedy generation (tg) after an untimed prefix of --n-depth tokens. The default
-    model is the demo model.
+    Measures prompt processing (pp) and greedy generation (tg) after an untimed prefix of --n-depth tokens. With
+    --speculate, measures generation with drafts and without in turns, for texts of several kinds. The default model is
+    the demo model.
     """
     if not n_prompt and not n_gen:
         raise click.UsageError("nothing to measure: --n-prompt and --n-gen are both 0")
+    speculate = options["speculate"] or "off"
+    if speculate != "off" and (parallel or n_depth or not n_gen):
+        raise click.UsageError(
+            "--speculate measures single texts of --n-gen tokens: leave out --parallel and --n-depth"
+        )
     if parallel and not (n_prompt and n_gen):
         raise click.UsageError("--parallel needs both --n-prompt and --n-gen")
-    if options["n_ctx"] is None:
+    if options["n_ctx"] is None and speculate == "off":
         from pumice.engine.sizing import BLOCK_SIZE
 
         length = n_prompt + n_gen + 2 if parallel else n_depth + max(n_prompt, n_gen, 1)
@@ -107,6 +114,10 @@ def command(
         options["config"] = {**(options["config"] or {}), "n_parallel": max(parallel)}
     with load_model(model, options) as loaded:
         about = {"backend": ",".join(loaded.backends), "model": model}
+        if speculate != "off":
+            drafts = measure_drafts(loaded, speculate, n_gen, repetitions)
+            click.echo(json.dumps([row.result() | about for row in drafts], indent=2) if as_json else table_of(drafts))
+            return
         if parallel:
             rows = measure_parallel(loaded, n_prompt, n_gen, parallel, repetitions, profile)
             results = [result | about for row in rows for result in row.results()]
@@ -217,6 +228,37 @@ def format_parallel(rows: list[ParallelRow]) -> str:
         cells += [f"{pp:.3f}", f"{n_read / pp:.2f}", f"{tg:.3f}", f"{n_new / tg:.2f}"]
         cells += [f"{pp + tg:.3f}", f"{(n_read + n_new) / (pp + tg):.2f}"]
         lines.append("|" + "|".join(f" {cell:>{width}} " for cell, width in zip(cells, widths, strict=True)) + "|")
+    return "\n".join(lines)
+
+
+def measure_drafts(model: Model, speculate: str, n_gen: int, repetitions: int) -> list[Drafts]:
+    """Return a row for each text and proposer."""
+    from pumice.evaluate import drafts
+
+    choices = drafts.choices_of(model, speculate)
+    n_runs, n_done = len(drafts.prompts()) * len(choices) * (1 + repetitions), 0
+    with show_progress("drafts", unit="run") as show:
+
+        def progress() -> None:
+            nonlocal n_done
+            show(n_done, n_runs)
+            n_done += 1
+
+        return drafts.measure(model, choices, n_gen, repetitions, progress)
+
+
+def table_of(rows: list[Drafts]) -> str:
+    """Return the table of drafts: speed without and with them, and how many tokens were accepted."""
+    lines = [
+        f"{'text':<8} {'speculate':<16} {'without':>9} {'tokens/s':>9} {'ratio':>6} {'accepted':>9} {'drafted':>8}"
+    ]
+    for row in rows:
+        item = row.result()
+        share = f"{row.accepted / row.drafted:9.0%}" if row.drafted else f"{'-':>9}"
+        lines.append(
+            f"{row.text:<8} {row.proposers:<16} {item['tokens_per_second_without']:9.2f} "
+            f"{item['tokens_per_second']:9.2f} {row.ratio:6.2f} {share} {row.drafted:8}"
+        )
     return "\n".join(lines)
 
 

@@ -92,7 +92,8 @@ class Request:
 class Timings:
     """Seconds and tokens of one sequence. ``prompt_cached`` tokens of the prompt were cached.
 
-    ``n_drafted`` tokens were proposed and verified, of which ``n_accepted`` were right.
+    ``n_drafts`` drafts of ``n_drafted`` tokens together were verified, of which ``n_accepted`` tokens were right:
+    ``accepted_at[i]`` of them at position ``i`` of their draft.
     """
 
     prompt_tokens: Count = 0
@@ -101,8 +102,19 @@ class Timings:
     prompt_seconds: Seconds = 0.0
     generated_tokens: Count = 0
     generation_seconds: Seconds = 0.0
+    n_drafts: Count = 0
     n_drafted: Count = 0
     n_accepted: Count = 0
+    accepted_at: list[Count] = field(default_factory=list)
+
+    def drafted(self, n_tokens: int, n_accepted: int) -> None:
+        """Count a draft of which the first ``n_accepted`` tokens were right."""
+        self.n_drafts += 1
+        self.n_drafted += n_tokens
+        self.n_accepted += n_accepted
+        self.accepted_at += [0] * (n_accepted - len(self.accepted_at))
+        for i in range(n_accepted):
+            self.accepted_at[i] += 1
 
     @property
     def prompt_per_second(self) -> float:

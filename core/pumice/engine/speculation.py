@@ -106,7 +106,7 @@ class Speculation:
 
     Args:
         proposers: factories of proposers by name.
-        auto: names of the proposers that the choice ``auto`` selects.
+        auto: names of the proposers that the choice ``auto`` selects; an attribute too.
         default: choice of requests without their own.
         n_draft: drafted tokens per sequence and step; -1: as many as measurements recommend.
         is_invariant: whether results are independent of the number of rows. If not, measured lengths could change a
@@ -126,7 +126,7 @@ class Speculation:
         self.length = DraftLength(n_draft)
         self._proposers = proposers
         self.next_tokens = next_tokens
-        self._auto = list(auto)
+        self.auto = list(auto)
         self._default = default
         self._may_draft = n_draft >= 0 or is_invariant
         self._is_warned = False
@@ -177,8 +177,7 @@ class Speculation:
         """
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
-            generation.timings.n_drafted += n_drafted
-            generation.timings.n_accepted += draft.n_accepted
+            generation.timings.drafted(n_drafted, draft.n_accepted)
             if generation in self._sequences:  # it did not fail meanwhile
                 proposers = self._updated(generation)
                 self.length.judge(draft.kind, proposers.record, n_drafted, draft.n_accepted)
@@ -267,7 +266,7 @@ class Speculation:
     def _names(self, generation: Generation) -> Sequence[str]:
         """Return the names of a sequence's proposers."""
         choice = generation.request.speculate or self._default
-        names = self._auto if choice == "auto" else [] if choice == "off" else choice.split(",")
+        names = self.auto if choice == "auto" else [] if choice == "off" else choice.split(",")
         option = f"speculate: {choice}" if names else _PREDICTION
         if generation.prediction and _PREDICTION in self._proposers:
             names = [_PREDICTION, *(name for name in names if name != _PREDICTION)]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pumice.cache_tiers import Tally
-from pumice.engine import Snapshot
+from pumice.engine import Snapshot, Timings
 from pumice_server.metrics import Metrics
 
 PROMPT = "Once upon a time"
@@ -161,6 +161,24 @@ def test_what_is_counted_begins_at_zero():
     found = dict(line.rsplit(" ", 1) for line in metrics.text().decode().splitlines() if line[0] != "#")
     assert found['pumice_generated_tokens_total{model="a"}'] == "0.0"
     assert found['pumice_time_to_first_token_seconds_count{model="a"}'] == "0.0"
+
+
+def test_drafts_are_counted_under_the_names_of_vllm_too():
+    metrics, timings = Metrics(), Timings()
+    timings.drafted(5, 2)
+    timings.drafted(3, 0)
+    timings.drafted(4, 1)
+    metrics.count("a", timings)
+    found = dict(line.rsplit(" ", 1) for line in metrics.text().decode().splitlines() if line[0] != "#")
+    name = "vllm:spec_decode_num_"
+    assert {key.removeprefix(name): value for key, value in found.items() if key.startswith(name)} == {
+        'drafts_total{model_name="a"}': "3.0",
+        'draft_tokens_total{model_name="a"}': "12.0",
+        'accepted_tokens_total{model_name="a"}': "3.0",
+        'accepted_tokens_per_pos_total{model_name="a",position="0"}': "2.0",
+        'accepted_tokens_per_pos_total{model_name="a",position="1"}': "1.0",
+    }
+    assert found['pumice_drafts_total{model="a"}'] == "3.0"
 
 
 def test_counts_of_tiers_go_on_when_an_engine_starts_again():
