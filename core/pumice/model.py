@@ -25,7 +25,7 @@ from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have
 from pumice.engine.fitting import has_room, largest_context
 from pumice.engine.make_tiers import make_tiers
 from pumice.engine.messages import Event, Facts
-from pumice.engine.next_tokens import NextTokens
+from pumice.engine.next_tokens import CachedTokens, NextTokens
 from pumice.engine.placement import Backends, PlacementRules
 from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
 from pumice.engine.projector import LazyProjector
@@ -222,7 +222,7 @@ def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
         if config.draft and runner.results(DRAFT) and _is_drafting(config):
             log.warning("draft: %s is not used: drafts of its kind are not supported here yet", config.draft)
         return None
-    kind = BlockTokens if runner.block else NextTokens
+    kind = BlockTokens if runner.block else CachedTokens if runner.drafts_from_caches else NextTokens
     return kind(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
 
 

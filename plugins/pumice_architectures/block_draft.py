@@ -68,7 +68,7 @@ class BlockDraft(Draft):
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         chains, selects = has_chain(g), has_selector(g, self.hparams)
-        if self.mask is not None and self.block_size > 1 and not selects:
+        if self.mask is not None and self.block_size > 1:
             first = first_of_chain(self.hparams) if chains else 1
             g.drafts_block(DraftBlock(self.block_size, self.mask, first))
         whole = chains or selects  # they depend on other tokens of a block

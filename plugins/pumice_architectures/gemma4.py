@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, KVState, Tensor
+from pumice.plugin import N_TOKENS, STREAM, GraphBuilder, HParams, KVState, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
 from pumice.plugin.nn.decoder import Decoder
@@ -136,6 +136,11 @@ class Gemma4(TwoKinds):
         h = self.norm(g, x, blk + "pre_ffw_norm_2")
         ids, weights = choose_by_logits(g, logits, None, experts)
         return run_experts(g, h, blk, experts, ids, weights, lambda gate, up: g.gelu(gate) * up)
+
+    def build(self, g: GraphBuilder) -> Tensor | None:
+        x = self.layers(g)
+        g.output(STREAM, self.norm(g, x, "output_norm"))  # which the assistant reads
+        return self.head(g, x)
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 30.0))

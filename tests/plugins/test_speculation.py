@@ -27,7 +27,7 @@ from pumice.model import make_speculation
 from pumice.plugin import hookimpl
 from pumice.quantize import quantize
 from pumice.registry import load_registry
-from tiny_drafts import BLOCKS, CHAINS, EAGLES
+from tiny_drafts import BLOCKS, CHAINS, EAGLES, FOR_TARGETS, LATTICES
 from tiny_drafts import MODELS as DRAFTING
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
@@ -315,8 +315,13 @@ def assert_drafts_of_the_whole_past(model: pumice.Model, **options: Any) -> None
 
 
 def with_draft(name: str, folder: Path) -> dict[str, Any]:
-    """Arguments of ``load`` for a model and its draft, which reads inputs of the model's layers."""
-    model, draft = ZOO["rope-plain"], (EAGLES | BLOCKS | CHAINS)[name]
+    """Arguments of ``load`` for a model and its draft, which reads inputs of the model's layers, or its caches."""
+    if name in FOR_TARGETS:
+        target, draft = FOR_TARGETS[name]
+        quantize(ZOO[target].write(folder / "model.gguf"), folder / "encoded.gguf", "Q8_0")
+        path = draft.write(folder / "draft.gguf")
+        return {"path": folder / "encoded.gguf", "draft": str(path), "n_ctx": 128, "n_batch": 16}
+    model, draft = ZOO["rope-plain"], (EAGLES | BLOCKS | CHAINS | LATTICES)[name]
     n_embd = model.metadata["embedding_length"]
     metadata = {"target_layers": [1] * len(draft.metadata["target_layers"])}
     if name in EAGLES:
@@ -329,8 +334,8 @@ def with_draft(name: str, folder: Path) -> dict[str, Any]:
     return {"path": folder / "encoded.gguf", "draft": str(path), "n_ctx": 128, "n_batch": 16}
 
 
-FOLLOWING = ["eagle3-few-tokens", "dflash-windows", "dspark", "dspark-behind-a-token"]
-"""Drafts that read inputs of the model's layers."""
+FOLLOWING = ["eagle3-few-tokens", "dflash-windows", "dspark", "dspark-behind-a-token", "dflash2", "gemma4-assistant"]
+"""Drafts that read inputs of the model's layers, or its caches."""
 
 
 @pytest.mark.parametrize("name", FOLLOWING)
@@ -387,8 +392,16 @@ def _drafted(engine: Engine, tokens: list[int]) -> Generator[None, None, int]:
     hidden = np.concatenate([np.zeros_like(states[0][:1]), *states])
     if block:
         part = Part(place, [tokens[-1], *[block.mask] * (block.size - 1)], len(tokens) - 1, [block.first])
-        logits = runner.outputs(batch_of(engine.cache, [part]), DRAFT)["logits"]
-    for begin in range(0, 0 if block else len(tokens), 16):
+        outputs = runner.outputs(batch_of(engine.cache, [part]), DRAFT)
+        logits = outputs["logits"]
+        if "candidates" in outputs:  # the position before has a single token
+            [candidates], [scores] = outputs["candidates"], outputs["scores"]
+            logits = np.zeros_like(logits)
+            logits[0, candidates[scores[: len(candidates)].argmax()]] = 1
+    if runner.drafts_from_caches:
+        batch = batch_of(engine.cache, [Part(place, tokens[-1:], len(tokens) - 2, [0])])
+        logits = runner.outputs(replace(batch, inputs={"hidden": hidden[-2:-1]}), DRAFT)["logits"]
+    for begin in range(0, 0 if block or runner.drafts_from_caches else len(tokens), 16):
         some = tokens[begin : begin + 16]
         batch = batch_of(engine.cache, [Part(place, some, begin, [len(some) - 1])])
         batch = replace(batch, inputs={"hidden": hidden[begin : begin + len(some)]})

@@ -7,6 +7,7 @@ the block: the last token of the text, and mask tokens behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -54,9 +55,10 @@ class BlockTokens(NextTokens):
             some = sequences[begin : begin + n_at_once]
             parts = [self._masks(running, most[running]) for running in some]
             outputs = self._outputs(parts, DRAFT)
-            guesses = iter(_guesses(outputs))
-            for running, part in zip(some, parts, strict=True):
-                drafts[running] = self._probable([next(guesses) for _ in part.output_rows])
+            ends = accumulate(len(part.output_rows) for part in parts)
+            for running, part, end in zip(some, parts, ends, strict=True):
+                rows = {name: values[end - len(part.output_rows) : end] for name, values in outputs.items()}
+                drafts[running] = self._probable(_guesses(rows))
         return drafts
 
     def _masks(self, running: Running, n: int) -> Part:
@@ -80,9 +82,24 @@ class BlockTokens(NextTokens):
 
 
 def _guesses(outputs: Mapping[str, Rows]) -> list[Guess]:
-    """Return the guess of each output row, with the draft's own estimate of its probability if it has one."""
+    """Return the guess of each output row of a block, with the draft's own estimate of its probability if it has one.
+
+    Where the draft has ``candidates [n, k]``, the scores of one depend on the one chosen at the position before.
+    """
+    if "candidates" in outputs:
+        return _chosen(outputs["candidates"], outputs["scores"])
     guesses = [guess_of(row) for row in outputs["logits"]]
     if "confidence" not in outputs:
         return guesses
     sure = outputs["confidence"][:, 0]
     return [Guess(guess.token, float(p)) for guess, p in zip(guesses, sure, strict=True)]
+
+
+def _chosen(candidates: Rows, scores: Rows) -> list[Guess]:
+    """Return the best candidate of each position after the one chosen before, by ``scores [n, k * k]``."""
+    guesses: list[Guess] = []
+    place = 0
+    for tokens, after_each in zip(candidates, scores, strict=True):
+        place, probability = guess_of(after_each.reshape(len(tokens), len(tokens))[place])
+        guesses.append(Guess(int(tokens[place]), probability))
+    return guesses

@@ -1,9 +1,9 @@
-"""Layers that predict further tokens from a model's hidden states, as a proposer: its own (MTP), or EAGLE-3's.
+"""Layers that predict further tokens from a model's hidden states, as a proposer: its own (MTP), or a draft model's.
 
 The layer computes, at the position of a token, from that token and the hidden state of the position before it, the
 logits of the next token and a hidden state to continue from (DeepSeek-V3, arXiv:2412.19437, section 2.2). Its KV cache
 lies in the blocks of the sequence, so it is shared with equal prefixes. EAGLE-3 (arXiv:2503.01840) projects the inputs
-of several layers of the model to that hidden state first.
+of several layers of the model to that hidden state first. Gemma 4's assistant has no cache: it reads the model's.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ class NextTokens:
         self._runner = runner
         self._limits = limits
         self._projects = bool(runner.results(FEATURES))
+        self._is_of_draft = self._projects or runner.drafts_from_caches
         self._hidden: WeakKeyDictionary[Running, Hidden] = WeakKeyDictionary()
         self._dropped: WeakSet[Generation] = WeakSet()
 
     @property
     def name(self) -> str:
         """The name of its proposer."""
-        return "draft" if self._projects else "mtp"
+        return "draft" if self._is_of_draft else "mtp"
 
     def proposer(self) -> NextTokensProposer:
         """Return the proposer of a new sequence."""
@@ -169,10 +170,13 @@ class NextTokens:
                     continue
                 drafts[running].append(guess)
                 if len(drafts[running]) < most[running]:
-                    end = part.n_past + len(part.tokens)
-                    following.append((running, Part(running, [guess.token], end, [0]), state[None]))
+                    following.append((running, self._behind(part, running, guess.token), state[None]))
             going = following
         return drafts
+
+    def _behind(self, part: Part, running: Running, token: int) -> Part:
+        """Return a guessed token, which follows the last one of ``part``."""
+        return Part(running, [token], part.n_past + len(part.tokens), [0])
 
     def _holds(self, running: Running, n: int) -> bool:
         """Return True if the hidden state before the last token is known, and there are blocks for ``n`` tokens."""
@@ -198,6 +202,23 @@ class NextTokens:
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         return proposal_of([guess.token for guess in guesses], guesses, self._limits)
+
+
+class CachedTokens(NextTokens):
+    """Runs a draft model that has no cache of its own, but reads that of its target model (Gemma 4's assistant).
+
+    It computes each token at the last position of the model's cache, from the hidden state there or from its own for
+    the token before. So it needs only the last hidden state of a sequence.
+    """
+
+    def _catch_up(self, running: Running, kept: Hidden) -> None:
+        kept.first, kept.rows = kept.end - 1, kept.rows[-1:].copy()
+
+    def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
+        return Part(running, running.generation.tokens[kept.end :][:1], kept.end - 1, [0])
+
+    def _behind(self, part: Part, running: Running, token: int) -> Part:
+        return part._replace(tokens=[token])
 
 
 class NextTokensProposer(Proposer):

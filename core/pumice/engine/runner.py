@@ -262,6 +262,11 @@ class Runner:
         )
 
     @property
+    def drafts_from_caches(self) -> bool:
+        """True if the graph that drafts has no caches of its own, but reads those of the model."""
+        return DRAFT in self._graphs and set(self._graphs[DRAFT].graph.states) <= set(self._graphs[MAIN].graph.states)
+
+    @property
     def block(self) -> DraftBlock | None:
         """How the drafting graph drafts blocks of tokens, if it does."""
         return self._graphs[DRAFT].graph.block if DRAFT in self._graphs else None
