@@ -15,64 +15,76 @@ from itertools import accumulate, pairwise
 KEPT = 8  # latest step times kept per number of sequences and rows
 FADING = 0.98  # factor of earlier counts at each draft
 PRIOR = 4.0  # weight, in drafts, of a larger group's rates as prior of a smaller one's: proposer, kind, sequence
-LOSS = 0.015  # share of time that rejected drafts may take
+FIRST, LATER = 0.4, 0.7  # acceptance rates of a proposer's first and later tokens before any are known
+LOSS = 0.01  # share of time that rejected drafts and proposers may take
+GAIN = 1.04  # least expected speed of a step with drafts, relative to one without
 MOST = 31  # maximum tokens of a draft
-START = 8.0  # initial credit for rejected drafts, in steps
-MOST_LOST = 2.0  # maximum debt, in steps
-MOST_SAVED = 8.0  # maximum credit from earlier gains, in steps
-PROBES = 16  # declined steps per probe, a draft verified although it is not expected to save time
+START = 2.0  # initial credit for rejected drafts, in steps
+MOST_LOST = 8.0  # maximum debt, in steps
+MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
+PROBES = 64  # declined steps per probe, a draft verified although it is not expected to save time
 PROBE = 3  # tokens of a probe
+LIKELY = 0.2  # minimum probability of a probe's first token
 UNLIKELY = 0.02  # minimum probability of a verified token
 ASKING = 0.005  # share of time that proposers may take while their drafts do not pay
 MOST_PAUSED = 16  # maximum steps for which no proposer is asked
 PLAIN = 64  # steps with drafts between two without, which measure the time of a step without drafts
 
 
+class _Usual:
+    """The lower third of the latest measurements of one kind."""
+
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque(maxlen=KEPT)
+        self.value = 0.0
+
+    def add(self, measured: float) -> None:
+        self._latest.append(measured)
+        self.value = sorted(self._latest)[len(self._latest) // 3]
+
+
 class Costs:
     """Measured seconds of steps by their numbers of sequences and rows.
 
-    Other programs on the machine may lengthen single steps, so estimates use the lower third of the measured times, and
-    are made monotonic: more rows never take less time. Nor do rows take longer together than one by one, so that a
-    single slow step does not end drafts for long.
+    A step without drafts has a row per sequence. The time of more rows is kept as a multiple of the current time of
+    such a step, since the times of all steps grow with the contexts. Other programs on the machine may lengthen single
+    steps, so estimates use the lower third of the latest measurements, and are made monotonic: more rows never take
+    less time. Nor do rows take longer together than one by one, so that a single slow step does not end drafts for
+    long.
     """
 
     def __init__(self) -> None:
-        self._times: dict[int, dict[int, deque[float]]] = {}
-        self._usual: dict[int, dict[int, float]] = {}
-        self._curves: dict[int, tuple[list[int], list[float]]] = {}  # rows and seconds, both ascending
+        self._plain: dict[int, _Usual] = {}  # seconds of a step without drafts
+        self._multiples: dict[int, dict[int, _Usual]] = {}
+        self._curves: dict[int, tuple[list[int], list[float]]] = {}  # rows and multiples, both ascending
 
     def took(self, n_seqs: int, n_rows: int, seconds: float) -> None:
-        """Record the time of a step."""
-        times = self._times.setdefault(n_seqs, {}).setdefault(n_rows, deque(maxlen=KEPT))
-        times.append(seconds)
-        third = sorted(times)[len(times) // 3]
-        usual = self._usual.setdefault(n_seqs, {})
-        if usual.get(n_rows) != third:
-            usual[n_rows] = third
-            rows = sorted(usual, reverse=True)
-            curve = accumulate((usual[n] for n in rows), min)
-            fewest, least = rows[-1], usual[rows[-1]]
-            self._curves[n_seqs] = (
-                rows[::-1],
-                [min(seconds, least * n / fewest) for n, seconds in zip(rows, curve, strict=True)][::-1],
-            )
+        """Record the time of a step. More rows than sequences count once a step without drafts was measured."""
+        if n_rows == n_seqs:
+            self._plain.setdefault(n_seqs, _Usual()).add(seconds)
+            self._curves.setdefault(n_seqs, ([n_seqs], [1.0]))
+        elif n_seqs in self._plain:
+            multiples = self._multiples.setdefault(n_seqs, {})
+            multiples.setdefault(n_rows, _Usual()).add(seconds / self._plain[n_seqs].value)
+            rows = sorted(multiples, reverse=True)
+            curve = accumulate((multiples[n].value for n in rows), min)
+            bounded = [max(1.0, min(multiple, n / n_seqs)) for n, multiple in zip(rows, curve, strict=True)]
+            self._curves[n_seqs] = [n_seqs, *rows[::-1]], [1.0, *bounded[::-1]]
 
     def most_rows(self, n_seqs: int) -> int:
         """Return the maximum number of rows with an estimate: twice the largest measured number."""
         return 2 * self._curves[n_seqs][0][-1] if n_seqs in self._curves else 0
 
     def seconds(self, n_seqs: int, n_rows: int) -> float | None:
-        """Return the estimated seconds of a step; None if no step with this number of sequences was measured."""
+        """Return the estimated seconds of a step; None if no step of so many sequences without drafts was measured."""
         if n_seqs not in self._curves:
             return None
-        rows, seconds = self._curves[n_seqs]
-        i = bisect_left(rows, n_rows)
-        if i == len(rows):
-            return seconds[-1]  # a lower bound
-        if i == 0 or rows[i] == n_rows:
-            return seconds[i]
+        rows, multiples = self._curves[n_seqs]
+        if len(rows) == 1:  # nothing is known of more rows
+            return self._plain[n_seqs].value
+        i = min(max(1, bisect_left(rows, n_rows)), len(rows) - 1)  # beyond the last number, the last two are continued
         share = (n_rows - rows[i - 1]) / (rows[i] - rows[i - 1])
-        return seconds[i - 1] + share * (seconds[i] - seconds[i - 1])
+        return (multiples[i - 1] + share * (multiples[i] - multiples[i - 1])) * self._plain[n_seqs].value
 
 
 @dataclass
@@ -117,9 +129,12 @@ class Record:
 class DraftLength:
     """Chooses the lengths of drafts.
 
-    Drafts are verified if the step is expected to save time, or as a probe. The time lost to rejected drafts is limited
-    to a small share of all steps (``LOSS``) plus the time that drafts saved recently. While drafts do not pay,
-    proposers are asked less and less often, until that takes a share of ``ASKING`` of the time at most.
+    Drafts are verified if the step is expected to save time, or as a probe, to measure the time of more rows; and if
+    half of the credit is enough for the time that is lost if all their tokens are wrong. The credit is a small share of
+    the time of all steps (``LOSS``) and what drafts saved recently; the time of proposers is charged to it as well. So
+    generation takes at most that share longer than without drafts, and ``START`` steps. While drafts do not pay,
+    proposers are asked less and less often, until that takes a share of ``ASKING`` of the time at most. What they
+    propose then is compared with the tokens that follow, so acceptance rates are learned without verifying drafts.
 
     Args:
         fixed: constant number of drafted tokens; -1: chosen by measurement.
@@ -184,25 +199,26 @@ class DraftLength:
         if any(lengths):
             self._n_taken += 1
             if self._n_taken % PROBES == 0 and 2 * sum(lengths) <= room:  # measure the cost of more rows
-                lengths = [min(2 * length, n) for length, (_, n, _) in zip(lengths, drafts, strict=True)]
+                longer = [min(2 * length, n) for length, (_, n, _) in zip(lengths, drafts, strict=True)]
+                lengths = longer if self._affords(n_seqs, n_rows, sum(longer)) else lengths
         else:
             self._n_declined += 1 + self._pause
             if self._n_declined >= PROBES:
                 self._n_declined = 0
                 i = max(range(n_seqs), key=lambda i: rates[i][0] * (drafts[i][1] > 0))
-                probes = range(min(PROBE, drafts[i][1], room), 0, -1)
+                probes = range(min(PROBE, drafts[i][1], room) if rates[i][0] >= LIKELY else 0, 0, -1)
                 lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n)), 0)
         return lengths
 
     def _rates(self, kind: Kind, record: Record) -> tuple[float, float]:
         if kind == CERTAIN:
             return 1.0, 1.0
-        first, later = self._pooled.get((kind[0], -1), Hits()).rates(0.5, 0.7, PRIOR)
+        first, later = self._pooled.get((kind[0], -1), Hits()).rates(FIRST, LATER, PRIOR)
         first, later = self._pooled.get(kind, Hits()).rates(first, later, PRIOR)
         return record.hits.get(kind, Hits()).rates(first, later, PRIOR)
 
     def _best(self, drafts: Sequence[tuple[int, float, float]], n_rows: int, room: int) -> list[int]:
-        """Return the lengths with the highest expected tokens per second.
+        """Return the lengths with the highest expected tokens per second that there is credit for.
 
         Args:
             drafts: length of each draft, and the acceptance rates of its first and of its later tokens.
@@ -213,12 +229,12 @@ class DraftLength:
         best, tokens = lengths[:], float(n_seqs)
         base = self.costs.seconds(n_seqs, n_rows)
         assert base is not None
-        highest = 1.02 * tokens / base
+        highest = GAIN * tokens / base
         coming = [(first if n else 0.0) for n, first, _ in drafts]  # probability of each draft's next token
         most = min(room, self.costs.most_rows(n_seqs) - n_rows)
         for n_drafted in range(1, most + 1):
             likeliest = max(coming)
-            if likeliest < UNLIKELY:
+            if likeliest < UNLIKELY or not self._affords(n_seqs, n_rows, n_drafted):
                 break
             i = coming.index(likeliest)
             tokens += likeliest
@@ -230,9 +246,9 @@ class DraftLength:
         return best
 
     def _affords(self, n_seqs: int, n_rows: int, n_drafted: int) -> bool:
-        """Return True if the credit covers the time of this many rejected rows."""
+        """Return True if half of the credit covers the time of this many rejected rows."""
         base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted)
-        return base is not None and seconds is not None and (self._credit or 0.0) >= seconds - base
+        return base is not None and seconds is not None and (self._credit or 0.0) >= 2 * (seconds - base)
 
     def judge(self, kind: Kind, record: Record, n_drafted: int, n_accepted: int) -> None:
         """Count the accepted tokens of a draft for its kind, its proposer and its sequence."""
@@ -268,10 +284,10 @@ class DraftLength:
             self._proposing.append(proposing)
             proposing = sorted(self._proposing)[len(self._proposing) // 2]  # without delays by other programs
         self._credit = max(-MOST_LOST * base, min(self._credit + saved - proposing, MOST_SAVED * base))
-        self._pause = self._n_paused = self._next_pause(base) if saved <= LOSS * usual * (1 + self._pause) else 0
+        self._pause = self._n_paused = 0 if n_drafted else self._next_pause(base)
 
     def _next_pause(self, base: float) -> int:
-        """Return the number of steps to pause after one whose drafts did not pay: twice as many as before.
+        """Return the number of steps to pause after one without drafts: twice as many as before.
 
         Where proposing takes next to no time beside a step of ``base`` seconds, there is no pause.
         """

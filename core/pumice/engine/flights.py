@@ -173,10 +173,10 @@ class Flights:
             drafts = self._speculation.draft(members, self._cache, self._scheduler.limits)
             if drafts:
                 return self._speculate(members, drafts)
+        began = time.perf_counter()
         batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
         whole = [running for running, n_new in members if running.pending == n_new]
         ask = self._ask(batch, whole) if self._can.max_steps else None
-        began = time.perf_counter()
         pending = self._runner.submit(batch, ask)
         for running, _ in members if self._can.n_in_flight > 1 else ():
             running.n_ahead = 1
@@ -196,12 +196,12 @@ class Flights:
     def _speculate(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
         """Submit a step with drafts; recurrent states are restored after a wrong token."""
         whole = [running for running, n_new in members if running.pending == n_new]
+        began = time.perf_counter()
         with ExitStack() as stack:
             computed = [(item, n_new + len(drafts[item].tokens)) for item, n_new in members if item in drafts]
             stack.enter_context(self._states.taking_back(computed))
             parts = [item.part(n_new, drafts[item].tokens if item in drafts else ()) for item, n_new in members]
             batch = batch_of(self._cache, parts)
-            began = time.perf_counter()
             pending = self._runner.submit(batch)
             repeats = any(running.n_again for running, _ in members)
             opened = stack.pop_all()

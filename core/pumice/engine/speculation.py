@@ -52,11 +52,13 @@ class Draft:
 
 @dataclass(eq=False)
 class _Proposers:
-    """The proposers of a sequence by name, and the number of generated tokens passed to them."""
+    """The proposers of a sequence by name, the number of generated tokens passed to them, and acceptance counts."""
 
     by_name: dict[str, Proposer]
     n_passed: int = 0
     record: Record = field(default_factory=Record)
+    unverified: Draft | None = None  # the latest draft, if no step verified it
+    n_before: int = 0  # generated tokens before it
 
     def start(self, context: ProposerContext, prompt: Sequence[int]) -> None:
         """Pass the context and the prompt to the proposers."""
@@ -164,6 +166,10 @@ class Speculation:
                 pairs = zip(proposed, records, strict=True)
                 rows = [(draft.kind, len(draft.tokens), record) for draft, record in pairs]
                 drafts = _held(members, proposed, self.length.choose(rows, n_rows, room), cache)
+                for (running, _), draft in zip(members, proposed, strict=True):
+                    own, is_verified = self._sequences[running.generation], running in drafts
+                    own.unverified = None if is_verified or not draft.tokens else draft
+                    own.n_before = len(running.generation.generated)
             self._proposing = time.perf_counter() - started
         return drafts
 
@@ -175,6 +181,7 @@ class Speculation:
             drafts: drafts that the step verified.
             seconds: time of the step.
         """
+        began = time.perf_counter()
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
             generation.timings.drafted(n_drafted, draft.n_accepted)
@@ -185,7 +192,8 @@ class Speculation:
         if self._is_measured:
             n_rows, n_drafted = sum(n_new for _, n_new in members), sum(len(draft.tokens) for draft in drafts.values())
             n_accepted = sum(draft.n_accepted for draft in drafts.values())
-            self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, self._proposing)
+            proposing = self._proposing + (time.perf_counter() - began if drafts else 0.0)
+            self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, proposing)
 
     def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
         """Pass the rows ``stream [n_tokens, n_stream]`` of a step to the layer that drafts.
@@ -251,7 +259,16 @@ class Speculation:
         if new := generation.generated[proposers.n_passed :]:
             proposers.n_passed += len(new)
             proposers.accept(new)
+            self._compare(proposers, generation)
         return proposers
+
+    def _compare(self, proposers: _Proposers, generation: Generation) -> None:
+        """Count how many tokens of the latest draft would have been accepted, if it was not verified."""
+        draft, proposers.unverified = proposers.unverified, None
+        if draft is not None:
+            following = generation.generated[proposers.n_before : proposers.n_before + len(draft.tokens)]
+            equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
+            self.length.judge(draft.kind, proposers.record, len(following), sum(1 for _ in equal))
 
     def _start(self, generation: Generation) -> None:
         """Create the proposers of a sequence, and pass the prompt to them."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, MutableSequence, Sequence
-from zlib import crc32
+
+import numpy as np
 
 LONGEST = 32  # maximum compared tokens of a match
 PLACES = 8  # latest occurrences compared per match
 WALKED = 256  # latest positions with the hash of an n-gram among which its occurrences are looked for
-SMALLEST = 256  # entries of an empty hash table
+SMALLEST = 8  # binary logarithm of the entries of an empty hash table
+MANY = 32  # new positions from which NumPy is faster
+FACTOR = 0x9E3779B1  # of multiplicative hashing, near 2^32 divided by the golden ratio
+WORD = 0xFFFFFFFF
 
 
 def append(text: MutableSequence[int], tokens: Sequence[int], n: int) -> range:
@@ -36,7 +40,8 @@ class Index:
         self.tokens = array("i")
         self._n = n
         self._before = array("i")  # of each position, the one before with the same hash; 0: none
-        self._latest = array("i", bytes(4 * SMALLEST))  # by hash; 0: none
+        self._latest = array("i", bytes(4 << SMALLEST))  # by hash; 0: none
+        self._shift = 32 - SMALLEST
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -47,18 +52,46 @@ class Index:
         ends = append(text, tokens, n)
         before.frombytes(bytes(4 * (len(text) - len(before))))
         if len(text) > len(self._latest):
-            self._latest = array("i", bytes(4 << len(text).bit_length()))
+            n_bits = len(text).bit_length()
+            self._latest, self._shift = array("i", bytes(4 << n_bits)), 32 - n_bits
             ends = range(n, len(text))
-        latest, last = self._latest, len(self._latest) - 1
+        if len(ends) >= MANY:
+            self._link(ends)
+            return
+        latest = self._latest
         for end in ends:
-            key = crc32(text[end - n : end]) & last
+            key = self._key(text[end - n : end])
             before[end] = latest[key]
             latest[key] = end
+
+    def _key(self, ngram: Sequence[int]) -> int:
+        """Return the hash of an n-gram, the highest bits of a product of its tokens."""
+        value = 0
+        for token in ngram:
+            value = (value + token) * FACTOR & WORD
+        return value >> self._shift
+
+    def _link(self, ends: range) -> None:
+        """Enter many positions at once."""
+        text = np.frombuffer(self.tokens, np.uint32)
+        keys = np.zeros(len(ends), np.uint32)
+        for i in range(self._n):
+            first = ends.start - self._n + i
+            keys = (keys + text[first : first + len(ends)]) * np.uint32(FACTOR)
+        keys >>= np.uint32(self._shift)
+        order = np.argsort(keys, kind="stable")
+        keys, places = keys[order], (order + ends.start).astype(np.int32)
+        follows = keys[1:] == keys[:-1]
+        before, latest = np.frombuffer(self._before, np.int32), np.frombuffer(self._latest, np.int32)
+        before[places[0]] = latest[keys[0]]
+        before[places[1:]] = np.where(follows, places[:-1], latest[keys[1:]])
+        last = np.append(~follows, True)
+        latest[keys[last]] = places[last]
 
     def occurrences(self, past: array[int]) -> Iterator[int]:
         """Yield the positions after occurrences of the last ``n`` tokens of ``past``, latest first."""
         ngram = past[-self._n :]
-        end = self._latest[crc32(ngram) & (len(self._latest) - 1)] if len(ngram) == self._n else 0
+        end = self._latest[self._key(ngram)] if len(ngram) == self._n else 0
         for _ in range(WALKED):
             if not end:
                 break
@@ -74,7 +107,7 @@ class Index:
         best = place = 0
         if len(past) < self._n:
             return 0, 0
-        end = self._latest[crc32(past[-self._n :]) & (len(self._latest) - 1)]
+        end = self._latest[self._key(past[-self._n :])]
         for _ in range(PLACES):
             if not end:
                 break

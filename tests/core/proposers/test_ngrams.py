@@ -117,6 +117,19 @@ def test_an_index_takes_little_memory_and_finds_all():
         assert index.match(array("i", [-1, *text[end - 2 : end]])) == (end, 2)
 
 
+@pytest.mark.parametrize("n", [2, 12])
+def test_an_index_of_many_tokens_at_once_is_that_of_single_ones(n):
+    text = [*np.random.default_rng(0).integers(5, size=700).tolist(), *range(40)] * 2
+    single, whole = Index(n), Index(n)
+    for token in text:
+        single.extend([token])
+    for begin, end in [(0, 1), (1, 400), (400, 410), (410, len(text))]:
+        whole.extend(text[begin:end])
+    assert (whole._before, whole._latest) == (single._before, single._latest)
+    ends = [end for end in range(len(text) - 1, n - 1, -1) if text[end - n : end] == text[-n:]]
+    assert list(whole.occurrences(whole.tokens)) == ends[:256]
+
+
 def test_llama_cpps_want_long_matches():
     text = [*range(20), 50, *range(12)]
     assert started(NgramSimple(), text).propose(3).tokens == [12, 13, 14]
