@@ -2,9 +2,11 @@
 
 The text that a model "writes" is given: a sampler chooses its tokens, whatever the logits are. So any model, one of
 random weights too, shows how fast a text of that kind comes, and how often drafts of it are right. The case ``own`` is
-what the model writes itself, greedily.
+what the model writes itself, greedily; ``own-story``, ``own-edit`` and ``own-json`` are for the models of
+tools/draft_models, which were trained on such texts.
 
     python bench/speculation.py model.gguf --parallel 1,4
+    python bench/speculation.py target-q8_0.gguf --draft eagle-q8_0.gguf --speculate draft --cases own-story,own-edit
 """
 
 from __future__ import annotations
@@ -15,15 +17,22 @@ import json
 import pydoc_data.topics
 import random
 import statistics
+import sys
 import textwrap
 import time
 import uuid
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pumice
 from pumice.demo import demo_model_path
 from pumice.plugin import Candidates, SamplerContext, Selector, hookimpl
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.draft_models.documents import documents
 
 TOKENIZER = pumice.load_tokenizer(
     demo_model_path()
@@ -104,6 +113,10 @@ def request(case: str, n_prompt: int, n: int, seed: int) -> dict[str, Any]:
     if case == "own":
         prompts = ["Once upon a time", "The little dog", "One day, a girl named", "In the park"]
         return {"prompt": prompts[seed % len(prompts)], "temperature": 0, "max_tokens": n}
+    if case.startswith("own-"):
+        [document] = islice(documents(2, seed, (case.removeprefix("own-"),)), 1)
+        prompt_text = document.prompt or document.answer.partition(". ")[0]
+        return {"prompt": prompt_text, "temperature": 0, "max_tokens": n}
     before, after = CASES[case]()
     prompt, text = (TOKENIZER.tokenize(part, add_special=False, parse_special=False) for part in (before, after))
     prompt = prompt[:n_prompt]
@@ -159,6 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("model", nargs="?", help="GGUF file (default: the demo model)")
     parser.add_argument("--speculate", default="auto", help="proposers, comma-separated")
+    parser.add_argument("--draft", default="", help="draft model, or head of the model")
     parser.add_argument("--cases", default=",".join(["own", *CASES]), help="texts to generate, comma-separated")
     parser.add_argument("--parallel", default="1", help="numbers of concurrent sequences, comma-separated")
     parser.add_argument("--n-prompt", type=int, default=1000, help="maximum tokens of a prompt")
@@ -168,7 +182,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
     counts = [int(n) for n in arguments.parallel.split(",")]
-    config = {"n_draft": arguments.n_draft, "cpu": {"threads": arguments.threads}}
+    config = {"n_draft": arguments.n_draft, "cpu": {"threads": arguments.threads}, "draft": arguments.draft}
     n_ctx = (arguments.n_prompt + arguments.n + 64) * max(counts)
     options: dict[str, Any] = {"backend": "cpu", "n_ctx": n_ctx, "n_parallel": max(counts), "config": config}
     print("| text | sequences | tok/s without | with | ratio | processor s without | with | ratio | right |")

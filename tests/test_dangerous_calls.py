@@ -35,6 +35,7 @@ REASONS = {
     ("bench/compare_architectures.py", "multiprocessing"): "pickles between a benchmark and its own children",
     ("tools/demo_model/checker.py", "multiprocessing"): "pickles between a build tool and its own children",
     ("tools/demo_model/corpus.py", "multiprocessing"): "pickles between a build tool and its own children",
+    ("tools/draft_models/corpus.py", "multiprocessing"): "pickles between a build tool and its own children",
 }
 ASSERTIONS = {
     "core/pumice/testing.py": "a test kit, whose failures are assertions",
