@@ -1,5 +1,6 @@
 """``pumice chat``: piped, in a session, and at a real terminal."""
 
+import base64
 import itertools
 import json
 import os
@@ -14,10 +15,12 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 import pumice
+from pumice import PumiceError
 from pumice.cli.chat import sessions
+from pumice.cli.chat.clipboard import choose_text, code_blocks
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.editor import Editor
-from pumice.cli.chat.session import HELP, Session
+from pumice.cli.chat.session import HELP, Session, Shown
 
 OPTIONS = {"chat_template": "plain", "max_tokens": 6, "temperature": 0}
 
@@ -315,6 +318,33 @@ def test_messages_are_changed_and_taken_back(chat, demo):
     assert chat("One", "Two", "Three", "/undo 2")[0].messages[0]["content"] == "One"
     assert len(chat("One", "Two", "/undo 9")[0].messages) == 0
     assert "at least 1, not 'x'" in chat("/undo x")[2]
+
+
+CODE = "First:\n\n```python\nprint(1)\n```\n\n- then\n  ~~~~\n  ```\n  ~~~~\n\nand\n\n```\nunfinished"
+
+
+def test_what_is_copied_of_an_answer():
+    assert code_blocks(CODE) == ["print(1)\n", "  ```\n", "unfinished"]
+    assert [choose_text(CODE, choice) for choice in ("", "1", "all")] == ["unfinished", "print(1)\n", CODE]
+    assert choose_text("no code", "") == "no code"
+    for text, choice, problem in ((CODE, "4", "has 3 blocks"), ("no", "1", "has no block"), (CODE, "x", "not 'x'")):
+        with pytest.raises(PumiceError, match=problem):
+            choose_text(text, choice)
+
+
+def test_the_terminal_copies(chat, monkeypatch):
+    conversation, stdout, stderr = chat("Once", "/copy")
+    assert "/copy needs a terminal" in stderr
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("pumice.cli.chat.session.ShownOnTerminal", Shown)
+    conversation, stdout, stderr = chat("Once", "/copy")
+    copied = re.search("\x1b]52;c;([A-Za-z0-9+/=]+)\x07", stdout)
+    assert copied
+    assert base64.b64decode(copied[1]).decode() == conversation.messages[-1]["content"]
+    assert "copied 1 line" in stderr
+    assert "there is no answer to copy" in chat("/copy")[2]
+    monkeypatch.setattr("pumice.cli.chat.clipboard.MAX_BYTES", 3)
+    assert "terminals take 3" in chat("Once", "/copy")[2]
 
 
 def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary, run):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.chat import Message
+from pumice.cli.chat.clipboard import choose_text, copy
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.sessions import check_session_name, write_session
 from pumice.cli.messages import explain, say
@@ -35,6 +36,7 @@ HELP = {
     "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
     "/load FILE": "go on with a conversation from a file",
     "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: the default",
+    "/copy [N]": "copy the last block of code, block N, or all of the answer (all), by the terminal",
     "/tools": "list the tools of MCP servers",
     "/stats": "show tokens and tokens/s after each answer, or no longer",
     "/exit": "end; so does Ctrl-D",
@@ -121,6 +123,7 @@ class Session:
             "/save": self._save,
             "/load": self._load,
             "/set": self._set,
+            "/copy": self._copy,
             "/tools": self._list_tools,
             "/stats": self._toggle_stats,
         }
@@ -244,6 +247,15 @@ class Session:
             raise PumiceError(f"the value of {name!r} is not valid YAML: {text!r}") from None
         conversation.set(name, value)
         _tell(f"{name} {value!r:.60}")
+
+    def _copy(self, choice: str) -> None:
+        answers = [message for message in self._conversation.messages if message["role"] == "assistant"]
+        text = answers[-1]["content"] if answers else None
+        if not text:
+            raise PumiceError("there is no answer to copy")
+        chosen = choose_text(text, choice)
+        copy(chosen)
+        _tell("copied " + ("1 line" if chosen.count("\n") < 2 else f"{len(chosen.splitlines())} lines"))
 
     def _list_tools(self, _: str) -> None:
         for tool in self._conversation.tools:
