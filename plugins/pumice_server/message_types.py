@@ -168,6 +168,8 @@ class ResponseFormat(Struct, kw_only=True):
     """The schema, for `json_schema`."""
     schema: dict[str, Any] | bool | None = None
     """The schema itself, llama-server's short form."""
+    value: dict[str, Any] | bool | None = None
+    """The schema itself, in TGI's form, which the client of Hugging Face's Hub sends."""
 
 
 # --- Anthropic

@@ -272,6 +272,7 @@ def test_response_formats():
     expected = grammar_source(json_schema=schema)
     assert grammar_source(response_format={"type": "json_schema", "json_schema": {"schema": schema}}) == expected
     assert grammar_source(response_format={"type": "json_object", "schema": schema}) == expected
+    assert grammar_source(response_format={"type": "json_object", "value": schema}) == expected
     assert grammar_source(response_format={"type": "json_object"}) == grammar_source(json_schema={"type": "object"})
 
 

@@ -1,0 +1,35 @@
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from clients_common import MODEL, TOOL, URL, check, run
+
+folder = tempfile.TemporaryDirectory()
+os.environ["LLM_USER_PATH"] = folder.name
+(Path(folder.name) / "extra-openai-models.yaml").write_text(
+    f"- {{model_id: pumice, model_name: {MODEL}, api_base: {URL}/v1, supports_schema: true}}\n"
+)
+(Path(folder.name) / "keys.json").write_text('{"openai": "none"}')
+
+import llm  # noqa: E402 - reads the folder
+
+model = llm.get_model("pumice")
+
+
+@check
+def chat():
+    return model.prompt("Once upon a time", max_tokens=10, stream=False).text()
+
+
+@check
+def stream():
+    return len(list(model.prompt("Once upon a time", max_tokens=10))) > 1
+
+
+@check
+def structured():
+    return json.loads(model.prompt("Once", schema=TOOL["function"]["parameters"], stream=False).text())["city"]
+
+
+run()
