@@ -36,7 +36,18 @@ WORDS = [" word", " a", "ing", ",", " the", " of", ".", " story"]
 
 def engine(step: float) -> None:
     """The engine at the other end of the pipe: sends a token per open sequence every ``step`` seconds."""
-    from pumice.engine.messages import Accepted, Add, Answer, Ask, Cancel, Facts, Finished, Output, Snapshot, Timings
+    from pumice.engine.messages import (
+        Accepted,
+        Add,
+        Cancel,
+        Facts,
+        Finished,
+        Inspect,
+        Inspected,
+        Output,
+        Snapshot,
+        Timings,
+    )
     from pumice.isolation.wire import take_standard_streams
     from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
     from pumice.process.frames import FrameWriter, read_frames
@@ -60,8 +71,8 @@ def engine(step: float) -> None:
                 left.update(dict.fromkeys(command.ids, command.request.max_tokens))
             elif isinstance(command, Cancel):
                 left.pop(command.id, None)
-            elif isinstance(command, Ask):
-                write([Answer(command.id, Snapshot(0, 0, 1, 1, {}, {}, 0))])
+            elif isinstance(command, Inspect):
+                write([Inspected(command.id, Snapshot(0, 0, 1, 1, {}, {}, 0))])
         os._exit(0)
 
     threading.Thread(target=obey, daemon=True).start()
@@ -90,9 +101,9 @@ def launch_idle_engine(order: bytes) -> Launch:
 def server(step_ms: float) -> None:
     """Run `pumice serve` with that engine."""
     from pumice.cli import main
-    from pumice.spawning.child import KINDS, Kind
+    from pumice.spawning.child import KINDS, ChildKind
 
-    KINDS["engine"] = Kind(f"{__name__}:{launch_idle_engine.__name__}", silent=False)
+    KINDS["engine"] = ChildKind(f"{__name__}:{launch_idle_engine.__name__}", silent=False)
     os.environ[ARGUMENTS] = json.dumps(["--engine", "--step-ms", str(step_ms)])
     sys.argv[1:] = ["serve", "--port", "0", "-np", "64", "--max-queue", "1000"]
     main()

@@ -24,7 +24,7 @@ import numpy as np
 
 import pumice
 from pumice.imatrix import ActivationSums, Collector, write_sums
-from pumice.quantize import Options, quantize
+from pumice.quantize import QuantizeOptions, quantize
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -80,7 +80,7 @@ def measure(model: Path, texts: list[str], calibration: list[str]) -> dict[str, 
         whole, points = compare(model, texts, base), []
         for name in (name for names in FAMILIES.values() for name in names):
             for weights in (None, imatrix)[name in NEED_WEIGHTS :]:
-                quantize(model, out, name, imatrix=weights, options=Options(allow_requantize=True), force=True)
+                quantize(model, out, name, imatrix=weights, options=QuantizeOptions(allow_requantize=True), force=True)
                 points.append({"type": name, "imatrix": weights is not None, **compare(out, texts, base)})
                 print(points[-1], flush=True)
         return {"model": model.name, **whole, "points": points}

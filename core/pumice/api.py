@@ -17,7 +17,7 @@ from pumice.model import Model, prepare
 from pumice.model_files.opening import open_configured, open_model
 from pumice.options import ENGINE, EngineOptions, SamplingParams, documented
 from pumice.planning import ModelPlan, PlannedMachine, plan_file, plan_repository
-from pumice.planning.machine import Memory
+from pumice.planning.machine import GPUMemory
 from pumice.process import LinkedModel, ProcessModel
 from pumice.process.linked import Connect, Deliver
 from pumice.registry import get_registry, load_registry
@@ -122,10 +122,10 @@ def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Token
     Raises:
         PumiceError: HubError, GGUFError, ConvertError, TokenizerError or PluginError.
     """
-    from pumice.convert import Options
+    from pumice.convert import ConvertOptions
 
     registry = load_registry(load_config(), plugins)
-    with open_model(locate(path).path, registry, Options(vocab_only=True)) as file:
+    with open_model(locate(path).path, registry, ConvertOptions(vocab_only=True)) as file:
         return from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
 
 
@@ -154,7 +154,7 @@ def describe_graph(
 def plan(
     path: str | Path | None = None,
     *,
-    memory: Memory | None = None,
+    memory: GPUMemory | None = None,
     ram: str | int | None = None,
     measure: bool = True,
     config: Mapping[str, object] | None = None,

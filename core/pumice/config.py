@@ -11,23 +11,18 @@ import os
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from pumice.errors import ConfigError
-from pumice.gguf import KV_TYPES
+from pumice.options.definitions import KVType
 from pumice.wording import did_you_mean
 
 ARGUMENTS = "arguments"
 _PROJECT_FILE = "pumice.yaml"  # in the current directory
-
-if TYPE_CHECKING:
-    KVType = str
-else:
-    KVType = Literal[tuple(KV_TYPES)]
 
 _WORDS = {
     "Input should": "should",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import RequestError
-from pumice.isolation import Limits, WorkerPool
+from pumice.isolation import CallLimits, WorkerPool
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ _MAX_HEAD = 256  # characters of a data: URL before its data
 _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
 _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-_LIMITS = Limits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
+_LIMITS = CallLimits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
 
 CANCELLED: ContextVar[threading.Event | None] = ContextVar("CANCELLED", default=None)
 """Set once the request that this context works for is cancelled: its further images are not encoded."""

@@ -20,7 +20,7 @@ Inputs: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 
 @dataclass(frozen=True)
-class Piece:
+class ImagePiece:
     """A part of an image that one run of the graph encodes.
 
     Attributes:
@@ -62,7 +62,7 @@ class MediaEncoder(ABC):
     n_rows: int
 
     @abstractmethod
-    def prepare(self, pixels: Pixels) -> Sequence[str | Piece]:
+    def prepare(self, pixels: Pixels) -> Sequence[str | ImagePiece]:
         """Return the parts of the prompt that stand for an image ``[height, width, 3]``, in order.
 
         A part is text, whose special tokens are read as such, or a piece of the image.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
 from pumice.architecture import DRAFT, HEAD, MAIN, STREAM, Architecture, HParams
-from pumice.chat.mixed import Part
+from pumice.chat.mixed import PromptPart
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
@@ -30,8 +30,8 @@ from pumice.engine.placement import Backends, PlacementRules
 from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
 from pumice.engine.projector import LazyProjector
 from pumice.engine.runner import Observer
-from pumice.engine.schedule import FairPolicy, Policy
-from pumice.engine.sizing import Sizes, make_limits, states_of_all
+from pumice.engine.schedule import FairPolicy, SchedulingPolicy
+from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
 from pumice.engine.tracing import prompts_of, trace, trace_alone
 from pumice.errors import ConfigError, ModelError, PumiceError, RequestError
@@ -73,7 +73,7 @@ class Model(Frontend):
         config: Config,
         progress: Callable[[int, int], None] | None = None,
         plugins: Sequence[object] = (),
-        policy: Policy | None = None,
+        policy: SchedulingPolicy | None = None,
         observer: Observer | None = None,
     ) -> None:
         started = time.perf_counter()
@@ -133,7 +133,7 @@ class Model(Frontend):
                 f"{self.runner.media_width or 'no images'}: it is the projector of another model"
             )
 
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
         return self._load_projector().encode(pixels, self.n_ctx)
 
     def open_projector(self) -> None:
@@ -277,7 +277,7 @@ def open_draft_model(
     if not _verifies(target):
         log.warning("draft: %s is not used: on %s, steps verify no drafts yet", draft.path, target.backends_used[0])
         return None
-    sizes = Sizes(n_ctx, config.n_batch, config.n_parallel, config.kv_type)
+    sizes = EngineSizes(n_ctx, config.n_batch, config.n_parallel, config.kv_type)
     limits = make_limits(graphs, sizes)
     recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
     limits = replace(limits, n_checkpoints=limits.n_seqs if recurrent else 0)
@@ -316,7 +316,7 @@ def _draft_vocabulary(
         raise ModelError(f"{draft.path}: {error}") from None
 
 
-def _policy(config: Config, registry: Registry, runner: Runner) -> Policy:
+def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
     on_gpu = registry.backends.find(runner.backends_used[0]).offload
     return FairPolicy(config.max_delay or (0.05 if on_gpu else 0.2))
 
@@ -370,7 +370,9 @@ def prepare(
     return architecture, runner
 
 
-def _fitted(graphs: Mapping[str, Graph], backends: Backends, sizes: Sizes, rules: PlacementRules, least: int) -> Sizes:
+def _fitted(
+    graphs: Mapping[str, Graph], backends: Backends, sizes: EngineSizes, rules: PlacementRules, least: int
+) -> EngineSizes:
     """Return the sizes with the context lowered to what memory has room for, but not below ``least``."""
     traced, free = [*graphs.values(), *prompts_of(graphs).values()], available_memory_bytes() or None
     n_ctx = largest_context(graphs, sizes, least, lambda limits: has_room(traced, backends, limits, rules, free))
@@ -384,9 +386,9 @@ def _is_drafting(config: Config) -> bool:
     return config.speculate != "off" or (bool(config.draft) and config.is_default("speculate"))
 
 
-def chosen_sizes(config: Config, architecture: Architecture) -> Sizes:
+def chosen_sizes(config: Config, architecture: Architecture) -> EngineSizes:
     """Return the sizes of context, batch and cache for a model."""
-    return Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
+    return EngineSizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
 
 
 def trace_configured(

@@ -14,15 +14,16 @@ from pumice.engine.messages import Encoded, Facts, Failed, Finished, Output, Req
 from pumice.errors import EngineError, ModelError, PromptTooLongError, PumiceError
 from pumice.grammar import Grammar
 from pumice.isolation import wire
-from pumice.process.codec import COMMANDS, REPORTS, CodecError, Load, Loaded, Loading, Logged, NotLoaded, Step
+from pumice.process.codec import COMMANDS, REPORTS, CodecError, Load, Loaded, Loading, Logged, NotLoaded, StepEvents
 from pumice.process.frames import read_frames
 
 MODULES = ("pumice.process.codec", "pumice.process.frames", "pumice.isolation.wire")
 MAX_LEN = 4000
 _MOST = 1 << 12
 _NAMES = (
-    "Add", "Encode", "Score", "Cancel", "Ask", "Close", "Load", "Loading", "Loaded", "NotLoaded", "Logged", "Step",
-    "Output", "Finished", "Failed", "Progress", "Answer", "Scored", "Encoded", "ModelError", "QueueFullError", "stop",
+    "Add", "Encode", "Score", "Cancel", "Inspect", "Close", "Load", "Loading", "Loaded", "NotLoaded", "Logged",
+    "StepEvents", "Output", "Finished", "Failed", "Progress", "Inspected", "Scored", "Encoded", "ModelError",
+    "QueueFullError", "stop",
 )  # fmt: skip
 _VALUES = (None, True, [], {}, -1, 2**31, 2**63, 1e300, float("nan"), b"\xff", [2**53, 4], [0, 0, "x"])
 TOKENS = tuple(msgspec.msgpack.encode(value) for value in (*_NAMES, *_VALUES))
@@ -33,7 +34,7 @@ def seeds() -> Iterable[bytes]:
         [1, 2], sampling={"temperature": 0.5}, stop=["\n"], grammar=Grammar("x", ["<a>"]), adapters={"a": 0.5}
     )
     encode = messages.Encode(1, [[1, 2], []], "mean", True, [0.5])
-    commands = (messages.Add([1], request), encode, messages.Cancel(1), messages.Ask(1), messages.Close())
+    commands = (messages.Add([1], request), encode, messages.Cancel(1), messages.Inspect(1), messages.Close())
     for command in commands:
         yield b"\0" + COMMANDS.encode(command)
     config = load_config({"n_ctx": 77, "sampling": {"seed": 5}})
@@ -42,7 +43,13 @@ def seeds() -> Iterable[bytes]:
     events = [Output(1, [5, 6], ["a", "é"]), Finished(1, "rest", "stop", timings), Failed(2, ModelError("no"))]
     arrays = Encoded(3, [np.arange(6, dtype=np.float32).reshape(2, 3)])
     reports = (
-        *(Step(events), Step([arrays]), Loading(1, 2), Logged(20, "line"), NotLoaded(PromptTooLongError(5, 3))),
+        *(
+            StepEvents(events),
+            StepEvents([arrays]),
+            Loading(1, 2),
+            Logged(20, "line"),
+            NotLoaded(PromptTooLongError(5, 3)),
+        ),
         Loaded(Facts(512, 512, 100, ["cpu"], {"weights": 5})),
     )
     for report in reports:

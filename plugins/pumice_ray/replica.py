@@ -23,8 +23,6 @@ from ray import serve
 import pumice
 from pumice.engine.messages import (
     Add,
-    Answer,
-    Ask,
     Cancel,
     Close,
     Command,
@@ -33,6 +31,8 @@ from pumice.engine.messages import (
     Event,
     Failed,
     Finished,
+    Inspect,
+    Inspected,
     Score,
 )
 from pumice.process.codec import Loaded, decode_command, encode_events, encode_report
@@ -120,14 +120,14 @@ class EngineReplica:
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))
 
     async def snapshot(self) -> bytes:
-        return await self._ask(Ask)
+        return await self._ask(Inspect)
 
     async def check_health(self) -> None:
         """Health check of Serve; raises if the engine hangs or has ended."""
-        event = await asyncio.wait_for(self._event(Ask), _BEAT_SECONDS)
+        event = await asyncio.wait_for(self._event(Inspect), _BEAT_SECONDS)
         if isinstance(event, Failed):
             raise event.error
-        if isinstance(event, Answer):
+        if isinstance(event, Inspected):
             self._gauges.set(event.snapshot)
 
     def __del__(self) -> None:

@@ -23,8 +23,6 @@ import pumice
 from pumice.cache_tiers import Tally
 from pumice.engine.messages import (
     Add,
-    Answer,
-    Ask,
     Cancel,
     Command,
     Encode,
@@ -33,6 +31,8 @@ from pumice.engine.messages import (
     Facts,
     Failed,
     Finished,
+    Inspect,
+    Inspected,
     Output,
     Score,
     Snapshot,
@@ -99,7 +99,7 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._cancel, command.id)
         elif isinstance(command, (Encode, EncodeImage, Score)):
             self._start(self._answer(command.id, self._ask(command)))
-        elif isinstance(command, Ask):
+        elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ class ServeLink:
         failed = next((event for event in events if isinstance(event, Failed)), None)
         if failed:
             return numbered(failed, id)
-        return Answer(id, added([event.snapshot for event in events if isinstance(event, Answer)]))
+        return Inspected(id, added([event.snapshot for event in events if isinstance(event, Inspected)]))
 
 
 def added(snapshots: list[Snapshot]) -> Snapshot:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import Command, configured_models, model_problem, separated, split_scale
+from pumice.cli.options import CommandFunction, configured_models, model_problem, separated, split_scale
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ _ADAPTER_OPTIONS = [
 ]
 
 
-def adapter_options(command: Command) -> Command:
+def adapter_options(command: CommandFunction) -> CommandFunction:
     """Add the options that ``take_adapters`` takes."""
     for add in reversed(_ADAPTER_OPTIONS):
         command = add(command)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pumice.cli.options import Command, read_template_variables, read_text, sampling_options
+from pumice.cli.options import CommandFunction, read_template_variables, read_text, sampling_options
 from pumice.cli.options import take_sampling as take_given
 from pumice.cli.vocabulary import defined, option
 from pumice.options import ENGINE, OUTPUT, REQUEST, SAMPLING, TEMPLATE
@@ -91,7 +91,7 @@ _OTHERS = [
 ]
 
 
-def default_options(command: Command) -> Command:
+def default_options(command: CommandFunction) -> CommandFunction:
     """Add the options that ``take_sampling`` and ``take_chat`` take."""
     for add in reversed(_OTHERS):
         command = add(command)

@@ -23,7 +23,7 @@ from pumice_server.model_events import ModelEvents
 from pumice_server.options import generation_options
 from pumice_server.properties import properties
 from pumice_server.pulls import Pulls
-from pumice_server.served_model import Deliver, Load, Progress, ServedModel
+from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel
 from pumice_server.service import BEAT_SECONDS, AnyModel, Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
@@ -260,7 +260,7 @@ class Models:
         finally:
             entry.loading = None
 
-    def _load_checked(self, spec: ModelSpec, progress: Progress, deliver: Deliver) -> AnyModel:
+    def _load_checked(self, spec: ModelSpec, progress: LoadProgress, deliver: Deliver) -> AnyModel:
         """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
         model = self._load_model(spec, progress, deliver)
         try:

@@ -17,7 +17,7 @@ MAX_PULLS = 4  # threads that download at once
 _PROGRESS_SECONDS = 0.1  # between two reports to a client
 
 
-class Progress(NamedTuple):
+class PullProgress(NamedTuple):
     """Progress of a download: file, bytes so far, bytes in total."""
 
     what: str
@@ -40,7 +40,7 @@ class Pull:
         self.result: asyncio.Future[Pulled] = asyncio.get_running_loop().create_future()
         self._download = download
         self._aborted = False
-        self._progress: Progress | None = None
+        self._progress: PullProgress | None = None
         self._loop = asyncio.get_running_loop()
 
     def start(self, ended: Callable[[], None]) -> None:
@@ -51,9 +51,9 @@ class Pull:
         self._aborted = True
         self._download.abort()
 
-    async def follow(self) -> AsyncIterator[Progress]:
+    async def follow(self) -> AsyncIterator[PullProgress]:
         """Yield the latest progress. Raises the errors of fetching."""
-        latest: Progress | None = None
+        latest: PullProgress | None = None
         while not self.result.done():
             await asyncio.wait({self.result}, timeout=_PROGRESS_SECONDS)
             if self._progress and self._progress != latest:
@@ -72,7 +72,7 @@ class Pull:
             self._loop.call_soon_threadsafe(self._end, outcome, ended)
 
     def _tell(self, what: str, done: int, total: int) -> None:
-        self._progress = Progress(what, done, total)
+        self._progress = PullProgress(what, done, total)
 
     def _end(self, outcome: Pulled | Exception, ended: Callable[[], None]) -> None:
         ended()

@@ -10,7 +10,7 @@ from typing import Any
 from pumice_server.answers import Frame
 from pumice_server.bodies import TextBody
 from pumice_server.figures import timings
-from pumice_server.service import Progress
+from pumice_server.service import CompletionProgress
 from pumice_server.streams import S, Source, interleave, merge
 
 
@@ -32,7 +32,7 @@ class Report:
         self._streams: Sequence[Source[Any, Any]] = ()
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> CompletionProgress | None:
         """Callback for ``Service.complete`` and ``Service.chat``."""
         return self._take if self._wants_progress else None
 

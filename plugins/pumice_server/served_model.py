@@ -20,9 +20,9 @@ _STEADY_SECONDS = 60.0  # of an engine that is no longer one that just crashed
 _MAX_BACKOFF_SECONDS = 60.0
 
 
-Progress = Callable[[int, int], None]
+LoadProgress = Callable[[int, int], None]
 Deliver = Callable[..., object]
-Load = Callable[[ModelSpec, Progress, Deliver], AnyModel]
+Load = Callable[[ModelSpec, LoadProgress, Deliver], AnyModel]
 """Loads a model, in a thread; called with what hears how far it is, and with what brings its events to the loop."""
 
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 Prompt = str | list[int]
 _UNSHIFTED = {"context_shift": False}  # a part of an image would remain
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
-Progress = Callable[[int, int, int], None]
+CompletionProgress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
 
 WORK = 8  # cost of tokenizing a character relative to parsing a byte of JSON
@@ -169,7 +169,7 @@ class Service:
         prompts: Sequence[Prompt | MediaPrompt],
         n: int,
         options: Mapping[str, Any],
-        progress: Progress | None = None,
+        progress: CompletionProgress | None = None,
     ) -> list[pumice.AsyncStream]:
         """Start ``n`` completions of each prompt, in the order of the prompts. Raises RequestError.
 
@@ -220,7 +220,7 @@ class Service:
             raise too_late() from None
 
     async def chat(
-        self, messages: Any, n: int, options: Mapping[str, Any], progress: Progress | None = None
+        self, messages: Any, n: int, options: Mapping[str, Any], progress: CompletionProgress | None = None
     ) -> list[pumice.AsyncChatStream]:
         """Start ``n`` answers to a chat; ``progress`` as in ``complete``. Raises RequestError."""
         self.check_count(n)

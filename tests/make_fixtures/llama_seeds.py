@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.demo import demo_model_path
-from pumice.quantize import Options, quantize
+from pumice.quantize import QuantizeOptions, quantize
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests" / "fixtures" / "llama_seeds.json"
@@ -51,7 +51,7 @@ def wait() -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "demo.gguf"
-        quantize(demo_model_path(), path, "F32", options=Options(allow_requantize=True))
+        quantize(demo_model_path(), path, "F32", options=QuantizeOptions(allow_requantize=True))
         exact = ["-t", "1", "-c", "512", "-np", "1", "-ctk", "f32", "-ctv", "f32", "-fa", "off", "--port", "18999"]
         server = subprocess.Popen([sys.argv[1], "-m", str(path), *exact])
         try:

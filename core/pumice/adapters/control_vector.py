@@ -27,7 +27,7 @@ SMALLEST = 1e-6  # smallest significant difference, relative to a row's largest 
 MOST_ITERATIONS, CLOSE = 1000, 1e-6  # of the power iteration: maximum steps, and tolerance of convergence
 
 
-class Scorer(Protocol):
+class LogitsModel(Protocol):
     """The part of a model that is used here."""
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]: ...
@@ -59,7 +59,7 @@ class Contrast:
         rows = (outputs[name] for name in self._layers)
         self._steps.append([array.reshape(len(array), -1, self._n_embd).mean(axis=1) for array in rows])
 
-    def add(self, model: Scorer, positive: Sequence[int], negative: Sequence[int]) -> None:
+    def add(self, model: LogitsModel, positive: Sequence[int], negative: Sequence[int]) -> None:
         """Let the observed model read a pair of prompts of the same length."""
         if len(positive) != len(negative):
             raise RequestError(
@@ -80,7 +80,7 @@ class Contrast:
             raise RequestError("the positive and the negative prompts do not differ")
         return [_unit(layer.mean(axis=0)) if method == "mean" else principal_axis(layer) for layer in rows]
 
-    def _read(self, model: Scorer, prompt: Sequence[int]) -> list[Rows]:
+    def _read(self, model: LogitsModel, prompt: Sequence[int]) -> list[Rows]:
         self._steps = []
         model.logits(prompt)
         return [np.concatenate(steps) for steps in zip(*self._steps, strict=True)]

@@ -23,7 +23,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Call:
+class WrittenCall:
     """A tool call as the model wrote it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Call:
     partial: bool = False
 
 
-def json_call(value: Any, keys: Keys, may_lack_arguments: bool) -> Call | None:
+def json_call(value: Any, keys: Keys, may_lack_arguments: bool) -> WrittenCall | None:
     """Return the call in a JSON value, or None.
 
     Common other names of its parts serve where those of ``keys`` are missing.
@@ -50,7 +50,7 @@ def json_call(value: Any, keys: Keys, may_lack_arguments: bool) -> Call | None:
         return None
     if not keys.name:
         name, arguments = next(iter(value.items()), ("", None))
-        return Call(name, arguments) if len(value) == 1 and isinstance(arguments, dict) else None
+        return WrittenCall(name, arguments) if len(value) == 1 and isinstance(arguments, dict) else None
     function = value.get("function")
     value = {**value, **function} if isinstance(function, dict) else value
     name = _first(value, keys.name, "name", "tool_name", "function")
@@ -65,14 +65,14 @@ def json_call(value: Any, keys: Keys, may_lack_arguments: bool) -> Call | None:
     identifier = _first(value, keys.id, "id", "tool_call_id")
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
-    return Call(name, arguments, str(identifier) if isinstance(identifier, str | int) else "")
+    return WrittenCall(name, arguments, str(identifier) if isinstance(identifier, str | int) else "")
 
 
 def _first(value: Mapping[str, Any], *keys: str) -> Any:
     return next((value[key] for key in keys if key in value), None)
 
 
-def python_calls(text: str) -> list[Call] | None:
+def python_calls(text: str) -> list[WrittenCall] | None:
     """Return the calls in a Python list; None unless it is a list of calls with constant keyword arguments."""
     try:
         expression = ast.parse(text, mode="eval").body
@@ -81,13 +81,13 @@ def python_calls(text: str) -> list[Call] | None:
         return None
 
 
-def _python_call(node: ast.expr) -> Call:
+def _python_call(node: ast.expr) -> WrittenCall:
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError("not a call with arguments by name")
     arguments = {item.arg: _python_value(item.value) for item in node.keywords if item.arg}
     if len(arguments) < len(node.keywords):
         raise ValueError("arguments without a name")
-    return Call(ast.unparse(node.func), arguments)
+    return WrittenCall(ast.unparse(node.func), arguments)
 
 
 def _python_value(node: ast.expr) -> Any:

@@ -15,7 +15,7 @@ from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.isolated import TemplateWorkers, template_workers
-from pumice.chat.mixed import Part, Placed, tokenize_parts, within
+from pumice.chat.mixed import PlacedEmbeddings, PromptPart, tokenize_parts, within
 from pumice.chat.parser import ChatParser
 from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
@@ -33,7 +33,7 @@ logger = logging.getLogger("pumice")
 MARKER = "<__media__>"
 """Stands for an image in a prompt that is shown as text, as in llama.cpp."""
 
-Encode = Callable[[Image], Sequence[Part]]
+ImageEncoder = Callable[[Image], Sequence[PromptPart]]
 """Returns the texts and embeddings that stand for an image in a prompt."""
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -41,7 +41,7 @@ _MAX_CACHED_TEMPLATES = 16  # per model
 
 
 @dataclass(frozen=True)
-class Prompt:
+class ChatPrompt:
     """A rendered prompt.
 
     Attributes:
@@ -54,7 +54,7 @@ class Prompt:
     text: str
     tokens: list[int]
     opening: str
-    media: Placed = field(default_factory=list)
+    media: PlacedEmbeddings = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Turn:
 
     request: ChatRequest
     format: ChatFormat
-    prompt: Prompt
+    prompt: ChatPrompt
     special: frozenset[int]
     grammar: Grammar | None
     budget: ReasoningBudget | None
@@ -136,7 +136,7 @@ class Chat:
         bos = self._tokenizer.bos
         return text if bos is None or not self._tokenizer.add_bos else text.removeprefix(self._spelling(bos))
 
-    def turn(self, request: ChatRequest, form: str | None = None, encode: Encode | None = None) -> Turn:
+    def turn(self, request: ChatRequest, form: str | None = None, encode: ImageEncoder | None = None) -> Turn:
         """Prepare the next turn: render the prompt and compile the answer's grammar.
 
         Args:
@@ -176,7 +176,7 @@ class Chat:
         tokens = self._tokenizer.tokenize_following(closing)
         return ReasoningBudget(request.reasoning_budget, tokens, begin, end, reasons=format.reasons_after(opening))
 
-    def _prompt(self, request: ChatRequest, info: _TemplateInfo, encode: Encode | None) -> Prompt:
+    def _prompt(self, request: ChatRequest, info: _TemplateInfo, encode: ImageEncoder | None) -> ChatPrompt:
         if request.images and encode is None:
             raise RequestError("messages: no image is supported here")
         marker = f"<__media_{secrets.token_hex(16)}__>" if request.images else ""
@@ -199,13 +199,13 @@ class Chat:
         text = written.text.replace(written.mark, "")
         if not request.images or encode is None:
             tokens = tokenize_marked(self._tokenizer, written.text, written.mark)
-            return Prompt(text, tokens, written.opening)
+            return ChatPrompt(text, tokens, written.opening)
         first = partial(tokenize_marked, self._tokenizer, mark=written.mark)
         following = partial(self._tokenizer.tokenize_following, mark=written.mark)
         parts = _spliced(written.text.split(marker), request.images, encode)
         parts = parts if self._n_ctx is None else within(parts, self._n_ctx)
         tokens, media = tokenize_parts(parts, first, following)
-        return Prompt(text.replace(marker, MARKER), tokens, written.opening, media)
+        return ChatPrompt(text.replace(marker, MARKER), tokens, written.opening, media)
 
     def _analyze(self, source: str) -> _TemplateInfo:
         info = self._templates_info.get(source)
@@ -234,7 +234,7 @@ class Chat:
         return self._tokenizer.vocabulary.tokens[token]
 
 
-def _spliced(texts: Sequence[str], images: Sequence[Image], encode: Encode) -> Iterator[Part]:
+def _spliced(texts: Sequence[str], images: Sequence[Image], encode: ImageEncoder) -> Iterator[PromptPart]:
     """Yield the texts between images, and what stands for each image."""
     yield texts[0]
     for image, text in zip(images, texts[1:], strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pumice.chat.calls import QUOTE, Call, as_json, braces_to_json, json_call, python_calls
+from pumice.chat.calls import QUOTE, WrittenCall, as_json, braces_to_json, json_call, python_calls
 from pumice.chat.incoming import IncomingText, Reading
 from pumice.chat.pattern import Pattern, read_field
 
@@ -18,7 +18,7 @@ _PYTHON_NAME = re.compile(r"\s*\[\s*([\w.]+)\s*\(")
 _MAX_CUTS = 32  # positions at which a list of Python calls is cut
 
 
-def cut_calls(patterns: Sequence[Pattern], text: str) -> list[Call] | None:
+def cut_calls(patterns: Sequence[Pattern], text: str) -> list[WrittenCall] | None:
     """Return the calls in a truncated text; the last one is marked ``partial`` and has its complete arguments.
 
     The list is empty if a call has begun but its name is incomplete. Returns None if the text fits no pattern.
@@ -27,7 +27,7 @@ def cut_calls(patterns: Sequence[Pattern], text: str) -> list[Call] | None:
     return max(candidates, key=len, default=None)
 
 
-def _cut(pattern: Pattern, text: str) -> list[Call] | None:
+def _cut(pattern: Pattern, text: str) -> list[WrittenCall] | None:
     source = IncomingText()
     source.text, source.ended = text, True
     fields: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def _cut(pattern: Pattern, text: str) -> list[Call] | None:
     return _partial(pattern, fields)
 
 
-def _calls_of_field(pattern: Pattern, field: str, rest: str, fields: dict[str, Any]) -> list[Call] | None:
+def _calls_of_field(pattern: Pattern, field: str, rest: str, fields: dict[str, Any]) -> list[WrittenCall] | None:
     """Return the calls of the field in which the text ends."""
     if field == "json":
         return _json_calls(pattern, rest)
@@ -68,13 +68,13 @@ def _calls_of_field(pattern: Pattern, field: str, rest: str, fields: dict[str, A
     return _partial(pattern, fields)
 
 
-def _partial(pattern: Pattern, fields: dict[str, Any]) -> list[Call]:
+def _partial(pattern: Pattern, fields: dict[str, Any]) -> list[WrittenCall]:
     arguments = fields.get("arguments")
     calls = pattern.calls({**fields, "arguments": arguments if isinstance(arguments, dict) else {}})
     return [*calls[:-1], replace(calls[-1], partial=True)] if calls else []
 
 
-def _json_calls(pattern: Pattern, text: str) -> list[Call] | None:
+def _json_calls(pattern: Pattern, text: str) -> list[WrittenCall] | None:
     if text and text[0] not in "{[":
         return None
     value, n_open = complete_part(text)
@@ -85,7 +85,7 @@ def _json_calls(pattern: Pattern, text: str) -> list[Call] | None:
     return [*named[:-1], replace(named[-1], partial=True)] if named and is_cut else named
 
 
-def _python_calls(text: str) -> list[Call] | None:
+def _python_calls(text: str) -> list[WrittenCall] | None:
     """Return the Python calls up to the last complete argument."""
     name = _PYTHON_NAME.match(text)
     commas = [match.start() for match in re.finditer(",", text)][-_MAX_CUTS:]
@@ -95,7 +95,7 @@ def _python_calls(text: str) -> list[Call] | None:
                 return [*calls[:-1], replace(calls[-1], partial=close == ")]")]
     if name is None:
         return [] if text.startswith("[") else None
-    return [Call(name[1], {}, partial=True)]
+    return [WrittenCall(name[1], {}, partial=True)]
 
 
 def complete_part(text: str) -> tuple[Any, int]:

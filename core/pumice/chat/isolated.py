@@ -7,10 +7,10 @@ import functools
 from pumice.chat.prompt import MarkedPrompt, PromptJob
 from pumice.chat.rendering import Description
 from pumice.chat.template import ChatTemplate
-from pumice.isolation import Limits, WorkerPool
+from pumice.isolation import CallLimits, WorkerPool
 
 _TASKS = "pumice.chat.rendering"
-_LIMITS = Limits(max_in=1 << 26)  # bytes: a request's characters in UTF-8, and marks
+_LIMITS = CallLimits(max_in=1 << 26)  # bytes: a request's characters in UTF-8, and marks
 
 
 class TemplateWorkers:

@@ -10,12 +10,12 @@ from pumice.errors import PromptTooLongError
 if TYPE_CHECKING:
     from pumice.media_encoder import Embeddings
 
-Part: TypeAlias = "str | Embeddings"
-Placed: TypeAlias = "list[tuple[int, Embeddings]]"
+PromptPart: TypeAlias = "str | Embeddings"
+PlacedEmbeddings: TypeAlias = "list[tuple[int, Embeddings]]"
 """Embeddings, and the position of the first row."""
 
 
-def within(parts: Iterable[Part], n_ctx: int) -> Iterator[Part]:
+def within(parts: Iterable[PromptPart], n_ctx: int) -> Iterator[PromptPart]:
     """Yield parts as long as their rows fit the context. Raises PromptTooLongError."""
     n_rows = 0
     for part in parts:
@@ -26,8 +26,8 @@ def within(parts: Iterable[Part], n_ctx: int) -> Iterator[Part]:
 
 
 def tokenize_parts(
-    parts: Iterable[Part], first: Callable[[str], list[int]], following: Callable[[str], list[int]]
-) -> tuple[list[int], Placed]:
+    parts: Iterable[PromptPart], first: Callable[[str], list[int]], following: Callable[[str], list[int]]
+) -> tuple[list[int], PlacedEmbeddings]:
     """Return the token ids of texts and embeddings, with zeros at the positions of rows, and the embeddings.
 
     Neighbouring texts are tokenized as one.
@@ -38,7 +38,7 @@ def tokenize_parts(
         following: tokenizes any other text.
     """
     ids: list[int] = []
-    placed: Placed = []
+    placed: PlacedEmbeddings = []
     text = ""
 
     def read_text() -> None:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pumice.chat.calls import Call
+from pumice.chat.calls import WrittenCall
 from pumice.chat.cut import cut_calls
 from pumice.chat.formats import ChatFormat
 from pumice.chat.incoming import IncomingText, Reading, literal, skip_space
 from pumice.chat.pattern import Pattern
 from pumice.chat.schemas import resolved, typed
 
-AnswerPart = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], Call]
+AnswerPart = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], WrittenCall]
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class ChatParser:
         self.in_reasoning = mark is None
         return position + len(end.text) if mark else position
 
-    def _read_last_calls(self, mark: _Mark, start: int, end: _Mark) -> Reading[tuple[list[Call], int] | None]:
+    def _read_last_calls(self, mark: _Mark, start: int, end: _Mark) -> Reading[tuple[list[WrittenCall], int] | None]:
         """Read calls inside reasoning, which some models forget to end; they count if the answer ends with them."""
-        calls: list[Call] = []
+        calls: list[WrittenCall] = []
         position = start
         while True:
             called = yield from self._read_calls(mark, position, position + len(mark.text), calls.extend)
@@ -166,7 +166,7 @@ class ChatParser:
         return read[1]
 
     def _read_calls(
-        self, mark: _Mark, start: int, after: int, take: Callable[[Sequence[Call]], None]
+        self, mark: _Mark, start: int, after: int, take: Callable[[Sequence[WrittenCall]], None]
     ) -> Reading[int | None]:
         """Pass the calls that ``mark`` announces to ``take``. Return the position after them, or None without calls."""
         if mark.kind == "call":
@@ -196,14 +196,14 @@ class ChatParser:
             self._written.structure()
         return calls is not None
 
-    def _match(self, patterns: Sequence[Pattern], position: int) -> Reading[tuple[list[Call], int] | None]:
+    def _match(self, patterns: Sequence[Pattern], position: int) -> Reading[tuple[list[WrittenCall], int] | None]:
         for pattern in patterns:
             read = yield from pattern.read(self._source, position)
             if read is not None:
                 return read
         return None
 
-    def _call(self, calls: Sequence[Call]) -> None:
+    def _call(self, calls: Sequence[WrittenCall]) -> None:
         for call in calls:
             self._written.call(_typed(call, self._schemas.get(call.name, {})))
 
@@ -252,7 +252,7 @@ class _PartWriter:
     def reasoning(self, text: str) -> None:
         self._write("reasoning", text)
 
-    def call(self, call: Call) -> None:
+    def call(self, call: WrittenCall) -> None:
         self.structure()
         self.nothing = False
         self._parts.append(("call", call))
@@ -294,7 +294,7 @@ def begun(opening: str, marks: Sequence[str]) -> str:
     return next((end for end in ends if any(mark.startswith(end) and mark != end for mark in marks)), "")
 
 
-def _typed(call: Call, schema: Mapping[str, Any]) -> Call:
+def _typed(call: WrittenCall, schema: Mapping[str, Any]) -> WrittenCall:
     """Return the call with its unquoted arguments converted as the tool's schema says."""
     schema = resolved(schema)
     properties = schema.get("properties")

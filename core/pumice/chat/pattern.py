@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pumice.chat.calls import Call, Keys, as_json, braces_to_json, json_call, name_of_id, python_calls
+from pumice.chat.calls import Keys, WrittenCall, as_json, braces_to_json, json_call, name_of_id, python_calls
 from pumice.chat.incoming import IncomingText, Reading, literal, read_brackets, read_name, read_until, skip_space
 
 _FIELD = re.compile(r"\{(json|name|id|arguments|params|python|braces|key|value|xml|type)\}")
@@ -94,7 +94,7 @@ class Pattern:
                 return f"the argument's pattern {self.param!r} must begin with a mark and have {{key}} and {{value}}"
         return ""
 
-    def read(self, source: IncomingText, start: int) -> Reading[tuple[list[Call], int] | None]:
+    def read(self, source: IncomingText, start: int) -> Reading[tuple[list[WrittenCall], int] | None]:
         """Return the calls at ``start`` and the position after them; None without a match."""
         fields: dict[str, Any] = {}
         position: int | None = start
@@ -169,7 +169,7 @@ class Pattern:
         argument["value"] = [value for _, value in parts] if all(key == ITEM for key, _ in parts) else dict(parts)
         return position
 
-    def calls(self, fields: dict[str, Any]) -> list[Call]:
+    def calls(self, fields: dict[str, Any]) -> list[WrittenCall]:
         """Return the calls that the fields describe; empty if a field is invalid."""
         if "json" in fields:
             values = fields["json"] if isinstance(fields["json"], list) else [fields["json"]]
@@ -180,7 +180,9 @@ class Pattern:
             name, arguments = fields.get("name"), fields.get("arguments")
             name = name or name_of_id(fields.get("id", ""))
             texts = frozenset(fields.get("texts", ()))
-            calls = [Call(name, arguments, fields.get("id", ""), texts)] if isinstance(arguments, dict) else [None]
+            calls = (
+                [WrittenCall(name, arguments, fields.get("id", ""), texts)] if isinstance(arguments, dict) else [None]
+            )
         named = [call for call in calls if call is not None and call.name]
         return named if len(named) == len(calls) else []
 
@@ -239,7 +241,7 @@ def _read_json(source: IncomingText, position: int) -> Reading[tuple[Any, int | 
         return None, None
 
 
-def _read_python(source: IncomingText, position: int) -> Reading[tuple[list[Call] | None, int | None]]:
+def _read_python(source: IncomingText, position: int) -> Reading[tuple[list[WrittenCall] | None, int | None]]:
     """Return a Python list of calls with constant keyword arguments, and the position after it; else None and None."""
     start = yield from skip_space(source, position)
     if source.text[start : start + 1] != "[":

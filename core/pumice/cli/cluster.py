@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from pumice.cli.options import Command
+from pumice.cli.options import CommandFunction
 from pumice.cli.vocabulary import Decorator, option
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ _CLUSTER_OPTIONS = [
 ]
 
 
-def cluster_options(command: Command) -> Command:
+def cluster_options(command: CommandFunction) -> CommandFunction:
     """Add the options of a cluster to a command."""
     for add in reversed(_CLUSTER_OPTIONS):
         command = add(command)

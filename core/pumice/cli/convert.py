@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.confined import ConfinedCommand
-from pumice.cli.files import InputFile, Output, OutputFile
+from pumice.cli.files import InputFile, OutputFile, WrittenFiles
 from pumice.cli.gguf.parts import max_size_option, max_tensors_option
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class ConvertedFile(OutputFile):
     """The file to write, or a folder for it: the name of an adapter's file is known, that of a model's is read."""
 
-    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         from pumice.convert.adapter import is_adapter
 
         folder, path = ctx.params["folder"], Path(value)
@@ -36,13 +36,13 @@ class ConvertedFile(OutputFile):
         elif is_adapter(folder):
             yield from super().outputs(path / _adapter_name(folder), ctx)
         else:
-            yield Output(path.resolve(), re.compile(r"[^.].*\.gguf"))  # whose name is read: it replaces no file
+            yield WrittenFiles(path.resolve(), re.compile(r"[^.].*\.gguf"))  # whose name is read: it replaces no file
 
 
 class ConvertedFolder(InputFile, ConvertedFile):
     """An input folder, also the folder of the output unless ``--output`` names another."""
 
-    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         if ctx.params["out"] is None:
             yield from super().outputs(value, ctx)
 
@@ -92,7 +92,10 @@ class ConvertedFolder(InputFile, ConvertedFile):
     help="JSON file of metadata keys, such as general.author, which replace those of FOLDER.",
 )
 @option(
-    "--vocab-only", is_flag=True, group="Output", help="Write the tokenizer and the hyperparameters, without tensors."
+    "--vocab-only",
+    is_flag=True,
+    group="Output",
+    help="Write the tokenizer and the hyperparameters, without tensors.",
 )
 @option("--mmproj", is_flag=True, group="Model", help="Write the projector of images instead of the language model.")
 @max_size_option
@@ -121,13 +124,13 @@ def command(folder: Path, **options: Any) -> None:
 
 def convert_model(folder: Path, arguments: dict[str, Any]) -> None:
     """Convert the folder of a model. ``arguments`` are the options of the command."""
-    from pumice.convert import FILE_TYPES, Options, default_name, write_model
+    from pumice.convert import FILE_TYPES, ConvertOptions, default_name, write_model
     from pumice.gguf.split import part_path
     from pumice.model_files.opening import check_model, check_projector, open_model
     from pumice.quantize import quantize
 
     kinds, type = {kind.name: kind for kind in FILE_TYPES}, arguments["type"].upper()
-    options = Options(
+    options = ConvertOptions(
         kinds.get(type),
         arguments["model_name"],
         arguments["metadata"],

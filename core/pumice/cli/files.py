@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 STANDARD_INPUT = "-"
 
 
-class Output(NamedTuple):
+class WrittenFiles(NamedTuple):
     """Files that a command writes: the folder, a pattern of the names, and whether they replace existing files."""
 
     folder: Path
@@ -47,18 +47,18 @@ class InputFile(click.Path):
 class OutputFile(click.Path):
     """A file to write, with the parts of a split model."""
 
-    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         path = Path(value).resolve()
         pattern = rf"{re.escape(path.name)}(\.at_\d+)?|{_parts(path)}"
-        yield Output(path.parent, re.compile(pattern), ctx.params.get("force", False))
+        yield WrittenFiles(path.parent, re.compile(pattern), ctx.params.get("force", False))
 
 
 class OutputPrefix(OutputFile):
     """The beginning of the names of a split model's parts, which an existing file or folder may have as its name."""
 
-    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         path = Path(value).resolve()
-        yield Output(path.parent, re.compile(_parts(path)), ctx.params.get("force", False))
+        yield WrittenFiles(path.parent, re.compile(_parts(path)), ctx.params.get("force", False))
 
 
 class EditedFile(InputFile, OutputFile):
@@ -68,9 +68,9 @@ class EditedFile(InputFile, OutputFile):
         if ctx.params["out"] is None:
             yield Path(value).resolve()
 
-    def outputs(self, value: Any, ctx: click.Context) -> Iterator[Output]:
+    def outputs(self, value: Any, ctx: click.Context) -> Iterator[WrittenFiles]:
         for path in self.edited(value, ctx):
-            yield Output(path.parent, re.compile(re.escape(path.name)), force=True)
+            yield WrittenFiles(path.parent, re.compile(re.escape(path.name)), force=True)
 
 
 def _parts(path: Path) -> str:

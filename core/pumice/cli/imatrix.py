@@ -89,7 +89,10 @@ def split_commas(paths: str) -> list[str]:
     help="Number of chunks between two copies of the file, which are kept; 0: none.",
 )
 @option(
-    "--show-statistics", is_flag=True, group="Output", help="Show statistics of the one --in-file; measure nothing."
+    "--show-statistics",
+    is_flag=True,
+    group="Output",
+    help="Show statistics of the one --in-file; measure nothing.",
 )
 @force_option
 @load_options
@@ -114,7 +117,7 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
     sums = ActivationSums(chunk_size=chunk_size)
     for path in paths:
         sums.merge(read_sums(path, chunk_size))
-    output = Output(rest.pop("out"), rest.pop("output_format"), rest.pop("force"), sums)
+    output = ImatrixFile(rest.pop("out"), rest.pop("output_format"), rest.pop("force"), sums)
     frequencies = rest.pop("output_frequency"), rest.pop("save_frequency")
     if file is not None:
         text = read_prompt(None, file)
@@ -127,7 +130,7 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
         click.echo(f"{name}: {count} of {len(sums.tensors[name].counts)} experts were never chosen", err=True)
 
 
-def measured(model: str, text: str, output: Output, rest: dict[str, Any]) -> Iterator[Estimate]:
+def measured(model: str, text: str, output: ImatrixFile, rest: dict[str, Any]) -> Iterator[Estimate]:
     """Read a text, add to the sums of ``output``, and yield the perplexity estimate after each chunk."""
     from pumice.evaluate.perplexity import perplexity
     from pumice.imatrix import Collector
@@ -154,7 +157,7 @@ class EveryRow:
         return list(rows)
 
 
-class Output:
+class ImatrixFile:
     """The output file, checked before the measurement and saved repeatedly."""
 
     def __init__(self, path: Path, format: str | None, force: bool, sums: ActivationSums) -> None:

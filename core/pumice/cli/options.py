@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pumice.model import Model
     from pumice.model_files.summary import Summary
 
-Command = Callable[..., Any]
+CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
 _CPU_MOE = "pumice.cpu_moe"
 _LONGEST_PATH = 4096
@@ -45,7 +45,7 @@ def _choose_model(ctx: click.Context, param: click.Parameter, model: str | None)
     return str(demo_model_path()) if chosen is None else chosen
 
 
-def model_argument(command: Command) -> Command:
+def model_argument(command: CommandFunction) -> CommandFunction:
     """Add the argument MODEL, which may also be given with ``-m``, as in llama.cpp."""
     command = option(
         "-m",
@@ -213,7 +213,7 @@ def read_template_variables(text: str | None) -> dict[str, Any]:
     return variables
 
 
-def template_options(command: Command) -> Command:
+def template_options(command: CommandFunction) -> CommandFunction:
     """Add the options of the chat template, which ``take_template`` reads."""
     file = option(
         "--chat-template-file",
@@ -412,7 +412,7 @@ layer_range_option = option(
 )
 
 
-def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
+def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[CommandFunction], CommandFunction]:
     text = f"{help} Repeatable, or with commas."
     return option(
         flag,
@@ -426,7 +426,7 @@ def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[Command], C
     )
 
 
-_LOAD_OPTIONS: list[Callable[[Command], Command]] = [
+_LOAD_OPTIONS: list[Callable[[CommandFunction], CommandFunction]] = [
     *_ENGINE,
     option(
         "-t",
@@ -462,14 +462,14 @@ _SAMPLING = [
 ]
 
 
-def sampling_options(command: Command) -> Command:
+def sampling_options(command: CommandFunction) -> CommandFunction:
     """Add an option for each numeric parameter of the sampler chain, which ``take_sampling`` reads."""
     for name in reversed(_SAMPLING):
         command = defined(SAMPLING[name], advanced=name not in _COMMON_SAMPLING)(command)
     return command
 
 
-def chat_sampling_options(command: Command) -> Command:
+def chat_sampling_options(command: CommandFunction) -> CommandFunction:
     """Add the same options without ``-s``, which `pumice chat` has for the system message."""
     for name in reversed(_SAMPLING):
         definition = SAMPLING[name]
@@ -478,7 +478,7 @@ def chat_sampling_options(command: Command) -> Command:
     return command
 
 
-def engine_options(command: Command) -> Command:
+def engine_options(command: CommandFunction) -> CommandFunction:
     """Add the options of the engine: context, batch, cache type, backend, layers on a GPU."""
     for add in reversed(_ENGINE):
         command = add(command)
@@ -491,7 +491,7 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
-def load_options(command: Command) -> Command:
+def load_options(command: CommandFunction) -> CommandFunction:
     """Add the options of ``load_model``, which are keyword arguments of ``pumice.load``."""
     for add in reversed(_LOAD_OPTIONS):
         command = add(command)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pumice.evaluate.perplexity import Estimate
     from pumice.model import Model
 
-Step = TypeVar("Step")
+Counted = TypeVar("Counted")
 Measured = tuple[dict[str, Any], list[str]]
 Measure = Callable[["Model"], Measured]
 
@@ -168,7 +168,7 @@ def text_ids(model: Model, text: str, parse_special: bool = False) -> list[int]:
     return ids[:-1] if model.tokenizer.add_eos and ids[-1:] == [model.tokenizer.eos] else ids
 
 
-def last(steps: Iterator[Step], line: Callable[[Step], str]) -> Step:
+def last(steps: Iterator[Counted], line: Callable[[Counted], str]) -> Counted:
     """Return the last step, and show a line for each step on a terminal."""
     shown = sys.stderr.isatty()
     for step in steps:

@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from pumice.cli.files import Output
-from pumice.gguf.output import Placement, write_errors
+from pumice.cli.files import WrittenFiles
+from pumice.gguf.output import FilePlacement, write_errors
 from pumice.spawning.fork import detach, fork_helper
 
 WRITTEN, COMPLETE = "written", "complete"  # folder that the command writes to; file beside it, out of its reach
 _MAX_BYTES = 1 << 16  # maximum size of a message, which holds two paths
 
 
-class Placer(Placement):
+class Placer(FilePlacement):
     """Delegates moving files to another process.
 
     Args:
@@ -50,7 +50,7 @@ class Placer(Placement):
 
 
 @contextlib.contextmanager
-def placer(outputs: Sequence[Output]) -> Iterator[Placer]:
+def placer(outputs: Sequence[WrittenFiles]) -> Iterator[Placer]:
     """Create the temporary folders, and fork the process that moves files. Call this before another thread starts."""
     folders: dict[Path, Path] = {}
     for folder in {output.folder for output in outputs}:
@@ -65,7 +65,7 @@ def placer(outputs: Sequence[Output]) -> Iterator[Placer]:
         helper.end()
 
 
-def _serve(channel: socket.socket, folders: dict[Path, Path], outputs: Sequence[Output]) -> NoReturn:
+def _serve(channel: socket.socket, folders: dict[Path, Path], outputs: Sequence[WrittenFiles]) -> NoReturn:
     """Move files until the other end closes ``channel``, then remove the temporary folders."""
     try:
         detach(channel)
@@ -80,7 +80,7 @@ def _serve(channel: socket.socket, folders: dict[Path, Path], outputs: Sequence[
         os._exit(0)
 
 
-def _put(message: bytes, folders: dict[Path, Path], outputs: Sequence[Output], placed: set[Path]) -> list[object]:
+def _put(message: bytes, folders: dict[Path, Path], outputs: Sequence[WrittenFiles], placed: set[Path]) -> list[object]:
     """Move a file for the command, which is not trusted, and return the arguments of an OSError, or an empty list."""
     try:
         temporary, path = map(Path, json.loads(message))
@@ -91,7 +91,7 @@ def _put(message: bytes, folders: dict[Path, Path], outputs: Sequence[Output], p
         os.replace(temporary, kept)
         if not stat.S_ISREG(kept.lstat().st_mode):
             raise PermissionError(13, "not an output of this command")
-        Placement().put(kept, path, path in placed or any(output.force for output in meant))
+        FilePlacement().put(kept, path, path in placed or any(output.force for output in meant))
         placed.add(path)
     except OSError as error:
         return [error.errno, error.strerror]

@@ -14,8 +14,8 @@ from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
-    from pumice.gguf import Encoded, GGMLType
-    from pumice.quantize import ImportanceMatrix, Plan
+    from pumice.gguf import EncodedValue, GGMLType
+    from pumice.quantize import ImportanceMatrix, QuantizationPlan
 
 # As llama-quantize has them; an integer is stored as u32.
 OVERRIDE_TYPES = {"int": "u32", "float": "f32", "bool": "bool", "str": "str"}
@@ -105,7 +105,7 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
     click.echo("\n".join([summary(plan), *coverage(plan, imatrix)]), err=True)
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: QuantizationPlan) -> list[str]:
     """Return a line for each tensor, and the summary."""
     from pumice.gguf.compare import describe_tensor
 
@@ -119,14 +119,14 @@ def lines(plan: Plan) -> list[str]:
     return [*described, summary(plan)]
 
 
-def summary(plan: Plan) -> str:
+def summary(plan: QuantizationPlan) -> str:
     """Return the total size before and after quantization, in one line."""
     n_replaced = sum(decision.replaced is not None for decision in plan.decisions)
     others = f"; {n_replaced} tensors in other types, as their rows do not fit" if n_replaced else ""
     return f"{plan.source_bytes:,} bytes to {plan.n_bytes:,}, {plan.bits_per_weight:.2f} bits per weight{others}"
 
 
-def coverage(plan: Plan, imatrix: ImportanceMatrix | None) -> list[str]:
+def coverage(plan: QuantizationPlan, imatrix: ImportanceMatrix | None) -> list[str]:
     """Return a line that names quantized tensors without weights in the importance matrix; empty if there are none."""
     missing = plan.unweighted if imatrix is not None else []
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -149,9 +149,9 @@ def _imatrix(path: str | None, include: tuple[str, ...], exclude: tuple[str, ...
 
 
 def _options(rest: dict[str, Any]) -> Any:
-    from pumice.quantize import Options, tensor_type
+    from pumice.quantize import QuantizeOptions, tensor_type
 
-    return Options(
+    return QuantizeOptions(
         pure=rest["pure"],
         leave_output=rest["leave_output_tensor"],
         output_type=tensor_type(rest["output_tensor_type"]) if rest["output_tensor_type"] else None,
@@ -191,7 +191,7 @@ def _layers(text: str | None) -> list[int]:
     return sorted({int(number) for number in numbers})
 
 
-def _override(item: str) -> tuple[str, Encoded]:
+def _override(item: str) -> tuple[str, EncodedValue]:
     from pumice.gguf.values import parse_value
 
     key, equals, typed = item.partition("=")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from pumice.errors import HubError, PumiceError
-from pumice.hub.headers import MOST_BYTES, Read, RemoteModels, read_range
+from pumice.hub.headers import MOST_BYTES, ReadRange, RemoteModels, read_range
 from pumice.spawning.fork import detach, fork_helper
 
 _REQUEST = struct.Struct("<QQQ")  # number of the file, start, stop
@@ -22,7 +22,7 @@ _MOST_TOTAL = 1 << 31  # bytes of all answers
 
 
 @contextlib.contextmanager
-def range_reader(remote: RemoteModels) -> Iterator[Read]:
+def range_reader(remote: RemoteModels) -> Iterator[ReadRange]:
     """Fork the process that reads files of ``remote``, and yield the function that asks it.
 
     Call this before another thread starts.

@@ -36,7 +36,7 @@ GROUPS = (
 _ALL = "pumice.help_all"
 
 
-class Option(click.Option):
+class CommandOption(click.Option):
     """An option under a heading of ``--help``.
 
     Args:
@@ -65,10 +65,10 @@ class Option(click.Option):
         return [name for name in self.opts if name not in self.aliases]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        return self._without_aliases(lambda: super(Option, self).get_help_record(ctx))
+        return self._without_aliases(lambda: super(CommandOption, self).get_help_record(ctx))
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        return self._without_aliases(lambda: super(Option, self).get_error_hint(ctx))
+        return self._without_aliases(lambda: super(CommandOption, self).get_error_hint(ctx))
 
     def _without_aliases(self, call: Callable[[], Any]) -> Any:
         every, secondary = self.opts, self.secondary_opts
@@ -103,8 +103,8 @@ class GroupedCommand(click.Command):
 
 
 def option(*names: str, **attributes: Any) -> Decorator:
-    """Return a decorator that adds an ``Option``."""
-    return click.option(*names, cls=Option, **attributes)
+    """Return a decorator that adds a ``CommandOption``."""
+    return click.option(*names, cls=CommandOption, **attributes)
 
 
 def defined(definition: Definition, **attributes: Any) -> Decorator:
@@ -171,7 +171,7 @@ def _show_everything(ctx: click.Context, param: click.Parameter, value: bool) ->
         ctx.exit()
 
 
-_HELP_ALL = Option(
+_HELP_ALL = CommandOption(
     ["--help-all"],
     is_flag=True,
     is_eager=True,

@@ -4,7 +4,7 @@ Subclasses of `Conversion`, beside the architectures, hold the differences betwe
 """
 
 from pumice.convert.conversion import Conversion
-from pumice.convert.converted import FILE_TYPES, Options, convert
+from pumice.convert.converted import FILE_TYPES, ConvertOptions, convert
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor
 from pumice.convert.output import default_name, write_model
@@ -12,10 +12,10 @@ from pumice.convert.output import default_name, write_model
 __all__ = [
     "FILE_TYPES",
     "Conversion",
+    "ConvertOptions",
     "Folder",
     "HFConfig",
     "LazyTensor",
-    "Options",
     "convert",
     "default_name",
     "write_model",

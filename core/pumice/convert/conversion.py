@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
-from pumice.convert.parameters import N_LAYER, Names, number, parameters
+from pumice.convert.parameters import N_LAYER, KeyNames, number, parameters
 from pumice.convert.quantized import dequantized
 from pumice.convert.vocabulary.tokens import added_ids
 from pumice.errors import ConvertError
@@ -57,10 +57,10 @@ class Conversion:
     n_vocab_multiple = 1
     """The number of tokens is rounded up to a multiple of this."""
 
-    integers: ClassVar[Mapping[str, Names]] = {}
+    integers: ClassVar[Mapping[str, KeyNames]] = {}
     """Further integer hyperparameters: GGUF's key -> its names in ``config.json``."""
-    numbers: ClassVar[Mapping[str, Names]] = {}
-    flags: ClassVar[Mapping[str, Names]] = {}
+    numbers: ClassVar[Mapping[str, KeyNames]] = {}
+    flags: ClassVar[Mapping[str, KeyNames]] = {}
     constants: ClassVar[Mapping[str, Any]] = {}
     """Hyperparameters that are not in ``config.json``."""
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -149,7 +149,7 @@ class Conversion:
             values["nextn_predict_layers"] = self.n_draft
         return {key: value for key, value in values.items() if not key.startswith(self.without)} | dict(self.constants)
 
-    def _said(self, table: Mapping[str, Names]) -> Iterator[tuple[str, Names]]:
+    def _said(self, table: Mapping[str, KeyNames]) -> Iterator[tuple[str, KeyNames]]:
         return ((key, names) for key, names in table.items() if self.config.first(*_tuple(names)) is not None)
 
     def other_metadata(self) -> dict[str, Any]:
@@ -251,5 +251,5 @@ def layer_of(name: str) -> int:
     return next((int(part) for part in name.split(".") if part.isdecimal()), -1)
 
 
-def _tuple(names: Names) -> tuple[str, ...]:
+def _tuple(names: KeyNames) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names

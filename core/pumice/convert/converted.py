@@ -18,7 +18,7 @@ from pumice.convert.vocabulary import vocabulary
 from pumice.convert.vocabulary.chats import chat_keys
 from pumice.convert.written import general_metadata, reading
 from pumice.errors import ConvertError, GGUFError
-from pumice.gguf import Encoded, GGMLType, GGUFFile, Metadata, dequantize, encode, row_bytes
+from pumice.gguf import EncodedValue, GGMLType, GGUFFile, Metadata, dequantize, encode, row_bytes
 from pumice.gguf.metadata import make_metadata
 from pumice.gguf.types import block_size
 
@@ -41,7 +41,7 @@ LARGEST = {**dict.fromkeys((GGMLType.F16, *TERNARY), MAX_FLOAT16), GGMLType.Q8_0
 
 
 @dataclass(frozen=True)
-class Options:
+class ConvertOptions:
     """Options of a conversion.
 
     Attributes:
@@ -128,13 +128,13 @@ class ConvertedTensor:
         """Do nothing: no memory is held. Required by the interface of tensors in files."""
 
 
-def convert(folder: Folder, conversion: Conversion, options: Options | None = None) -> GGUFFile:
+def convert(folder: Folder, conversion: Conversion, options: ConvertOptions | None = None) -> GGUFFile:
     """Convert a folder to a GGUF model whose tensors are computed when read.
 
     Raises:
         ConvertError: the folder cannot be converted. Errors in the values of tensors are raised when these are read.
     """
-    options = options or Options()
+    options = options or ConvertOptions()
     lazies: dict[str, LazyTensor] = {}
     with understood(conversion.config):
         for name, tensor in () if options.vocab_only else conversion.tensors():
@@ -176,7 +176,7 @@ def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -
 
 
 def _metadata(
-    folder: Folder, conversion: Conversion, lazies: Mapping[str, LazyTensor], type: GGMLType, options: Options
+    folder: Folder, conversion: Conversion, lazies: Mapping[str, LazyTensor], type: GGMLType, options: ConvertOptions
 ) -> Metadata:
     architecture = conversion.architecture
     values: dict[str, Any] = {"general.architecture": architecture}
@@ -194,7 +194,7 @@ def _metadata(
     return make_metadata({key: _encoded(folder, key, value) for key, value in values.items()})
 
 
-def _encoded(folder: Folder, key: str, value: Any) -> Encoded:
+def _encoded(folder: Folder, key: str, value: Any) -> EncodedValue:
     try:
         return encode(value, _array_type(value))
     except GGUFError as error:

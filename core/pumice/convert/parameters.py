@@ -8,7 +8,7 @@ from typing import Any
 from pumice.convert.folder import HFConfig
 from pumice.errors import ConvertError
 
-Names = str | tuple[str, ...]  # alternative names in config.json of one value
+KeyNames = str | tuple[str, ...]  # alternative names in config.json of one value
 
 INTEGERS = {
     "context_length": (

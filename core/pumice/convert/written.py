@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.convert.lazy import LazyTensor
 from pumice.errors import ConvertError, GGUFError
-from pumice.gguf import Encoded, encode
+from pumice.gguf import EncodedValue, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TYPES = {"STRING": "str", "ARRAY": "[]", "FLOAT": "f", "UINT": "u", "INT": "i", "BOOL": "bool"}
 
 
-def entries(architecture: str, add: Callable[[gguf.GGUFWriter], None]) -> dict[str, Encoded]:
+def entries(architecture: str, add: Callable[[gguf.GGUFWriter], None]) -> dict[str, EncodedValue]:
     """Return the metadata that ``add`` adds to the package's writer."""
     import gguf
 
@@ -30,7 +30,7 @@ def entries(architecture: str, add: Callable[[gguf.GGUFWriter], None]) -> dict[s
     return {key: _encoded(key, value) for key, value in values.items()}
 
 
-def _encoded(key: str, value: Any) -> Encoded:
+def _encoded(key: str, value: Any) -> EncodedValue:
     try:
         return encode(value.value, _type_name(value))
     except GGUFError as error:
@@ -43,7 +43,7 @@ def general_metadata(
     tensors: Iterable[tuple[str, LazyTensor]],
     name: str | None = None,
     overrides: Path | None = None,
-) -> dict[str, Encoded]:
+) -> dict[str, EncodedValue]:
     """Return the keys ``general.*`` from the model card, the configuration and the folder's name.
 
     Args:
@@ -73,7 +73,7 @@ def general_metadata(
 
 def special_tokens(
     path: Path, architecture: str, n_vocab: int, *, merges: bool, types: Iterable[str] | None = None
-) -> dict[str, Encoded]:
+) -> dict[str, EncodedValue]:
     """Return the keys of special tokens, merges and the chat template."""
     import gguf
 

@@ -17,7 +17,7 @@ from pumice.engine.media import MediaRows, text_places
 from pumice.graph.media import IS_TOKEN, PLACES, ROWS
 
 
-class Read(NamedTuple):
+class EncoderMemory(NamedTuple):
     """The memory of an encoder's prompt of ``n_tokens`` tokens, which the decoder attends to."""
 
     tables: BlockTables
@@ -30,7 +30,7 @@ class Place:
 
     slot: int
     tables: BlockTables
-    memory: Read | None = None
+    memory: EncoderMemory | None = None
 
 
 class Part(NamedTuple):
@@ -95,7 +95,7 @@ def _places(part: Part) -> NDArray[np.int32]:
     return part.media.places_from(part.n_past, n) if part.media else text_places(part.n_past, n)
 
 
-def _memory(cache: KVCache, read: Sequence[Read]) -> Memory | None:
+def _memory(cache: KVCache, read: Sequence[EncoderMemory]) -> Memory | None:
     if not read:
         return None
     tables = cache.batch_tables([memory.tables for memory in read])[0]

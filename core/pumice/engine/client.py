@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from pumice.engine.messages import (
     Add,
-    Answer,
-    Ask,
     Cancel,
     Command,
     Encode,
@@ -26,6 +24,8 @@ from pumice.engine.messages import (
     Finished,
     ImageEncoded,
     ImagePart,
+    Inspect,
+    Inspected,
     Logprobs,
     Pooling,
     Request,
@@ -38,7 +38,7 @@ from pumice.errors import EngineDiedError, ModelClosedError
 T = TypeVar("T")
 
 Listener = Callable[[Event], None]
-Encodings = Sequence[NDArray[np.float32]]
+Vectors = Sequence[NDArray[np.float32]]
 
 
 class EngineLink(Protocol):
@@ -92,7 +92,7 @@ class EngineClient:
         pooling: Pooling,
         scores: bool = False,
         adapter_scales: Sequence[float] = (),
-    ) -> Future[Encodings]:
+    ) -> Future[Vectors]:
         """Encode texts, given as token ids, to vectors, like ``Encode``. Cancelling the future cancels the work."""
         return self._future(
             lambda id: Encode(id, texts, pooling, scores, adapter_scales), lambda event: cast(Encoded, event).values
@@ -142,18 +142,18 @@ class EngineClient:
         def listen(event: Event) -> None:
             if not future.set_running_or_notify_cancel():
                 return
-            if isinstance(event, Answer):
+            if isinstance(event, Inspected):
                 future.set_result(event.snapshot)
             elif isinstance(event, Failed):
                 future.set_exception(event.error)
 
-        self._submit(lambda ids: Ask(ids[0]), [listen])
+        self._submit(lambda ids: Inspect(ids[0]), [listen])
         return future
 
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
-            last = isinstance(event, (Finished, Failed, Answer, Encoded, ImageEncoded, Scored))
+            last = isinstance(event, (Finished, Failed, Inspected, Encoded, ImageEncoded, Scored))
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)

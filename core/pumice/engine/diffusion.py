@@ -73,14 +73,14 @@ def accept_known(generation: Generation, canvas: Sequence[int], mask: int) -> No
         generation.accept(token)
 
 
-def schedule(n_prompt: int, n_new: int, n_steps: int, block_length: int | None) -> Iterator[tuple[range, Count]]:
+def schedule(n_prompt: int, n_new: int, n_steps: int, block_length: int | None) -> Iterator[tuple[range, FillCount]]:
     """Yield each step's positions, and the number of masks to fill there.
 
     Blocks are filled evenly, one after the other; without blocks each step leaves a scheduled share of masks.
     """
     if block_length is None:
         for step in range(n_steps):
-            yield range(n_prompt, n_prompt + n_new), Count(step, n_steps)
+            yield range(n_prompt, n_prompt + n_new), FillCount(step, n_steps)
         return
     n_blocks = -(-n_new // block_length)
     steps = max(1, n_steps // n_blocks)
@@ -88,11 +88,11 @@ def schedule(n_prompt: int, n_new: int, n_steps: int, block_length: int | None) 
         start = n_prompt + block * block_length
         places = range(start, min(start + block_length, n_prompt + n_new))
         for step in range(steps):
-            yield places, Count(step, steps, evenly=len(places))
+            yield places, FillCount(step, steps, evenly=len(places))
 
 
 @dataclass(frozen=True)
-class Count:
+class FillCount:
     """The number of masks that a step fills. ``evenly``: the masks are distributed evenly over all steps."""
 
     step: int

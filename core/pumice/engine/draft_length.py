@@ -112,7 +112,7 @@ class Hits:
         )
 
 
-Kind = tuple[str, int]
+DraftKind = tuple[str, int]
 """Name and confidence of a proposer."""
 
 CERTAIN = ("forced", 0)
@@ -123,7 +123,7 @@ CERTAIN = ("forced", 0)
 class Record:
     """Acceptance counts of one sequence's drafts by kind."""
 
-    hits: dict[Kind, Hits] = field(default_factory=dict)
+    hits: dict[DraftKind, Hits] = field(default_factory=dict)
 
 
 class DraftLength:
@@ -143,7 +143,7 @@ class DraftLength:
     def __init__(self, fixed: int = -1) -> None:
         self.fixed = fixed
         self.costs = Costs()
-        self._pooled: dict[Kind, Hits] = {}
+        self._pooled: dict[DraftKind, Hits] = {}
         self._credit: float | None = None  # seconds
         self._n_declined = 0
         self._n_taken = 0
@@ -177,12 +177,12 @@ class DraftLength:
         measured = self.costs.seconds(n_seqs, n_rows) is not None
         return measured and self._n_drafted < PLAIN and (self._credit or 0.0) > 0
 
-    def promise(self, kind: Kind, n: int, record: Record) -> float:
+    def promise(self, kind: DraftKind, n: int, record: Record) -> float:
         """Return the expected number of accepted tokens of a draft of ``n`` tokens."""
         first, later = self._rates(kind, record)
         return first * ((1 - later**n) / (1 - later) if later < 1 else n)
 
-    def choose(self, drafts: Sequence[tuple[Kind, int, Record]], n_rows: int, room: int) -> list[int]:
+    def choose(self, drafts: Sequence[tuple[DraftKind, int, Record]], n_rows: int, room: int) -> list[int]:
         """Return the number of tokens to verify of each draft.
 
         Args:
@@ -210,7 +210,7 @@ class DraftLength:
                 lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n)), 0)
         return lengths
 
-    def _rates(self, kind: Kind, record: Record) -> tuple[float, float]:
+    def _rates(self, kind: DraftKind, record: Record) -> tuple[float, float]:
         if kind == CERTAIN:
             return 1.0, 1.0
         first, later = self._pooled.get((kind[0], -1), Hits()).rates(FIRST, LATER, PRIOR)
@@ -250,7 +250,7 @@ class DraftLength:
         base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted)
         return base is not None and seconds is not None and (self._credit or 0.0) >= 2 * (seconds - base)
 
-    def judge(self, kind: Kind, record: Record, n_drafted: int, n_accepted: int) -> None:
+    def judge(self, kind: DraftKind, record: Record, n_drafted: int, n_accepted: int) -> None:
         """Count the accepted tokens of a draft for its kind, its proposer and its sequence."""
         for hits in (self._pooled, record.hits):
             hits.setdefault(kind, Hits()).count(n_drafted, n_accepted)

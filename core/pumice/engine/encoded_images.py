@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.chat.mixed import Part
+from pumice.chat.mixed import PromptPart
 from pumice.images import Image, check_wanted, pixels_of
 
-Encode = Callable[[NDArray[np.uint8]], Sequence[Part]]
+PixelEncoder = Callable[[NDArray[np.uint8]], Sequence[PromptPart]]
 """Returns the texts and embeddings that stand for pixels ``[height, width, 3]`` in a prompt."""
 
 MAX_BYTES = 128 << 20  # of the rows of all images, unless one context has more
@@ -27,12 +27,12 @@ class EncodedImages:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[bytes, Sequence[Part]] = OrderedDict()  # the latest one last
+        self._kept: OrderedDict[bytes, Sequence[PromptPart]] = OrderedDict()  # the latest one last
         self._size = 0
         self._lock = threading.Lock()  # guards what is kept
         self._encoding = threading.Lock()
 
-    def get(self, image: Image, encode: Encode, salt: str = "") -> Sequence[Part]:
+    def get(self, image: Image, encode: PixelEncoder, salt: str = "") -> Sequence[PromptPart]:
         """Return the texts and embeddings that stand for an image in a prompt.
 
         Args:
@@ -56,13 +56,13 @@ class EncodedImages:
                     self._keep(key, parts)
         return parts
 
-    def _find(self, key: bytes) -> Sequence[Part] | None:
+    def _find(self, key: bytes) -> Sequence[PromptPart] | None:
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
-    def _keep(self, key: bytes, parts: Sequence[Part]) -> None:
+    def _keep(self, key: bytes, parts: Sequence[PromptPart]) -> None:
         with self._lock:
             self._kept[key] = parts
             self._size += _size(parts)
@@ -81,5 +81,5 @@ def _key(content: bytes | NDArray[np.uint8], salt: str) -> bytes:
     return digest.digest()
 
 
-def _size(parts: Sequence[Part]) -> int:
+def _size(parts: Sequence[PromptPart]) -> int:
     return sum(len(part) if isinstance(part, str) else part.rows.nbytes for part in parts)

@@ -18,7 +18,7 @@ from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Encode, Event, Failed, Snapshot
 from pumice.engine.runner import Runner
-from pumice.engine.schedule import FairPolicy, Members, Policy
+from pumice.engine.schedule import FairPolicy, Members, SchedulingPolicy
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.speculation import Speculation
 from pumice.engine.states import RecurrentStates
@@ -44,7 +44,7 @@ class Engine:
     def __init__(
         self,
         runner: Runner,
-        policy: Policy | None = None,
+        policy: SchedulingPolicy | None = None,
         lookahead: int = -1,
         masks: Masks | None = None,
         speculation: Speculation | None = None,

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from pumice.backend.step import Limits
 from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
-from pumice.engine.sizing import BLOCK_SIZE, Sizes, make_limits
+from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.graph import Graph
 
 
-def largest_context(graphs: Mapping[str, Graph], sizes: Sizes, least: int, fits: Callable[[Limits], bool]) -> int:
+def largest_context(graphs: Mapping[str, Graph], sizes: EngineSizes, least: int, fits: Callable[[Limits], bool]) -> int:
     """Return the largest context up to ``sizes.n_ctx``, in whole blocks, that ``fits``; ``least`` if none above does.
 
     ``fits`` must be monotone: if a context fits, smaller ones do.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine import logprobs
-from pumice.engine.batches import Part, Place, Read, batch_of
+from pumice.engine.batches import EncoderMemory, Part, Place, batch_of
 from pumice.engine.engine import Engine
 from pumice.engine.generation import salt_of
 from pumice.engine.messages import Logprobs, Score
@@ -136,7 +136,7 @@ def sequence(
     assert place is not None
     try:
         if prompt:
-            place.memory = Read(engine.cache.begin([])[0], len(prompt))
+            place.memory = EncoderMemory(engine.cache.begin([])[0], len(prompt))
             engine.scheduler.hold(Place(place.slot, place.memory.tables), 0, len(prompt), must=True)
             with engine.failing_lost():
                 engine.read(place, prompt)

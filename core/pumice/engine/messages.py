@@ -260,7 +260,7 @@ class EndReasoning(Message, frozen=True):
     id: Id
 
 
-class Ask(Message, frozen=True):
+class Inspect(Message, frozen=True):
     """Answer with a ``Snapshot``."""
 
     id: Id
@@ -270,7 +270,7 @@ class Close(Message, frozen=True):
     """Cancel everything and end."""
 
 
-Command = Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Ask | Close
+Command = Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Inspect | Close
 
 # --- events
 
@@ -328,8 +328,8 @@ class Failed(Message, frozen=True):
             msgspec.structs.force_setattr(self, "error", error)
 
 
-class Answer(Message, frozen=True):
-    """The answer to ``Ask``."""
+class Inspected(Message, frozen=True):
+    """The answer to ``Inspect``."""
 
     id: Id
     snapshot: Snapshot
@@ -365,4 +365,4 @@ class Scored(Message, frozen=True):
     logprobs: Sequence[Logprobs]
 
 
-Event = Accepted | Progress | Output | Finished | Failed | Answer | Encoded | ImageEncoded | Scored
+Event = Accepted | Progress | Output | Finished | Failed | Inspected | Encoded | ImageEncoded | Scored

@@ -35,7 +35,7 @@ OF_DIFFUSION = (
     "cfg_scale",
 )  # options for diffusion models only
 
-Placed = tuple[list[int], MediaRows]
+PlacedSpans = tuple[list[int], MediaRows]
 """A prompt with ids of media, and their rows."""
 
 
@@ -87,7 +87,7 @@ class Preparer:
             raise PromptTooLongError(len(request.prompt), n_ctx)
         check_diffusion(request, self.masks)
         check_proposers(request.speculate, self.proposers, self.verifies)
-        media: Placed | None = None
+        media: PlacedSpans | None = None
         if request.media:
             media = place_spans(
                 request.prompt, request.media, self.media_ids, self.media_width, self.media_rules, self.n_batch
@@ -106,7 +106,7 @@ class Preparer:
             generation.prediction = prediction
         return generations
 
-    def _generation(self, id: int, request: Request, n_ctx: int, media: Placed | None = None) -> Generation:
+    def _generation(self, id: int, request: Request, n_ctx: int, media: PlacedSpans | None = None) -> Generation:
         tokenizer = self.load_tokenizer()
         context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
         first: list[Sampler] = []

@@ -16,13 +16,13 @@ from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.placement import PlacementRules
 from pumice.engine.runner import Runner
-from pumice.engine.sizing import Sizes, make_limits
+from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
-from pumice.media_encoder import Embeddings, Inputs, MediaEncoder, Piece
+from pumice.media_encoder import Embeddings, ImagePiece, Inputs, MediaEncoder
 from pumice.registry import Registry
 
 Rows = NDArray[np.float32]
@@ -44,7 +44,7 @@ class Projector:
             backends = backend_line(registry, config)
             for _, backend in backends:
                 stack.callback(backend.close)
-            limits = make_limits(graphs, Sizes(self.encoder.n_rows, self.encoder.n_rows, 1, "f32"))
+            limits = make_limits(graphs, EngineSizes(self.encoder.n_rows, self.encoder.n_rows, 1, "f32"))
             runner = Runner(graphs, backends, limits, PlacementRules(config.n_gpu_layers))
             stack.callback(runner.close)
             runner.compile()
@@ -82,7 +82,7 @@ class Projector:
             self._runner = None  # its weights are views of the file
             self._close()
 
-    def _separated(self, rows: Rows, piece: Piece) -> list[str | Embeddings]:
+    def _separated(self, rows: Rows, piece: ImagePiece) -> list[str | Embeddings]:
         """Return the embeddings of a piece, with its text between the rows of its grid."""
         if not piece.row_end or piece.grid is None:
             return [Embeddings(rows, piece.grid)]

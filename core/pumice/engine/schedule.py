@@ -14,7 +14,7 @@ Members = list[tuple[Running, int]]
 """The sequences of a batch, with their numbers of tokens."""
 
 
-class Policy(ABC):
+class SchedulingPolicy(ABC):
     """Decisions of an engine before and after each step. A policy may keep state, but does not change arguments."""
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Policy(ABC):
         """Record the seconds of a step with these members."""
 
 
-class FairPolicy(Policy):
+class FairPolicy(SchedulingPolicy):
     """Generation before prompts, without starvation.
 
     Args:

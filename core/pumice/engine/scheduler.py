@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from pumice.backend.step import Limits
-from pumice.engine.batches import Place, Read
+from pumice.engine.batches import EncoderMemory, Place
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Event, Failed
-from pumice.engine.schedule import Members, Policy
+from pumice.engine.schedule import Members, SchedulingPolicy
 from pumice.engine.states import RecurrentStates
 from pumice.errors import RequestError
 from pumice.sampler import make_masks
@@ -32,7 +32,7 @@ class Scheduler:
     def __init__(
         self,
         limits: Limits,
-        policy: Policy,
+        policy: SchedulingPolicy,
         cache: KVCache,
         states: RecurrentStates,
         ended: Callable[[Generation], None],
@@ -116,7 +116,7 @@ class Scheduler:
         demands = [(running.tables, len(running.generation.tokens)) for running in self.running]
         demands.append((tables, len(generation.tokens)))
         n_read = len(generation.request.prompt)
-        memory = Read(self._cache.begin([])[0], n_read) if generation.is_encoded else None
+        memory = EncoderMemory(self._cache.begin([])[0], n_read) if generation.is_encoded else None
         if memory:
             demands.append(memory)
         if (self.running and not self._cache.fits(demands)) or (

@@ -17,7 +17,7 @@ CHECKPOINT_BYTES = 512 * 2**20  # of copies of recurrent states, unless two of t
 
 
 @dataclass(frozen=True)
-class Sizes:
+class EngineSizes:
     """The user's settings; see ``Limits``."""
 
     n_ctx: int
@@ -26,7 +26,7 @@ class Sizes:
     kv_type: str
 
 
-def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
+def make_limits(graphs: Mapping[str, Graph], sizes: EngineSizes) -> Limits:
     """Return limits: every layer can hold ``n_ctx`` positions, one with a window only those within reach.
 
     If a step must contain whole sequences, it has room for the longest.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Batch, Limits
-from pumice.engine.draft_length import CERTAIN, DraftLength, Kind, Record
+from pumice.engine.draft_length import CERTAIN, DraftKind, DraftLength, Record
 from pumice.engine.draft_model import ModelProposer
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
@@ -45,7 +45,7 @@ MOST_PENDING = 64  # a generating sequence with more tokens to compute is treate
 class Draft:
     """Drafted tokens, verified in the same step as the sequence's next token."""
 
-    kind: Kind
+    kind: DraftKind
     tokens: Sequence[int]
     n_accepted: int = 0
 

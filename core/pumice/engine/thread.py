@@ -18,8 +18,6 @@ from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
 from pumice.engine.messages import (
     Add,
-    Answer,
-    Ask,
     Cancel,
     Close,
     Command,
@@ -27,6 +25,8 @@ from pumice.engine.messages import (
     EndReasoning,
     Event,
     Failed,
+    Inspect,
+    Inspected,
     Logprobs,
     Request,
     Score,
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Task:
+class EngineTask:
     """Work on the engine beyond messages: a generator, advanced once between two steps."""
 
     turns: Generator[None, None, Any]
@@ -71,8 +71,8 @@ class EngineThread:
         self.emit = emit
         self._release = release
         self._max_queue = max_queue
-        self._inbox: queue.SimpleQueue[Command | Generation | Task] = queue.SimpleQueue()
-        self._tasks: deque[Task] = deque()
+        self._inbox: queue.SimpleQueue[Command | Generation | EngineTask] = queue.SimpleQueue()
+        self._tasks: deque[EngineTask] = deque()
         self._sending = threading.RLock()  # the garbage collector may call `cancel` while its thread sends
         self._ended = False
         self._process = os.getpid()
@@ -97,7 +97,7 @@ class EngineThread:
     def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
         """Return the result of a generator, which has exclusive use of the engine at each of its turns."""
         future: Future[T] = Future()
-        self._put(Task(turns(self._engine), future))
+        self._put(EngineTask(turns(self._engine), future))
         try:
             return future.result()
         except BaseException:
@@ -117,7 +117,7 @@ class EngineThread:
         """Wait until the engine ends because it was closed or failed."""
         self._thread.join()
 
-    def _put(self, item: Command | Generation | Task) -> None:
+    def _put(self, item: Command | Generation | EngineTask) -> None:
         if self._process != os.getpid():
             raise ModelClosedError(
                 "this model was loaded before the process was forked; load it again in the new process"
@@ -154,7 +154,7 @@ class EngineThread:
                 return False
             if isinstance(item, Generation):
                 self._engine.add(item)
-            elif isinstance(item, Task):
+            elif isinstance(item, EngineTask):
                 self._tasks.append(item)
             elif isinstance(item, Encode):
                 self._engine.encode(item)
@@ -167,11 +167,11 @@ class EngineThread:
                         task.future.cancel()
             elif isinstance(item, EndReasoning):
                 self._engine.end_reasoning(item.id)
-            elif isinstance(item, Ask):
-                self.emit([Answer(item.id, self._engine.snapshot())])
+            elif isinstance(item, Inspect):
+                self.emit([Inspected(item.id, self._engine.snapshot())])
         return True
 
-    def _scoring(self, command: Score) -> Task:
+    def _scoring(self, command: Score) -> EngineTask:
         """Return work whose result is an event."""
 
         def tell(future: Future[Sequence[Logprobs]]) -> None:
@@ -181,9 +181,9 @@ class EngineThread:
 
         future: Future[Sequence[Logprobs]] = Future()
         future.add_done_callback(tell)
-        return Task(lone.score(self._engine, command), future, command.id)
+        return EngineTask(lone.score(self._engine, command), future, command.id)
 
-    def _take_turn(self, task: Task) -> None:
+    def _take_turn(self, task: EngineTask) -> None:
         if not task.future.cancelled():
             try:
                 next(task.turns)
@@ -209,9 +209,9 @@ class EngineThread:
         try:
             while not self._inbox.empty():
                 item = self._inbox.get()
-                if isinstance(item, Task):
+                if isinstance(item, EngineTask):
                     self._tasks.append(item)
-                elif isinstance(item, (Generation, Encode, Score, Ask)):
+                elif isinstance(item, (Generation, Encode, Score, Inspect)):
                     self.emit([Failed(item.id, error)])
             for task in self._tasks:
                 task.turns.close()

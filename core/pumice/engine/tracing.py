@@ -17,7 +17,7 @@ from pumice.graph.media import with_media
 EMBED = "embed"  # the main graph up to its hidden states, if it also has logits; compiled on first use
 
 
-Draft = tuple[GGUFFile, Architecture]
+DraftSource = tuple[GGUFFile, Architecture]
 """The file and the architecture of a draft model."""
 
 
@@ -26,7 +26,7 @@ def trace(
     architecture: Architecture,
     n_ctx: int,
     adapters: Sequence[Adapter] = (),
-    draft: Draft | None = None,
+    draft: DraftSource | None = None,
     media: bool = False,
     keeps_stream: bool = False,
 ) -> dict[str, Graph]:
@@ -73,7 +73,7 @@ def continues(graphs: Mapping[str, Graph]) -> bool:
     return not any(isinstance(state, RecurrentState) for state in own)
 
 
-def trace_alone(draft: Draft, n_ctx: int) -> dict[str, Graph] | None:
+def trace_alone(draft: DraftSource, n_ctx: int) -> dict[str, Graph] | None:
     """Return the graphs of a draft model that needs no target model; None if it reads values of its target.
 
     Its context is at most the one that it was trained for.

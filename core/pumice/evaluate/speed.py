@@ -20,17 +20,17 @@ from pumice.model import Model
 GREEDY = {"temperature": 0.0}
 TICK = 0.1  # seconds between two checks of progress
 
-Progress = Callable[[int, int], None]
+TokenProgress = Callable[[int, int], None]
 """Called with the number of processed tokens and the total number."""
 
 
-def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: Progress | None = None) -> float:
+def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenProgress | None = None) -> float:
     """Return the seconds to read a prompt of ``n_tokens`` random tokens after an untimed prefix of ``depth`` tokens."""
     ids = random_tokens(model, depth + n_tokens)
     return model.engine.call(lambda engine: lone.measure(engine, ids, depth, progress))
 
 
-def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: Progress | None = None) -> float:
+def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: TokenProgress | None = None) -> float:
     """Return the seconds to generate ``n_tokens`` greedily after an untimed random prefix of ``depth`` tokens.
 
     End tokens are ignored. With a depth of 0 the prefix is a single token.
@@ -42,7 +42,7 @@ def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: Pr
 
 
 def parallel_seconds(
-    model: Model, n_prompt: int, n_generate: int, n_parallel: int, progress: Progress | None = None
+    model: Model, n_prompt: int, n_generate: int, n_parallel: int, progress: TokenProgress | None = None
 ) -> tuple[float, float]:
     """Return the seconds for ``n_parallel`` sequences to read prompts, and to generate, as in llama-batched-bench.
 
@@ -76,7 +76,7 @@ def random_tokens(model: Model, n: int, seed: int = 0) -> list[int]:
     return ids
 
 
-def _run(model: Model, requests: Sequence[Request], progress: Progress | None) -> list[Timings]:
+def _run(model: Model, requests: Sequence[Request], progress: TokenProgress | None) -> list[Timings]:
     """Generate for all requests, which are submitted to the engine at once.
 
     This thread does not wake up for single tokens, since it would compete with the engine's for Python's lock.

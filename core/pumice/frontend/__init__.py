@@ -13,12 +13,12 @@ from pumice.errors import ModelClosedError
 from pumice.frontend.base import LazyTokenizer
 from pumice.frontend.chatting import Chatting
 from pumice.frontend.embedding import Embedding
-from pumice.frontend.generating import Progress, Prompt
+from pumice.frontend.generating import Prompt, PromptProgress
 from pumice.frontend.scoring import Scoring
 from pumice.notebook import facts_table, show_count
 from pumice.wording import format_bytes
 
-__all__ = ["Frontend", "LazyTokenizer", "Progress", "Prompt"]
+__all__ = ["Frontend", "LazyTokenizer", "Prompt", "PromptProgress"]
 
 
 class Frontend(Chatting, Embedding, Scoring):

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pumice.chat.mixed import Part
+from pumice.chat.mixed import PromptPart
 from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
@@ -107,7 +107,7 @@ class Base(ABC):
     def closed(self) -> bool:
         """True after ``close``."""
 
-    def _encode_image(self, image: Image, salt: str) -> Sequence[Part]:
+    def _encode_image(self, image: Image, salt: str) -> Sequence[PromptPart]:
         """Return the texts and embeddings that stand for an image in a prompt.
 
         Raises RequestError for an image that cannot be read, and a model without a projector.
@@ -120,7 +120,7 @@ class Base(ABC):
         """Raise RequestError for a model that takes no images, before any of them is decoded."""
 
     @abstractmethod
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
         """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt.
 
         Raises PromptTooLongError if they have more rows than the context.

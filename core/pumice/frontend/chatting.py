@@ -11,7 +11,7 @@ from pumice.chat import Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat.template import has_template
 from pumice.engine import Request
 from pumice.errors import RequestError
-from pumice.frontend.generating import Generating, Progress, single, spans_of
+from pumice.frontend.generating import Generating, PromptProgress, single, spans_of
 from pumice.frontend.tool_loop import MAX_TURNS, RunTools, ToolLoop
 from pumice.grammar import grammar_source, read_triggers
 from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options
@@ -46,7 +46,7 @@ class Chatting(Generating):
         self,
         messages: Messages,
         *,
-        progress: Progress = None,
+        progress: PromptProgress = None,
         run_tools: RunTools = False,
         max_tool_turns: int = MAX_TURNS,
         **options: Unpack[ChatOptions],
@@ -86,7 +86,7 @@ class Chatting(Generating):
         self,
         messages: Messages,
         *,
-        progress: Progress = None,
+        progress: PromptProgress = None,
         run_tools: RunTools = False,
         max_tool_turns: int = MAX_TURNS,
         **options: Unpack[ChatOptions],
@@ -108,7 +108,7 @@ class Chatting(Generating):
     @short_traceback
     @_documented
     def chat_stream(
-        self, messages: Messages, *, progress: Progress = None, **options: Unpack[ChatOptions]
+        self, messages: Messages, *, progress: PromptProgress = None, **options: Unpack[ChatOptions]
     ) -> ChatStream:
         """Like ``chat``, but return deltas as they are generated.
 
@@ -120,7 +120,7 @@ class Chatting(Generating):
     @short_traceback
     @_documented
     def achat_stream(
-        self, messages: Messages | Turn, *, progress: Progress = None, **options: Unpack[ChatOptions]
+        self, messages: Messages | Turn, *, progress: PromptProgress = None, **options: Unpack[ChatOptions]
     ) -> AsyncChatStream:
         """Like ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar, Unpack, overload
 
-from pumice.chat.mixed import Placed, tokenize_parts, within
+from pumice.chat.mixed import PlacedEmbeddings, tokenize_parts, within
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
@@ -31,7 +31,7 @@ from pumice.streaming.stream import AsyncStream, Stream
 from pumice.tracebacks import short_traceback
 
 Prompt = str | Sequence[int] | Sequence[str | Image]
-Progress = Callable[[int, int], None] | None
+PromptProgress = Callable[[int, int], None] | None
 S = TypeVar("S", Stream, AsyncStream)
 
 NO_PROMPT = "the prompt must be text, a list of token ids, or a list of texts and images"
@@ -42,18 +42,23 @@ class Generating(Base):
 
     @overload
     def generate(
-        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
+        self, prompt: Prompt, *, n: None = None, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
     ) -> Completion: ...
 
     @overload
     def generate(
-        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Unpack[GenerateOptions]
+        self, prompt: Prompt, *, n: int, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
     ) -> list[Completion]: ...
 
     @short_traceback
     @documented(GENERATE)
     def generate(
-        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
+        self,
+        prompt: Prompt,
+        *,
+        n: int | None = None,
+        progress: PromptProgress = None,
+        **options: Unpack[GenerateOptions],
     ) -> Completion | list[Completion]:
         """Continue a prompt.
 
@@ -76,18 +81,23 @@ class Generating(Base):
 
     @overload
     async def agenerate(
-        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
+        self, prompt: Prompt, *, n: None = None, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
     ) -> Completion: ...
 
     @overload
     async def agenerate(
-        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Unpack[GenerateOptions]
+        self, prompt: Prompt, *, n: int, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
     ) -> list[Completion]: ...
 
     @short_traceback
     @documented(GENERATE)
     async def agenerate(
-        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Unpack[GenerateOptions]
+        self,
+        prompt: Prompt,
+        *,
+        n: int | None = None,
+        progress: PromptProgress = None,
+        **options: Unpack[GenerateOptions],
     ) -> Completion | list[Completion]:
         """Like ``generate``, for a coroutine."""
         request = await self._arequest(prompt, n=1 if n is None else n, **options)
@@ -136,7 +146,7 @@ class Generating(Base):
 
     @short_traceback
     @documented(GENERATE)
-    def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Unpack[GenerateOptions]) -> Stream:
+    def stream(self, prompt: Prompt, *, progress: PromptProgress = None, **options: Unpack[GenerateOptions]) -> Stream:
         """Like ``generate``, but return pieces as they are generated.
 
         Closing the stream or leaving its loop cancels the rest.
@@ -145,7 +155,9 @@ class Generating(Base):
 
     @short_traceback
     @documented(GENERATE)
-    def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Unpack[GenerateOptions]) -> AsyncStream:
+    def astream(
+        self, prompt: Prompt, *, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
+    ) -> AsyncStream:
         """Like ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
         return AsyncStream.open(self.client, single(self.request(prompt, **options)), progress)[0]
 
@@ -243,7 +255,7 @@ def single(request: Request) -> Request:
     return request
 
 
-def spans_of(placed: Placed) -> list[Span]:
+def spans_of(placed: PlacedEmbeddings) -> list[Span]:
     """Return the spans of embeddings at positions."""
     return [Span(start, part.rows, part.grid) for start, part in placed]
 

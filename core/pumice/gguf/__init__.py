@@ -8,14 +8,14 @@ from pumice.gguf.quants import dequantize, quantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import GGUFTensor, ModelTensor, TensorSource
 from pumice.gguf.types import CODINGS, KV_TYPES, Coding, GGMLType, block_size, row_bytes, type_size
-from pumice.gguf.values import Encoded, encode
+from pumice.gguf.values import EncodedValue, encode
 from pumice.gguf.writer import TensorInfo, Writer
 
 __all__ = [
     "CODINGS",
     "KV_TYPES",
     "Coding",
-    "Encoded",
+    "EncodedValue",
     "GGMLType",
     "GGUFFile",
     "GGUFTensor",

@@ -13,7 +13,7 @@ from pumice.gguf.quants import CHUNK, dequantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import ModelTensor
 
-Progress = Callable[[int, int], None]  # called with bytes done and total bytes
+ByteProgress = Callable[[int, int], None]  # called with bytes done and total bytes
 
 # gguf-py's gguf_hash.py: the name space of the UUIDs of models.
 MODEL_NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")
@@ -62,7 +62,7 @@ def describe_tensor(tensor: ModelTensor | None) -> str | None:
     return None if tensor is None else f"{tensor.type.name} {' x '.join(map(str, tensor.shape[::-1]))}"
 
 
-def problems(file: GGUFFile, *, data: bool = True, progress: Progress | None = None) -> Iterator[str]:
+def problems(file: GGUFFile, *, data: bool = True, progress: ByteProgress | None = None) -> Iterator[str]:
     """Yield the problems of a readable file, one line each.
 
     Checked are the sizes of the tokenizer's tables and the embeddings, the ids of special tokens and, if ``data``, that
@@ -101,7 +101,7 @@ def _tokenizer_problems(file: GGUFFile) -> Iterator[str]:
 
 
 def checksums(
-    file: GGUFFile, algorithms: tuple[str, ...], progress: Progress | None = None
+    file: GGUFFile, algorithms: tuple[str, ...], progress: ByteProgress | None = None
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (algorithm, digest, name) of each tensor's bytes and, with an empty name, of all tensors in file order.
 

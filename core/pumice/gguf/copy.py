@@ -9,21 +9,21 @@ from pumice.gguf.metadata import Metadata
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.split import SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS
 from pumice.gguf.tensors import ModelTensor
-from pumice.gguf.values import Encoded
+from pumice.gguf.values import EncodedValue
 from pumice.gguf.writer import Described, Writer, padded
 
 PIECE = 1 << 26  # bytes copied at a time
 SPLIT_KEYS = (SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS)
 
-Progress = Callable[[int, int], None]  # called with bytes done and total bytes
+ByteProgress = Callable[[int, int], None]  # called with bytes done and total bytes
 
 
-def encoded_metadata(metadata: Metadata, without: Collection[str] = ()) -> dict[str, Encoded]:
+def encoded_metadata(metadata: Metadata, without: Collection[str] = ()) -> dict[str, EncodedValue]:
     """Return all keys except those ``without``, with the values encoded as in the file."""
     return {key: metadata.encoded(key) for key in metadata if key not in without}
 
 
-def copy_tensors(writer: Writer, tensors: Iterable[ModelTensor], progress: Progress | None = None) -> None:
+def copy_tensors(writer: Writer, tensors: Iterable[ModelTensor], progress: ByteProgress | None = None) -> None:
     """Copy the data of tensors from another file, whose memory is released."""
     done, total = 0, sum(tensor.nbytes for tensor in writer.tensors)
     for tensor in tensors:
@@ -43,7 +43,7 @@ def split(
     parts: Callable[[Sequence[Described]], list[int]],
     *,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
 ) -> list[Path]:
     """Write a model as several files ``out-00001-of-0000N.gguf``, and return their paths.
 
@@ -63,7 +63,7 @@ def merge(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
 ) -> None:
     """Write a split model, named by any of its parts, as one file. Raises GGUFError for a model that is not split."""
     with GGUFFile.open(path) as file:

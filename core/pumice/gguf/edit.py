@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pumice.errors import GGUFError
-from pumice.gguf.copy import Progress, copy_tensors, encoded_metadata
+from pumice.gguf.copy import ByteProgress, copy_tensors, encoded_metadata
 from pumice.gguf.output import write_errors
 from pumice.gguf.parser import ParsedFile, parse
-from pumice.gguf.values import Encoded
+from pumice.gguf.values import EncodedValue
 from pumice.gguf.writer import Writer
 
 SECTOR = 512  # bytes that a disk writes atomically
@@ -19,12 +19,12 @@ def edit(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     *,
-    values: Mapping[str, Encoded] | None = None,
+    values: Mapping[str, EncodedValue] | None = None,
     removed: Collection[str] = (),
     renamed_keys: Mapping[str, str] | None = None,
     renamed_tensors: Mapping[str, str] | None = None,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
 ) -> bool:
     """Edit a file, or write an edited copy to ``out``. Return True if tensors were copied.
 
@@ -67,8 +67,8 @@ def _write_in_place(file: ParsedFile, writer: Writer) -> bool:
 
 
 def _edited(
-    file: ParsedFile, values: Mapping[str, Encoded], removed: Collection[str], renamed: Mapping[str, str]
-) -> dict[str, Encoded]:
+    file: ParsedFile, values: Mapping[str, EncodedValue], removed: Collection[str], renamed: Mapping[str, str]
+) -> dict[str, EncodedValue]:
     """Return the new metadata: existing keys keep their positions, and new ones follow."""
     for key in removed:
         if key not in file.metadata:

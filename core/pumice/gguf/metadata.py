@@ -16,7 +16,7 @@ import numpy as np
 
 from pumice.errors import GGUFError
 from pumice.gguf.cursor import U32, U64, Cursor
-from pumice.gguf.values import DTYPES, LAYOUTS, Encoded, ValueType, encode
+from pumice.gguf.values import DTYPES, LAYOUTS, EncodedValue, ValueType, encode
 
 # Limits on what Python has to loop over, far above any real model (a large vocabulary has half a
 # million tokens and merges), so that hostile files fail at once rather than after minutes and gigabytes.
@@ -55,7 +55,7 @@ class Metadata(Mapping[str, Any]):
     `.encode("utf-8", "surrogateescape")` restores the bytes. Arrays of arrays are lists.
     """
 
-    def __init__(self, values: dict[str, Any], encoded: dict[str, Callable[[], Encoded]] | None = None) -> None:
+    def __init__(self, values: dict[str, Any], encoded: dict[str, Callable[[], EncodedValue]] | None = None) -> None:
         self._values = values
         self._encoded = encoded or {}
 
@@ -74,7 +74,7 @@ class Metadata(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:  # the inherited one would decode the value
         return key in self._values
 
-    def encoded(self, key: str) -> Encoded:
+    def encoded(self, key: str) -> EncodedValue:
         """Return the value with its type, in the file's own bytes."""
         return self._encoded[key]()
 
@@ -90,7 +90,7 @@ def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
     """Read `n_entries` keys and values. Raises GGUFError if one of them is invalid."""
     reader = _ValueReader(cursor)
     values: dict[str, Any] = {}
-    encoded: dict[str, Callable[[], Encoded]] = {}
+    encoded: dict[str, Callable[[], EncodedValue]] = {}
     for i in range(n_entries):
         cursor.field = f"metadata entry {i}"
         start = cursor.offset
@@ -111,7 +111,7 @@ def override_metadata(metadata: Metadata, values: Mapping[str, bool | int | floa
         GGUFError: A value does not fit the type of its key.
     """
     changed: dict[str, Any] = {}
-    encoded: dict[str, Callable[[], Encoded]] = {}
+    encoded: dict[str, Callable[[], EncodedValue]] = {}
     for key, value in values.items():
         known = metadata.encoded(key).type_name if metadata.is_encoded(key) else None
         if known and (known == "str") != isinstance(value, str):
@@ -125,11 +125,11 @@ def override_metadata(metadata: Metadata, values: Mapping[str, bool | int | floa
     return Metadata({**metadata._values, **changed}, {**metadata._encoded, **encoded})
 
 
-def _same(encoded: Encoded) -> Encoded:
+def _same(encoded: EncodedValue) -> EncodedValue:
     return encoded
 
 
-def make_metadata(entries: Mapping[str, Encoded]) -> Metadata:
+def make_metadata(entries: Mapping[str, EncodedValue]) -> Metadata:
     """Return the metadata of a file with these entries."""
     raw = b"".join(
         U64.pack(len(key.encode())) + key.encode() + U32.pack(value.type) + value.data for key, value in entries.items()
@@ -139,8 +139,8 @@ def make_metadata(entries: Mapping[str, Encoded]) -> Metadata:
     return read_metadata(Cursor(Path("metadata"), buffer), len(entries))
 
 
-def _encoded(buffer: mmap, type_at: int, end: int) -> Encoded:
-    return Encoded(ValueType(U32.unpack_from(buffer, type_at)[0]), buffer[type_at + U32.size : end])
+def _encoded(buffer: mmap, type_at: int, end: int) -> EncodedValue:
+    return EncodedValue(ValueType(U32.unpack_from(buffer, type_at)[0]), buffer[type_at + U32.size : end])
 
 
 class _ValueReader:

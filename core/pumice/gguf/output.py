@@ -35,7 +35,7 @@ def check_space(folder: Path, n_bytes: int) -> None:
         raise GGUFError(f"{folder}: {n_bytes:,} bytes are needed, but only {free:,} are free")
 
 
-class Placement:
+class FilePlacement:
     """Creates temporary files and renames them. A confined process delegates this to another process."""
 
     def temporary(self, path: Path) -> Path:
@@ -56,11 +56,11 @@ class Placement:
         _sync_folder(path.parent)
 
 
-_placement = Placement()
+_placement = FilePlacement()
 
 
 @contextlib.contextmanager
-def placed_by(placement: Placement) -> Iterator[None]:
+def placed_by(placement: FilePlacement) -> Iterator[None]:
     """Use ``placement`` for all files written within this context."""
     global _placement
     before, _placement = _placement, placement

@@ -41,7 +41,7 @@ DTYPES: dict[int, np.dtype[Any]] = {type: np.dtype("<" + letter) for type, lette
 _LENGTH = Struct("<Q").pack  # of a text
 
 
-class Encoded(NamedTuple):
+class EncodedValue(NamedTuple):
     """A value as stored in a file: its type, and the bytes that follow the type."""
 
     type: ValueType
@@ -55,7 +55,7 @@ class Encoded(NamedTuple):
         return ValueType(int.from_bytes(self.data[:4], "little")).name.lower() + "[]"
 
 
-def encode(value: Any, type_name: str | None = None) -> Encoded:
+def encode(value: Any, type_name: str | None = None) -> EncodedValue:
     """Encode a Python value or a NumPy array.
 
     Without a type name, integers become u32, or i32, u64 or i64 if they do not fit, floats become f32, and NumPy arrays
@@ -64,7 +64,7 @@ def encode(value: Any, type_name: str | None = None) -> Encoded:
     Raises:
         GGUFError: the value does not fit the type.
     """
-    if isinstance(value, Encoded):
+    if isinstance(value, EncodedValue):
         return value
     name = type_name or _type_name(value)
     item = name.removesuffix("[]")
@@ -73,13 +73,17 @@ def encode(value: Any, type_name: str | None = None) -> Encoded:
     type = ValueType[item.upper()]
     try:
         if type is ValueType.ARR:
-            return Encoded(type, _arrays(value))
-        return Encoded(ValueType.ARR, _array(value, type)) if name != item else Encoded(type, _scalar(value, type))
+            return EncodedValue(type, _arrays(value))
+        return (
+            EncodedValue(ValueType.ARR, _array(value, type))
+            if name != item
+            else EncodedValue(type, _scalar(value, type))
+        )
     except (ValueError, TypeError, OverflowError):
         raise GGUFError(f"{_shortened(value)} is not a value of type {name}") from None
 
 
-def parse_value(text: str, type_name: str) -> Encoded:
+def parse_value(text: str, type_name: str) -> EncodedValue:
     """Encode a value from user input: strings as they are, other values as JSON (``true``, ``1e-5``, ``[1, 2]``)."""
     if type_name == "str":
         return encode(text, type_name)

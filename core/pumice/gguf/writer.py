@@ -23,7 +23,7 @@ from pumice.gguf.output import NewFiles, check_space
 from pumice.gguf.parser import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from pumice.gguf.split import SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS, part_path
 from pumice.gguf.tensors import MAX_DIMS
-from pumice.gguf.values import Encoded, encode
+from pumice.gguf.values import EncodedValue, encode
 
 if TYPE_CHECKING:
     from pumice.gguf.types import GGMLType
@@ -169,7 +169,7 @@ def padded(n_bytes: int, alignment: int = DEFAULT_ALIGNMENT) -> int:
     return -(-n_bytes // alignment) * alignment
 
 
-def _header(metadata: Mapping[str, Encoded], tensors: Sequence[Described], alignment: int, version: int) -> bytes:
+def _header(metadata: Mapping[str, EncodedValue], tensors: Sequence[Described], alignment: int, version: int) -> bytes:
     pieces = [MAGIC, pack("<IQQ", version, len(tensors), len(metadata))]
     for key, value in metadata.items():
         pieces += [_string(key), pack("<I", value.type), value.data]
@@ -190,8 +190,8 @@ def _string(text: str) -> bytes:
 
 
 def _divide(
-    entries: dict[str, Encoded], tensors: Sequence[Described], parts: Sequence[int] | None
-) -> Iterator[tuple[dict[str, Encoded], Sequence[Described]]]:
+    entries: dict[str, EncodedValue], tensors: Sequence[Described], parts: Sequence[int] | None
+) -> Iterator[tuple[dict[str, EncodedValue], Sequence[Described]]]:
     """Yield metadata and tensors of each file. The first part of a split model has all metadata, as in gguf-split."""
     if parts is None:
         yield entries, tensors
@@ -210,7 +210,7 @@ def _divide(
         start += count
 
 
-def _check(entries: Mapping[str, Encoded], tensors: Sequence[Described]) -> None:
+def _check(entries: Mapping[str, EncodedValue], tensors: Sequence[Described]) -> None:
     for key in entries:
         if not 0 < len(key.encode()) <= MAX_KEY_BYTES:
             raise GGUFError(f"a metadata key has {len(key.encode())} bytes, expected 1 to {MAX_KEY_BYTES}")
@@ -230,7 +230,7 @@ def _check(entries: Mapping[str, Encoded], tensors: Sequence[Described]) -> None
             raise GGUFError(f"tensor {tensor.name!r}: {error}") from None
 
 
-def _alignment(entries: Mapping[str, Encoded]) -> int:
+def _alignment(entries: Mapping[str, EncodedValue]) -> int:
     value = entries.get("general.alignment")
     alignment = DEFAULT_ALIGNMENT if value is None else int.from_bytes(value.data, "little")
     if alignment <= 0 or alignment & (alignment - 1) or (value is not None and value.type_name != "u32"):

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from pumice.errors import RequestError
 from pumice.grammar.limits import STACK_SIZE, parser_limits
 from pumice.grammar.stack import run_on_stack
-from pumice.isolation import Limits, WorkerPool
+from pumice.isolation import CallLimits, WorkerPool
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
     from pumice.tokenizers import Tokenizer
 
-_LIMITS = Limits(cpu_seconds=2, wall_seconds=20.0, wait_seconds=10.0, max_in=1 << 22, max_out=1 << 20)
+_LIMITS = CallLimits(cpu_seconds=2, wall_seconds=20.0, wait_seconds=10.0, max_in=1 << 22, max_out=1 << 20)
 _MAX_CACHED_RESULTS = 1024
 _COMPILER_STACK = STACK_SIZE // 4
 _MASK_STACK = 1 << 20  # bytes; llguidance's own threads have twice that

@@ -33,7 +33,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
-class Access:
+class AllowedHosts:
     """The hosts that a download may reach.
 
     Args:
@@ -78,7 +78,7 @@ def origin_of(url: str | httpx2.URL) -> Origin:
 class HubClient:
     """Sends requests to hosts that ``access`` allows. A context manager."""
 
-    def __init__(self, access: Access, abort: Abort) -> None:
+    def __init__(self, access: AllowedHosts, abort: Abort) -> None:
         self.access, self.abort = access, abort
         transport = _Transport(access, abort)
         self._client = httpx2.Client(transport=transport, timeout=_SILENT_SECONDS, trust_env=False)
@@ -149,7 +149,7 @@ def _without_encoding(response: httpx2.Response) -> httpx2.Headers:
 class _Transport(httpx2.BaseTransport):
     """Connects to checked addresses, through the proxy of the environment if there is one."""
 
-    def __init__(self, access: Access, abort: Abort) -> None:
+    def __init__(self, access: AllowedHosts, abort: Abort) -> None:
         self._access = access
         self._abort = abort
         self._ways: dict[str, httpx2.HTTPTransport] = {}  # by the proxy's address; empty for none

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pumice.hub.client import HubClient
 
-Progress = Callable[[str, int, int], None]  # called with the file's name, bytes done, total bytes
+DownloadProgress = Callable[[str, int, int], None]  # called with the file's name, bytes done, total bytes
 
 _LOCK_SECONDS = 0.5  # interval of checking another process's progress
 _CHUNK = 1 << 22  # bytes read at once to check a file
@@ -258,7 +258,7 @@ class Transfer:
         self._since, self._came = now, 0
 
 
-def reporter(progress: Progress | None, what: str, before: int, total: int) -> Callable[[int], None]:
+def reporter(progress: DownloadProgress | None, what: str, before: int, total: int) -> Callable[[int], None]:
     """Return a function that reports one file's bytes as part of ``total``; ``before`` bytes precede it."""
     return lambda n_bytes: progress(what, before + n_bytes, total) if progress else None
 

@@ -31,7 +31,7 @@ MOST_FILES = 400  # in one repository: quantizations, and their parts
 _FIRST = 1 << 20  # bytes of the first request for a header
 _MARGIN = 64 << 10  # bytes around the place where the list of tensors is expected
 
-Read = Callable[[int, int, int], bytes]
+ReadRange = Callable[[int, int, int], bytes]
 """Returns the bytes of a file, by its number, from a start to a stop."""
 
 
@@ -44,7 +44,7 @@ class RemoteModels:
         commit: commit of the files.
         models: all models.
         chosen: the selected one.
-        files: the files of all models; their numbers are those of ``Read``.
+        files: the files of all models; their numbers are those of ``ReadRange``.
         options: options of the catalogue's entry.
     """
 
@@ -99,9 +99,9 @@ def _list_models(name: HubName, options: Layer | None) -> RemoteModels:
 def _client(name: HubName) -> Iterator[HubClient]:
     """Yield a client on behalf of the operator; its errors are HubErrors about ``name``."""
     with explained(str(name)):
-        from pumice.hub.client import Access, HubClient, origin_of
+        from pumice.hub.client import AllowedHosts, HubClient, origin_of
 
-        with HubClient(Access(frozenset([origin_of(endpoint())])), Abort()) as client:
+        with HubClient(AllowedHosts(frozenset([origin_of(endpoint())])), Abort()) as client:
             yield client
 
 
@@ -138,7 +138,7 @@ def _receive(client: HubClient, url: str, headers: Mapping[str, str], start: int
     return bytes(body[start - begins : stop - begins])
 
 
-def read_models(remote: RemoteModels, read: Read) -> Iterator[tuple[ModelFiles, GGUFFile]]:
+def read_models(remote: RemoteModels, read: ReadRange) -> Iterator[tuple[ModelFiles, GGUFFile]]:
     """Yield each model of a repository with its header, the selected one first.
 
     Files of one repository mostly differ in the list of tensors alone. So the header of the selected model is read
@@ -179,7 +179,7 @@ def _joined(headers: Sequence[_Header]) -> GGUFFile:
     return GGUFFile(parts[0].path, parts[0].metadata, tensors, n_bytes, parts[0].version, parts[0].alignment)
 
 
-def _read_header(remote: RemoteModels, read: Read, number: int, like: Sequence[_Header]) -> _Header:
+def _read_header(remote: RemoteModels, read: ReadRange, number: int, like: Sequence[_Header]) -> _Header:
     file = remote.files[number]
     path, size = Path(file.path), file.size or 0
     for header in like:

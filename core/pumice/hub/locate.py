@@ -13,7 +13,7 @@ from pumice.config import Config, Layer, load_config
 from pumice.errors import HubError, UnknownModelError
 from pumice.hub.abort import Abort, AbortedError
 from pumice.hub.catalogue import catalogue, look_up
-from pumice.hub.download import Progress
+from pumice.hub.download import DownloadProgress
 from pumice.hub.names import CatalogueName, HubName, WebName, parse_name
 from pumice.wording import did_you_mean, documentation_page
 
@@ -27,7 +27,7 @@ class Located(NamedTuple):
     options: Layer | None  # options of the catalogue's entry
 
 
-def locate(model: str | Path, config: Config | None = None, progress: Progress | None = None) -> Located:
+def locate(model: str | Path, config: Config | None = None, progress: DownloadProgress | None = None) -> Located:
     """Return the file of a model, fetching it if it is not on this machine.
 
     Args:
@@ -43,7 +43,7 @@ def locate(model: str | Path, config: Config | None = None, progress: Progress |
     return Located(paths[0], options)
 
 
-def fetch(model: str, config: Config | None = None, progress: Progress | None = None) -> list[Path]:
+def fetch(model: str, config: Config | None = None, progress: DownloadProgress | None = None) -> list[Path]:
     """Update a model from its source, fetching new files. Return all of its files."""
     name, _ = resolve_name(model, config)
     if isinstance(name, Path) and not name.is_file():
@@ -71,7 +71,7 @@ class ClientFetch:
                     f"{model}: clients may only use addresses that begin with https:// and have no user"
                 )
 
-    def run(self, progress: Progress) -> Located:
+    def run(self, progress: DownloadProgress) -> Located:
         """Fetch the model. Errors do not reveal responses of other hosts, which are only logged.
 
         Raises:
@@ -139,13 +139,17 @@ def cached(name: Path | HubName | WebName) -> list[Path]:
         raise HubError(f"{error.filename or name}: cannot be read: {error.strerror or error}") from None
 
 
-def _fetch(name: Path | HubName | WebName, progress: Progress | None) -> list[Path]:
+def _fetch(name: Path | HubName | WebName, progress: DownloadProgress | None) -> list[Path]:
     """Fetch a model on behalf of the operator, who may use any host."""
     return _fetch_from(name, progress, [], Abort(), public_only=False)
 
 
 def _fetch_from(
-    name: Path | HubName | WebName, progress: Progress | None, trusted: Sequence[str], abort: Abort, public_only: bool
+    name: Path | HubName | WebName,
+    progress: DownloadProgress | None,
+    trusted: Sequence[str],
+    abort: Abort,
+    public_only: bool,
 ) -> list[Path]:
     from pumice.hub.repository import endpoint, explained, fetch_model
     from pumice.hub.web import fetch_file
@@ -153,9 +157,9 @@ def _fetch_from(
     if isinstance(name, Path):
         return [name]
     with explained(str(name)):
-        from pumice.hub.client import Access, HubClient, origin_of
+        from pumice.hub.client import AllowedHosts, HubClient, origin_of
 
-        access = Access(frozenset(origin_of(url) for url in [endpoint(), *trusted]), public_only)
+        access = AllowedHosts(frozenset(origin_of(url) for url in [endpoint(), *trusted]), public_only)
         with HubClient(access, abort) as client:
             if isinstance(name, HubName):
                 return fetch_model(name, client, progress)

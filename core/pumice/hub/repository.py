@@ -20,7 +20,16 @@ from urllib.parse import quote
 from pumice.errors import HubError, UnknownModelError
 from pumice.file_names import is_safe_file_name
 from pumice.hub.choice import choose, models_in
-from pumice.hub.download import Progress, Remote, check_space, download, explain_os_error, locked, reporter, status_line
+from pumice.hub.download import (
+    DownloadProgress,
+    Remote,
+    check_space,
+    download,
+    explain_os_error,
+    locked,
+    reporter,
+    status_line,
+)
 from pumice.hub.names import HubName
 from pumice.hub.projectors import choose_projector, is_projector
 from pumice.wording import printable
@@ -78,7 +87,7 @@ def cached_model(name: HubName) -> list[Path]:
         return []
 
 
-def fetch_model(name: HubName, client: HubClient, progress: Progress | None = None) -> list[Path]:
+def fetch_model(name: HubName, client: HubClient, progress: DownloadProgress | None = None) -> list[Path]:
     """List the files that ``name`` selects, and fetch those that are missing. Raises HubError.
 
     The projector beside a vision model is fetched, too.

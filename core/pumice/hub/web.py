@@ -21,7 +21,7 @@ from pumice.file_names import is_safe_file_name
 from pumice.gguf.split import SPLIT_NAME
 from pumice.hub.download import (
     ChangedError,
-    Progress,
+    DownloadProgress,
     Remote,
     check_space,
     download,
@@ -63,7 +63,7 @@ def cached_file(name: WebName) -> list[Path]:
     return []
 
 
-def fetch_file(name: WebName, client: HubClient, progress: Progress | None = None) -> list[Path]:
+def fetch_file(name: WebName, client: HubClient, progress: DownloadProgress | None = None) -> list[Path]:
     """Check the file, or all of its parts, and fetch what is missing. Raises HubError."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(ChangedError):
@@ -71,7 +71,7 @@ def fetch_file(name: WebName, client: HubClient, progress: Progress | None = Non
     return _fetch_parts(name, client, progress)
 
 
-def _fetch_parts(name: WebName, client: HubClient, progress: Progress | None) -> list[Path]:
+def _fetch_parts(name: WebName, client: HubClient, progress: DownloadProgress | None) -> list[Path]:
     """Fetch all parts. Raises ChangedError if a file changed after it was checked."""
     urls = _parts(name.url)
     states = [_ask(url, client) for url in urls]

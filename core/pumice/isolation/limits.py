@@ -26,7 +26,7 @@ _VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """The resource limits of a call.
 
     Attributes:
@@ -62,7 +62,7 @@ def launch_worker(limits: bytes) -> Launch:
     return Launch([sys.executable, "-P", "-m", "pumice.isolation.worker", limits.decode()], variables)
 
 
-def confine(limits: Limits) -> None:
+def confine(limits: CallLimits) -> None:
     """Confine this worker's process before it reads a request: it may read Python's import path, and write nothing."""
     enforce(Policy(python_access(), limits={"AS": limits.memory, "FSIZE": 0}))
 

@@ -17,7 +17,7 @@ import msgspec
 
 from pumice.errors import EngineError, TooExpensiveError, UnavailableError, class_named
 from pumice.isolation import wire
-from pumice.isolation.limits import Limits, measure
+from pumice.isolation.limits import CallLimits, measure
 from pumice.spawning import Child, describe_status, start
 
 T = TypeVar("T")
@@ -36,10 +36,10 @@ class WorkerPool:
     its own.
     """
 
-    def __init__(self, work: str, limits: Limits | None = None, n_workers: int | None = None) -> None:
+    def __init__(self, work: str, limits: CallLimits | None = None, n_workers: int | None = None) -> None:
         """``work`` is the beginning of error messages, such as "rendering the chat template"."""
         self._work = work
-        self._limits = limits or Limits()
+        self._limits = limits or CallLimits()
         n_workers = n_workers or min(4, max(2, os.cpu_count() or 1))
         self._workers = [_Worker(work, self._limits) for _ in range(n_workers)]
         self._change = threading.Condition()
@@ -57,7 +57,7 @@ class WorkerPool:
             returns: type of the result, which is checked.
 
         Raises:
-            TooExpensiveError: the call exceeds its ``Limits``, or crashes its worker.
+            TooExpensiveError: the call exceeds its ``CallLimits``, or crashes its worker.
             UnavailableError: no worker was free in time, or workers ended for reasons outside the call.
             PumiceError: error of the task.
         """
@@ -145,7 +145,7 @@ class _LostError(Exception):
 class _Worker:
     """A worker process, started on its first call. Only the thread that made it ``busy`` uses it."""
 
-    def __init__(self, work: str, limits: Limits) -> None:
+    def __init__(self, work: str, limits: CallLimits) -> None:
         self.busy = self.large = self.closed = False
         self.deadline = math.inf  # of the active call, by the monotonic clock
         self.late = math.inf  # when to check whether the worker is stopped

@@ -10,7 +10,7 @@ import sys
 import msgspec
 
 from pumice.errors import PumiceError
-from pumice.isolation.limits import Limits, allow_seconds, confine
+from pumice.isolation.limits import CallLimits, allow_seconds, confine
 from pumice.isolation.wire import TaskCall, TaskResult, decode, encode, read_frame, take_standard_streams, write_frame
 from pumice.lazy import resolve
 
@@ -19,7 +19,7 @@ _HEAD = 1 << 10  # bytes of a frame beside a payload or a result
 
 def main(argument: str) -> None:
     calls, answers = take_standard_streams()
-    limits = msgspec.json.decode(argument, type=Limits)
+    limits = msgspec.json.decode(argument, type=CallLimits)
     confine(limits)
     while (frame := read_frame(calls, limits.max_in + _HEAD)) is not None:
         allow_seconds(limits.cpu_seconds)
@@ -32,7 +32,7 @@ def main(argument: str) -> None:
         write_frame(answers, encode(answer))
 
 
-def _answer(frame: bytes, limits: Limits) -> TaskResult:
+def _answer(frame: bytes, limits: CallLimits) -> TaskResult:
     try:
         call = decode(frame, TaskCall)
         result = encode(resolve(call.task)(decode(call.payload, object)))

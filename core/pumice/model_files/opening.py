@@ -16,7 +16,7 @@ from pumice.registry import Registry, load_registry
 from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from pumice.convert import Conversion, Folder, Options
+    from pumice.convert import Conversion, ConvertOptions, Folder
     from pumice.registry.names import Names
     from pumice.tokenizers import Tokenizer
 
@@ -50,7 +50,7 @@ def configure(file: GGUFFile, config: Config) -> GGUFFile:
 
 
 def open_model(
-    path: str | os.PathLike[str], registry: Registry | None = None, options: Options | None = None
+    path: str | os.PathLike[str], registry: Registry | None = None, options: ConvertOptions | None = None
 ) -> GGUFFile:
     """Open a GGUF file, or convert a folder in memory.
 
@@ -83,9 +83,9 @@ def open_draft(path: str | os.PathLike[str], target: GGUFFile, registry: Registr
     """Open the draft of a model, a GGUF file or a folder; a folder needs a ``target`` that is a folder too."""
     if not Path(path).is_dir():
         return GGUFFile.open(path)
-    from pumice.convert import Options
+    from pumice.convert import ConvertOptions
 
-    return open_model(path, registry, Options(target=target.path if target.path.is_dir() else None))
+    return open_model(path, registry, ConvertOptions(target=target.path if target.path.is_dir() else None))
 
 
 def open_adapter(

@@ -14,10 +14,10 @@ from pumice.gguf.split import SPLIT_NAME
 _WEIGHTS = (".gguf", ".safetensors")
 _MOST_FILES = 200
 
-Check = Callable[[Path], None]
+CheckPath = Callable[[Path], None]
 
 
-def model_files(model: Path, named: Sequence[str] = (), check: Check | None = None) -> Iterator[str]:
+def model_files(model: Path, named: Sequence[str] = (), check: CheckPath | None = None) -> Iterator[str]:
     """Yield the file of a model and its other parts, or its folder and the weights that links in it lead to.
 
     The maker of a folder may have put links to any file of the user there. A part may therefore be a link only to a

@@ -11,7 +11,7 @@ from pumice.config import Config
 from pumice.errors import PluginError, SandboxError
 from pumice.guard import guarded
 from pumice.hub.projectors import find_projector
-from pumice.model_files.paths import Check, model_files
+from pumice.model_files.paths import CheckPath, model_files
 from pumice.process_list import directory
 from pumice.registry import Registry
 from pumice.sandbox import Access, Policy, interpreter, make_cache, missing, switched_off
@@ -27,7 +27,7 @@ def is_confined(config: Config) -> bool:
 
 
 def model_policy(
-    models: Sequence[Path], config: Config, registry: Registry, check: Check | None = None
+    models: Sequence[Path], config: Config, registry: Registry, check: CheckPath | None = None
 ) -> Policy | None:
     """Return the policy of a process that computes with models; None if the configuration wants none.
 

@@ -16,7 +16,7 @@ RESERVE = 256 * 2**20  # bytes of a planned GPU for scratch memory, command buff
 
 _MOST_GPUS = 64
 
-Memory = str | int | Sequence[str | int] | Mapping[str, str | int]
+GPUMemory = str | int | Sequence[str | int] | Mapping[str, str | int]
 """Memory of the GPUs of a machine: one size or several, or sizes by the names of the GPUs."""
 
 
@@ -33,7 +33,7 @@ class PlannedMachine:
     host_bytes: int | None = None
 
     @classmethod
-    def of(cls, memory: Memory | None, ram: str | int | None) -> PlannedMachine:
+    def of(cls, memory: GPUMemory | None, ram: str | int | None) -> PlannedMachine:
         """Return the machine with these sizes; None stands for this machine. Raises ConfigError."""
         gpus = None
         if isinstance(memory, Mapping):

@@ -17,7 +17,7 @@ from pumice.engine.fitting import has_room, largest_context
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
 from pumice.engine.runner import LATER
-from pumice.engine.sizing import BLOCK_SIZE, Sizes, make_limits
+from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
@@ -115,7 +115,7 @@ class _Subject:
 
     graphs: Mapping[str, Graph]
     backends: Backends
-    sizes: Sizes
+    sizes: EngineSizes
     rules: PlacementRules
     host_bytes: int | None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pumice.config import Config
 from pumice.errors import PumiceError
-from pumice.hub.headers import Read, RemoteModels, read_models
+from pumice.hub.headers import ReadRange, RemoteModels, read_models
 from pumice.model_files.opening import configure
 from pumice.planning.machine import PlannedMachine
 from pumice.planning.plan import ModelPlan, plan_file
@@ -38,7 +38,7 @@ class Quantization:
 
 def plan_repository(
     remote: RemoteModels,
-    read: Read,
+    read: ReadRange,
     config: Config,
     registry: Registry,
     machine: PlannedMachine,

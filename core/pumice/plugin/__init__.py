@@ -61,7 +61,7 @@ from pumice.graph import (
 from pumice.hookspecs import hookimpl
 from pumice.images import CANCELLED, IMAGE_TYPES, MAX_IMAGES
 from pumice.machine import cores, host_memory_bytes, parse_size
-from pumice.media_encoder import MediaEncoder, Piece
+from pumice.media_encoder import ImagePiece, MediaEncoder
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
@@ -114,6 +114,7 @@ __all__ = [
     "GraphBuilder",
     "HParams",
     "HostProgram",
+    "ImagePiece",
     "Input",
     "KVState",
     "KernelTime",
@@ -132,7 +133,6 @@ __all__ = [
     "Operation",
     "Pending",
     "Pick",
-    "Piece",
     "Plan",
     "PlannedSampler",
     "PreTokenizer",

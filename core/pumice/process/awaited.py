@@ -10,8 +10,6 @@ from operator import itemgetter
 from pumice.engine.messages import (
     Accepted,
     Add,
-    Answer,
-    Ask,
     Command,
     Encode,
     Encoded,
@@ -22,6 +20,8 @@ from pumice.engine.messages import (
     Finished,
     ImageEncoded,
     ImagePart,
+    Inspect,
+    Inspected,
     Logprobs,
     Output,
     Progress,
@@ -60,7 +60,7 @@ class Awaited:
         if isinstance(command, Add):
             for id in command.ids:
                 self._put(id, _Generation(command.request))
-        elif isinstance(command, (Encode, EncodeImage, Score, Ask)):
+        elif isinstance(command, (Encode, EncodeImage, Score, Inspect)):
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
@@ -103,8 +103,8 @@ class Awaited:
             return True
         if isinstance(command, _Generation):
             return isinstance(event, (Accepted, Progress, Finished))
-        if isinstance(command, Ask):
-            return isinstance(event, Answer)
+        if isinstance(command, Inspect):
+            return isinstance(event, Inspected)
         if isinstance(command, Score):
             if not isinstance(event, Scored) or len(event.logprobs) != max(0, len(command.tokens) - 1):
                 return False
@@ -175,4 +175,4 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     return True
 
 
-_Owed = _Generation | Encode | EncodeImage | Score | Ask
+_Owed = _Generation | Encode | EncodeImage | Score | Inspect

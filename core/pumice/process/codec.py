@@ -82,13 +82,13 @@ class Logged(Message, frozen=True):
     message: Annotated[str, Meta(max_length=_MAX_TEXT)]
 
 
-class Step(Message, frozen=True):
+class StepEvents(Message, frozen=True):
     """The events of one step."""
 
     events: Sequence[Event]
 
 
-Report = Loading | Alive | Loaded | Summarized | NotLoaded | Logged | Step
+Report = Loading | Alive | Loaded | Summarized | NotLoaded | Logged | StepEvents
 """Messages from an engine's process."""
 
 
@@ -169,7 +169,7 @@ def encode_aside(command: Command, media_bytes: int) -> Callable[[], bytes]:
 
 def encode_events(events: Sequence[Event]) -> Iterator[bytes]:
     """Yield the messages for the events of a step; large ones are split."""
-    data = _STEPS.encode(Step(events))
+    data = _STEPS.encode(StepEvents(events))
     parts = _halves(events) if len(data) > MAX_BYTES else []
     if not parts:
         yield data
@@ -322,4 +322,4 @@ _READERS: dict[Any, Callable[[Any], object]] = {
 
 COMMANDS: Final[Codec[Load | Command]] = Codec(Load | Command)
 REPORTS: Final[Codec[Report]] = Codec(Report)
-_STEPS: Final[Codec[Step]] = Codec(Step)
+_STEPS: Final[Codec[StepEvents]] = Codec(StepEvents)

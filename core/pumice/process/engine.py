@@ -25,7 +25,7 @@ from pumice.process.codec import (
     Logged,
     NotLoaded,
     Report,
-    Step,
+    StepEvents,
     encode_aside,
     one_line,
 )
@@ -160,9 +160,9 @@ class EngineProcess:
         if isinstance(report, Logged):
             logger.log(report.level, "%s", one_line(report.message))
             return
-        if isinstance(report, Step) == (self._awaited.facts is None) or self.error:
+        if isinstance(report, StepEvents) == (self._awaited.facts is None) or self.error:
             raise EngineError(f"{type(report).__name__} at the wrong time")
-        if isinstance(report, Step):
+        if isinstance(report, StepEvents):
             self._receive(self._awaited.check(report.events))
         elif isinstance(report, Loading):
             if self._progress:

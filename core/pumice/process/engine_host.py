@@ -11,7 +11,6 @@ import numpy as np
 from pumice.engine.messages import (
     Accepted,
     Add,
-    Ask,
     Cancel,
     Encode,
     EncodeImage,
@@ -20,6 +19,7 @@ from pumice.engine.messages import (
     Failed,
     ImageEncoded,
     ImagePart,
+    Inspect,
     Request,
     Score,
 )
@@ -49,7 +49,7 @@ class EngineHost:
         self._lock = threading.Lock()
         model.engine.emit = write
 
-    def obey(self, command: Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Ask) -> None:
+    def obey(self, command: Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Inspect) -> None:
         """Pass a command to the engine. Errors are sent as events."""
         if isinstance(command, EncodeImage):
             self._encoder.submit(self._encode_image, command)
@@ -90,7 +90,7 @@ class EngineHost:
         for id in cancelled:
             self._obey(Cancel(id))
 
-    def _obey(self, command: Add | Encode | Score | Cancel | EndReasoning | Ask) -> None:
+    def _obey(self, command: Add | Encode | Score | Cancel | EndReasoning | Inspect) -> None:
         try:
             self.model.engine.send(command)
             if isinstance(command, Add):

@@ -28,7 +28,7 @@ class Strings(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unk
     data: bytes
 
 
-class Numbers(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+class PackedArray(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
     dtype: Name
     data: bytes
 
@@ -36,7 +36,7 @@ class Numbers(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unk
 class Header(Message, frozen=True):
     """The header of a model: ``metadata`` without nested arrays, and ``summary`` without metadata."""
 
-    metadata: dict[Name, bool | int | float | str | Strings | Numbers]
+    metadata: dict[Name, bool | int | float | str | Strings | PackedArray]
     summary: Summary
     loras: list[Name] = []
 
@@ -56,9 +56,9 @@ class Header(Message, frozen=True):
         return Metadata(metadata), replace(self.summary, metadata=scalars)
 
 
-def _to_wire(value: Any) -> bool | int | float | str | Strings | Numbers | None:
+def _to_wire(value: Any) -> bool | int | float | str | Strings | PackedArray | None:
     if isinstance(value, np.ndarray):
-        return Numbers(value.dtype.str, value.tobytes())
+        return PackedArray(value.dtype.str, value.tobytes())
     if not isinstance(value, list):
         scalar: bool | int | float | str = value
         return scalar
@@ -68,14 +68,14 @@ def _to_wire(value: Any) -> bool | int | float | str | Strings | Numbers | None:
     return Strings(np.array([len(text) for text in texts], "<u4").tobytes(), b"".join(texts))
 
 
-def _size(value: bool | int | float | str | Strings | Numbers) -> int:
+def _size(value: bool | int | float | str | Strings | PackedArray) -> int:
     if isinstance(value, Strings):
         return len(value.lengths) + len(value.data)
-    return len(value.data) if isinstance(value, Numbers) else 4 * len(value) if isinstance(value, str) else 16
+    return len(value.data) if isinstance(value, PackedArray) else 4 * len(value) if isinstance(value, str) else 16
 
 
-def _from_wire(key: str, value: bool | int | float | str | Strings | Numbers) -> Any:
-    if isinstance(value, Numbers):
+def _from_wire(key: str, value: bool | int | float | str | Strings | PackedArray) -> Any:
+    if isinstance(value, PackedArray):
         dtype = _DTYPES.get(value.dtype)
         if dtype is None or len(value.data) % dtype.itemsize:
             raise EngineError(_WRONG.format(key))

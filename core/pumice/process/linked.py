@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pumice.chat.mixed import Part
+from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
@@ -85,8 +85,8 @@ class LinkedModel(Frontend):
         if not self.facts.media_width:
             raise RequestError(NO_PROJECTOR)
 
-    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[Part]:
-        parts: list[Part] = []
+    def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
+        parts: list[PromptPart] = []
         for part in self.client.encode_image(pixels).result():
             parts += [part.text] if part.text else []
             parts += [] if part.rows is None else [Embeddings(part.rows, part.grid)]

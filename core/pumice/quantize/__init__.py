@@ -12,9 +12,9 @@ from pumice.gguf import GGUFFile
 from pumice.gguf.file_types import COPY, FILE_TYPES, FileType, file_type, tensor_type
 from pumice.gguf.writer import Described
 from pumice.model_files.opening import open_model
-from pumice.quantize.decide import Decision, Options, missing_weights
+from pumice.quantize.decide import Decision, QuantizeOptions, missing_weights
 from pumice.quantize.imatrix import ImportanceMatrix, read_imatrix
-from pumice.quantize.plan import Plan, make_plan
+from pumice.quantize.plan import QuantizationPlan, make_plan
 from pumice.quantize.run import run
 from pumice.registry import get_registry
 
@@ -24,8 +24,8 @@ __all__ = [
     "Decision",
     "FileType",
     "ImportanceMatrix",
-    "Options",
-    "Plan",
+    "QuantizationPlan",
+    "QuantizeOptions",
     "file_type",
     "make_plan",
     "plan_quantization",
@@ -36,10 +36,10 @@ __all__ = [
 
 
 def plan_quantization(
-    file: GGUFFile, to: str, *, imatrix: ImportanceMatrix | None = None, options: Options | None = None
-) -> Plan:
+    file: GGUFFile, to: str, *, imatrix: ImportanceMatrix | None = None, options: QuantizeOptions | None = None
+) -> QuantizationPlan:
     """Return the plan of ``quantize`` for an open file; tensors may lack required weights (`missing_weights`)."""
-    return make_plan(file, None if to.upper() == COPY else file_type(to), imatrix, options or Options())
+    return make_plan(file, None if to.upper() == COPY else file_type(to), imatrix, options or QuantizeOptions())
 
 
 def quantize(
@@ -48,12 +48,12 @@ def quantize(
     to: str,
     *,
     imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
-    options: Options | None = None,
+    options: QuantizeOptions | None = None,
     threads: int | None = None,
     parts: Callable[[Sequence[Described]], list[int]] | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Plan:
+) -> QuantizationPlan:
     """Quantize a model to ``out``, with the same bytes as llama-quantize, and return the plan.
 
     All decisions are made and checked before anything is written. After an error ``out`` is unchanged.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import QuantizeError
-from pumice.gguf import Encoded, GGMLType, GGUFFile, ModelTensor, TensorInfo, block_size
+from pumice.gguf import EncodedValue, GGMLType, GGUFFile, ModelTensor, TensorInfo, block_size
 from pumice.gguf.file_types import FileType
 from pumice.gguf.tensors import without_ones
 from pumice.quantize.imatrix import ImportanceMatrix
@@ -24,7 +24,7 @@ NEED_WEIGHTS = (*CANNOT_WITHOUT_WEIGHTS, GGMLType.IQ1_M, GGMLType.IQ2_S, GGMLTyp
 
 
 @dataclass(frozen=True)
-class Options:
+class QuantizeOptions:
     """Options of quantization.
 
     Attributes:
@@ -45,7 +45,7 @@ class Options:
     allow_requantize: bool = False
     keep_split: bool = False
     prune_layers: Sequence[int] = ()
-    overrides: Mapping[str, Encoded] = field(default_factory=dict)
+    overrides: Mapping[str, EncodedValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Chooser:
         values: Mapping[str, Any],
         to: FileType | None,
         imatrix: ImportanceMatrix | None,
-        options: Options,
+        options: QuantizeOptions,
         names: Sequence[str],
     ) -> None:
         self.file, self.to, self.imatrix, self.options = file, to, imatrix, options

@@ -9,10 +9,10 @@ from math import prod
 from typing import Any
 
 from pumice.errors import QuantizeError
-from pumice.gguf import Encoded, GGUFFile, encode
+from pumice.gguf import EncodedValue, GGUFFile, encode
 from pumice.gguf.copy import SPLIT_KEYS, encoded_metadata
 from pumice.gguf.file_types import GUESSED, FileType
-from pumice.quantize.decide import FLOATS, Chooser, Decision, Options
+from pumice.quantize.decide import FLOATS, Chooser, Decision, QuantizeOptions
 from pumice.quantize.imatrix import ImportanceMatrix
 from pumice.quantize.mix import kind_of
 
@@ -24,10 +24,10 @@ _BLOCK = re.compile(r"blk\.(\d+)\.")
 
 
 @dataclass(frozen=True)
-class Plan:
+class QuantizationPlan:
     """Metadata and tensors of the new file, in order. ``parts``: number of tensors per file; None: one file."""
 
-    metadata: dict[str, Encoded]
+    metadata: dict[str, EncodedValue]
     decisions: list[Decision]
     parts: list[int] | None
     source_bytes: int
@@ -49,7 +49,9 @@ class Plan:
         return 8 * self.n_bytes / max(sum(prod(decision.info.shape) for decision in self.decisions), 1)
 
 
-def make_plan(file: GGUFFile, to: FileType | None, imatrix: ImportanceMatrix | None, options: Options) -> Plan:
+def make_plan(
+    file: GGUFFile, to: FileType | None, imatrix: ImportanceMatrix | None, options: QuantizeOptions
+) -> QuantizationPlan:
     """Decide on every tensor. ``to`` None copies all of them.
 
     Raises:
@@ -66,10 +68,10 @@ def make_plan(file: GGUFFile, to: FileType | None, imatrix: ImportanceMatrix | N
         raise QuantizeError(f"{file.path}: the file has no tensors to quantize")
     parts = _parts(file, names) if options.keep_split else None
     metadata = _metadata(file, to, imatrix, options, values, names)
-    return Plan(metadata, decisions, parts, sum(decision.source.nbytes for decision in decisions))
+    return QuantizationPlan(metadata, decisions, parts, sum(decision.source.nbytes for decision in decisions))
 
 
-def decode_scalar(value: Encoded) -> Any:
+def decode_scalar(value: EncodedValue) -> Any:
     """Return a scalar metadata value as a Python object."""
     from pumice.gguf.values import LAYOUTS, ValueType
 
@@ -82,10 +84,10 @@ def _metadata(
     file: GGUFFile,
     to: FileType | None,
     imatrix: ImportanceMatrix | None,
-    options: Options,
+    options: QuantizeOptions,
     values: Mapping[str, Any],
     names: Mapping[str, str],
-) -> dict[str, Encoded]:
+) -> dict[str, EncodedValue]:
     """Return the source's metadata, followed by records of the quantization in llama-quantize's order."""
     number = to.number if to is not None else int(values.get(FILE_TYPE, GUESSED))
     new = {

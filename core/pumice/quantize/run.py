@@ -17,24 +17,24 @@ from pumice.gguf.copy import PIECE
 from pumice.guard import guarded
 from pumice.machine import cores
 from pumice.quantize.decide import FLOATS, Decision
-from pumice.quantize.plan import Plan
+from pumice.quantize.plan import QuantizationPlan
 from pumice.quantizer import Quantizer
 
 MAX_FLOAT16 = 65504.0  # limit of a block's scale
 SLAB = 1 << 20  # values per task of a thread, in whole rows
 
 Numbers = NDArray[np.float32]
-Progress = Callable[[int, int], None]  # called with bytes read, total bytes to read
+ByteProgress = Callable[[int, int], None]  # called with bytes read, total bytes to read
 
 
 def run(
-    plan: Plan,
+    plan: QuantizationPlan,
     out: str | os.PathLike[str],
     quantizers: Mapping[str, Quantizer],
     *,
     threads: int | None = None,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
 ) -> None:
     """Write the planned file. Raises QuantizeError, leaving no file, if a tensor has non-finite values."""
     n_threads = threads or cores()
@@ -51,11 +51,11 @@ def run(
                     progress(done, plan.source_bytes)
 
 
-Encoder = Callable[[Numbers, Numbers | None], NDArray[np.uint8]]
+BlockEncoder = Callable[[Numbers, Numbers | None], NDArray[np.uint8]]
 
 
 def _pieces(
-    decision: Decision, encode: Encoder | None, pool: ThreadPoolExecutor, n_threads: int
+    decision: Decision, encode: BlockEncoder | None, pool: ThreadPoolExecutor, n_threads: int
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield the number of bytes read and the bytes to write; some pieces are computed ahead."""
     source = decision.source
@@ -98,7 +98,7 @@ def _slabs(decision: Decision) -> Iterator[tuple[int, int, int]]:
 
 
 def _quantize(
-    decision: Decision, encode: Encoder, rows: NDArray[np.uint8], first: int, weights: Numbers | None
+    decision: Decision, encode: BlockEncoder, rows: NDArray[np.uint8], first: int, weights: Numbers | None
 ) -> NDArray[np.uint8]:
     values = dequantize(rows, decision.source.type)
     largest = max(values.max(initial=0.0), -values.min(initial=0.0))
@@ -117,7 +117,7 @@ def _quantize(
     return blocks
 
 
-def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> Encoder:
+def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> BlockEncoder:
     if type in FLOATS:
         return lambda values, weights: _to_float(values, type)
     if type.name not in quantizers:

@@ -45,7 +45,7 @@ class OwnChild(subprocess.Popen[bytes]):
         return False
 
 
-class Kind(NamedTuple):
+class ChildKind(NamedTuple):
     """A kind of children. ``launch`` names the function that turns an order into a ``pumice.sandbox.Launch``."""
 
     launch: str
@@ -53,9 +53,9 @@ class Kind(NamedTuple):
 
 
 KINDS: Final = {
-    "engine": Kind("pumice.process.confinement:launch_engine", silent=False),
-    "reader": Kind("pumice.process.confinement:launch_reader", silent=True),
-    "worker": Kind("pumice.isolation.limits:launch_worker", silent=True),
+    "engine": ChildKind("pumice.process.confinement:launch_engine", silent=False),
+    "reader": ChildKind("pumice.process.confinement:launch_reader", silent=True),
+    "worker": ChildKind("pumice.isolation.limits:launch_worker", silent=True),
 }
 
 UNKNOWN: Final = 1 << 16  # status of a process whose end was not observed

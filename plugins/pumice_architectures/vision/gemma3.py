@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from pumice.plugin import GraphBuilder, HParams, Piece, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import ViT, corners, gathered
@@ -19,11 +19,11 @@ class Gemma3(ViT):
         if self.merge < 1 or self.side % self.merge:
             raise hparams.wrong("projector.scale_factor", f"is {self.merge}, for {self.side} patches a side")
 
-    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+    def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
         square = resize(pixels, self.image_size, self.image_size, "bilinear")
         rows = patches(square, self.patch_size, self.mean, self.std)
-        piece = Piece({"patches": rows, **corners((self.side, self.side), self.merge)})
+        piece = ImagePiece({"patches": rows, **corners((self.side, self.side), self.merge)})
         return ["\n\n<start_of_image>", piece, "<end_of_image>\n\n"]
 
     def build(self, g: GraphBuilder) -> Tensor:

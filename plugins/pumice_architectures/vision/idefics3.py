@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import GraphBuilder, HParams, Piece, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
 from pumice_architectures.vision.vit import ViT, corners, merged
@@ -25,10 +25,10 @@ class Idefics3(ViT):
         if not self.image_size <= self.longest <= MOST_SIDE:
             raise hparams.wrong("preproc_image_size", f"is {self.longest}, expected {self.image_size} to {MOST_SIDE}")
 
-    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+    def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
         cells, n_columns = self.tiles(pixels)
-        parts: list[str | Piece] = []
+        parts: list[str | ImagePiece] = []
         for number, tile in enumerate(cells[:-1]):
             row, column = divmod(number, n_columns)
             parts += [f"{AROUND}<row_{row + 1}_col_{column + 1}>", self._inputs(tile)]
@@ -66,9 +66,9 @@ class Idefics3(ViT):
         height = math.ceil(height / size) * size
         return height, math.ceil(int(height * ratio) / size) * size
 
-    def _inputs(self, tile: Pixels) -> Piece:
+    def _inputs(self, tile: Pixels) -> ImagePiece:
         rows = patches(tile, self.patch_size, self.mean, self.std)
-        return Piece({"patches": rows, **corners((self.side, self.side), self.merge)})
+        return ImagePiece({"patches": rows, **corners((self.side, self.side), self.merge)})
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))

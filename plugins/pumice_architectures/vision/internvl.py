@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, HParams, Piece, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tile_grid, tiles
 from pumice_architectures.vision.vit import ViT, class_inputs, corners, gelu_erf, merged
@@ -23,7 +23,7 @@ class InternVL(ViT):
             raise hparams.wrong("preproc_max_tiles", f"is {self.most}, expected {self.fewest} to {MOST_TILES}")
         self.n_rows = self.side**2 + 1
 
-    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+    def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
         size = self.image_size
         height, width = pixels.shape[:2]
@@ -33,10 +33,10 @@ class InternVL(ViT):
             cells.append(resize(pixels, size, size, "bicubic"))
         return ["<img>", *(self._inputs(cell) for cell in cells), "</img>"]
 
-    def _inputs(self, tile: Pixels) -> Piece:
+    def _inputs(self, tile: Pixels) -> ImagePiece:
         rows = patches(tile, self.patch_size, self.mean, self.std)
         squares = {name: ids + 1 for name, ids in corners((self.side, self.side), self.merge).items()}
-        return Piece({**class_inputs(rows), **squares})
+        return ImagePiece({**class_inputs(rows), **squares})
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.with_class(g, self.patch_embeddings(g)) + self.positions(g))

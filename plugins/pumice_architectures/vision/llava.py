@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ModelError, Piece, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, ModelError, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import ViT, class_inputs
@@ -21,7 +21,7 @@ class Llava(ViT):
         self.n_rows = self.side**2 + 1
         self.n_run = self.n_layer - 1
 
-    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+    def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         """Return the middle square of the image, whose shorter side is scaled to the encoder's size."""
         check_ratio(pixels)
         size, (height, width) = self.image_size, pixels.shape[:2]
@@ -32,7 +32,7 @@ class Llava(ViT):
         top, left = (resized.shape[0] - size) // 2, (resized.shape[1] - size) // 2
         rows = patches(resized[top : top + size, left : left + size], self.patch_size, self.mean, self.std)
         patch_ids = np.arange(1, self.n_rows, dtype=np.int32)  # all rows but that of the class token
-        return [Piece({**class_inputs(rows), "patch_ids": patch_ids})]
+        return [ImagePiece({**class_inputs(rows), "patch_ids": patch_ids})]
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.with_class(g, self.patch_embeddings(g)) + self.positions(g)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Piece, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
 from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, corners, limited, merged, places
@@ -27,7 +27,7 @@ class Pixtral(PatchEncoder):
         if self.head_dim % 4:
             raise hparams.wrong("attention.head_count", f"is {self.n_head}, but heads need a multiple of 4 values")
 
-    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+    def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
         height, width = pixels.shape[:2]
         ratio = max(height / self.longest, width / self.longest)
@@ -41,7 +41,7 @@ class Pixtral(PatchEncoder):
             "places": places(grid),
             **corners(grid, self.merge),
         }
-        return [Piece(inputs, (rows, columns), row_end="[IMG_BREAK]"), "[IMG_END]"]
+        return [ImagePiece(inputs, (rows, columns), row_end="[IMG_BREAK]"), "[IMG_END]"]
 
     def _fitted(self, rows: int, columns: int) -> tuple[int, int]:
         """Return rows and columns of tokens as near as the options allow."""

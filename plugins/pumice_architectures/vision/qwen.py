@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Piece, Tensor, mask_width
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor, mask_width
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
 from pumice_architectures.vision.vit import MOST_PATCHES, Grid, PatchEncoder, corners, limited, merged, places
@@ -42,7 +42,7 @@ class Qwen2VL(PatchEncoder):
     def most_pixels(self) -> int:
         return self.most_rows * self.factor**2
 
-    def prepare(self, pixels: Pixels) -> list[str | Piece]:
+    def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
         height, width = pixels.shape[:2]
         height, width = fit_pixels(height, width, self.factor, self.least, self.most)
@@ -50,7 +50,7 @@ class Qwen2VL(PatchEncoder):
         rows = patches(resized, self.patch_size, self.mean, self.std)
         grid = height // self.patch_size, width // self.patch_size
         inputs = {"patches": rows, "places": places(grid), **corners(grid, self.merge), **self.more_inputs(grid)}
-        piece = Piece(inputs, (grid[0] // self.merge, grid[1] // self.merge))
+        piece = ImagePiece(inputs, (grid[0] // self.merge, grid[1] // self.merge))
         return ["<|vision_start|>", piece, "<|vision_end|>"]
 
     def more_inputs(self, grid: Grid) -> dict[str, NDArray[np.float32] | NDArray[np.int32]]:

@@ -13,7 +13,7 @@ from pumice.chat.isolated import TemplateWorkers
 from pumice.chat.special_tokens import Guard
 from pumice.chat.template import ChatTemplate
 from pumice.errors import ModelError, PromptTooLongError, RequestError, TooExpensiveError, UnavailableError
-from pumice.isolation import Limits, WorkerPool
+from pumice.isolation import CallLimits, WorkerPool
 from tokenizer_fixtures import small
 from waiting import PATIENCE, seconds_of, wait_until, waiting_for
 
@@ -36,7 +36,7 @@ CRASHES = {
 
 
 def workers(n_workers=1, **limits):
-    patient = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
+    patient = CallLimits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
     return TemplateWorkers(WorkerPool("rendering the chat template", replace(patient, **limits), n_workers))
 
 

@@ -16,7 +16,7 @@ from installed_plugins import install
 from pumice.cli import cli, placing
 from pumice.cli.chat import files as conversations
 from pumice.cli.confined import ConfinedCommand
-from pumice.cli.files import Output, OutputFile, values
+from pumice.cli.files import OutputFile, WrittenFiles, values
 from pumice.commands import COMMANDS
 from pumice.errors import PumiceError
 from sandboxes import needs_sandbox
@@ -261,7 +261,7 @@ def test_what_was_there_is_replaced_with_force(tmp_path):
     path = tmp_path / "out"
     path.write_text("old")
     path.chmod(0o640)
-    with placing.placer([Output(tmp_path, re.compile("out"), force=True)]) as placer:
+    with placing.placer([WrittenFiles(tmp_path, re.compile("out"), force=True)]) as placer:
         placer.temporary(path).write_text("new")
         placer.put(placer.temporary(path), path, force=False)
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
@@ -276,7 +276,7 @@ def test_a_link_is_no_output(placer, tmp_path):
     assert not (tmp_path / "out.gguf").is_symlink()
 
 
-def outputs(*arguments: object) -> list[Output]:
+def outputs(*arguments: object) -> list[WrittenFiles]:
     """Return what a command line says is written."""
     ctx = cli.make_context("pumice", list(map(str, arguments)), resilient_parsing=False)
     while isinstance(ctx.command, click.Group):
@@ -285,7 +285,7 @@ def outputs(*arguments: object) -> list[Output]:
     return [output for kind, value in values(ctx, OutputFile) for output in kind.outputs(value, ctx)]
 
 
-def is_output(path: Path, found: list[Output]) -> bool:
+def is_output(path: Path, found: list[WrittenFiles]) -> bool:
     return any(output.folder == path.parent and output.pattern.fullmatch(path.name) for output in found)
 
 
@@ -324,7 +324,7 @@ def test_a_folder_has_the_name_of_the_parts(pumice, model, home):
 
 
 def test_what_is_left_is_removed(tmp_path):
-    with placing.placer([Output(tmp_path, re.compile("out"))]) as placer:
+    with placing.placer([WrittenFiles(tmp_path, re.compile("out"))]) as placer:
         (folder,) = placer.folders.values()
         (folder / "half").touch()
     assert list(tmp_path.iterdir()) == []

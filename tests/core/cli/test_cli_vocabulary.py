@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumice.cli import cli
-from pumice.cli.vocabulary import GROUPS, Option, every_option, spellings
+from pumice.cli.vocabulary import GROUPS, CommandOption, every_option, spellings
 from pumice.options import CHAT, ENGINE
 
 SHORT = {
@@ -24,18 +24,18 @@ WITHOUT_SHORT = {
 
 
 @pytest.fixture(scope="module")
-def options() -> list[tuple[str, Option]]:
+def options() -> list[tuple[str, CommandOption]]:
     """Every option that help shows, with its command."""
     found = [(path, param) for path, param in every_option(cli, click.Context(cli, info_name="pumice"))]
     assert len(found) > 200
     return [(path, param) for path, param in found if not param.hidden and "--version" not in param.opts]
 
 
-def names(param: Option) -> tuple[str, ...]:
-    return tuple(param.shown if isinstance(param, Option) else param.opts)
+def names(param: CommandOption) -> tuple[str, ...]:
+    return tuple(param.shown if isinstance(param, CommandOption) else param.opts)
 
 
-def long_name(param: Option) -> str:
+def long_name(param: CommandOption) -> str:
     return next((name for name in names(param) if name.startswith("--")), names(param)[0])
 
 
@@ -87,7 +87,7 @@ def test_a_name_has_one_type(options):
 
 
 def test_options_stand_in_groups(options):
-    assert {param.group for _, param in options if isinstance(param, Option)} <= set(GROUPS)
+    assert {param.group for _, param in options if isinstance(param, CommandOption)} <= set(GROUPS)
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "bench", "serve", "batch"])

@@ -9,7 +9,7 @@ import pytest
 import pumice
 from checkpoints import FIXTURES, PROMPT, ROWS, weights, write_checkpoint, write_safetensors
 from pumice.config import load_config
-from pumice.convert import Options
+from pumice.convert import ConvertOptions
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import check_model, open_model
 from pumice.registry import get_registry
@@ -50,7 +50,7 @@ def test_a_file_is_llama_cpps(checkpoint, name):
     type = CASES[name].get("type")
     quantizer = get_registry(load_config()).quantizers[type] if type else None
     target = checkpoint(CASES[name]["target"]) if "target" in CASES[name] else None
-    options = Options(GGMLType[type] if type else None, quantizer=quantizer, target=target)
+    options = ConvertOptions(GGMLType[type] if type else None, quantizer=quantizer, target=target)
     with open_model(checkpoint(name), options=options) as file:
         ours = {key: described(file.metadata.encoded(key)) for key in file.metadata}
         tensors = {
@@ -83,7 +83,7 @@ def test_a_file_is_llama_cpps(checkpoint, name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_model_has_what_its_architecture_needs(checkpoint, name):
     target = checkpoint(CASES[name]["target"]) if "target" in CASES[name] else None
-    with open_model(checkpoint(name), options=Options(target=target)) as file:
+    with open_model(checkpoint(name), options=ConvertOptions(target=target)) as file:
         check_model(file, target=target)
 
 

@@ -14,7 +14,7 @@ import pumice.convert
 from checkpoints import FIXTURES, PROMPT, weights, write_checkpoint, write_safetensors
 from pumice.cli import cli
 from pumice.config import load_config
-from pumice.convert import LazyTensor, Options
+from pumice.convert import ConvertOptions, LazyTensor
 from pumice.convert.converted import ConvertedTensor
 from pumice.convert.safetensors import TYPES, read_safetensors
 from pumice.errors import ConvertError
@@ -247,7 +247,7 @@ def test_no_value_of_a_configuration_is_an_error_without_a_name(tmp_path):
             for value in ([None], {"x": 1}):
                 (folder / "config.json").write_text(json.dumps(case["config"] | {key: value}))
                 try:
-                    with open_model(folder, options=Options(vocab_only=True)):
+                    with open_model(folder, options=ConvertOptions(vocab_only=True)):
                         pass
                 except ConvertError as error:
                     refused += str(folder) in str(error)

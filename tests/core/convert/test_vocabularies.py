@@ -10,7 +10,7 @@ import checkpoints
 import pumice
 from checkpoints import FIXTURES, write_tokenizer
 from pumice.config import load_config
-from pumice.convert import Folder, Options
+from pumice.convert import ConvertOptions, Folder
 from pumice.convert.vocabulary.difference import first_difference
 from pumice.convert.vocabulary.pre_tokenizer import HARD_TEXT, recognise
 from pumice.errors import ConvertError
@@ -209,7 +209,7 @@ def test_a_line_ends_where_it_does_not_where_a_token_has_a_separator(tmp_path):
     folder = folder_of(tmp_path / "m", architectures=["Plamo3ForCausalLM"])
     rows = [[text, -float(i), "NORMAL"] for i, text in enumerate(("a", "\u2028", "\x85", "b"))]
     (folder / "tokenizer.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    with open_model(folder, options=Options(vocab_only=True)) as file:
+    with open_model(folder, options=ConvertOptions(vocab_only=True)) as file:
         assert list(file.metadata["tokenizer.ggml.tokens"])[:4] == ["a", "\u2028", "\x85", "b"]
 
 

@@ -24,7 +24,7 @@ from pumice.engine.placement import (
     share_layers,
 )
 from pumice.engine.runner import Runner
-from pumice.engine.sizing import Sizes, make_limits
+from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.engine.tracing import trace
 from pumice.errors import BackendError, ConfigError, PumiceError
 from pumice.gguf import GGUFFile
@@ -146,7 +146,7 @@ def logits_of(path: Path, backends: Sequence[tuple[str, Backend]], rules: Placem
     """The runner of a model, and its logits for a prompt of eight tokens and for one token more."""
     with GGUFFile.open(path) as file:
         graphs = trace(file, make_architecture(file, get_registry(load_config())), 64)
-        runner = Runner(graphs, backends, make_limits(graphs, Sizes(64, 16, 2, "f32")), rules)
+        runner = Runner(graphs, backends, make_limits(graphs, EngineSizes(64, 16, 2, "f32")), rules)
         runner.compile()
         parts = []
         for n_tokens, n_past in ((8, 0), (1, 8)):
@@ -294,7 +294,7 @@ def test_wrong_choices_of_gpus_are_refused(settings: dict[str, object], message:
 
 def test_the_largest_context_that_fits(tmp_path: Path) -> None:
     graphs = {"main": layered_graph(tmp_path)}
-    sizes = Sizes(1000, 16, 2, "f32")
+    sizes = EngineSizes(1000, 16, 2, "f32")
 
     def largest(room: int, least: int = 64) -> int:
         return largest_context(graphs, sizes, least, lambda limits: limits.n_ctx <= room)

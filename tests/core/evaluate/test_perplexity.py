@@ -15,7 +15,7 @@ from pumice.demo import demo_model_path
 from pumice.errors import GGUFError, RequestError
 from pumice.evaluate.kl_divergence import context_of, kl_divergence, save_predictions
 from pumice.evaluate.perplexity import perplexity
-from pumice.quantize import Options, quantize
+from pumice.quantize import QuantizeOptions, quantize
 
 TEXT = """Once upon a time there was a little girl named Lily. She loved to play outside in the park with her dog.
 One day, they found a big red ball under a tree. "Look!" said Lily. "Let us play with it!" The dog was very happy.
@@ -87,7 +87,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 def small(tmp_path_factory):
     """The demo model in few bits."""
     path = tmp_path_factory.mktemp("model") / "small.gguf"
-    quantize(demo_model_path(), path, "Q4_0", options=Options(allow_requantize=True))
+    quantize(demo_model_path(), path, "Q4_0", options=QuantizeOptions(allow_requantize=True))
     return path
 
 

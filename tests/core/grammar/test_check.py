@@ -7,7 +7,7 @@ import pytest
 
 from pumice import RequestError, TooExpensiveError
 from pumice.grammar import GrammarChecker, grammar_source
-from pumice.isolation import Limits, WorkerPool
+from pumice.isolation import CallLimits, WorkerPool
 from tokenizer_fixtures import small
 from waiting import wait_until
 
@@ -17,7 +17,7 @@ ENDLESS = "start: X\nX: " + '"a"? ' * 60_000
 
 @pytest.fixture(scope="module")
 def pool():
-    pool = WorkerPool("compiling the grammar", Limits(cpu_seconds=1), 1)
+    pool = WorkerPool("compiling the grammar", CallLimits(cpu_seconds=1), 1)
     yield pool
     pool.close()
 

@@ -14,7 +14,7 @@ import pytest
 from pumice import HubError
 from pumice.hub import client
 from pumice.hub.abort import Abort
-from pumice.hub.client import Access, HubClient, _Transport, origin_of
+from pumice.hub.client import AllowedHosts, HubClient, _Transport, origin_of
 
 MIRROR = "http://mirror.local:8000"
 NAMES = {
@@ -69,7 +69,7 @@ def wire(monkeypatch):
 
 
 def ask(url, public_only=True, mirror=MIRROR, **options):
-    with HubClient(Access(frozenset({origin_of(mirror)}), public_only), Abort()) as asking:
+    with HubClient(AllowedHosts(frozenset({origin_of(mirror)}), public_only), Abort()) as asking:
         return asking.ask("GET", url, **options)
 
 
@@ -197,6 +197,6 @@ def test_a_silent_server_is_left_when_the_download_is_aborted(secure):
     timer = threading.Timer(0.3, abort.abort)
     timer.start()
     started = time.monotonic()
-    with HubClient(Access(public_only=True), abort) as asking, pytest.raises((HubError, httpx2.TransportError)):
+    with HubClient(AllowedHosts(public_only=True), abort) as asking, pytest.raises((HubError, httpx2.TransportError)):
         asking.ask("GET", f"https://good.test:{secure}/stall")
     assert time.monotonic() - started < client._SILENT_SECONDS

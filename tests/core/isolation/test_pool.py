@@ -14,13 +14,13 @@ import pytest
 
 import pumice.isolation.pool
 from pumice.errors import EngineError, RequestError, TooExpensiveError, UnavailableError
-from pumice.isolation import Limits, WorkerPool, wire
+from pumice.isolation import CallLimits, WorkerPool, wire
 from pumice.isolation.limits import measure
 from pumice.spawning import spawner
 from sandboxes import needs_sandbox
 from waiting import PATIENCE, hang, wait_until, waiting_for
 
-PATIENT = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
+PATIENT = CallLimits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
 ECHO = "builtins:dict"
 EVALUATE = "builtins:eval"
 ENDLESS = "all(x == 0 for x in iter(int, 1))"
@@ -32,7 +32,7 @@ def make():
     pools = []
 
     def make(n_workers=1, **limits):
-        pools.append(WorkerPool("the work", Limits(**{**vars(PATIENT), **limits}), n_workers))
+        pools.append(WorkerPool("the work", CallLimits(**{**vars(PATIENT), **limits}), n_workers))
         return pools[-1]
 
     yield make
@@ -144,7 +144,7 @@ def test_values_are_counted_without_recursion():
         deep = [deep, {"key": "text"}]
     assert measure(deep, 1 << 20) == (30_001, 70_000)
     assert measure([[]] * 1000, 10) == (11, 0)
-    assert measure(Limits(), 100)[0] == 1 + len(vars(Limits()))
+    assert measure(CallLimits(), 100)[0] == 1 + len(vars(CallLimits()))
 
 
 def test_a_worker_that_is_killed_is_replaced_and_asked_again(make, tmp_path, monkeypatch):

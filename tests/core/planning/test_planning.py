@@ -18,7 +18,7 @@ from pumice.cli import cli
 from pumice.cli.fit import command
 from pumice.engine.overrides import host_layers
 from pumice.engine.placement import PlacementRules, find_placement
-from pumice.engine.sizing import Sizes, make_limits
+from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight
@@ -89,7 +89,7 @@ def random_graph(rng: random.Random) -> Graph:
 
 def random_plan(rng: random.Random) -> tuple[Graph, Limits, PlacementRules]:
     graph = random_graph(rng)
-    sizes = Sizes(32 * rng.randint(1, 64), rng.choice([32, 256]), rng.randint(1, 4), rng.choice(["f16", "q8_0"]))
+    sizes = EngineSizes(32 * rng.randint(1, 64), rng.choice([32, 256]), rng.randint(1, 4), rng.choice(["f16", "q8_0"]))
     overrides = tuple(host_layers(rng.choice([0, 0, -1, 2]), rng.choice([0, 0, 1])))
     rules = PlacementRules(rng.choice([-1, -1, 1, 5]), overrides, kv_offload=rng.random() < 0.8)
     return graph, make_limits({"main": graph}, sizes), rules
@@ -239,7 +239,7 @@ def test_costs_of_a_node() -> None:
 
 def test_predictions_follow_the_rates() -> None:
     graph = random_graph(random.Random(1))
-    limits = make_limits({"main": graph}, Sizes(1024, 256, 1, "f16"))
+    limits = make_limits({"main": graph}, EngineSizes(1024, 256, 1, "f16"))
     placement = find_placement([graph], [("cpu", NumpyBackend())], limits, PlacementRules())
     parts = step_parts(placement.segments[0], graph, limits)
     slow, fast = RATES, replace(RATES, memory=2e9, compute=2e11, link=2e9, node_seconds=0.5e-6, run_seconds=0.5e-5)

@@ -17,8 +17,6 @@ from pumice.config import load_config
 from pumice.engine.messages import (
     Accepted,
     Add,
-    Answer,
-    Ask,
     Cancel,
     Close,
     Encode,
@@ -27,6 +25,8 @@ from pumice.engine.messages import (
     Facts,
     Failed,
     Finished,
+    Inspect,
+    Inspected,
     Logprobs,
     Output,
     Progress,
@@ -50,7 +50,7 @@ EVENTS = [
     Output(1, [5, 6], ["a", "é😀"]),
     Output(1, [5], ["a"], [Logprobs(-0.5, [(5, -0.5), (6, -math.inf)])]),
     Finished(1, "rest", "stop", TIMINGS),
-    Answer(2, SNAPSHOT),
+    Inspected(2, SNAPSHOT),
     Scored(3, [Logprobs(-1.0, [])]),
 ]
 REQUEST = Request(
@@ -71,7 +71,7 @@ COMMANDS_OF_EACH_KIND = [
     EncodeImage(1, 1, 2, b"pixels"),
     Score(1, [1, 2], 3, [0.5], "salt"),
     Cancel(1),
-    Ask(1),
+    Inspect(1),
     Close(),
 ]
 
@@ -147,7 +147,7 @@ def test_an_error_knows_its_prompt():
     [["os", ["a"]], ["Path", ["a"]], ["PromptTooLongError", ["a"]], ["PumiceError", [["a"]]], ["a", []], "a", None, []],
 )
 def test_errors_of_no_class_are_refused(fault):
-    data = msgspec.msgpack.encode(["Step", [["Failed", 1, fault]]])
+    data = msgspec.msgpack.encode(["StepEvents", [["Failed", 1, fault]]])
     with pytest.raises(CodecError):
         decode_events(data)
 
@@ -167,14 +167,14 @@ def test_errors_of_no_class_are_refused(fault):
         ["Finished", 1, "", "stop", {"queue_seconds": math.inf}],
         ["Finished", 1, "", "bored", {}],
         ["Add", [1], {}],
-        ["Step", []],
+        ["StepEvents", []],
         [],
         {},
     ],
 )
 def test_events_of_wrong_values_are_refused(event):
     with pytest.raises(CodecError):
-        decode_events(msgspec.msgpack.encode(["Step", [event]]))
+        decode_events(msgspec.msgpack.encode(["StepEvents", [event]]))
 
 
 def test_invalid_utf8_is_refused():

@@ -11,7 +11,7 @@ from pumice.gguf import GGUFFile
 from pumice.model_files.summary import Summary
 from pumice.process import confinement, header
 from pumice.process.codec import REPORTS, CodecError, Summarized
-from pumice.process.header import Header, Numbers, Strings
+from pumice.process.header import Header, PackedArray, Strings
 from pumice.process.reader import read_summaries
 from pumice.spawning import spawner
 from pumice.tokenizers import from_metadata
@@ -52,9 +52,9 @@ WRONG = [
     Strings(b"\x02\x00\x00\x00", b"a"),
     Strings(b"\xff\xff\xff\xff" * 2, b"a"),
     Strings(b"\x00\x00\x00\x00" * (header.MAX_STRINGS + 1), b""),
-    Numbers("<f4", b"\x00" * 5),
-    Numbers("|O", b"\x00" * 8),
-    Numbers("V1000000", b""),
+    PackedArray("<f4", b"\x00" * 5),
+    PackedArray("|O", b"\x00" * 8),
+    PackedArray("V1000000", b""),
 ]
 
 

@@ -19,14 +19,14 @@ from gguf_files import tiny_llama
 from pumice.engine.messages import (
     Accepted,
     Add,
-    Answer,
-    Ask,
     Cancel,
     Encode,
     Encoded,
     Facts,
     Failed,
     Finished,
+    Inspect,
+    Inspected,
     Logprobs,
     Output,
     Progress,
@@ -37,7 +37,7 @@ from pumice.engine.messages import (
     Timings,
 )
 from pumice.process.awaited import MAX_BYTES, Awaited
-from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Step, encode_events
+from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, StepEvents, encode_events
 from pumice.sandbox import Launch
 from waiting import PATIENCE, wait_until
 
@@ -72,7 +72,7 @@ def report(*messages: object) -> bytes:
 
 
 def step(*events: object) -> bytes:
-    return report(Step(events))
+    return report(StepEvents(events))
 
 
 def raw(value: object) -> bytes:
@@ -145,13 +145,13 @@ AFTER = {
     "an error of a load": report(NotLoaded(pumice.ModelError("no"))),
     "events of many that are none": step(*(Accepted(1000 + id) for id in range(10))),
     "too long": struct.pack("<I", MAX_BYTES + (1 << 20)),
-    "an answer to another question": step(Answer(0, SNAPSHOT)),
+    "an answer to another question": step(Inspected(0, SNAPSHOT)),
     "tokens of no vocabulary": step(Output(0, [32], ["a"])),
     "tokens without texts": step(Output(0, [1, 2], ["a"])),
     "no tokens": step(Output(0, [], [])),
     "more tokens than asked for": step(Output(0, [1] * 11, ["a"] * 11)),
     "probabilities that nobody asked for": step(Output(0, [1], ["a"], [Logprobs(0.0, [])])),
-    "a text that is none": raw(["Step", [["Output", 0, [1], [b"\xff\xfe"]]]]),
+    "a text that is none": raw(["StepEvents", [["Output", 0, [1], [b"\xff\xfe"]]]]),
 }
 
 
@@ -218,9 +218,9 @@ RIGHT = [
     (Encode(1, [[1, 2], [3]], "none"), encoded((2, 4), (1, 4))),
     (Encode(1, [[1, 2]], "cls", True), encoded((2,))),
     (Score(1, [1, 2], 1), Scored(1, LISTS)),
-    (Ask(1), Answer(1, SNAPSHOT)),
+    (Inspect(1), Inspected(1, SNAPSHOT)),
     (Add([1], Request([1])), Finished(1, "", "stop", Timings())),
-    (Ask(1), Failed(1, pumice.EngineError("no"))),
+    (Inspect(1), Failed(1, pumice.EngineError("no"))),
 ]
 WRONG = [
     (Encode(1, [[1, 2], [3]], "mean"), encoded((4,))),
@@ -230,8 +230,8 @@ WRONG = [
     (Score(1, [1, 2, 3], 1), Scored(1, LISTS)),
     (Score(1, [1, 2], 0), Scored(1, LISTS)),
     (Score(1, [1, 2], 1), Scored(1, [Logprobs(-1.0, [(32, -1.0)])])),
-    (Ask(1), Finished(1, "", "stop", Timings())),
-    (Ask(1), Accepted(1)),
+    (Inspect(1), Finished(1, "", "stop", Timings())),
+    (Inspect(1), Accepted(1)),
     (Add([1], Request([1])), encoded((4,))),
     (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"])),
     (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"], LISTS * 2)),

@@ -13,7 +13,7 @@ from pumice.errors import GGUFError, PluginError, QuantizeError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.file_types import FILE_TYPES
-from pumice.quantize import Options, quantize, read_imatrix
+from pumice.quantize import QuantizeOptions, quantize, read_imatrix
 from pumice.registry import get_registry
 
 SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS", "F16", "BF16", "COPY"]
@@ -108,7 +108,7 @@ def test_every_types_files_are_llama_quantizes(llama_cpp, wide_model, wide_imatr
 )
 def test_options_are_llama_quantizes(llama_cpp, model, tmp_path, arguments, options):
     llama_cpp("llama-quantize", *arguments, model, tmp_path / "theirs.gguf", "Q4_0", 2)
-    quantize(model, tmp_path / "ours.gguf", "Q4_0", options=Options(**options))
+    quantize(model, tmp_path / "ours.gguf", "Q4_0", options=QuantizeOptions(**options))
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
 
 
@@ -118,7 +118,7 @@ def test_parts_are_kept(llama_cpp, model, tmp_path):
     for folder in ("theirs", "ours"):
         (tmp_path / folder).mkdir()
     llama_cpp("llama-quantize", "--keep-split", first, tmp_path / "theirs" / "q.gguf", "Q4_0", 2)
-    quantize(first, tmp_path / "ours" / "q.gguf", "Q4_0", options=Options(keep_split=True))
+    quantize(first, tmp_path / "ours" / "q.gguf", "Q4_0", options=QuantizeOptions(keep_split=True))
     for path in (tmp_path / "theirs").iterdir():
         with GGUFFile.open(path) as theirs, GGUFFile.open(tmp_path / "ours" / path.name) as ours:
             assert list(ours.tensors) == list(theirs.tensors)
@@ -169,7 +169,7 @@ def test_experts_have_weights_of_their_own(tmp_path):
     with Writer(tmp_path / "i.gguf", header, infos) as writer:
         writer.write(sums)
         writer.write(np.array([4, 0, 2], np.float32))
-    quantize(path, tmp_path / "q.gguf", "Q4_0", imatrix=tmp_path / "i.gguf", options=Options(pure=True))
+    quantize(path, tmp_path / "q.gguf", "Q4_0", imatrix=tmp_path / "i.gguf", options=QuantizeOptions(pure=True))
     from pumice_cpu.quantizer import QUANTIZERS
 
     data = GGUFFile.open(tmp_path / "q.gguf").tensors["blk.0.ffn_down_exps.weight"].data
@@ -193,11 +193,11 @@ def test_numbers_too_large_for_a_type_are_named_and_leave_no_file(tmp_path, type
     values[33, 5] = most
     path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama"}, {"blk.0.ffn_up.weight": values})
     with pytest.raises(QuantizeError, match=f"'blk.0.ffn_up.weight': rows 0 to 39: .* too large for {type};"):
-        quantize(path, tmp_path / "q.gguf", type, options=Options(pure=True))
+        quantize(path, tmp_path / "q.gguf", type, options=QuantizeOptions(pure=True))
     assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
     values[33, 5] = 6e4
     path = write_gguf(path, {"general.architecture": "llama"}, {"blk.0.ffn_up.weight": values})
-    quantize(path, tmp_path / "q.gguf", type, options=Options(pure=True))
+    quantize(path, tmp_path / "q.gguf", type, options=QuantizeOptions(pure=True))
 
 
 def test_a_quantized_source_is_refused_but_copied_where_it_fits(model, tmp_path):
@@ -209,7 +209,7 @@ def test_a_quantized_source_is_refused_but_copied_where_it_fits(model, tmp_path)
     assert not (tmp_path / "q4.gguf").exists()
     quantize(tmp_path / "q8.gguf", tmp_path / "again.gguf", "Q8_0")
     assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "q8.gguf").read_bytes()
-    quantize(tmp_path / "q8.gguf", tmp_path / "q4.gguf", "Q4_0", options=Options(allow_requantize=True))
+    quantize(tmp_path / "q8.gguf", tmp_path / "q4.gguf", "Q4_0", options=QuantizeOptions(allow_requantize=True))
 
 
 def test_a_file_that_is_there_stays(model, tmp_path):
@@ -250,7 +250,7 @@ def test_what_a_plugins_quantizer_raises_is_named(model, tmp_path, monkeypatch):
 
 
 def test_a_type_that_nothing_quantizes_to(model, tmp_path):
-    options = Options(output_type=GGMLType.Q8_1, embedding_type=GGMLType.Q8_1)
+    options = QuantizeOptions(output_type=GGMLType.Q8_1, embedding_type=GGMLType.Q8_1)
     with pytest.raises(QuantizeError, match="quantizing to Q8_1 is not supported"):
         quantize(model, tmp_path / "q.gguf", "Q8_0", options=options)
     assert not (tmp_path / "q.gguf").exists()

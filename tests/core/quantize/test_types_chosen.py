@@ -9,7 +9,7 @@ import pytest
 
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, GGUFFile, encode
-from pumice.quantize import FILE_TYPES, ImportanceMatrix, Options, plan_quantization
+from pumice.quantize import FILE_TYPES, ImportanceMatrix, QuantizeOptions, plan_quantization
 from quantize_outlines import OUTLINES, write_outline
 
 EXPECTED = json.loads((Path(__file__).parents[2] / "fixtures" / "quantized_types.json").read_text())
@@ -61,7 +61,7 @@ def llama(tmp_path_factory):
 
 def test_options(llama):
     def types(to, **options):
-        return types_of(plan_quantization(llama, to, options=Options(**options)))
+        return types_of(plan_quantization(llama, to, options=QuantizeOptions(**options)))
 
     pure = types("Q4_K_M", pure=True)
     assert {type for name, type in pure.items() if "norm" not in name} == {"Q4_K"}
@@ -75,7 +75,7 @@ def test_options(llama):
 
 
 def test_layers_are_left_out(llama):
-    plan = plan_quantization(llama, "Q8_0", options=Options(prune_layers=[0, 5]))
+    plan = plan_quantization(llama, "Q8_0", options=QuantizeOptions(prune_layers=[0, 5]))
     sources = {decision.info.name: decision.source.name for decision in plan.decisions}
     assert sources["blk.0.ffn_up.weight"] == "blk.1.ffn_up.weight"
     assert sources["blk.4.ffn_up.weight"] == "blk.6.ffn_up.weight"
@@ -99,7 +99,7 @@ def test_layers_are_left_out(llama):
 )
 def test_what_cannot_be(llama, to, options, message):
     with pytest.raises(QuantizeError, match=message):
-        plan_quantization(llama, to, options=Options(**options))
+        plan_quantization(llama, to, options=QuantizeOptions(**options))
 
 
 def test_weights_that_are_missing_or_of_another_model(llama):

@@ -15,7 +15,7 @@ import pytest
 
 from pumice.config import load_config
 from pumice.errors import EngineError, SandboxError, UnavailableError
-from pumice.isolation import Limits, WorkerPool
+from pumice.isolation import CallLimits, WorkerPool
 from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
 from pumice.process.confinement import keep_sandbox
@@ -26,7 +26,7 @@ from waiting import PATIENCE, hang, wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="pipes are not passed on this system")
 
-LIMITS = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
+LIMITS = CallLimits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
 WEAK = (Path("model.gguf"), load_config({"memory_limit": 4}), "", "", 30)
 
 

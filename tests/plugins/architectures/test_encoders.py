@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import pumice
 from pumice.architecture import HParams
-from pumice.engine.sizing import Sizes, make_limits
+from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.engine.tracing import trace
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
@@ -90,7 +90,7 @@ def test_an_encoder_reads_texts_whole(encoder_file: Any, expected: Any) -> None:
 def test_steps_hold_many_texts(encoder_file: Any) -> None:
     file = GGUFFile.open(encoder_file("bert"))
     with file:
-        limits = make_limits(trace(file, _architecture(file.metadata), N_CTX), Sizes(N_CTX, 32, 4, "f16"))
+        limits = make_limits(trace(file, _architecture(file.metadata), N_CTX), EngineSizes(N_CTX, 32, 4, "f16"))
     assert (limits.n_batch, limits.n_seqs, limits.n_blocks) == (N_CTX, 64, {})
 
 

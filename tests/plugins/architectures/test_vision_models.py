@@ -9,12 +9,12 @@ import pytest
 
 import pumice
 from pumice.config import load_config
-from pumice.convert import Options, write_model
+from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType
-from pumice.media_encoder import Embeddings, Piece
+from pumice.media_encoder import Embeddings, ImagePiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
@@ -41,7 +41,7 @@ def folders(tmp_path_factory):
         if not folder.exists():
             write_folder(folder, kind, FILES[kind]["shapes"])
             for name, mmproj in (("model", False), ("mmproj", True)):
-                with open_model(folder, options=Options(GGMLType.F32, mmproj=mmproj)) as file:
+                with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
                     write_model(file, folder / f"{name}.gguf")
         return folder
 
@@ -92,7 +92,7 @@ def test_the_table_in_the_documentation_has_every_type():
 def test_pixels_are_those_of_transformers(folders, kind):
     projector = opened(folders(kind))
     for size in (*SIZES, SIZE):
-        pieces = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, Piece)]
+        pieces = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
         reference = expected(kind, "pixels.{}x{}".format(*size))
         ours = [pixels_of(projector, part, reference) for part in pieces]
         np.testing.assert_allclose(np.stack(ours) if reference.ndim == 4 else ours[0], reference, atol=1e-3)

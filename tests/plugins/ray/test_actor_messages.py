@@ -13,13 +13,13 @@ import pumice_ray.replica
 from gguf_files import tiny_llama
 from pumice.engine.messages import (
     Add,
-    Answer,
-    Ask,
     Cancel,
     EncodeImage,
     Event,
     Failed,
     Finished,
+    Inspect,
+    Inspected,
     Output,
     Request,
     Score,
@@ -106,7 +106,7 @@ def test_a_replica_speaks_in_bytes(replica):
         (failed,) = decode_events(await replica.answer(encode_command(EncodeImage(1, 1, 1, bytes(3)))))
         assert "takes no images without a projector" in str(failed.error)
         (answer,) = decode_events(await replica.snapshot())
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Inspected)
         await replica.check_health()
         await listening
         with pytest.raises(pumice.EngineDiedError):
@@ -115,7 +115,7 @@ def test_a_replica_speaks_in_bytes(replica):
     run(ask())
 
 
-@pytest.mark.parametrize("said", [b"garbage", encode_command(Cancel(1)), encode_command(Ask(1))])
+@pytest.mark.parametrize("said", [b"garbage", encode_command(Cancel(1)), encode_command(Inspect(1))])
 def test_what_is_no_request_is_refused(replica, said):
     with pytest.raises((CodecError, pumice.RequestError)):
         run(anext(replica.generate(said, "asker")))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.quantize import Options, quantize
+from pumice.quantize import QuantizeOptions, quantize
 from pumice.sampler import SamplerContext
 from pumice.sampler.chain import Chain
 from pumice.sampler.random import make_rng
@@ -19,7 +19,7 @@ CASES = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_seeds.json")
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("seeds") / "demo.gguf"
-    quantize(pumice.demo_model_path(), path, "F32", options=Options(allow_requantize=True))
+    quantize(pumice.demo_model_path(), path, "F32", options=QuantizeOptions(allow_requantize=True))
     with pumice.load(path, backend="numpy", kv_type="f32") as model:
         yield model
 

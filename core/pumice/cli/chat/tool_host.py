@@ -24,7 +24,7 @@ import msgspec
 from pumice.chat import Tool
 from pumice.chat.tools import ToolError
 from pumice.cli.chat.approvals import Approvals
-from pumice.cli.chat.tool_wire import TO_CHAT, TO_HOST, Answer, Call, Cancel, Offer, OfferedTool, ToolMessage
+from pumice.cli.chat.tool_wire import TO_CHAT, TO_HOST, CancelTool, Offer, OfferedTool, RunTool, ToolMessage, ToolResult
 from pumice.errors import PumiceError
 from pumice.mcp import Connections, McpServer
 from pumice.spawning import wire
@@ -95,15 +95,15 @@ class HostedTools:
     def _call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Return the result of a call, which an exception such as KeyboardInterrupt cancels. Raises ToolError."""
         number = next(self._numbers)
-        self._send(Call(number, name, json.dumps(arguments, ensure_ascii=False)))
+        self._send(RunTool(number, name, json.dumps(arguments, ensure_ascii=False)))
         answer = self._exchanges.submit(self._receive)
         try:
             message = answer.result()
         except BaseException:
             with contextlib.suppress(ToolError):
-                self._send(Cancel(number))
+                self._send(CancelTool(number))
             raise
-        if not isinstance(message, Answer) or message.number != number:
+        if not isinstance(message, ToolResult) or message.number != number:
             raise ToolError(_GONE)
         if message.is_error:
             raise ToolError(message.text)
@@ -117,7 +117,7 @@ class HostedTools:
         except OverflowError as error:
             raise ToolError(f"the call cannot be sent: {error}") from None
 
-    def _receive(self) -> Offer | Answer | None:
+    def _receive(self) -> Offer | ToolResult | None:
         try:
             received = wire.receive(self._channel, TO_CHAT)
         except _UNREADABLE:
@@ -157,7 +157,7 @@ class _Host:
             while (received := await asyncio.to_thread(wire.receive, self._channel, TO_HOST)) is not None:
                 message, pipes = received
                 wire.close(pipes)
-                if isinstance(message, Call):
+                if isinstance(message, RunTool):
                     self._calls[message.number] = asyncio.create_task(self._run(message))
                 elif message.number in self._calls:
                     self._calls[message.number].cancel()
@@ -175,7 +175,7 @@ class _Host:
             with contextlib.suppress(OSError):  # the chat is gone
                 wire.send(self._channel, Offer([], [f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"]))
 
-    async def _run(self, call: Call) -> None:
+    async def _run(self, call: RunTool) -> None:
         """Run a call that the user allows, and answer it in any case."""
         text, is_error = "the call was cancelled", True
         try:
@@ -186,9 +186,9 @@ class _Host:
             text = f"the call failed: {type(error).__name__}"
         finally:
             del self._calls[call.number]
-            wire.send(self._channel, Answer(call.number, text, is_error))
+            wire.send(self._channel, ToolResult(call.number, text, is_error))
 
-    async def _result(self, call: Call) -> str:
+    async def _result(self, call: RunTool) -> str:
         arguments = _read_arguments(call.arguments)
         tool = self._connections.tools.get(call.name)
         refusal = await self._approvals.refusal(tool, arguments) if tool else ""

@@ -22,7 +22,7 @@ class OfferedTool(msgspec.Struct, frozen=True, array_like=True):
     parameters: str
 
 
-class Call(ToolMessage, frozen=True):
+class RunTool(ToolMessage, frozen=True):
     """Call a tool. ``arguments`` is JSON text; the chat chooses ``number`` and never reuses it."""
 
     number: Number
@@ -30,7 +30,7 @@ class Call(ToolMessage, frozen=True):
     arguments: str
 
 
-class Cancel(ToolMessage, frozen=True):
+class CancelTool(ToolMessage, frozen=True):
     """Cancel a call, which is answered nevertheless."""
 
     number: Number
@@ -43,7 +43,7 @@ class Offer(ToolMessage, frozen=True):
     problems: list[str]
 
 
-class Answer(ToolMessage, frozen=True):
+class ToolResult(ToolMessage, frozen=True):
     """The result of a call, or the text of its error."""
 
     number: Number
@@ -51,5 +51,5 @@ class Answer(ToolMessage, frozen=True):
     is_error: bool
 
 
-TO_HOST: Final[msgspec.msgpack.Decoder[Call | Cancel]] = msgspec.msgpack.Decoder(Call | Cancel)
-TO_CHAT: Final[msgspec.msgpack.Decoder[Offer | Answer]] = msgspec.msgpack.Decoder(Offer | Answer)
+TO_HOST: Final[msgspec.msgpack.Decoder[RunTool | CancelTool]] = msgspec.msgpack.Decoder(RunTool | CancelTool)
+TO_CHAT: Final[msgspec.msgpack.Decoder[Offer | ToolResult]] = msgspec.msgpack.Decoder(Offer | ToolResult)

@@ -16,7 +16,7 @@ MODULES = {
 }
 
 
-class Commands(click.Group):
+class GGUFCommands(click.Group):
     """Finds a subcommand under the name ``<name>_command`` in its module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -29,6 +29,6 @@ class Commands(click.Group):
         return command
 
 
-@click.command("gguf", cls=Commands)
+@click.command("gguf", cls=GGUFCommands)
 def command() -> None:
     """Show, compare and change GGUF files."""

@@ -14,7 +14,7 @@ from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
-    from pumice.gguf import Encoded, Metadata
+    from pumice.gguf import EncodedValue, Metadata
 
 out_option = option(
     "-o",
@@ -86,7 +86,7 @@ def rename_command(file: str, names: tuple[str, ...], keys: bool, out: str | Non
         edit(file, out, force=force, progress=progress, **changes)
 
 
-def parse_assignment(item: str, metadata: Metadata) -> tuple[str, Encoded]:
+def parse_assignment(item: str, metadata: Metadata) -> tuple[str, EncodedValue]:
     """Parse ``KEY=VALUE`` or ``KEY=TYPE:VALUE``. Raises UsageError."""
     from pumice.gguf.values import parse_value, type_names
 
@@ -99,7 +99,7 @@ def parse_assignment(item: str, metadata: Metadata) -> tuple[str, Encoded]:
     return key, parse_value(text, metadata.encoded(key).type_name)
 
 
-def string_from_file(item: str) -> tuple[str, Encoded]:
+def string_from_file(item: str) -> tuple[str, EncodedValue]:
     """Parse ``KEY=PATH``, and return the key and the file's text."""
     from pumice.gguf import encode
 

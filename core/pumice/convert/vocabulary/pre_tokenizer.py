@@ -12,7 +12,7 @@ from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Words = list[tuple[int, int]]
+WordSpans = list[tuple[int, int]]
 """Start and end of each word of a text."""
 
 # Text on which pre-tokenizers differ: white space, digits, contractions, capitals, marks, scripts, emoji, punctuation.
@@ -69,12 +69,12 @@ def _adds_bos(tokenizer: Tokenizer) -> bool:
     return whole[:1] != plain[:1]
 
 
-def _cuts(row: PreTokenizer, words: list[Words]) -> bool:
+def _cuts(row: PreTokenizer, words: list[WordSpans]) -> bool:
     """Return True if a pre-tokenizer splits the difficult text into these words."""
     return all(map(eq, _hard_words(row), words))
 
 
-def _hard_words(row: PreTokenizer) -> Iterator[Words]:
+def _hard_words(row: PreTokenizer) -> Iterator[WordSpans]:
     """Yield the words of each difficult text by a pre-tokenizer."""
     from tokenizers import Regex, pre_tokenizers
 
@@ -83,7 +83,7 @@ def _hard_words(row: PreTokenizer) -> Iterator[Words]:
     return (_words(whole, text) for text in HARD_TEXT)
 
 
-def _words(pre_tokenizer: object, text: str) -> Words:
+def _words(pre_tokenizer: object, text: str) -> WordSpans:
     """Return start and end of each word; one word without a pre-tokenizer."""
     if pre_tokenizer is None:
         return [(0, len(text))]

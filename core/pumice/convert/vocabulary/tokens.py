@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.convert.folder import Folder
 from pumice.errors import ConvertError
-from pumice.gguf import Encoded, encode
+from pumice.gguf import EncodedValue, encode
 
 logger = logging.getLogger("pumice")
 
@@ -78,7 +78,7 @@ class TokenList:
             id, text = next(iter(self.left_out.items()))
             logger.warning("%d tokens of the tokenizer are left out, since the model has only %d; the first is %d, %r",
                            len(self.left_out), self.n, id, text)  # fmt: skip
-        keys: dict[str, Encoded] = {
+        keys: dict[str, EncodedValue] = {
             "tokenizer.ggml.model": encode(model),
             "tokenizer.ggml.pre": encode(pre),
             "tokenizer.ggml.tokens": encode(self.tokens, "str[]"),
