@@ -29,7 +29,7 @@ _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 _LIMITS = CallLimits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
 
-CANCELLED: ContextVar[threading.Event | None] = ContextVar("CANCELLED", default=None)
+REQUEST_CANCELLED: ContextVar[threading.Event | None] = ContextVar("REQUEST_CANCELLED", default=None)
 """Set once the request that this context works for is cancelled: its further images are not encoded."""
 
 
@@ -109,7 +109,7 @@ class Image:
 
 def check_wanted() -> None:
     """Raise RequestError if the request of this context was cancelled."""
-    cancelled = CANCELLED.get()
+    cancelled = REQUEST_CANCELLED.get()
     if cancelled is not None and cancelled.is_set():
         raise RequestError("the request was cancelled")
 

@@ -62,11 +62,12 @@ async def answer(
 
 def _prompts(body: NativeCompletionBody, service: Service) -> Sequence[list[int] | MediaPrompt]:
     """Return the token ids of each prompt, or its texts and images. A list that mixes texts and ids is one prompt."""
-    given = media_prompt(body.prompt)
-    prompts = list(map(media_prompt, given)) if isinstance(given, list) and len(given) <= MAX_PROMPTS else [given]
-    if any(isinstance(item, MediaPrompt) for item in prompts):
-        return [item if isinstance(item, MediaPrompt) else _token_prompts(item, service)[0] for item in prompts]
-    return _token_prompts(given, service)
+    prompt = body.prompt
+    items = prompt if isinstance(prompt, list) and len(prompt) <= MAX_PROMPTS else [prompt]
+    with_images = [media_prompt(item) for item in items]
+    if not any(with_images):
+        return _token_prompts(prompt, service)
+    return [media or _token_prompts(item, service)[0] for media, item in zip(with_images, items, strict=True)]
 
 
 def _token_prompts(given: Any, service: Service) -> list[list[int]]:

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 import pumice
-from pumice.plugin import MAX_IMAGES
+from pumice.plugin import MAX_IMAGES, at_markers
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_PROMPTS
 from pumice_server.service import MediaPrompt, Prompt, Service
@@ -42,11 +42,11 @@ def prompt_string(prompt: Any) -> Any:
     return prompt.get("prompt_string")
 
 
-def media_prompt(prompt: Any) -> Any:
-    """Return llama-server's object of a prompt with images; anything else as it is. Raises HTTPException."""
+def media_prompt(prompt: object) -> MediaPrompt | None:
+    """Return llama-server's object of a prompt with images; None for any other prompt. Raises HTTPException."""
     data = prompt.get("multimodal_data") if isinstance(prompt, Mapping) else None
-    if not data:
-        return prompt
+    if not data or not isinstance(prompt, Mapping):
+        return None
     text = prompt.get("prompt_string")
     if not isinstance(text, str) or not isinstance(data, list) or not all(isinstance(item, str) for item in data):
         raise bad_request("prompt: expected a text as prompt_string, and a list of base64 as multimodal_data")
@@ -58,10 +58,7 @@ def media_prompt(prompt: Any) -> Any:
             f"prompt_string has {len(texts) - 1} markers for {len(data)} images of multimodal_data; "
             "the marker is media_marker of /props"
         )
-    parts: list[str | pumice.Image] = [texts[0]]
-    for item, following in zip(data, texts[1:], strict=True):
-        parts += [pumice.Image.from_base64(item), following]
-    return MediaPrompt(text, parts)
+    return MediaPrompt(text, list(at_markers(texts, list(map(pumice.Image.from_base64, data)))))
 
 
 def mixed_tokens(

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from pumice.plugin import CANCELLED
+from pumice.plugin import REQUEST_CANCELLED
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class _Line:
     async def __call__(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Return the result of a call in a thread.
 
-        A cancellation sets ``CANCELLED`` of the call. One that is cancelled before its turn is skipped, but keeps its
+        A cancellation sets ``REQUEST_CANCELLED`` of the call. One that is cancelled before its turn is skipped, but keeps its
         place, since the queue holds its arguments.
 
         Raises HTTPException if there is no place.
@@ -75,7 +75,7 @@ class _Line:
         def work() -> None:
             try:
                 if result.set_running_or_notify_cancel():
-                    CANCELLED.set(cancelled)
+                    REQUEST_CANCELLED.set(cancelled)
                     result.set_result(function(*arguments, **options))
             except BaseException as error:
                 result.set_exception(error)

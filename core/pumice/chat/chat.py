@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -14,8 +14,17 @@ from pumice.chat.answer import AnswerBuilder
 from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat, detect
+from pumice.chat.images import NO_IMAGES
 from pumice.chat.isolated import TemplateWorkers, template_workers
-from pumice.chat.mixed import PlacedEmbeddings, PromptPart, tokenize_parts, within
+from pumice.chat.mixed import (
+    MARKER,
+    ImageEncoder,
+    PlacedEmbeddings,
+    at_markers,
+    encode_images,
+    tokenize_parts,
+    within,
+)
 from pumice.chat.parser import ChatParser
 from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
@@ -23,18 +32,11 @@ from pumice.chat.special_tokens import special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate, ChatTemplates
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, GrammarChecker, ReasoningBudget
-from pumice.images import Image
 from pumice.tokenizers import Tokenizer
 from pumice.wording import did_you_mean
 
 logger = logging.getLogger("pumice")
 
-
-MARKER = "<__media__>"
-"""Stands for an image in a prompt that is shown as text, as in llama.cpp."""
-
-ImageEncoder = Callable[[Image], Sequence[PromptPart]]
-"""Returns the texts and embeddings that stand for an image in a prompt."""
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MAX_CACHED_TEMPLATES = 16  # per model
@@ -178,7 +180,7 @@ class Chat:
 
     def _prompt(self, request: ChatRequest, info: _TemplateInfo, encode: ImageEncoder | None) -> ChatPrompt:
         if request.images and encode is None:
-            raise RequestError("messages: no image is supported here")
+            raise RequestError(f"messages: {NO_IMAGES}")
         marker = f"<__media_{secrets.token_hex(16)}__>" if request.images else ""
         job = PromptJob(
             info.template,
@@ -202,7 +204,7 @@ class Chat:
             return ChatPrompt(text, tokens, written.opening)
         first = partial(tokenize_marked, self._tokenizer, mark=written.mark)
         following = partial(self._tokenizer.tokenize_following, mark=written.mark)
-        parts = _spliced(written.text.split(marker), request.images, encode)
+        parts = encode_images(at_markers(written.text.split(marker), request.images), encode)
         parts = parts if self._n_ctx is None else within(parts, self._n_ctx)
         tokens, media = tokenize_parts(parts, first, following)
         return ChatPrompt(text.replace(marker, MARKER), tokens, written.opening, media)
@@ -232,14 +234,6 @@ class Chat:
 
     def _spelling(self, token: int) -> str:
         return self._tokenizer.vocabulary.tokens[token]
-
-
-def _spliced(texts: Sequence[str], images: Sequence[Image], encode: ImageEncoder) -> Iterator[PromptPart]:
-    """Yield the texts between images, and what stands for each image."""
-    yield texts[0]
-    for image, text in zip(images, texts[1:], strict=True):
-        yield from encode(image)
-        yield text
 
 
 @lru_cache(maxsize=64)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+Content = str | Sequence[Mapping[str, str]]
+"""Content of a checked message: text, or parts of the types "text" and "image"."""
 
 
-def with_markers(content: Any, marker: str) -> Any:
+def with_markers(content: Content, marker: str) -> str:
     """Return content as text: a marker for each image, and the lines of the texts."""
-    if not isinstance(content, list):
+    if isinstance(content, str):
         return content
     text, after_text = "", False
     for part in content:
@@ -18,19 +20,17 @@ def with_markers(content: Any, marker: str) -> Any:
     return text
 
 
-def joined(before: Any, after: Any) -> Any:
+def joined(before: Content, after: Content) -> Content:
     """Return the contents of two messages as one, with an empty line between; either may be a list of parts."""
     if isinstance(before, str) and isinstance(after, str):
         return f"{before}\n\n{after}" if before else after
-    parts = [*_parts(before), *_parts(after)]
-    first, second = len(_parts(before)) - 1, len(_parts(before))
-    if first >= 0 and second < len(parts) and parts[first]["type"] == "text":
-        parts[first] = {**parts[first], "text": parts[first]["text"] + "\n\n"}
-    return parts
+    first, second = list(_parts(before)), _parts(after)
+    if first and second and first[-1]["type"] == "text":
+        first[-1] = {**first[-1], "text": first[-1]["text"] + "\n\n"}
+    return [*first, *second]
 
 
-def _parts(content: Any) -> Sequence[Mapping[str, str]]:
+def _parts(content: Content) -> Sequence[Mapping[str, str]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
-    parts: Sequence[Mapping[str, str]] = content
-    return parts
+    return content

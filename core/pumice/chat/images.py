@@ -8,6 +8,7 @@ from typing import Any
 from pumice.errors import RequestError
 from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
 
+NO_IMAGES = "no image is supported here"
 _KEYS = ("image", "image_url", "url", "base64", "data")
 
 
@@ -27,7 +28,7 @@ def take_images(message: Any, where: str, images: list[Image] | None) -> Any:
     for i, part in enumerate(content):
         if _is_image(part):
             if images is None:
-                raise RequestError(f"{where}.content[{i}]: no image is supported here")
+                raise RequestError(f"{where}.content[{i}]: {NO_IMAGES}")
             if len(images) == MAX_IMAGES:
                 raise RequestError(f"{where}.content[{i}]: more than {MAX_IMAGES} images; send fewer")
             images.append(_image(part, f"{where}.content[{i}]"))

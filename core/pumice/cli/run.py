@@ -127,19 +127,15 @@ def command(
 
 def _with_images(text: str, files: Sequence[Path]) -> list[str | Image]:
     """Return a prompt of images and texts. Raises UsageError unless the text has a mark for each image, or none."""
-    from pumice.chat.chat import MARKER
+    from pumice.chat.mixed import MARKER, at_markers
     from pumice.images import Image
 
-    images = list(map(Image, files))
-    first, *texts = text.split(MARKER)
-    if not texts:
+    images, texts = list(map(Image, files)), text.split(MARKER)
+    if len(texts) == 1:
         return [*images, text]
-    if len(texts) != len(images):
-        raise click.UsageError(f"the prompt has {len(texts)} marks {MARKER} for {len(images)} images (--image)")
-    parts: list[str | Image] = [first]
-    for image, following in zip(images, texts, strict=True):
-        parts += [image, following]
-    return parts
+    if len(texts) != len(images) + 1:
+        raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {len(images)} images (--image)")
+    return list(at_markers(texts, images))
 
 
 def read_prompt(prompt: str | None, file: Path | None, default: str | None = None) -> str:

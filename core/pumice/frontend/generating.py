@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
-from pumice.chat.mixed import PlacedEmbeddings, tokenize_parts, within
+from pumice.chat.mixed import PlacedEmbeddings, encode_images, tokenize_parts, within
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
@@ -212,14 +212,15 @@ class Generating(Base):
             return self.tokenize(prompt), []
         if not _contains(prompt, (str, Image)):
             return token_ids(prompt, NO_PROMPT), []
-        wrong = next((part for part in prompt if not isinstance(part, (str, Image))), None)
-        if wrong is not None:
-            raise RequestError(f"{NO_PROMPT}, not {wrong!r:.60}")
-        if sum(isinstance(part, Image) for part in prompt) > MAX_IMAGES:
+        mixed: list[str | Image] = []
+        for part in prompt:
+            if not isinstance(part, (str, Image)):
+                raise RequestError(f"{NO_PROMPT}, not {part!r:.60}")
+            mixed.append(part)
+        if sum(isinstance(part, Image) for part in mixed) > MAX_IMAGES:
             raise RequestError(f"the prompt has more than {MAX_IMAGES} images")
-        self.check_fits([part for part in prompt if isinstance(part, str)])
-        encoded = (self._encode_image(part, salt) if isinstance(part, Image) else [str(part)] for part in prompt)
-        parts = within(chain.from_iterable(encoded), self.n_ctx)
+        self.check_fits([part for part in mixed if isinstance(part, str)])
+        parts = within(encode_images(mixed, partial(self._encode_image, salt=salt)), self.n_ctx)
         ids, placed = tokenize_parts(parts, self.tokenize, self.tokenizer.tokenize_following)
         return ids, spans_of(placed)
 

@@ -9,6 +9,7 @@ from pumice.backend.step import Batch, Limits, Memory, Pending, Step
 from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
 from pumice.chat import ChatFormat, Keys
 from pumice.chat.images import web_address
+from pumice.chat.mixed import at_markers
 from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
 from pumice.gguf import (
@@ -59,7 +60,7 @@ from pumice.graph import (
     row_size,
 )
 from pumice.hookspecs import hookimpl
-from pumice.images import CANCELLED, IMAGE_TYPES, MAX_IMAGES
+from pumice.images import IMAGE_TYPES, MAX_IMAGES, REQUEST_CANCELLED
 from pumice.machine import cores, host_memory_bytes, parse_size
 from pumice.media_encoder import ImagePiece, MediaEncoder
 from pumice.proposers import Proposal, Proposer, ProposerContext
@@ -71,7 +72,6 @@ from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
-    "CANCELLED",
     "CODINGS",
     "DRAFT",
     "ELEMENTWISE",
@@ -87,6 +87,7 @@ __all__ = [
     "N_SEQS",
     "N_TOKENS",
     "OPERATIONS",
+    "REQUEST_CANCELLED",
     "STREAM",
     "Access",
     "Ahead",
@@ -163,6 +164,7 @@ __all__ = [
     "Vocabulary",
     "Walk",
     "Weight",
+    "at_markers",
     "block_size",
     "broadcast_walk",
     "cache_homes",
