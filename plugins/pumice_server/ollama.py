@@ -91,11 +91,13 @@ def read_message(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "name": given["tool_name"]} if given.get("tool_name") else message
 
 
-def _with_images(images: Any, content: Any) -> list[Any]:
-    """Return content after its images, which are base64."""
+def _with_images(images: object, content: object) -> list[Any]:
+    """Return content after its images, which are base64. Raises HTTPException."""
     if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
         raise bad_request("images: expected a list of images in base64")
-    texts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    if not isinstance(content, str | list):
+        raise bad_request(f"content: expected text or a list of parts, not {content!r:.60}")
+    texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return [*({"type": "image", "base64": image} for image in images), *texts]
 
 
@@ -194,7 +196,7 @@ class _Lines:
             message["tool_calls"] = [{"function": call} for call in calls]
         return self.part({"message": message, **fields})
 
-    def end(self, reason: str, times: Any) -> dict[str, Any]:
+    def end(self, reason: str, times: pumice.Timings) -> dict[str, Any]:
         """Return token counts, and durations in nanoseconds."""
         total = times.queue_seconds + times.prompt_seconds + times.generation_seconds
         ended = finish_reason(reason)

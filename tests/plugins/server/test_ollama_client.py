@@ -88,6 +88,7 @@ def test_models(client, server):
         ({"messages": CHAT, "options": 5}, "options must be an object"),
         ({"messages": [5]}, "messages[0] must be an object"),
         ({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]}, "takes no images"),
+        ({"messages": [{"role": "user", "content": 5, "images": ["AAAA"]}]}, "content: expected text or a list"),
         ({"messages": CHAT, "format": 7}, "format must be"),
     ],
 )
