@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice.api import load, load_linked, load_process, load_tokenizer, plan
-    from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Usage
+    from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Turn, Usage
     from pumice.demo import demo_model_path
+    from pumice.engine.messages import Logprobs, Snapshot, Timings
     from pumice.errors import (
         BackendError,
         ConfigError,
@@ -65,6 +66,7 @@ __all__ = [
     "HubError",
     "Image",
     "LinkedModel",
+    "Logprobs",
     "Message",
     "Model",
     "ModelClosedError",
@@ -81,12 +83,15 @@ __all__ = [
     "RequestError",
     "SamplingParams",
     "SandboxError",
+    "Snapshot",
     "Stream",
     "Summary",
+    "Timings",
     "TokenizerError",
     "TooExpensiveError",
     "Tool",
     "ToolCall",
+    "Turn",
     "UnavailableError",
     "UnknownModelError",
     "Usage",
@@ -101,8 +106,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "chat": ["ChatCompletion", "ChatDelta", "Message", "Tool", "ToolCall", "Usage"],
+    "chat": ["ChatCompletion", "ChatDelta", "Message", "Tool", "ToolCall", "Turn", "Usage"],
     "streaming.chat": ["AsyncChatStream", "ChatStream"],
+    "engine.messages": ["Logprobs", "Snapshot", "Timings"],
     "demo": ["demo_model_path"],
     "images": ["Image"],
     "mcp": ["mcp_tools"],

@@ -152,7 +152,8 @@ async def metrics(request: Request) -> Response:
     return titled(Response(text, media_type="text/plain; version=0.0.4; charset=utf-8", headers=started))
 
 
-async def snapshot_of(service: Service) -> Any:
+async def snapshot_of(service: Service) -> pumice.Snapshot:
+    """Return the state of the engine. Raises HTTPException if the engine does not answer in time."""
     try:
         return await service.snapshot(BEAT_SECONDS)
     except TimeoutError:

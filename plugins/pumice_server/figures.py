@@ -55,7 +55,7 @@ def build_info(compat: bool) -> str:
     return f"{'b0-' if compat else ''}pumice-{pumice.__version__}"
 
 
-def timings(times: Any) -> dict[str, Any]:
+def timings(times: pumice.Timings) -> dict[str, Any]:
     """Return ``Timings`` in llama-server's form: milliseconds, tokens, tokens per second."""
     read = times.prompt_tokens - times.prompt_cached
     drafted = {"draft_n": times.n_drafted, "draft_n_accepted": times.n_accepted} if times.n_drafted else {}

@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+import pumice
+
 access = logging.getLogger("pumice.access")
 
 _request: ContextVar[dict[str, Any] | None] = ContextVar("request", default=None)
@@ -36,7 +38,7 @@ def about(**facts: Any) -> None:
         line.update(facts)
 
 
-def note(model: str, timings: Any) -> None:
+def note(model: str, timings: pumice.Timings) -> None:
     """Add the counts and times of a finished sequence to the log line of this context's request."""
     facts = _request.get()
     if facts is None:

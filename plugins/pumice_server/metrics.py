@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+import pumice
 from pumice_server.peer_metrics import DraftsOfVllm, PeerMetrics
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -40,7 +40,7 @@ TIER_COUNTERS = {
 """Fields of a ``Tally`` that count from the start of an engine, and the help of their counters."""
 
 
-def engine_gauges(snapshot: Any) -> dict[str, int]:
+def engine_gauges(snapshot: pumice.Snapshot) -> dict[str, int]:
     """Return the values of the gauges from a ``Snapshot``."""
     return {
         "sequences_waiting": snapshot.n_waiting,
@@ -108,7 +108,7 @@ class Metrics:
     def crash(self, model: str) -> None:
         self._crashes.labels(model).inc()
 
-    def count(self, model: str, timings: Any) -> None:
+    def count(self, model: str, timings: pumice.Timings) -> None:
         """Count the tokens and times of a sequence that ended or whose client disconnected."""
         self._prompt.labels(model).inc(timings.prompt_tokens)
         self._cached.labels(model).inc(timings.prompt_cached)
@@ -132,7 +132,7 @@ class Metrics:
         if timings.generated_tokens > 1:
             self._each.labels(model).observe(timings.generation_seconds / (timings.generated_tokens - 1))
 
-    def engine(self, model: str, snapshot: Any, memory: Mapping[str, int]) -> None:
+    def engine(self, model: str, snapshot: pumice.Snapshot, memory: Mapping[str, int]) -> None:
         """Set the gauges of a model from its engine's ``Snapshot`` and its memory; create its counters at zero."""
         for metric in self._counted:
             metric.labels(model)

@@ -100,7 +100,7 @@ class NativeAnswer:
             "tokens_evaluated": len(self.prompt),
         }
 
-    def probability(self, token: int, logprobs: Any) -> dict[str, Any]:
+    def probability(self, token: int, logprobs: pumice.Logprobs) -> dict[str, Any]:
         """Return a token's log-probability, or its probability if that is taken after the sampler chain."""
         entry = chat_logprob(token, logprobs, self.service.token_bytes)
         if not self.options.get("logprobs_sampled"):

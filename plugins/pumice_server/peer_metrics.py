@@ -9,6 +9,8 @@ from prometheus_client import Counter
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+import pumice
+
 
 class Sample(Protocol):
     """A value of a metric of Prometheus."""
@@ -72,7 +74,7 @@ class PeerMetrics:
         self._told = [0.0] * len(_TOTALS)
         self._longest = 0
 
-    def note(self, timings: Any) -> None:
+    def note(self, timings: pumice.Timings) -> None:
         """Note a sequence that ended."""
         self._longest = max(self._longest, timings.prompt_tokens + timings.generated_tokens)
 

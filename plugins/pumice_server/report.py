@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pumice
 from pumice_server.answers import Frame
 from pumice_server.bodies import TextBody
 from pumice_server.figures import timings
@@ -60,6 +61,6 @@ class Report:
         """Return a function for events that differ in one text, encoded once unless each has timings."""
         return make if self._timings else Frame(make)
 
-    def fields(self, times: Any, ended: bool = False) -> dict[str, Any]:
+    def fields(self, times: pumice.Timings, ended: bool = False) -> dict[str, Any]:
         """Return the timings of an event, if it has any; the last event has them unless usage follows."""
         return {"timings": timings(times)} if self._timings or (ended and not self.usage) else {}

@@ -9,7 +9,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,8 @@ from pumice_server.work import aside, seeing, waiting
 T = TypeVar("T")
 
 Prompt = str | list[int]
+Messages = Sequence[Mapping[str, Any]]
+"""Messages of a chat as clients send them; ``pumice.Model.prepare_chat`` checks them."""
 _UNSHIFTED = {"context_shift": False}  # a part of an image would remain
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
 CompletionProgress = Callable[[int, int, int], None]
@@ -205,7 +207,7 @@ class Service:
         prompt.tokens = list(request.prompt)
         return pumice.AsyncStream.open(self.model.client, request, progress)[0]
 
-    async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[Any]:
+    async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[pumice.Logprobs]:
         """Return log-probabilities of a prompt's tokens after the first. Raises RequestError, and as ``in_time``."""
         self._check_length(prompt)
         scales, salt = options.get("adapters", self.adapters), options["cache_salt"]
@@ -220,7 +222,7 @@ class Service:
             raise too_late() from None
 
     async def chat(
-        self, messages: Any, n: int, options: Mapping[str, Any], progress: CompletionProgress | None = None
+        self, messages: Messages, n: int, options: Mapping[str, Any], progress: CompletionProgress | None = None
     ) -> list[pumice.AsyncChatStream]:
         """Start ``n`` answers to a chat; ``progress`` as in ``complete``. Raises RequestError."""
         self.check_count(n)
@@ -238,7 +240,7 @@ class Service:
                 await stream.accepted()
         return streams
 
-    async def _turn(self, messages: Any, options: Mapping[str, Any]) -> Any:
+    async def _turn(self, messages: Messages, options: Mapping[str, Any]) -> pumice.Turn:
         """Return the prepared turn of a chat. Raises RequestError, and with images as ``in_time``."""
         messages = self._variant.beginning(messages)
         turn = await waiting(self._prepare_text, messages, options)
@@ -247,11 +249,11 @@ class Service:
             turn = await self.in_time(seeing(self._prepare_chat, messages, options))
         return turn
 
-    async def _with_fetched(self, messages: Any) -> Any:
+    async def _with_fetched(self, messages: Messages) -> Messages:
         """Return messages with the images that addresses name. Raises as ``with_fetched`` and ``in_time``."""
         return await self.in_time(with_fetched(messages, self._media_hosts if self.sees else ()))
 
-    async def count_tokens(self, messages: Any, options: Mapping[str, Any], salt: str) -> int:
+    async def count_tokens(self, messages: Messages, options: Mapping[str, Any], salt: str) -> int:
         """Return the number of tokens of a chat's prompt.
 
         Images are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
@@ -261,11 +263,11 @@ class Service:
             return len(turn.prompt.tokens)
         return len(await self.tokenize(await self.apply_template(messages, options)))
 
-    def _prepare_text(self, messages: Any, options: Mapping[str, Any]) -> Any:
+    def _prepare_text(self, messages: Messages, options: Mapping[str, Any]) -> pumice.Turn | None:
         """Return the prepared turn of a chat; None if it has images."""
         return None if has_images(messages) else self._prepare_chat(messages, options)
 
-    def _prepare_chat(self, messages: Any, options: Mapping[str, Any]) -> Any:
+    def _prepare_chat(self, messages: Messages, options: Mapping[str, Any]) -> pumice.Turn:
         self.model.check_fits(texts_of(messages))
         return self.model.prepare_chat(messages, **options)
 
@@ -289,7 +291,7 @@ class Service:
             self._metrics.count(self.name, stream.timings)
             logs.note(self.name, stream.timings)
 
-    async def snapshot(self, timeout: float | None = BEAT_SECONDS) -> Any:
+    async def snapshot(self, timeout: float | None = BEAT_SECONDS) -> pumice.Snapshot:
         """Return the state of the engine. Raises TimeoutError if it finishes no step within the timeout."""
         snapshot = await asyncio.wait_for(asyncio.wrap_future(self.model.client.ask()), timeout)
         self.heard = time.monotonic()
@@ -314,12 +316,12 @@ class Service:
         if isinstance(self.model, pumice.ProcessModel):
             await asyncio.to_thread(self.model.process.kill)
 
-    async def apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
+    async def apply_template(self, messages: Messages, options: Mapping[str, Any]) -> str:
         """Return the prompt of a chat as text. Raises RequestError."""
         messages = await self._with_fetched(messages)
         return await waiting(self._apply_template, messages, self.with_defaults(options))
 
-    def _apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
+    def _apply_template(self, messages: Messages, options: Mapping[str, Any]) -> str:
         messages = self._variant.beginning(messages)
         self.model.check_fits(texts_of(messages))
         return self.model.apply_template(messages, **options)
@@ -382,14 +384,14 @@ class Service:
             raise bad_request(f"the request asks for {n} completions at once, the maximum is {self.max_sequences}")
 
 
-def has_images(messages: Any) -> bool:
+def has_images(messages: Messages) -> bool:
     """Return True if a message has an image. Errors in messages are found later."""
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     parts = (part for content in contents if isinstance(content, list) for part in content)
     return any(isinstance(part, Mapping) and part.get("type") in IMAGE_TYPES for part in parts)
 
 
-def texts_of(messages: Any) -> list[str]:
+def texts_of(messages: Messages) -> list[str]:
     """Return the texts of messages. Errors in messages are found later."""
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     parts = [part for content in contents for part in (content if isinstance(content, list) else [content])]
@@ -398,7 +400,7 @@ def texts_of(messages: Any) -> list[str]:
 
 
 @contextmanager
-def _closing_on_error(streams: Iterable[Source[Any, Any]]) -> Any:
+def _closing_on_error(streams: Iterable[Source[Any, Any]]) -> Iterator[None]:
     try:
         yield
     except BaseException:

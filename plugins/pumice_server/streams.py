@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol, TypeVar
 
+import pumice
 from pumice_server.errors import too_late
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Source(Protocol[S, D]):
     def close(self) -> None: ...
 
     @property
-    def timings(self) -> Any: ...
+    def timings(self) -> pumice.Timings: ...
 
 
 def is_late(done: Done) -> bool:

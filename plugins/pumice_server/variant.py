@@ -25,7 +25,7 @@ class Variant:
     parameters: OllamaOptions | None = None
     n_bytes: int = 0
 
-    def beginning(self, messages: Sequence[Any]) -> list[Any]:
+    def beginning(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return the messages of a chat with those of the variant before them."""
         first = messages[0] if messages else None
         has_system = isinstance(first, Mapping) and first.get("role") in ("system", "developer")

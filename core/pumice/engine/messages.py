@@ -90,10 +90,19 @@ class Request:
 
 @dataclass
 class Timings:
-    """Seconds and tokens of one sequence. ``prompt_cached`` tokens of the prompt were cached.
+    """Seconds and token counts of one sequence.
 
-    ``n_drafts`` drafts of ``n_drafted`` tokens together were verified, of which ``n_accepted`` tokens were right:
-    ``accepted_at[i]`` of them at position ``i`` of their draft.
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        prompt_cached: tokens of the prompt that were read from the KV cache.
+        queue_seconds: seconds until the engine started to read the prompt.
+        prompt_seconds: seconds of reading the prompt, which include the first generated token.
+        generated_tokens: generated tokens.
+        generation_seconds: seconds of generating the tokens after the first.
+        n_drafts: drafts that the model verified.
+        n_drafted: tokens of these drafts together.
+        n_accepted: drafted tokens that the model accepted.
+        accepted_at: accepted tokens by their position in a draft, from 0.
     """
 
     prompt_tokens: Count = 0
@@ -118,16 +127,22 @@ class Timings:
 
     @property
     def prompt_per_second(self) -> float:
+        """Tokens per second of the prompt, without the cached ones; 0 before the prompt is read."""
         return (self.prompt_tokens - self.prompt_cached) / self.prompt_seconds if self.prompt_seconds else 0.0
 
     @property
     def generation_per_second(self) -> float:
-        # The prompt's last step yields the first token.
+        """Generated tokens per second after the first token, which the prompt's last step yields; 0 before it."""
         return (self.generated_tokens - 1) / self.generation_seconds if self.generation_seconds else 0.0
 
 
 class Logprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The log probability of a token, and ``top``: the most likely tokens with theirs, most likely first."""
+    """Log-probability of a token.
+
+    Attributes:
+        logprob: natural logarithm of the token's probability.
+        top: the most probable tokens at this position with their log-probabilities, the most probable first.
+    """
 
     logprob: float
     top: Sequence[tuple[Token, float]]
@@ -138,12 +153,14 @@ class Snapshot:
     """The state of the engine between two steps.
 
     Attributes:
-        n_waiting, n_running: sequences without and with a place in the cache.
-        n_slots, n_slots_free: total and free slots of concurrent sequences.
-        n_blocks, n_blocks_free: total and free KV cache blocks per attention window (0: none); blocks that are only
-            cached count as free.
+        n_waiting: sequences that wait for room in the KV cache.
+        n_running: sequences that are computed.
+        n_slots: slots of concurrent sequences.
+        n_slots_free: free slots.
+        n_blocks: KV cache blocks by attention window in tokens (0: all tokens).
+        n_blocks_free: free KV cache blocks by attention window; blocks that are only cached count as free.
         n_steps: steps computed since the model was loaded.
-        tiers: what host memory and disk hold of the cache, by ``ram`` and ``disk``; only those in use.
+        tiers: counts of the cache tiers in use, by name: ``ram`` and ``disk``.
     """
 
     n_waiting: Count

@@ -23,7 +23,7 @@ from loop_monitor import monitored
 from pumice.engine import encoded_images
 from pumice.engine.encoded_images import EncodedImages
 from pumice.hub.client import _Transport
-from pumice.images import CANCELLED
+from pumice.images import REQUEST_CANCELLED
 from pumice.plugin import ModelSpec
 from pumice_server.work import MAX_QUEUED, MAX_SEEING, seeing
 from server_thread import Serving, serving
@@ -227,7 +227,7 @@ def test_a_client_that_leaves_ends_the_work_on_its_images(server, monkeypatch, s
     decode, begun, left = encoded_images.pixels_of, threading.Event(), []
 
     def wait_for_its_end(content):
-        cancelled = CANCELLED.get()
+        cancelled = REQUEST_CANCELLED.get()
         begun.set()
         left.append(cancelled.wait(PATIENCE))
         return decode(content)
