@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
@@ -65,9 +65,6 @@ _PROPOSERS = {
     "draft-mtp": "mtp",
 }
 """Values of ``--spec-type``, and the proposers that stand for them here: texts are the same whichever it is."""
-
-TRANSLATED = {"--spec-type": 1, "--spec-default": 0, "--no-mmproj": 0, "--no-mmproj-auto": 0}
-"""Options that are others here, and how many values each has."""
 
 _UNDONE = {
     "templates are always rendered as Jinja": "--no-jinja",
@@ -137,6 +134,15 @@ def _proposers(types: str) -> str:
     return ",".join(dict.fromkeys(name for name in proposers if name != "off")) or "off"
 
 
+_TRANSLATIONS: Mapping[str, Callable[[str], Sequence[str]]] = {
+    "--spec-type": lambda types: ["--speculate", _proposers(types)],
+    "--spec-default": lambda _: ["--speculate", _proposers("ngram-mod")],
+    **dict.fromkeys(["--no-mmproj", "--no-mmproj-auto"], lambda _: ["--mmproj", "off"]),
+}
+TRANSLATED = {name: int(name == "--spec-type") for name in _TRANSLATIONS}
+"""Options that are others here, and how many values each has."""
+
+
 def leave_out(arguments: Sequence[str], known: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the arguments without ignored options, and the ignored options.
 
@@ -150,11 +156,8 @@ def leave_out(arguments: Sequence[str], known: Sequence[str]) -> tuple[list[str]
         if name in REFUSED:
             raise click.UsageError(f"{name}: {REFUSED[name]}")
         if name in TRANSLATED:
-            if name.startswith("--no-mmproj"):
-                kept += ["--mmproj", "off"]
-                continue
-            value = "ngram-mod" if name == "--spec-default" else argument[len(name) + 1 :] or next(coming, "")
-            kept += ["--speculate", _proposers(value)]
+            value = argument[len(name) + 1 :] or (next(coming, "") if TRANSLATED[name] else "")
+            kept += _TRANSLATIONS[name](value)
             continue
         if name in IGNORED:
             ignored.append(name)
