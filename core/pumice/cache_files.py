@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import stat
-import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 logger = logging.getLogger("pumice")
 
 PRIVATE = 0o600
 
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a FIFO without a writer is no wait
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def stated_cache() -> str | None:
@@ -47,13 +50,36 @@ def read_file(path: Path, most: int) -> bytes:
 
     Raises OSError if it is larger, a link or no regular file, or if other users can write to it.
     """
-    with open(os.open(path, _READ), "rb") as file:
+    try:
+        return read_regular(path, most, _NOFOLLOW, _is_owned)
+    except ValueError as error:
+        raise OSError(f"{path}: {error}") from None
+
+
+def read_regular(
+    path: Path, most: int, flags: int = 0, is_allowed: Callable[[os.stat_result], bool] = lambda status: True
+) -> bytes:
+    """Return the content of a regular file of at most ``most`` bytes.
+
+    Args:
+        path: the file.
+        most: maximum size in bytes.
+        flags: further flags of ``os.open``.
+        is_allowed: True for the status of a file that may be read.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+        ValueError: it is no regular file, larger, or not allowed.
+    """
+    with open(os.open(path, _READ | flags), "rb") as file:
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or not _is_owned(status):
-            raise OSError(f"{path} is not a regular file of this user")
-        content = file.read(most + 1)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        if not is_allowed(status):
+            raise ValueError("other users can write to it")
+        content = file.read(most + 1) or b""  # None if a file of the kernel would block
     if len(content) > most:
-        raise OSError(f"{path} has more than {most} bytes")
+        raise ValueError("too large")
     return content
 
 
@@ -63,16 +89,21 @@ def write_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
     A confined process may not change permissions, so that it can write private files only.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115
+    replace_file(path, content, mode)
+
+
+def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Write a file atomically. ``mode``: its permissions; None leaves them to the umask. Raises OSError."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
     try:
-        with file:
+        with open(temporary, "xb", opener=partial(os.open, mode=0o666 if mode is None else PRIVATE)) as file:
             file.write(content)
-        if mode != PRIVATE:  # that of a temporary file
-            os.chmod(file.name, mode)
-        os.replace(file.name, path)
+        if mode not in (None, PRIVATE):
+            os.chmod(temporary, mode)
+        os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(file.name)
+            temporary.unlink()
         raise
 
 

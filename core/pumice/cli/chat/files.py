@@ -13,9 +13,7 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import socket
-import stat
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pumice.cache_files import read_regular, replace_file
 from pumice.chat.messages import Message, ToolCall, read_messages
 from pumice.errors import PumiceError
 from pumice.images import MAX_BYTES, Image
@@ -35,7 +34,6 @@ _IMAGE = re.compile(
 )  # how the files of images begin
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 1 << 28  # maximum size of a file, and of a message between the processes
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a FIFO without a writer is no wait
 
 
 def read_conversation(path: Path) -> list[dict[str, Any]]:
@@ -128,7 +126,7 @@ _keeper: Keeper | None = None
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        value = json.loads(_content(path))
+        value = json.loads(read_regular(path, _MAX_BYTES))
         messages = value.get("messages") if isinstance(value, dict) else value
         if not isinstance(messages, list):
             raise ValueError("no list of messages")
@@ -143,7 +141,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def _image(path: Path) -> str:
     """Return a file that begins as an image does, in base64. Raises PumiceError for any other file."""
     try:
-        content = _content(path)
+        content = read_regular(path, _MAX_BYTES)
     except OSError as error:
         raise PumiceError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -153,17 +151,6 @@ def _image(path: Path) -> str:
     if not _IMAGE.match(content):
         raise PumiceError(f"{path}: not a PNG, JPEG, WebP, GIF, BMP or TIFF image")
     return base64.b64encode(content).decode()
-
-
-def _content(path: Path) -> bytes:
-    """Return the content of a regular file. Raises OSError, or ValueError for another or a larger file."""
-    with open(os.open(path, _READ), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("not a regular file")
-        content = file.read(_MAX_BYTES + 1) or b""  # None if a file of the kernel would block
-    if len(content) > _MAX_BYTES:
-        raise ValueError("too large")
-    return content
 
 
 def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -190,14 +177,7 @@ def _write(path: Path, messages: Sequence[dict[str, Any]]) -> None:
         elif path.suffix != SUFFIX:
             problem = f"conversations are written to files that end in {SUFFIX}; use {path.name}{SUFFIX}"
             raise PumiceError(f"{path}: {problem}")
-        temporary = path.with_name(f".{secrets.token_hex(8)}")
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        replace_file(path, content)
     except OSError as error:
         raise PumiceError(f"{path}: cannot be written: {error.strerror}") from None
     except ValueError:
