@@ -150,28 +150,20 @@ class Speculation:
         self._proposing = 0.0
         if not any(self._names(running.generation) for running, _ in members):
             return {}
-        drafts: dict[Running, Draft] = {}
         n_rows = sum(n_new for _, n_new in members)
         self._is_measured = all(_may_draft(running, n_new) for running, n_new in members)
-        if self._is_measured and self.length.wants(len(members), n_rows):
-            for running, _ in members:
-                if running.generation not in self._sequences:
-                    self._start(running.generation)
-            self._read([self._sequences[running.generation] for running, _ in members])
-            started = time.perf_counter()  # the time until here belongs to the prompt
-            room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
-            proposed = self._propose([running for running, _ in members], room)
-            if any(draft.tokens for draft in proposed):
-                records = [self._updated(running.generation).record for running, _ in members]
-                pairs = zip(proposed, records, strict=True)
-                rows = [(draft.kind, len(draft.tokens), record) for draft, record in pairs]
-                drafts = _held(members, proposed, self.length.choose(rows, n_rows, room), cache)
-                for (running, _), draft in zip(members, proposed, strict=True):
-                    own, is_verified = self._sequences[running.generation], running in drafts
-                    own.unverified = None if is_verified or not draft.tokens else draft
-                    own.n_before = len(running.generation.generated)
-            self._proposing = time.perf_counter() - started
-        return drafts
+        if not self._is_measured or not self.length.wants(len(members), n_rows):
+            return {}
+        self._read_texts([running.generation for running, _ in members])
+        started = time.perf_counter()  # the time until here belongs to the prompt
+        room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
+        drafts = self._propose([running for running, _ in members], room)
+        held: dict[Running, Draft] = {}
+        if any(draft.tokens for draft in drafts):
+            held = _held(members, drafts, self._lengths(members, drafts, room), cache)
+            self._keep_unverified(members, drafts, held)
+        self._proposing = time.perf_counter() - started
+        return held
 
     def took(self, members: Members, drafts: Mapping[Running, Draft], seconds: float) -> None:
         """Record the accepted tokens and the time of a step.
@@ -218,8 +210,28 @@ class Speculation:
             self._updated(generation).close()
             del self._sequences[generation]
 
-    def _read(self, owners: Sequence[_Proposers]) -> None:
-        """Let a draft model read a part of new texts, so that a long prompt does not keep the engine from its steps."""
+    def _lengths(self, members: Members, drafts: Sequence[Draft], room: int) -> Sequence[int]:
+        """Return the number of tokens of each draft that the step verifies, ``room`` rows at most."""
+        records = [self._updated(running.generation).record for running, _ in members]
+        rows = [(draft.kind, len(draft.tokens), record) for draft, record in zip(drafts, records, strict=True)]
+        return self.length.choose(rows, sum(n_new for _, n_new in members), room)
+
+    def _keep_unverified(self, members: Members, drafts: Sequence[Draft], held: Collection[Running]) -> None:
+        """Keep the drafts that the step does not verify, to compare them with the tokens that follow."""
+        for (running, _), draft in zip(members, drafts, strict=True):
+            own = self._sequences[running.generation]
+            own.unverified = None if running in held or not draft.tokens else draft
+            own.n_before = len(running.generation.generated)
+
+    def _read_texts(self, generations: Sequence[Generation]) -> None:
+        """Create the proposers of new sequences, and let a draft model read a part of its new texts.
+
+        It reads no more, so that a long prompt does not keep the engine from its steps.
+        """
+        for generation in generations:
+            if generation not in self._sequences:
+                self._start(generation)
+        owners = [self._sequences[generation] for generation in generations]
         reading = [(own, made) for own in owners if isinstance(made := own.by_name.get(_DRAFT), ModelProposer)]
         try:
             ModelProposer.read_all([made for _, made in reading])

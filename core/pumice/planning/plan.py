@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from pumice.architecture import MAIN
+from pumice.architecture import MAIN, Architecture
 from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
@@ -155,38 +155,48 @@ def plan_file(
     machine = machine or PlannedMachine()
     with ExitStack() as stack:
         architecture = make_architecture(file, registry)
-        sizes = chosen_sizes(config, architecture)
-        backends = _backends(stack, registry, config, machine)
-        graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
-        host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
-        subject = _Subject(graphs, backends, sizes, PlacementRules.of(config), host)
-        if config.n_ctx == 0 and subject.rules.fit:
-            subject = replace(subject, sizes=replace(sizes, n_ctx=_largest(subject, config.fit_ctx)))
-        limits = make_limits(graphs, subject.sizes)
-        placement = find_placement(list(subject.traced.values()), backends, limits, subject.rules)
+        subject = _subject(stack, file, architecture, config, registry, machine)
+        limits = make_limits(subject.graphs, subject.sizes)
+        placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits)
         rates = _rates(held, subject, registry, config) if measure else {}
         devices = _devices(held, subject, machine, rates)
         fits = all(device.free is None or device.bytes <= device.free for device in devices)
-        predicted = _predict(placement, subject, limits, rates)
-        kept = replace(subject.rules, n_gpu_layers=placement.n_offloaded)
-        longest = replace(subject, sizes=replace(subject.sizes, n_ctx=architecture.n_ctx_train), rules=kept)
         return ModelPlan(
             model=model or str(file.path),
             architecture=file.architecture,
             n_bytes=sum(tensor.nbytes for tensor in file.tensors.values()),
             n_ctx=subject.sizes.n_ctx,
-            n_ctx_max=_largest(longest, min(BLOCK_SIZE, architecture.n_ctx_train)) if fits else 0,
+            n_ctx_max=_largest_with(subject, placement.n_offloaded, architecture.n_ctx_train) if fits else 0,
             n_ctx_train=architecture.n_ctx_train,
-            n_layers=max(graph.n_layer for graph in graphs.values()) + 1,
+            n_layers=max(graph.n_layer for graph in subject.graphs.values()) + 1,
             n_gpu_layers=placement.n_offloaded if any(device.is_gpu for device in devices) else 0,
             kv_type=config.kv_type,
             n_parallel=config.n_parallel,
             devices=devices,
             held=held,
             fits=fits,
-            **predicted,
+            **_predict(placement, subject, limits, rates),
         )
+
+
+def _subject(
+    stack: ExitStack,
+    file: GGUFFile,
+    architecture: Architecture,
+    config: Config,
+    registry: Registry,
+    machine: PlannedMachine,
+) -> _Subject:
+    """Return the traced model with the sizes that are planned for; ``stack`` closes its backends and files."""
+    sizes = chosen_sizes(config, architecture)
+    backends = _backends(stack, registry, config, machine)
+    graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
+    host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
+    subject = _Subject(graphs, backends, sizes, PlacementRules.of(config), host)
+    if config.n_ctx == 0 and subject.rules.fit:
+        return replace(subject, sizes=replace(sizes, n_ctx=_largest(subject, config.fit_ctx)))
+    return subject
 
 
 def _backends(stack: ExitStack, registry: Registry, config: Config, machine: PlannedMachine) -> Backends:
@@ -197,6 +207,13 @@ def _backends(stack: ExitStack, registry: Registry, config: Config, machine: Pla
     for _, backend in backends:
         stack.callback(backend.close)
     return [(_GPUS, PlannedGPUs(list(machine.gpus.values()))), *backends] if machine.gpus else backends
+
+
+def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int) -> int:
+    """Return the largest context, up to ``n_ctx_train``, with which as many layers fit the GPUs."""
+    rules = replace(subject.rules, n_gpu_layers=n_gpu_layers)
+    longest = replace(subject, sizes=replace(subject.sizes, n_ctx=n_ctx_train), rules=rules)
+    return _largest(longest, min(BLOCK_SIZE, n_ctx_train))
 
 
 def _largest(subject: _Subject, least: int) -> int:

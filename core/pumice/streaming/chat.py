@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
 from pumice.engine import Timings
@@ -30,15 +31,35 @@ class _Deltas:
         return delta.followed_by(self.answer.finish(piece.finish_reason, timings.prompt_tokens, timings.prompt_cached))
 
 
-class ChatStream(Iterator[ChatDelta]):
+S = TypeVar("S", Stream, AsyncStream)
+
+
+class _Answer(Generic[S]):
+    """The stream of an answer's pieces, and their conversion to deltas."""
+
+    def __init__(self, turn: Turn, stream: S) -> None:
+        self._deltas = _Deltas(turn)
+        self._stream: S = stream
+
+    @property
+    def timings(self) -> Timings:
+        """Timings so far; complete when the stream has ended."""
+        return self._stream.timings
+
+    def end_reasoning(self) -> None:
+        """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""
+        self._stream.end_reasoning()
+
+    def close(self) -> None:
+        """Cancel the rest of the generation."""
+        self._stream.close()
+
+
+class ChatStream(_Answer[Stream], Iterator[ChatDelta]):
     """An iterator over the deltas of one answer; ``completion`` returns the whole answer.
 
     The model computes ahead of the reader. Closing the stream, leaving its loop or dropping it cancels the rest.
     """
-
-    def __init__(self, turn: Turn, stream: Stream) -> None:
-        self._deltas = _Deltas(turn)
-        self._stream = stream
 
     def __next__(self) -> ChatDelta:
         while not self._deltas.ended:
@@ -53,19 +74,6 @@ class ChatStream(Iterator[ChatDelta]):
             pass
         return self._deltas.answer.completion()
 
-    @property
-    def timings(self) -> Timings:
-        """Timings so far; complete when the stream has ended or was closed."""
-        return self._stream.timings
-
-    def end_reasoning(self) -> None:
-        """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""
-        self._stream.end_reasoning()
-
-    def close(self) -> None:
-        """Cancel the rest of the generation."""
-        self._stream.close()
-
     def __enter__(self) -> ChatStream:
         return self
 
@@ -73,7 +81,7 @@ class ChatStream(Iterator[ChatDelta]):
         self.close()
 
 
-class AsyncChatStream(AsyncIterator[ChatDelta]):
+class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
     """Like ``ChatStream``, for the event loop in which it was created.
 
     Attributes:
@@ -81,9 +89,8 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
     """
 
     def __init__(self, turn: Turn, stream: AsyncStream) -> None:
+        super().__init__(turn, stream)
         self.prompt_tokens: Sequence[int] = turn.prompt.tokens
-        self._deltas = _Deltas(turn)
-        self._stream = stream
 
     async def __anext__(self) -> ChatDelta:
         while not self._deltas.ended:
@@ -113,19 +120,6 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
         while await self.ready():
             pass
         return self._deltas.answer.completion()
-
-    @property
-    def timings(self) -> Timings:
-        """Timings so far; complete when the stream has ended."""
-        return self._stream.timings
-
-    def end_reasoning(self) -> None:
-        """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""
-        self._stream.end_reasoning()
-
-    def close(self) -> None:
-        """Cancel the rest of the generation."""
-        self._stream.close()
 
     async def __aenter__(self) -> AsyncChatStream:
         return self
