@@ -14,11 +14,20 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from pumice.errors import ConfigError
-from pumice.options.definitions import KVType
+from pumice.options import ENGINE, KVType
 from pumice.wording import did_you_mean
 
 ARGUMENTS = "arguments"
@@ -140,6 +149,18 @@ class Config(BaseModel):
     models: dict[str, dict[str, Any]]
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
+
+    @field_validator(*(name for name, option in ENGINE.items() if option.unit), mode="before")
+    @classmethod
+    def _size_in_unit(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accept sizes with a unit, such as 12GiB."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return ENGINE[info.field_name or ""].size(value)
+        except ConfigError:
+            expected = f"should be a number of {ENGINE[info.field_name or ''].unit}, or a size such as 12GiB or 512MiB"
+            raise PydanticCustomError("size", expected) from None
 
     @field_validator("sandbox", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ import re
 from pumice.errors import ConfigError
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"-?\d+(\.\d*)?", re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _MOST_BYTES = 1 << 60
 
@@ -36,6 +37,21 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def size_in(size: float | str, unit: str) -> float:
+    """Return a size in ``unit``, such as ``MiB``: a number is in it already, a text may have a unit of its own.
+
+    Raises ConfigError.
+    """
+    if not isinstance(size, str):
+        return size
+    if _NUMBER.fullmatch(size.strip()):
+        return float(size)
+    try:
+        return parse_size(size) / parse_size(f"1{unit}")
+    except ConfigError:
+        raise ConfigError(f"{size[:60]!r} is not a size, such as 12GiB, 512MiB or a number of {unit}") from None
 
 
 def parse_size(text: str | int) -> int:

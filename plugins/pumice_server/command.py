@@ -24,7 +24,7 @@ from pumice.cli.options import (
     take_template,
     template_options,
 )
-from pumice.cli.vocabulary import defined, option
+from pumice.cli.vocabulary import SizeType, defined, option
 from pumice.options import ENGINE, REQUEST
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import adapter_options, choose_models, make_specs, size_of, take_adapters, with_presets
@@ -116,11 +116,12 @@ def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[st
 )
 @option(
     "--models-memory",
-    type=click.FloatRange(0),
-    metavar="GIB",
+    type=SizeType("GiB"),
+    metavar="SIZE",
     group="Model",
     advanced=True,
-    help="Maximum memory of all models in GiB; 0: unlimited.  [default: 90 % of the machine's]",
+    help="Maximum memory of all models: in GiB, or with a unit such as 500MiB; 0: unlimited.  [default: 90 % of the "
+    "machine's]",
 )
 @option(
     "--sleep-idle-seconds",

@@ -14,7 +14,8 @@ from annotated_types import Ge
 
 import pumice
 from pumice.chat import ChatRequest
-from pumice.config import Config
+from pumice.cli.vocabulary import SizeType
+from pumice.config import Config, load_config
 from pumice.engine import Request
 from pumice.gguf import KV_TYPES
 from pumice.grammar import Grammar, ReasoningBudget
@@ -110,6 +111,32 @@ def test_the_configuration_has_every_option_with_its_default_and_bounds():
         assert defaults[name] == option.default, name
         assert bounds_of(tuple(Config.model_fields[name].metadata)) == dict(option.limits), name
     assert typing.get_args(KVType) == tuple(KV_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "size"),
+    [
+        ("cache_ram", 100, 100),
+        ("cache_ram", "100", 100),
+        ("cache_ram", "2GiB", 2048),
+        ("cache_ram", "1.5 MB", 1),
+        ("fit_target", "1g", 1024),
+        ("cache_disk_limit", 0.5, 0.5),
+        ("cache_disk_limit", "16", 16.0),
+        ("cache_disk_limit", "512MiB", 0.5),
+        ("memory_limit", "2T", 2048.0),
+    ],
+)
+def test_sizes_are_numbers_in_the_unit_of_the_option_or_have_a_unit(name, value, size):
+    assert getattr(load_config({name: value}), name) == size
+    option = SizeType(ENGINE[name].unit, whole=isinstance(size, int))
+    assert option.convert(str(value), None, None) == size
+
+
+@pytest.mark.parametrize("value", ["x", "12 apples", "-1GiB", "nan", "", -1])
+def test_wrong_sizes_are_refused(value):
+    with pytest.raises(pumice.ConfigError, match="cache_ram: should be"):
+        load_config({"cache_ram": value})
 
 
 @pytest.mark.parametrize(

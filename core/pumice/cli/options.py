@@ -355,9 +355,9 @@ _ENGINE = [
         advanced=True,
         help="Type of cached values; must equal the type of the keys (--cache-type-k).",
     ),
-    defined(ENGINE["cache_ram"], metavar="MIB", advanced=True),
+    defined(ENGINE["cache_ram"], advanced=True),
     defined(ENGINE["cache_disk"], metavar="DIR", advanced=True),
-    defined(ENGINE["cache_disk_limit"], metavar="GIB", advanced=True),
+    defined(ENGINE["cache_disk_limit"], advanced=True),
     defined(ENGINE["backend"], metavar="NAME"),
     defined(
         ENGINE["n_gpu_layers"],

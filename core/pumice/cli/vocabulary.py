@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
+from pumice.errors import ConfigError
+from pumice.machine import size_in
 from pumice.options.option import Option as Definition
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -102,6 +105,33 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(records)
 
 
+if TYPE_CHECKING:
+    _FloatType = click.ParamType[float]
+else:
+    _FloatType = click.ParamType  # not generic before click 8.4
+
+
+class SizeType(_FloatType):
+    """A size of memory: a number in ``unit``, or a number with a unit of its own, such as 12GiB.
+
+    The value is a number in ``unit``, rounded down if ``whole``.
+    """
+
+    name = "size"
+
+    def __init__(self, unit: str, whole: bool = False) -> None:
+        self.unit, self.whole = unit, whole
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            size = size_in(value, self.unit)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        if size < 0:
+            self.fail(f"{value} is negative; give a size of at least 0", param, ctx)
+        return math.floor(size) if self.whole else size
+
+
 def option(*names: str, **attributes: Any) -> Decorator:
     """Return a decorator that adds a ``CommandOption``."""
     return click.option(*names, cls=CommandOption, **attributes)
@@ -151,6 +181,8 @@ def _typed(definition: Definition) -> dict[str, Any]:
         return {"is_flag": True}
     if get_origin(definition.type) is Literal:
         return {"type": click.Choice([str(value) for value in get_args(definition.type)])}
+    if definition.unit:
+        return {"type": SizeType(definition.unit, whole=float not in get_args(definition.type)), "metavar": "SIZE"}
     limits = definition.limits
     if hint not in (int, float):
         return {"type": str}

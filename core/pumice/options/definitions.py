@@ -664,9 +664,14 @@ class EngineOptions(TypedDict, total=False):
         ),
     ]
     fit_target: Annotated[
-        int,
+        int | str,
         Interval(ge=0, le=2**20),
-        _Device(0, "MiB of each GPU that fit leaves free for other programs.", ("-fitt", "--fit-target")),
+        _Device(
+            0,
+            "Memory of each GPU that fit leaves free for other programs: in MiB, or with a unit such as 2GiB.",
+            ("-fitt", "--fit-target"),
+            unit="MiB",
+        ),
     ]
     fit_ctx: Annotated[
         int,
@@ -693,12 +698,14 @@ class EngineOptions(TypedDict, total=False):
     ]
     kv_type: Annotated[KVType, _Context("f16", "Type of the key/value cache.", ("-ctk", "--cache-type-k", "--kv-type"))]
     cache_ram: Annotated[
-        int,
+        int | str,
         Interval(ge=0, le=2**30),
         _Context(
             0,
-            "Host memory in MiB for prompts that leave the key/value cache, from which they are loaded again; 0: none.",
+            "Host memory for prompts that leave the key/value cache, from which they are loaded again: in MiB, or with "
+            "a unit such as 8GiB; 0: none.",
             ("-cram", "--cache-ram"),
+            unit="MiB",
         ),
     ]
     cache_disk: Annotated[
@@ -710,20 +717,24 @@ class EngineOptions(TypedDict, total=False):
         ),
     ]
     cache_disk_limit: Annotated[
-        float,
+        float | str,
         Interval(ge=0, le=2**20),
         _Context(
             16.0,
-            "Maximum size of the folder of cache_disk in GiB; what saves least time for its size goes first.",
+            "Maximum size of the folder of cache_disk: in GiB, or with a unit such as 500MiB. Entries that save least "
+            "time for their size are deleted first.",
             ("--cache-disk-limit",),
+            unit="GiB",
         ),
     ]
     memory_limit: Annotated[
-        float,
+        float | str,
         Interval(ge=0, le=2**20),
         _Context(
             0.0,
-            "Maximum memory of an engine's process in GiB, without the mapped model file (Linux); 0: unlimited.",
+            "Maximum memory of an engine's process, without the mapped model file (Linux): in GiB, or with a unit such "
+            "as 500MiB; 0: unlimited.",
+            unit="GiB",
         ),
     ]
     max_queue: Annotated[

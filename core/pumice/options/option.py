@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 import textwrap
 import types
@@ -13,6 +14,7 @@ from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pumice.errors import RequestError
+from pumice.machine import size_in
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -43,6 +45,7 @@ class Option:
             the others are hidden aliases.
         group: Heading under which ``--help`` and the documentation list the option.
         noun: What a value is, in errors; empty for the noun of the type.
+        unit: Unit of a size's number, such as MiB; a text may have another unit. Empty for an option that is no size.
         name: Key of the option.
         type: Type without metadata.
         bounds: Bounds of numbers, from ``annotated_types``.
@@ -53,6 +56,7 @@ class Option:
     flags: tuple[str, ...] = ()
     group: str = ""
     noun: str = ""
+    unit: str = ""
     name: str = ""
     type: Any = None
     bounds: tuple[Any, ...] = field(default=(), compare=False)
@@ -83,6 +87,11 @@ class Option:
         """Description of a right value for errors: ``"an integer, at least 1"``."""
         noun = self.noun or _describe_type(self.type)
         return f"{noun}, {self.limits_text}" if self.limits else noun
+
+    def size(self, value: float | str) -> float:
+        """Return a size in the option's unit, rounded down for an integer. Raises ConfigError for any other text."""
+        size = size_in(value, self.unit)
+        return math.floor(size) if isinstance(value, str) and float not in get_args(self.type) else size
 
     def check(self, value: object) -> None:
         """Raise RequestError for a value of a wrong type or out of bounds."""

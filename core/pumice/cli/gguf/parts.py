@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import click
@@ -11,19 +12,23 @@ from pumice.cli.files import InputFile, OutputFile, OutputPrefix
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
+from pumice.errors import ConfigError
+from pumice.machine import parse_size as parse_bytes
 
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}  # bytes, as gguf-split counts them
 MAX_TENSORS = 128  # default maximum tensors per part
 
 
 def parse_size(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Parse a size such as ``500M`` to bytes. Raises BadParameter."""
+    """Parse a size such as ``500M``, which is decimal as in gguf-split, or ``4GiB`` to bytes. Raises BadParameter."""
     if text is None:
         return None
     number, unit = (text[:-1], UNITS[text[-1].upper()]) if text[-1:].upper() in UNITS else (text, 1)
-    if not number.isdecimal() or int(number) == 0:
-        raise click.BadParameter(f"{text!r} is not a size such as 500M or 4G")
-    return int(number) * unit
+    with suppress(ConfigError):
+        size = int(number) * unit if number.isdecimal() else parse_bytes(text)
+        if size > 0:
+            return size
+    raise click.BadParameter(f"{text!r} is not a size such as 500M, 4G or 4GiB")
 
 
 max_size_option = option(
@@ -33,7 +38,7 @@ max_size_option = option(
     callback=parse_size,
     metavar="SIZE",
     group="Output",
-    help="Maximum bytes of tensors in a part, such as 500M or 4G.",
+    help="Maximum bytes of tensors in a part, such as 500M (decimal), 4G or 4GiB.",
 )
 max_tensors_option = option(
     "--split-max-tensors",
