@@ -61,6 +61,43 @@ def cell_decoder(kv_type: str, cells: str) -> Any:
     return decode
 
 
+def part_counter(mask: str) -> Any:
+    """Return a function that counts the parts that a sequence's positions are divided into; ``mask``: a key of SEEN."""
+    first_of, end_of = SEEN[mask]
+
+    @inline
+    def count_parts(shape, past, n_tokens, length):
+        last = (end_of(past + n_tokens - 1, shape.window, length) - 1) // shape.part_size
+        return last + 1 - first_of(past, shape.window, length) // shape.part_size
+
+    return count_parts
+
+
+def part_function(kv_type: str, rows: int, width: int, cells: str, scores: str, mask: str) -> Any:
+    """Return a function that attends to the positions of a work item; arguments as in ``attend``."""
+    span = 16 * width  # positions
+    decode, attend_rows = cell_decoder(kv_type, cells), row_function(rows, width, scores, mask)
+    _, begin_part, end_part, _ = softmax_functions(rows)
+
+    @inline
+    def attend_part(
+        shape, part, buffers, keys, values, block_size, capping, biases, partial, total, vectors, registers, spare
+    ):
+        """Decode CHUNK positions at a time, and attend with all rows to them; merge the softmax after each PART."""
+        begin_part(shape, part, buffers)
+        for chunk in range(part.first // CHUNK * CHUNK, part.end, CHUNK):
+            start = (part.first - chunk) // span * span if part.first > chunk else np.int64(0)
+            chunk_end = part.end - chunk if part.end - chunk < CHUNK else np.int64(CHUNK)
+            decode(shape, part, buffers, chunk, start, chunk_end, keys, values, block_size, registers, spare)
+            for r0 in range(0, part.n, shape.at_once):
+                attend_rows(shape, part, buffers, r0, chunk, chunk_end, capping, biases, total, vectors)
+            if partial == 0 and (chunk + CHUNK >= part.end or (chunk + CHUNK) % PART == 0):
+                end_part(shape, part, buffers)
+                begin_part(shape, part, buffers)
+
+    return attend_part
+
+
 def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> Any:
     """Return an attention kernel for all queries of a batch.
 
@@ -90,10 +127,9 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
         scratch: scratch memory for each thread (``kv_cache.scratch_at``).
     """
     rows, width = (int(number) for number in registers.split("x"))
-    n_total, span = rows * width, 16 * width
-    decode, attend_rows = cell_decoder(kv_type, cells), row_function(rows, width, scores, mask)
-    prepare, begin_part, end_part, finish = softmax_functions(rows)
-    (first_of, end_of), part_of = SEEN[mask], part_finder(mask)
+    n_total, attend_part = rows * width, part_function(kv_type, rows, width, cells, scores, mask)
+    prepare, _, _, finish = softmax_functions(rows)
+    count_parts, part_of = part_counter(mask), part_finder(mask)
 
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,
@@ -118,29 +154,19 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
             past = np.int64(get_i32(token_positions + 4 * token))  # a sequence's tokens have consecutive positions
             n_tokens = next_token - token
             length = past + n_tokens if lengths == 0 else np.int64(get_i32(get_i64(lengths) + 4 * seq))
-            n_parts = (end_of(past + n_tokens - 1, window, length) - 1) // part_size
-            n_parts += 1 - first_of(past, window, length) // part_size
-            n_head_kv = n_head // group
-            n_all = (n_tokens * group + ROWS - 1) // ROWS * n_parts * n_head_kv
+            n_parts = count_parts(shape, past, n_tokens, length)
+            n_all = (n_tokens * group + ROWS - 1) // ROWS * n_parts * (n_head // group)
             if item - before >= n_all:
                 before += n_all
                 seq += 1
                 continue
             blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
-            part = part_of(shape, item - before, n_parts, n_head_kv, token, past, n_tokens, length, blocks)
+            part = part_of(shape, item - before, n_parts, n_head // group, token, past, n_tokens, length, blocks)
             prepare(shape, part, buffers, q, sinks, factor)
-            begin_part(shape, part, buffers)
-            for chunk in range(part.first // CHUNK * CHUNK, part.end, CHUNK):
-                start = (part.first - chunk) // span * span if part.first > chunk else np.int64(0)
-                chunk_end = part.end - chunk if part.end - chunk < CHUNK else np.int64(CHUNK)
-                decode(
-                    shape, part, buffers, chunk, start, chunk_end, key_cells, value_cells, block_size, registers, spare
-                )
-                for r0 in range(0, part.n, at_once):
-                    attend_rows(shape, part, buffers, r0, chunk, chunk_end, capping, biases, total, vectors)
-                if partial == 0 and (chunk + CHUNK >= part.end or (chunk + CHUNK) % PART == 0):
-                    end_part(shape, part, buffers)
-                    begin_part(shape, part, buffers)
+            attend_part(
+                shape, part, buffers, key_cells, value_cells, block_size, capping, biases, partial,
+                total, vectors, registers, spare,
+            )  # fmt: skip
             finish(shape, part, buffers, y, partial, log_sum)
             item = next_part(ticket)
 

@@ -107,13 +107,27 @@ def score_functions(is_capped: bool, is_biased: bool) -> tuple[Any, Any]:
     return finish_scores, weigh
 
 
+def seen_function(mask: str) -> Any:
+    """Return a function for the positions that rows see; ``mask`` is a key of SEEN."""
+    first_of, end_of = SEEN[mask]
+
+    @inline
+    def seen_of(part, low, high, chunk, chunk_end, window):
+        """Return begin and end of the decoded positions that rows at positions ``low`` to ``high`` see."""
+        begin = part.first - chunk if part.first > chunk else np.int64(0)
+        first, end = first_of(low, window, part.length) - chunk, end_of(high, window, part.length) - chunk
+        return first if first > begin else begin, end if end < chunk_end else chunk_end
+
+    return seen_of
+
+
 @functools.cache
 def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
     """Return a function that attends with up to ``rows`` rows to decoded positions; arguments as in ``attend``."""
     is_chosen, span = "chosen" in scores, 16 * width  # positions
     add_scores, add_values = product_functions(rows, width)
     finish_scores, weigh = score_functions("capped" in scores, is_chosen or "biased" in scores)
-    first_of, end_of = SEEN[mask]
+    (first_of, end_of), seen_of = SEEN[mask], seen_function(mask)
 
     @inline
     def attend_rows(shape, part, buffers, r0, chunk, chunk_end, capping, bias, total, vectors):
@@ -123,10 +137,7 @@ def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
         n_rows = part.n - r0 if part.n - r0 < shape.at_once else shape.at_once
         low = get_i64(buffers.positions + 8 * r0)  # first position of these rows
         high = get_i64(buffers.positions + 8 * (r0 + n_rows - 1))
-        begin = part.first - chunk if part.first > chunk else np.int64(0)
-        begin = first_of(low, window, length) - chunk if first_of(low, window, length) - chunk > begin else begin
-        to = end_of(high, window, length) - chunk
-        to = to if to < chunk_end else chunk_end
+        begin, to = seen_of(part, low, high, chunk, chunk_end, window)
         if begin < to:
             from_span, to_span = begin // span * span, (to + span - 1) // span * span
             for i in range(from_span, to_span, span):

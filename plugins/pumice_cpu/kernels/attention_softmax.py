@@ -61,37 +61,8 @@ class Softmax(NamedTuple):
     finish: Any
 
 
-@functools.cache
-def softmax_functions(rows: int) -> Softmax:
-    """Return the functions for ``rows`` rows in registers."""
-
-    @inline
-    def prepare(shape, part, buffers, q, sinks, factor):
-        """Store the scaled queries, padded to ``n_rows`` by the last, and initialize the softmax with the sinks."""
-        padded = (part.n + rows - 1) // rows * rows
-        for r in range(padded):
-            row = part.row0 + r if r < part.n else part.row0 + part.n - 1
-            query_head = part.head * shape.group + row % shape.group
-            source = q + 4 * shape.k_dim * ((part.token + row // shape.group) * shape.n_head + query_head)
-            for i in range(0, shape.k_dim, 16):
-                to = buffers.queries + 4 * (r * shape.k_width + i)
-                store_f32(to, load_up_to(source + 4 * i, shape.k_dim - i) * factor)
-            put_i64(buffers.positions + 8 * r, part.past + row // shape.group)
-            top, total = sink_of(sinks, query_head)
-            put_f32(buffers.merged_maxima + 4 * r, top)
-            put_f32(buffers.merged_sums + 4 * r, total)
-        for i in range(padded * shape.v_width // 16):
-            store_f32(buffers.merged + 64 * i, zero())
-
-    @inline
-    def begin_part(shape, part, buffers):
-        """Reset the softmax for the next PART positions."""
-        padded = (part.n + rows - 1) // rows * rows
-        for r in range(padded):
-            put_f32(buffers.maxima + 64 * (r // rows) + 4 * (r % rows), LOWEST)
-            store_f32(buffers.sums + 64 * r, zero())
-        for i in range(padded * shape.v_width // 16):
-            store_f32(buffers.outputs + 64 * i, zero())
+def end_functions(rows: int) -> tuple[Any, Any]:
+    """Return the functions that merge parts and store results of ``rows`` rows in registers."""
 
     @inline
     def end_part(shape, part, buffers):
@@ -137,7 +108,42 @@ def softmax_functions(rows: int) -> Softmax:
                     total = get_f32(buffers.merged_sums + 4 * r)
                     put_f32(place + 4 * shape.v_dim, log_of_sum(get_f32(buffers.merged_maxima + 4 * r), total))
 
-    return Softmax(prepare, begin_part, end_part, finish)
+    return end_part, finish
+
+
+@functools.cache
+def softmax_functions(rows: int) -> Softmax:
+    """Return the functions for ``rows`` rows in registers."""
+
+    @inline
+    def prepare(shape, part, buffers, q, sinks, factor):
+        """Store the scaled queries, padded to ``n_rows`` by the last, and initialize the softmax with the sinks."""
+        padded = (part.n + rows - 1) // rows * rows
+        for r in range(padded):
+            row = part.row0 + r if r < part.n else part.row0 + part.n - 1
+            query_head = part.head * shape.group + row % shape.group
+            source = q + 4 * shape.k_dim * ((part.token + row // shape.group) * shape.n_head + query_head)
+            for i in range(0, shape.k_dim, 16):
+                to = buffers.queries + 4 * (r * shape.k_width + i)
+                store_f32(to, load_up_to(source + 4 * i, shape.k_dim - i) * factor)
+            put_i64(buffers.positions + 8 * r, part.past + row // shape.group)
+            top, total = sink_of(sinks, query_head)
+            put_f32(buffers.merged_maxima + 4 * r, top)
+            put_f32(buffers.merged_sums + 4 * r, total)
+        for i in range(padded * shape.v_width // 16):
+            store_f32(buffers.merged + 64 * i, zero())
+
+    @inline
+    def begin_part(shape, part, buffers):
+        """Reset the softmax for the next PART positions."""
+        padded = (part.n + rows - 1) // rows * rows
+        for r in range(padded):
+            put_f32(buffers.maxima + 64 * (r // rows) + 4 * (r % rows), LOWEST)
+            store_f32(buffers.sums + 64 * r, zero())
+        for i in range(padded * shape.v_width // 16):
+            store_f32(buffers.outputs + 64 * i, zero())
+
+    return Softmax(prepare, begin_part, *end_functions(rows))
 
 
 def merge(thread, n_threads, positions, y, sinks, n_head, window, part_size, partial, v_dim, v_width, log_sum):

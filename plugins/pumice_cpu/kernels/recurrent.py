@@ -72,14 +72,8 @@ def ssm_scan(
             store_up_to(y + 4 * width * t + column, total, left)
 
 
-def linear_attention(kind: str) -> Any:
-    """Return a kernel with states ``[slots, heads, n_keys, width]``.
-
-    ``kind`` is a set of letters. c: a decay per key channel; d: the delta rule; r: the rank-one update by a and b; b:
-    read the state before its update. The decays of successive heads are ``decay_head`` bytes apart, those of successive
-    tokens ``decay_token``.
-    """
-    by_channel, delta, rank_one, before = (letter in kind for letter in "cdrb")
+def state_functions(by_channel: bool, rank_one: bool, before: bool) -> tuple[Any, Any]:
+    """Return the functions that read and update a state; arguments as the letters of ``linear_attention``."""
 
     @inline
     def read(h, row, decay, i, width, left):
@@ -111,6 +105,20 @@ def linear_attention(kind: str) -> Any:
             new = fma(splat_f32(get_f32(b + 4 * i)), more, new)
         store_up_to(place, new, left)
         return splat_f32(get_f32(query)) * (old if before else new)
+
+    return removed, update
+
+
+def linear_attention(kind: str) -> Any:
+    """Return a kernel with states ``[slots, heads, n_keys, width]``.
+
+    ``kind`` is a set of letters. c: a decay per key channel; d: the delta rule; r: the rank-one update by a and b; b:
+    read the state before its update. The decays of successive heads are ``decay_head`` bytes apart, those of successive
+    tokens ``decay_token``.
+    """
+    by_channel, delta, rank_one, before = (letter in kind for letter in "cdrb")
+
+    removed, update = state_functions(by_channel, rank_one, before)
 
     def kernel(
         thread, n_threads, n_seqs, seq_starts, slots, positions, q, k, v, decay, beta, a, b, state, y,
