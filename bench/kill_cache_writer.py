@@ -33,8 +33,8 @@ def prompt_of(number: int, n_vocab: int) -> list[int]:
 
 def tokens_of(model: pumice.Model, number: int) -> tuple[int, list[int]]:
     """Return how many tokens of a prompt were cached, and the generated ones."""
-    found = model.generate(prompt_of(number, model.n_vocab), max_tokens=4, temperature=0)
-    return found.timings.prompt_cached, list(found.tokens)
+    completion = model.generate(prompt_of(number, model.n_vocab), max_tokens=4, temperature=0)
+    return completion.timings.prompt_cached, list(completion.tokens)
 
 
 def write(path: str, folder: str, first: int) -> None:

@@ -22,8 +22,8 @@ import pumice
 def first_token(model: pumice.Model, prompt: list[int]) -> tuple[float, int]:
     """Return the seconds until the first token, and the number of cached tokens."""
     began = time.perf_counter()
-    found = model.generate(prompt, max_tokens=1, temperature=0)
-    return time.perf_counter() - began, found.timings.prompt_cached
+    completion = model.generate(prompt, max_tokens=1, temperature=0)
+    return time.perf_counter() - began, completion.timings.prompt_cached
 
 
 def drop_pages(folder: Path) -> None:

@@ -36,24 +36,28 @@ class HParams:
         self.architecture = str(metadata.get("general.architecture", ""))
 
     def get_int(self, key: str, default: int = _REQUIRED) -> int:
+        """Return an integer. Raises ModelError for another type, or a missing key without a default."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(key, f"is {value!r}, expected an integer")
         return value
 
     def get_float(self, key: str, default: float = _REQUIRED) -> float:
+        """Return a number as float. Raises ModelError for another type, or a missing key without a default."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong(key, f"is {value!r}, expected a number")
         return float(value)
 
     def get_bool(self, key: str, default: bool = _REQUIRED) -> bool:
+        """Return true or false. Raises ModelError for another type, or a missing key without a default."""
         value = self._get(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, f"is {value!r}, expected true or false")
         return value
 
     def get_str(self, key: str, default: str = _REQUIRED) -> str:
+        """Return a text. Raises ModelError for another type, or a missing key without a default."""
         value = self._get(key, default)
         if not isinstance(value, str):
             raise self.wrong(key, f"is {value!r}, expected text")

@@ -53,6 +53,7 @@ class RequestError(PumiceError):
         return self.describe() if self.prompt_index is None else f"prompt {self.prompt_index}: {self.describe()}"
 
     def describe(self) -> str:
+        """Return the message without the prompt's number."""
         return super().__str__()
 
 
@@ -69,6 +70,7 @@ class PromptTooLongError(RequestError):
         self.exact = exact
 
     def describe(self) -> str:
+        """Return the message: the prompt's length, the context, and the remedy."""
         n = f"{self.n_prompt_tokens} tokens" if self.exact else f"at least {self.n_prompt_tokens} tokens"
         return f"the prompt has {n}, n_ctx is {self.n_ctx}: shorten it or raise n_ctx"
 
@@ -82,6 +84,7 @@ class QueueFullError(RequestError):
         self.max_queue = max_queue
 
     def describe(self) -> str:
+        """Return the message: the length of the queue and its limit."""
         return f"{self.n_queued} requests wait already, max_queue is {self.max_queue}: try again later"
 
 
@@ -93,6 +96,7 @@ class NoChatTemplateError(RequestError):
     """A chat with a model whose file has no chat template, and no template was named."""
 
     def describe(self) -> str:
+        """Return the message, with the argument that names a template."""
         return self._message('chat_template="chatml"')
 
     @property

@@ -1,4 +1,4 @@
-"""What the answers of endpoints contain, as ``/openapi.json`` describes them.
+"""Fields of the answers of endpoints, as ``/openapi.json`` describes them.
 
 Answers are built as dictionaries. An endpoint names the class of its answer, and the one of a stream's parts, in the
 annotation of its result. ``tests/plugins/server/test_answer_types.py`` compares the classes with answers.
@@ -16,7 +16,7 @@ from pumice_server.message_types import OllamaToolCall, ToolCall
 
 
 class ErrorDetail(Struct, kw_only=True):
-    """What went wrong."""
+    """Description of an error."""
 
     message: str
     """Cause and remedy."""
@@ -642,7 +642,7 @@ class Ranking(Struct, kw_only=True):
 
 
 class OllamaDetails(Struct, kw_only=True):
-    """What a model is, in Ollama's form."""
+    """Format, family and size of a model, in Ollama's form."""
 
     parent_model: str
     """Empty."""

@@ -1,4 +1,4 @@
-"""What the messages, tools and items of request bodies contain, as ``/openapi.json`` describes them.
+"""Fields of the messages, tools and items of request bodies, as ``/openapi.json`` describes them.
 
 Requests are not decoded into these classes: the chat template and the protocols' own readers check nested objects, and
 give more specific errors. A field of a body refers to a class with ``described``.

@@ -75,18 +75,18 @@ def _add(models: Models, entry: ServedModel, name: str | None, variant: Variant)
     name = _plain(name or "")
     if not name or not name.isprintable() or len(name) > 500:
         raise bad_request("the name of the model must be 1 to 500 printable characters")
-    known = models.known(name)
-    if known and name not in known.variants:
+    owner = models.known(name)
+    if owner and name not in owner.variants:
         raise HTTPException(409, f"{name!r:.100} is a name of the server's own")
-    others = [other for each in models.entries for key, other in each.variants.items() if key != name]
+    others = [other for entry in models.entries for key, other in entry.variants.items() if key != name]
     if len(others) >= _MAX_NAMES:
         raise HTTPException(503, f"clients have made {_MAX_NAMES} names already; delete others")
     if sum(other.n_bytes for other in others) + variant.n_bytes > _MAX_KEPT:
         raise HTTPException(
             503, f"the names that clients have made would keep more than {_MAX_KEPT} bytes; delete others"
         )
-    if known:
-        del known.variants[name]
+    if owner:
+        del owner.variants[name]
     entry.variants[name] = variant
 
 

@@ -181,7 +181,7 @@ class Service:
         options = self._shaped(options)
         if OUTPUT.keys() & options.keys():
             options = await waiting(self.model.prepare_options, options)
-        ids = iter(await self.read_prompts([each for each in prompts if not isinstance(each, MediaPrompt)]))
+        ids = iter(await self.read_prompts([prompt for prompt in prompts if not isinstance(prompt, MediaPrompt)]))
         streams: list[pumice.AsyncStream] = []
         with _closing_on_error(streams):
             for prompt in prompts:

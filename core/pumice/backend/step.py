@@ -36,7 +36,7 @@ class Limits:
 
     @property
     def n_slots(self) -> int:
-        """Slots of recurrent state: one for each sequence of a step, then those for copies."""
+        """Number of slots of recurrent state: one for each sequence of a step, then those for copies."""
         return self.n_seqs + self.n_checkpoints
 
     @property

@@ -1,4 +1,4 @@
-"""What a tier stores, what it counts, and what it evicts first."""
+"""Entries of cache tiers, their counts, and the order of eviction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass
 class Tally:
-    """What a tier holds, in bytes and entries, and what it has done since the model was loaded."""
+    """Contents of a cache tier in bytes and entries, and counts since the model was loaded."""
 
     limit_bytes: Count = 0
     n_bytes: Count = 0

@@ -31,8 +31,8 @@ def decode(content: bytes, key: bytes, n_bytes: int, secret: bytes) -> memoryvie
     if len(content) != HEADER_BYTES + n_bytes:
         return None
     data = memoryview(content)[HEADER_BYTES:]
-    magic, length, found, checksum = _HEADER.unpack_from(content)
-    if (magic, length, found) != (MAGIC, n_bytes, key) or checksum != _checksum(key, data, secret):
+    magic, length, stored_key, checksum = _HEADER.unpack_from(content)
+    if (magic, length, stored_key) != (MAGIC, n_bytes, key) or checksum != _checksum(key, data, secret):
         return None
     return data
 

@@ -1,4 +1,4 @@
-"""What cached bytes are computed from besides tokens: the identity of files, and a hash of facts."""
+"""Identity of cached bytes besides their tokens: a hash of the model's files and of other facts."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """A chat message. It may be passed unchanged among the messages of the next turn.
+    """A chat message. Messages that ``chat`` returns may be passed on as messages of the next turn.
 
     Attributes:
         content: text.
@@ -111,6 +111,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
+        """Tokens of the prompt and of the answer."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -124,12 +125,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log probability of a generated token.
+    """Log-probability of a generated token.
 
     Attributes:
         token: token id.
         logprob: natural logarithm of its probability.
-        top: the most likely tokens at this position with their log probabilities, most likely first.
+        top: the most likely tokens at this position with their log-probabilities, most likely first.
     """
 
     token: int
@@ -146,7 +147,7 @@ class ChatDelta(NamedTuple):
         tool_calls: new tool calls, each of them whole.
         finish_reason: set in the last delta.
         usage: set in the last delta.
-        logprobs: log probabilities of the tokens since the previous delta, if the request asked for them.
+        logprobs: log-probabilities of the tokens since the previous delta, if the request asked for them.
     """
 
     content: str = ""
@@ -158,6 +159,7 @@ class ChatDelta(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
+        """True if the delta has neither text, calls, log-probabilities nor a finish reason."""
         return not (self.content or self.reasoning or self.tool_calls or self.finish_reason or self.logprobs)
 
     @property
@@ -182,14 +184,14 @@ class ChatDelta(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatCompletion:
-    """A complete answer.
+    """A complete answer of a chat.
 
     Attributes:
         message: the assistant's message.
-        finish_reason: why generation ended.
+        finish_reason: why the generation ended.
         usage: token counts.
         tokens: token ids of the answer, including marks of the chat format.
-        logprobs: log probability of each generated token, if the request asked for them.
+        logprobs: log-probability of each generated token, if the request asked for them.
         messages: with ``run_tools`` the calls, their results and the answer, in order; ``usage`` counts all turns.
     """
 

@@ -22,7 +22,7 @@ class ProjectorConversion(Conversion):
     Attributes:
         projector_type: value of ``clip.projector_type``, by which a media encoder is found.
         activation: key of the feed-forward's activation: ``use_gelu``, ``use_silu`` or, for quick gelu, none.
-        wanted: start of the names of the tensors that are converted, without ``model.``.
+        prefixes: start of the names of the tensors that are converted, without ``model.``.
         float16: tensors of projectors whose type is float16 whatever the file's type.
     """
 
@@ -30,7 +30,7 @@ class ProjectorConversion(Conversion):
     has_vocabulary = False
     projector_type: str
     activation: str = "use_gelu"
-    wanted: tuple[str, ...] = ("vision_tower.", "multi_modal_projector.")
+    prefixes: tuple[str, ...] = ("vision_tower.", "multi_modal_projector.")
     float32 = frozenset({"v.position_embd"})
     float16: tuple[str, ...] = ()
 
@@ -106,7 +106,7 @@ class ProjectorConversion(Conversion):
 
     def rename(self, name: str) -> str | None:
         name = name.removeprefix("model.")
-        if not name.startswith(self.wanted):
+        if not name.startswith(self.prefixes):
             return None
         for part, new in self.renames.items():
             name = re.sub(part, new, name)

@@ -108,7 +108,7 @@ class EngineClient:
     def score(
         self, tokens: Sequence[int], n_top: int, adapter_scales: Sequence[float] = (), cache_salt: str = ""
     ) -> Future[Sequence[Logprobs]]:
-        """Return the log probabilities of a text's tokens after the first, like ``Score``.
+        """Return the log-probabilities of a text's tokens after the first, like ``Score``.
 
         The future can be cancelled.
         """

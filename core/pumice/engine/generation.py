@@ -106,13 +106,13 @@ class Generation:
 
     @property
     def wants_raw(self) -> bool:
-        """True if it needs the logits of the whole vocabulary, for log probabilities before sampling."""
+        """True if it needs the logits of the whole vocabulary, for log-probabilities before sampling."""
         return self.request.logprobs is not None and not self.request.logprobs_sampled
 
     def sample(
         self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None, total: float = 0.0
     ) -> int | None:
-        """Sample the next token by the chain; ``total`` is that of all logits, for log probabilities."""
+        """Sample the next token by the chain; ``total`` is that of all logits, for log-probabilities."""
         n_top = self.request.logprobs
         if n_top is None:
             return self.chain.sample(logits, ids)

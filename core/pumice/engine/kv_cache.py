@@ -109,15 +109,15 @@ class KVCache:
         assert self._tiers is not None
         tiers, held = self._tiers, {}
         for window, pool in self._pools.items():
-            known = (pool.knows(key) or tiers.has(window, key, i + 1) for i, key in enumerate(keys))
-            held[window] = list(known) if window else list(takewhile(bool, known))
-        for n in range(min([len(keys), *(len(known) for known in held.values())]), n_past // self._block_size, -1):
+            is_held = (pool.knows(key) or tiers.has(window, key, i + 1) for i, key in enumerate(keys))
+            held[window] = list(is_held) if window else list(takewhile(bool, is_held))
+        for n in range(min([len(keys), *map(len, held.values())]), n_past // self._block_size, -1):
             has_state = self.checkpoints is None or (
                 self.checkpoints.holds(keys[n - 1]) or tiers.has(STATES, keys[n - 1], n)
             )
             if has_state and all(
-                all(known[self._oldest_block(window, n * self._block_size) : n])
-                for window, known in held.items()
+                all(blocks[self._oldest_block(window, n * self._block_size) : n])
+                for window, blocks in held.items()
                 if window
             ):
                 return n

@@ -1,4 +1,4 @@
-"""Log probabilities of sampled tokens: of the model's logits, or of the sampler chain's remaining candidates."""
+"""Log-probabilities of sampled tokens: of the model's logits, or of the sampler chain's remaining candidates."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def totals(logits: NDArray[np.float32], selected: Sequence[bool]) -> NDArray[np.
 
 
 def raw(logits: NDArray[np.float32], total: float, token: int, n_top: int) -> Logprobs:
-    """Return the log probability of a token by a row of logits and its total."""
+    """Return the log-probability of a token by a row of logits and its total."""
     top = largest(logits, min(n_top, len(logits))).tolist()
     return Logprobs(float(logits[token] - total), [(other, float(logits[other] - total)) for other in top])
 
 
 def found(raw: Raw, step: int, row: int, n_top: int) -> Logprobs:
-    """Return the log probability of a token that a program picked, by its raw results."""
+    """Return the log-probability of a token that a program picked, by its raw results."""
     total, ids = raw.totals[step, row], raw.ids[step, row, :n_top]
     top = raw.logits[step, row, :n_top] - total
     return Logprobs(float(raw.picked[step, row] - total), list(zip(ids.tolist(), top.tolist(), strict=True)))
 
 
 def kept(ahead: Ahead, step: int, row: int, pick: Pick, n_top: int) -> Logprobs:
-    """Return the log probability among the candidates that an exact ``Pick`` keeps, which include the picked token."""
+    """Return the log-probability among the candidates that an exact ``Pick`` keeps, which include the picked token."""
     ids, logits = ahead.ids[step, row, : pick.top_k], ahead.logits[step, row, : pick.top_k].astype(np.float64)
     chosen = int(np.flatnonzero(ids == ahead.picked[step, row])[0])
     if pick.temperature == 0:
@@ -54,7 +54,7 @@ def kept(ahead: Ahead, step: int, row: int, pick: Pick, n_top: int) -> Logprobs:
 
 
 def sampled(candidates: Candidates, n_top: int, certain: bool) -> Logprobs:
-    """Return the log probability of a chain's selected candidate; ``certain``: no other could have been selected."""
+    """Return the log-probability of a chain's selected candidate; ``certain``: no other could have been selected."""
     assert candidates.selected is not None
     if certain:
         return Logprobs(0.0, [(candidates.selected, 0.0)][:n_top])

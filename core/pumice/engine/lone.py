@@ -41,7 +41,7 @@ def logits(
 
 
 def score(engine: Engine, text: Score) -> Generator[None, None, list[Logprobs]]:
-    """Return the log probabilities of a text's tokens after the first. The text stays in the cache like a prompt."""
+    """Return the log-probabilities of a text's tokens after the first. The text stays in the cache like a prompt."""
     if engine.runner.encodes:
         raise RequestError(NO_PREDICTION)
     tokens, targets = text.tokens, iter(text.tokens[1:])

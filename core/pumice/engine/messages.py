@@ -253,7 +253,7 @@ class EncodeImage(Message, frozen=True):
 
 
 class Score(Message, frozen=True):
-    """Answer with ``Scored``: the log probabilities of a text's tokens, and of ``n_top`` alternatives each.
+    """Answer with ``Scored``: the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
     ``adapter_scales`` is as for ``Encode``. Requests with an equal ``cache_salt`` share the cached text.
     """
@@ -312,7 +312,7 @@ class Progress(Message, frozen=True):
 
 
 class Output(Message, frozen=True, gc=False):
-    """Tokens of one step, with the text that each completes, and the requested log probabilities."""
+    """Tokens of one step, with the text that each completes, and the requested log-probabilities."""
 
     id: Id
     tokens: Sequence[Token]
@@ -376,7 +376,7 @@ class ImageEncoded(Message, frozen=True):
 
 
 class Scored(Message, frozen=True):
-    """The answer to ``Score``: log probabilities of the tokens after the first, which has no prediction."""
+    """The answer to ``Score``: log-probabilities of the tokens after the first, which has no prediction."""
 
     id: Id
     logprobs: Sequence[Logprobs]

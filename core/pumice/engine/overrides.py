@@ -133,5 +133,5 @@ def _weights(node: Node) -> list[Weight]:
 def check_devices(moved: Mapping[Node, DeviceName], devices: Sequence[DeviceName]) -> None:
     """Raise BackendError if nodes were moved to a device that is not in use."""
     for device in set(moved.values()) - {HOST, *devices}:
-        known = ", ".join(map(str, (HOST, *devices)))
-        raise BackendError(f"override_tensors: no device {device} is in use; devices in use: {known}")
+        in_use = ", ".join(map(str, (HOST, *devices)))
+        raise BackendError(f"override_tensors: no device {device} is in use; devices in use: {in_use}")

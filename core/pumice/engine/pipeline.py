@@ -169,16 +169,15 @@ class Pipeline(Program):
 
     @property
     def cache_form(self) -> CacheForm | None:
-        forms = [program.cache_form for program in self._stateful]
-        known = [form for form in forms if form]
-        if len(known) < len(forms):
+        forms = [form for program in self._stateful if (form := program.cache_form)]
+        if len(forms) < len(self._stateful):
             return None
         block_bytes: dict[int, int] = {}
-        for form in known:
+        for form in forms:
             for window, n_bytes in form.block_bytes.items():
                 block_bytes[window] = block_bytes.get(window, 0) + n_bytes
-        computed_by = "; ".join(form.computed_by for form in known)
-        return CacheForm(block_bytes, sum(form.slot_bytes for form in known), computed_by)
+        computed_by = "; ".join(form.computed_by for form in forms)
+        return CacheForm(block_bytes, sum(form.slot_bytes for form in forms), computed_by)
 
     def read_blocks(self, window: int, blocks: Sequence[int]) -> Bytes:
         self.finish()

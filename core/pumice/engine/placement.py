@@ -108,11 +108,11 @@ def find_placement(graphs: Sequence[Graph], backends: Backends, limits: Limits, 
     moved = moved_nodes(graphs, rules.overrides, rules.kv_offload, limits.sizes)
     n_layers = max(graph.n_layer for graph in graphs) + 1
     n_wanted = n_layers if rules.n_gpu_layers < 0 else min(rules.n_gpu_layers, n_layers)
-    wanted = n_wanted or any(device != HOST for device in moved.values())
+    uses_gpu = n_wanted or any(device != HOST for device in moved.values())
     offers = [
         _Offer(name, backend, graphs, limits, rules, moved)
         for name, backend in backends
-        if wanted or not backend.offload
+        if uses_gpu or not backend.offload
     ]
     check_devices(moved, [device for offer in offers if offer.backend.offload for device in offer.devices])
     gpus = [offer for offer in offers if offer.backend.offload]
@@ -265,8 +265,8 @@ def share_layers(sizes: Mapping[int, int], free: FreeMemory, shares: Sequence[fl
 
     Devices get layers in proportion to ``shares``, by default to their memory where it is known, as far as they fit.
     """
-    known = None not in free and any(free)
-    memory: Sequence[float] = shares or ([bytes or 0 for bytes in free] if known else [1] * len(free))
+    is_reported = None not in free and any(free)
+    memory: Sequence[float] = shares or ([bytes or 0 for bytes in free] if is_reported else [1] * len(free))
     bounds = [sum(memory[: i + 1]) / sum(memory) for i in range(len(memory))]
     total, used = sum(sizes.values()) or 1, 0
     device_of = {}

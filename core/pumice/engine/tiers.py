@@ -106,16 +106,15 @@ class Tiers:
             return
         window, _ = next(iter(self._unwritten))
         most = max(1, _CHUNK_BYTES // self._n_bytes(window) // (1 if idle else 8))
-        chosen = [key for found, key in self._unwritten if found == window][:most]
-        places = {key: self.place_of(window, key) for key in chosen}
-        here = {key: place for key, place in places.items() if place is not None}
-        entries = [self._entry(window, key, self._offered[window, key]) for key in here]
-        for key in places.keys() - here.keys():
+        keys = [key for other, key in self._unwritten if other == window][:most]
+        places = {key: place for key in keys if (place := self.place_of(window, key)) is not None}
+        entries = [self._entry(window, key, self._offered[window, key]) for key in places]
+        for key in set(keys) - places.keys():
             del self._unwritten[window, key]
-        if not here:
+        if not places:
             return
         with self._doing_without():
-            for key, entry, row in zip(here, entries, self._read(window, list(here.values())), strict=True):
+            for key, entry, row in zip(places, entries, self._read(window, list(places.values())), strict=True):
                 if not self._disk.put(entry, row):
                     return
                 del self._unwritten[window, key]
@@ -167,7 +166,7 @@ class Tiers:
 
     @property
     def tallies(self) -> Mapping[str, Tally]:
-        """What each tier holds and has done, by its name."""
+        """Contents and counts of each tier since the model was loaded, by the tier's name."""
         tiers = {"ram": self._ram, "disk": self._disk}
         return {name: replace(tier.tally) for name, tier in tiers.items() if tier}
 

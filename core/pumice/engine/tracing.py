@@ -97,16 +97,16 @@ def _with_features(graphs: Mapping[str, Graph], file: GGUFFile, architecture: Ar
     Raises ModelError if the draft belongs to another model.
     """
     main, features = graphs[MAIN], graphs[FEATURES].inputs["features"]
-    outputs, wanted = main.layer_outputs, architecture.target_layers
-    if not wanted or min(wanted) < 1 or max(wanted) > len(outputs):
-        raise ModelError(f"{file.path}: target_layers is {list(wanted)}, expected numbers from 1 to {len(outputs)}")
+    outputs, layers = main.layer_outputs, architecture.target_layers
+    if not layers or min(layers) < 1 or max(layers) > len(outputs):
+        raise ModelError(f"{file.path}: target_layers is {list(layers)}, expected numbers from 1 to {len(outputs)}")
     g = outputs[0].builder
     assert isinstance(g, GraphBuilder)
     with g.collecting() as nodes:
-        stream = reduce(g.concat, (outputs[layer - 1] for layer in wanted))
+        stream = reduce(g.concat, (outputs[layer - 1] for layer in layers))
     if stream.shape[1:] != features.shape[1:]:
         raise ModelError(
-            f"{file.path}: this draft model reads {features.shape[1]} values per token from layers {list(wanted)}, but "
+            f"{file.path}: this draft model reads {features.shape[1]} values per token from layers {list(layers)}, but "
             f"the model has {stream.shape[1]} there; load it with the model that it was trained for"
         )
     return replace(main, nodes=[*main.nodes, *nodes], outputs={**main.outputs, STREAM: stream})

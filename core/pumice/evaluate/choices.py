@@ -1,4 +1,4 @@
-"""Score tasks by the mean log probability of the parts of texts that differ, as llama-perplexity does."""
+"""Score tasks by the mean log-probability of the parts of texts that differ, as llama-perplexity does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def measure(model: Scorer, tokenize: Tokenize, tasks: Sequence[Task]) -> Iterato
 
 
 def log_likelihoods(model: Scorer, tokenize: Tokenize, task: Task) -> list[float]:
-    """Return each text's mean log probability of the tokens after the common prefix.
+    """Return each text's mean log-probability of the tokens after the common prefix.
 
     If the task has unscored beginnings and enough tokens follow them, only those tokens count, except the last one, a
     full stop.
@@ -78,7 +78,7 @@ def log_likelihoods(model: Scorer, tokenize: Tokenize, task: Task) -> list[float
 
 
 def _log_probabilities(model: Scorer, texts: Sequence[list[int]], shared: int) -> Iterator[NDArray[np.float64]]:
-    """Yield the log probabilities of each text's tokens after the common prefix, from the second token on."""
+    """Yield the log-probabilities of each text's tokens after the common prefix, from the second token on."""
     groups = [texts] if shared else [[text] for text in texts]
     begin = max(shared, 1)
     for group in groups:

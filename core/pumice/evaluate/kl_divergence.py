@@ -21,7 +21,7 @@ from pumice.gguf.output import NewFiles, check_space
 
 MAGIC = b"_logits_"
 _SIZES = struct.Struct("<3i")  # n_ctx, n_vocab, number of chunks
-DEPTH = 16.0  # lower bound of log probabilities relative to the highest
+DEPTH = 16.0  # lower bound of log-probabilities relative to the highest
 STEPS = 65535
 
 PERCENTILES = (0, 0.1, 1, 5, 10, 50, 90, 95, 99, 99.9, 100)
@@ -33,7 +33,7 @@ class Divergence:
 
     Attributes:
         perplexity: perplexity of the model.
-        base: perplexity of the base model, whose stored log probabilities have a lower bound.
+        base: perplexity of the base model, whose stored log-probabilities have a lower bound.
         divergence: mean divergence in nats.
         error: standard error of the mean divergence.
         percentiles: percentiles of the tokens' divergence.
@@ -141,19 +141,19 @@ def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _record_words(n_vocab: int) -> int:
-    """Return the 16-bit words per predicted token: scale, lowest log probability, and codes of all tokens."""
+    """Return the 16-bit words per predicted token: scale, lowest log-probability, and codes of all tokens."""
     return 2 * ((n_vocab + 1) // 2) + 4
 
 
 def _pack(logits: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Encode log probabilities as steps from the lowest stored one."""
+    """Encode log-probabilities as steps from the lowest stored one."""
     log_softmax = _log_softmax(logits)
     top = logits.max(axis=1, keepdims=True)
     low = np.maximum(logits.min(axis=1, keepdims=True), top - np.float32(DEPTH))
     scale = (top - low) / np.float32(STEPS)
     codes = np.rint(np.maximum(logits - low, 0) / np.where(scale > 0, scale, 1))
     out = np.zeros((len(logits), _record_words(logits.shape[1])), np.uint16)
-    lowest = low - logits[:, :1] + log_softmax[:, :1]  # low as a log probability
+    lowest = low - logits[:, :1] + log_softmax[:, :1]  # low as a log-probability
     out[:, :4] = np.concatenate([scale, lowest], axis=1).astype(np.float32).view(np.uint16)
     out[:, 4 : 4 + logits.shape[1]] = codes
     return out

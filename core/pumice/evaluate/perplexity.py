@@ -102,7 +102,7 @@ class Mean:
 
 
 def log_probabilities(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the log probability of one token per row: exponentials in float32, their sum in float64."""
+    """Return the log-probability of one token per row: exponentials in float32, their sum in float64."""
     top = logits.max(axis=1)
     sums = np.exp(logits - top[:, None]).sum(axis=1, dtype=np.float64)
     return logits[np.arange(len(ids)), ids].astype(np.float64) - top - np.log(sums)

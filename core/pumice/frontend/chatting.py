@@ -133,7 +133,13 @@ class Chatting(Generating):
 
     @_documented
     def prepare_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Turn:
-        """Return the turn that ``chat`` generates from messages. Long ones take a while; any thread may prepare them.
+        """Render the prompt of a chat and compile its grammar, without generating.
+
+        Pass the result to ``achat_stream`` in place of the messages. A long chat can take seconds; any thread may
+        prepare it.
+
+        Args:
+            messages: The conversation so far, as in ``chat``.
 
         Raises:
             RequestError: As ``chat``, except for a prompt that does not fit.
@@ -163,7 +169,14 @@ class Chatting(Generating):
     def tool_loop(
         self, messages: Messages, options: Mapping[str, Any], run_tools: RunTools, max_turns: int = MAX_TURNS
     ) -> ToolLoop:
-        """Return the turns of ``chat(..., run_tools=...)``, for callers that show each answer as it is generated."""
+        """Return the turns of ``chat(..., run_tools=...)``, for callers that show each answer as it is generated.
+
+        Args:
+            messages: The conversation so far, as in ``chat``.
+            options: Options of ``chat``.
+            run_tools: As in ``chat``.
+            max_turns: Maximum number of answers.
+        """
         tokenize = partial(self.tokenize, add_special=False, parse_special=False)
         return ToolLoop(messages, options, run_tools, max_turns, n_ctx=self.n_ctx, tokenize=tokenize)
 

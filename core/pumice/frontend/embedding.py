@@ -197,9 +197,18 @@ class Embedding(Base):
 
     @short_traceback
     def rerank(self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None) -> list[float]:
-        """Return the model's score of each document for a query, in the order of ``documents``; higher is better.
+        """Score documents by their relevance for a query.
 
-        Raises RequestError for a model without a classifier, and for texts that do not fit.
+        Args:
+            query: Text of the query.
+            documents: Texts to score.
+            adapters: Scale of each adapter by name; None as configured.
+
+        Returns:
+            A score for each document, in the order of ``documents``; higher is more relevant.
+
+        Raises:
+            RequestError: The model has no classifier, or a text does not fit the context.
         """
         with self._waiting(self._embedder.rank(query, documents, adapters)) as values:
             return [float(scores[0]) for scores in values]

@@ -82,7 +82,8 @@ class Generating(Base):
     @overload
     async def agenerate(
         self, prompt: Prompt, *, n: None = None, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
-    ) -> Completion: ...
+    ) -> Completion:
+        """Like ``generate``, for a coroutine; the event loop runs on while images are encoded."""
 
     @overload
     async def agenerate(
@@ -225,9 +226,16 @@ class Generating(Base):
         return ids, spans_of(placed)
 
     def prepare_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options of ``request`` with one compiled ``grammar`` in place of the options that describe the text.
+        """Compile the grammar of a request in advance.
 
-        Large grammars take a while; any thread may compile them. Requests may share the result.
+        The options that describe the text, such as ``json_schema``, become one compiled ``grammar``. Large grammars can
+        take seconds; any thread may compile them, and requests may share the result.
+
+        Args:
+            options: Keywords of ``generate``.
+
+        Returns:
+            Keywords for ``generate`` and ``stream``.
 
         Raises:
             RequestError: The grammar is wrong or beyond a limit.

@@ -113,14 +113,14 @@ def override_metadata(metadata: Metadata, values: Mapping[str, bool | int | floa
     changed: dict[str, Any] = {}
     encoded: dict[str, Callable[[], EncodedValue]] = {}
     for key, value in values.items():
-        known = metadata.encoded(key).type_name if metadata.is_encoded(key) else None
-        if known and (known == "str") != isinstance(value, str):
-            raise GGUFError(f"metadata key {_shortened(key)} is of type {known}, so it cannot be {value!r:.80}")
+        type_name = metadata.encoded(key).type_name if metadata.is_encoded(key) else None
+        if type_name and (type_name == "str") != isinstance(value, str):
+            raise GGUFError(f"metadata key {_shortened(key)} is of type {type_name}, so it cannot be {value!r:.80}")
         try:
-            item = encode(value, known)
+            item = encode(value, type_name)
         except GGUFError as error:
             raise GGUFError(f"metadata key {_shortened(key)}: {error}") from None
-        changed[key] = float(value) if known in ("f32", "f64") else value
+        changed[key] = float(value) if type_name in ("f32", "f64") else value
         encoded[key] = partial(_same, item)
     return Metadata({**metadata._values, **changed}, {**metadata._encoded, **encoded})
 

@@ -48,9 +48,11 @@ class ArraySource:
 
     @property
     def data(self) -> NDArray[np.uint8]:
+        """The array's bytes, uint8 ``[*shape[:-1], bytes per row]``."""
         return self._array.view(np.uint8)
 
     def dequantize(self) -> NDArray[np.float32]:
+        """Return the array as float32."""
         return self._array
 
     def release(self, start: int = 0, end: int | None = None) -> None:

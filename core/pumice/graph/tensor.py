@@ -52,6 +52,7 @@ class Tensor:
         return self._apply("div", other)
 
     def reshape(self, *shape: Dim) -> Tensor:
+        """Return the values in another shape of the same size, without a copy."""
         return self._apply("reshape", shape=shape)
 
 

@@ -123,15 +123,15 @@ def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversi
     """Return the conversion of the vision part of a folder's model. Raises ConvertError if there is none."""
     from pumice.convert.folder import understood
 
-    known = (registry or load_registry(load_config())).projector_conversions
+    conversions = (registry or load_registry(load_config())).projector_conversions
     name = folder.config.outer_class
-    if name not in known:
+    if name not in conversions:
         raise ConvertError(
-            f"{folder.config.path}: projectors of class {name!r} cannot be converted{did_you_mean(name, known)}; "
-            f"the classes are {', '.join(sorted(known))}"
+            f"{folder.config.path}: projectors of class {name!r} cannot be converted{did_you_mean(name, conversions)}; "
+            f"the classes are {', '.join(sorted(conversions))}"
         )
     with understood(folder.config):
-        return known.find(name).made_for(folder)
+        return conversions.find(name).made_for(folder)
 
 
 def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:

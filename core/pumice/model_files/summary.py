@@ -40,6 +40,7 @@ class Summary:
 
     @classmethod
     def of(cls, file: GGUFFile) -> Summary:
+        """Return the summary of an open file; ``modified`` and ``n_bytes`` cover all parts of a split model."""
         metadata = {key: value for key, value in file.metadata.items() if isinstance(value, str | int | float)}
         parameters: Counter[str] = Counter()
         for tensor in file.tensors.values():
@@ -57,6 +58,7 @@ class Summary:
 
     @property
     def architecture(self) -> str:
+        """Value of ``general.architecture``; empty if the file has none."""
         return str(self.metadata.get("general.architecture", ""))
 
     def size(self, name: str) -> int:

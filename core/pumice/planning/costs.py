@@ -1,4 +1,4 @@
-"""What a placed model holds on each device, and the bytes and operations that a step takes there."""
+"""Bytes that a placed model holds on each device, and the bytes and operations that a step takes there."""
 
 from __future__ import annotations
 

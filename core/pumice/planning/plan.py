@@ -62,7 +62,7 @@ class DevicePlan:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Where a model would live, and how fast it would be.
+    """Devices, memory and predicted speed of a model, computed without loading its weights.
 
     Attributes:
         model: path or name of the model.
@@ -75,12 +75,12 @@ class ModelPlan:
         n_gpu_layers: layers on GPUs.
         kv_type: type of the key/value cache.
         n_parallel: sequences computed at once.
-        devices: the devices that hold something, GPUs first.
+        devices: devices in use, GPUs first.
         held: bytes by device, layer and part.
-        fits: no device holds more than is free there.
+        fits: True if no device holds more than is free there.
         prompt_per_second: predicted tokens per second of a prompt of ``n_batch`` tokens; None without rates.
         generation_per_second: predicted tokens per second of one sequence with an empty cache; None without rates.
-        generation_per_second_full: as before, with a full context.
+        generation_per_second_full: as ``generation_per_second``, with a full context.
     """
 
     model: str
@@ -101,7 +101,7 @@ class ModelPlan:
     generation_per_second_full: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON's types."""
+        """Return the plan as objects, lists, texts and numbers, ready for ``json.dumps``."""
         fields = asdict(self)
         names = {device.device: device.name for device in self.devices}
         held = [asdict(item) | {"device": names[item.device]} for item in self.held]
@@ -248,9 +248,9 @@ def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: 
     rates: dict[DeviceName, Rates] = {}
     for device in dict.fromkeys(item.device for item in held):
         name, _ = device
-        known = next((found for (other, _), found in rates.items() if other == name), None)
-        if known is not None:
-            rates[device] = known
+        measured = next((rates[other] for other in rates if other[0] == name), None)
+        if measured is not None:
+            rates[device] = measured
         elif name != _GPUS:
             where = registry.backends.describe(name)
             infos = guarded(registry.backends[name].devices, f"{where}: devices")()

@@ -33,8 +33,8 @@ from pumice.errors import EngineError
 from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
 
 _FIRST = itemgetter(0)
-_SMALL = 1 << 16  # bytes of a message without vectors and log probabilities
-_TOP_BYTES = 16  # bytes of a token and its log probability
+_SMALL = 1 << 16  # bytes of a message without vectors and log-probabilities
+_TOP_BYTES = 16  # bytes of a token and its log-probability
 
 
 class Awaited:

@@ -1,4 +1,4 @@
-"""What proposers keep for later sequences, apart by salt and bounded over all salts."""
+"""Data that proposers keep for later sequences, separate for each salt and bounded over all salts."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Idefics3(ProjectorConversion):
     """Idefics 3 and SmolVLM."""
 
     projector_type = "idefics3"
-    wanted = ("vision_model.", "connector.")
+    prefixes = ("vision_model.", "connector.")
     renames: ClassVar[dict[str, str]] = {
         r"^vision_model\.": "vision_tower.vision_model.",
         r"^connector\.": "model.connector.",
@@ -118,7 +118,7 @@ class Qwen2VL(ProjectorConversion):
 
     projector_type = "qwen2vl_merger"
     activation = ""
-    wanted = ("visual.",)
+    prefixes = ("visual.",)
     more_names: ClassVar[dict[str, str]] = {"visual.merger.mlp.0": "mm.0", "visual.merger.mlp.2": "mm.2"}
 
     @classmethod
@@ -224,7 +224,7 @@ class InternVL(ProjectorConversion):
     """InternVL 2 to 3.5, as its authors or as transformers store it."""
 
     projector_type = "internvl"
-    wanted = ("vision_tower.", "vision_model.", "multi_modal_projector.", "mlp1.")
+    prefixes = ("vision_tower.", "vision_model.", "multi_modal_projector.", "mlp1.")
     renames: ClassVar[dict[str, str]] = {
         r"^vision_tower\.": "model.vision_tower.",
         r"^vision_model\.": "vision_tower.vision_model.",

@@ -48,7 +48,7 @@ def inline(function: Callable[..., Any]) -> Inline:
 
 
 class _Template(AbstractTemplate):
-    """What Numba asks for the type of a call's result, and for the name under which its code was inserted."""
+    """Gives Numba the type of a call's result, and the name under which the function's code was inserted."""
 
     key: Inline
 

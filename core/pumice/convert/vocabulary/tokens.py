@@ -16,7 +16,7 @@ from pumice.gguf import EncodedValue, encode
 logger = logging.getLogger("pumice")
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-PAD_SCORE, ADDED_SCORE = -10000.0, -1000.0  # SentencePiece log probabilities of padding and of added tokens
+PAD_SCORE, ADDED_SCORE = -10000.0, -1000.0  # SentencePiece log-probabilities of padding and of added tokens
 
 MAX_TOKENS = 1 << 22  # of a vocabulary; the largest published ones have a sixteenth as many
 
