@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import FEATURES, MAIN, GraphBuilder, ModelError, Tensor, Weight
 from pumice.plugin.nn.decoder import Decoder
@@ -68,7 +68,7 @@ def for_target(g: GraphBuilder, weight: Weight) -> Weight:
         return weight
     shape = (int(table_of(g).shape[0]), int(weight.shape[1]))
 
-    def spread(values: Any) -> Any:
+    def spread(values: NDArray[np.float32]) -> NDArray[np.float32]:
         whole = np.zeros(shape, np.float32)
         whole[rows] = values
         return whole
@@ -76,7 +76,7 @@ def for_target(g: GraphBuilder, weight: Weight) -> Weight:
     return g.derived(f"{weight.name}, for the target", shape, spread, weight)
 
 
-def tokens_of_draft(g: GraphBuilder, weight: Weight) -> Any:
+def tokens_of_draft(g: GraphBuilder, weight: Weight) -> NDArray[np.int64] | None:
     """Return the target's token for each row of ``weight`` as integers; None if the vocabularies are equal."""
     chosen = g.find_weight("d2t")
     if chosen is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+
+from pumice.plugin import Tokenizer
 
 _MOST_TOKENS = 20
 
@@ -31,7 +32,7 @@ class TrieNode:
 class Breakers:
     """Sequence breakers as token sequences; continuations of a token are computed at its first occurrence."""
 
-    def __init__(self, strings: Sequence[str], tokenizer: Any) -> None:
+    def __init__(self, strings: Sequence[str], tokenizer: Tokenizer | None) -> None:
         """Without a tokenizer there are no breakers."""
         self._tokenizer = tokenizer
         self._texts = [text for text in dict.fromkeys(strings) if text] if tokenizer is not None else []
@@ -56,7 +57,7 @@ class Breakers:
         return node is not None and node.complete
 
     def _cuts(self, token: int) -> Cuts:
-        if token >= self._tokenizer.n_vocab:
+        if self._tokenizer is None or token >= self._tokenizer.n_vocab:
             return frozenset()
         word = self._tokenizer.detokenize([token], special=True)
         cuts = set()
@@ -77,7 +78,9 @@ class Breakers:
         return root
 
     def _tail(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.tokenize(text, False, False)[:_MOST_TOKENS]) if text else ()
+        if self._tokenizer is None or not text:
+            return ()
+        return tuple(self._tokenizer.tokenize(text, False, False)[:_MOST_TOKENS])
 
 
 class Breaks:

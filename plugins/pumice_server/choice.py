@@ -97,8 +97,15 @@ def choose_models(given: Sequence[str], options: dict[str, Any], has_others: boo
 
 def make_specs(
     paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any], tags: Sequence[str] = ()
-) -> list[Any]:
-    """``aliases`` are names of the only model, ``tags`` those of each. Raises UsageError for two of the same name."""
+) -> list[ModelSpec]:
+    """Return the models to serve. Raises UsageError for two of the same name.
+
+    Args:
+        paths: Paths and names of models.
+        aliases: Names of the only model; empty: by its file.
+        options: Arguments of ``pumice.load`` for all of them.
+        tags: Tags of all of them.
+    """
     from pumice.plugin import ModelSpec
 
     specs = [ModelSpec(aliases or [name_of(path)], path, options, size_of(path), tags) for path in paths]

@@ -48,7 +48,7 @@ class HFConfig(Mapping[str, Any]):
         self.last = key
         return self._values[key]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:

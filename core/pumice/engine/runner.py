@@ -18,7 +18,7 @@ from pumice.engine.placement import PlacementRules, place_layers
 from pumice.engine.sizing import states_of_all
 from pumice.engine.tracing import EMBED, prompts_of
 from pumice.errors import BackendError
-from pumice.graph import DraftBlock, Graph, RecurrentState, row_size
+from pumice.graph import DraftBlock, Graph, RecurrentState, Segment, row_size
 from pumice.graph.media import ROWS
 
 LATER = frozenset({EMBED, DRAFT, FEATURES, MEDIA})
@@ -277,7 +277,7 @@ class Runner:
         return {name: row_size(tensor.shape) for name, tensor in placed.graph.outputs.items()} if placed else {}
 
     @property
-    def segments(self) -> list[Any]:
+    def segments(self) -> list[Segment]:
         """The segments of the main graph."""
         return self._main.segments
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
 from pumice.config import Config
 from pumice.engine import EngineClient
@@ -78,7 +78,7 @@ class Embedder:
         ids = [self._ids(text) for text in _listed(texts)]
         return self._model.client.encode(ids, pooling or self.pooling, adapter_scales=self._scales(adapters))
 
-    def finish(self, values: Sequence[Rows], normalize: bool, dimensions: int | None) -> Any:
+    def finish(self, values: Sequence[Rows], normalize: bool, dimensions: int | None) -> Rows | list[Rows]:
         """Return vectors cut to ``dimensions``: float32 ``[n, dimensions]``, or a list of those of tokens."""
         import numpy as np
 
@@ -148,6 +148,28 @@ def _listed(texts: Texts) -> list[str | Sequence[int]]:
 class Embedding(Base):
     """Embeddings and reranking, with encoders or with the hidden states of decoders."""
 
+    @overload
+    def embed(
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        pooling: Literal["none"],
+        adapters: Mapping[str, float] | None = None,
+    ) -> list[Rows]: ...
+
+    @overload
+    def embed(
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        pooling: Literal["mean", "cls", "last"] | None = None,
+        adapters: Mapping[str, float] | None = None,
+    ) -> Rows: ...
+
     @short_traceback
     def embed(
         self,
@@ -157,7 +179,7 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
-    ) -> Any:
+    ) -> Rows | list[Rows]:
         """Return the embeddings of texts.
 
         Args:
@@ -169,7 +191,8 @@ class Embedding(Base):
             adapters: Scale of each adapter by name; None as configured.
 
         Returns:
-            float32 ``[n, n_embd]``; with ``pooling="none"`` a list of float32 ``[n_tokens, n_embd]``.
+            float32 ``[n, n_embd]``; without pooling, as "none" or the file says, a list of float32
+            ``[n_tokens, n_embd]``.
 
         Raises:
             RequestError: The model has no embeddings, a text does not fit, or an argument is wrong.
@@ -177,6 +200,28 @@ class Embedding(Base):
         check_switch("normalize", normalize)
         with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters)) as values:
             return self._embedder.finish(values, normalize, dimensions)
+
+    @overload
+    async def aembed(
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        pooling: Literal["none"],
+        adapters: Mapping[str, float] | None = None,
+    ) -> list[Rows]: ...
+
+    @overload
+    async def aembed(
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        pooling: Literal["mean", "cls", "last"] | None = None,
+        adapters: Mapping[str, float] | None = None,
+    ) -> Rows: ...
 
     @short_traceback
     async def aembed(
@@ -187,7 +232,7 @@ class Embedding(Base):
         dimensions: int | None = None,
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
-    ) -> Any:
+    ) -> Rows | list[Rows]:
         """Like ``embed``, for a coroutine."""
         from asyncio import to_thread, wrap_future
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, pooling
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, pooling
 
 CLS_POOLING = 2  # value of pooling_type
 
@@ -72,7 +72,7 @@ class XLMRoberta(Roberta):
     vocabularies = ["unigram"]
     renames = Bert.renames | {r"\.parametrizations\.": ".", r"\.original$": ""}
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         if self.config.first("lora_adaptations"):
             self.architecture = "jina-bert-v3"
@@ -88,7 +88,7 @@ class NomicBert(Bert):
     vocabularies = ["wordpiece", "unigram"]
     TRAINED = {8192: 2048, 2048: 512}  # context of the configuration -> context of the training
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.is_moe = bool(self.config.first("moe_every_n_layers"))
         self.architecture = "nomic-bert-moe" if self.is_moe else "nomic-bert"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pumice.plugin import GGMLType
-from pumice.plugin.convert import Conversion, HFConfig, LazyTensor, layer_of, mxfp4, q8_0, times_scales
+from pumice.plugin.convert import Conversion, Folder, HFConfig, LazyTensor, layer_of, mxfp4, q8_0, times_scales
 from pumice_architectures.conversions.deepseek import INDEXER
 
 POOLS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
@@ -77,7 +77,7 @@ class DeepSeek4(Conversion):
     }
     flags = {"expert_weights_norm": "norm_topk_prob"}
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.config = as_released(self.config)
 
@@ -144,7 +144,7 @@ class DSpark4(DeepSeek4):
         "markov_head.markov_w2": "markov_w2", "confidence_head.proj": "conf_proj",
     }  # fmt: skip
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_layer = 1 + max((layer_of(name) for name in folder.tensors if name.startswith("mtp.")), default=-1)
         zeros = {"compress_ratios": [0] * self.n_layer, "num_hash_layers": 0}

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import MOST_HEAD_DIM, Conversion, ConvertError, HFConfig, LazyTensor, number, sliding_layers
+from pumice.plugin.convert import (
+    MOST_HEAD_DIM,
+    Conversion,
+    ConvertError,
+    Folder,
+    HFConfig,
+    LazyTensor,
+    number,
+    sliding_layers,
+)
 from pumice_architectures.conversions.llama import tokens_of_target
 from pumice_architectures.conversions.rope_factors import proportional_factors
 
@@ -46,7 +55,7 @@ class DFlash(Conversion):
     }  # fmt: skip
     MASK = "mask_embedding.pt"
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         if folder.has(self.MASK):
             raise ConvertError(

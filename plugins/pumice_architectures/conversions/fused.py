@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
 from pumice_architectures.conversions.llama import (
     Llama,
     add_space_prefix,
@@ -100,7 +100,7 @@ class OpenELM(Conversion):
     architecture = "openelm"
     vocabularies = SPM
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.folder, self.config = folder, folder.config
         self.n_layer = self.config.need("num_transformer_layers")
 

@@ -100,7 +100,7 @@ class GraniteHybrid(GraniteMoE):
 
     architecture = "granitehybrid"
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.attention_layers = self._attention_layers()
         has_states = len(self.attention_layers) < self.n_layer

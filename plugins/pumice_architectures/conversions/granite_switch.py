@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import ConvertError, LazyTensor, concatenate, layer_of, number
+from pumice.plugin.convert import ConvertError, Folder, LazyTensor, concatenate, layer_of, number
 from pumice_architectures.conversions.granite import GraniteMoE
 
 
@@ -26,7 +26,7 @@ class GraniteSwitch(GraniteMoE):
         "shared_mlp.output_linear": ("ffn_down",),
     }
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_layer -= 1  # one layer only switches adapters
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of, number
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, number
 
 
 class HRMText(Conversion):
@@ -20,7 +20,7 @@ class HRMText(Conversion):
         "mlp.gate_up_proj.weight": ("ffn_gate", "ffn_up"),
     }
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         c = self.config
         self.n_stack = c.need("num_layers_per_stack", "num_hidden_layers")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import FLOAT32, SIGMOID, Conversion, ConvertError, LazyTensor, layer_of, leading_dense_layers
+from pumice.plugin.convert import (
+    FLOAT32,
+    SIGMOID,
+    Conversion,
+    ConvertError,
+    Folder,
+    LazyTensor,
+    layer_of,
+    leading_dense_layers,
+)
 from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 
 
@@ -146,7 +155,7 @@ class HunyuanV4(DeepSeek2):
         },
     }
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         n_dense = leading_dense_layers(self.config)
         if n_dense is not None and self.config.first("first_k_dense_replace") is None:

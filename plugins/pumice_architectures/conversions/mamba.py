@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, concatenate
 
 ANY_CONTEXT = 1 << 20  # tokens; recurrent states have no limit
 
@@ -20,7 +20,7 @@ class Mamba(Conversion):
     pre_tokenizers = ["olmo", "gpt-2"]
     n_vocab_multiple = 8
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_vocab_multiple = self.config.first("pad_vocab_size_multiple") or self.n_vocab_multiple
 
@@ -62,7 +62,7 @@ class Mamba2(Conversion):
     pre_tokenizers = ["olmo", "gpt-2"]
     renames = {r"\.dt_bias$": ".dt_proj.bias", r"^model\.(?=backbone|lm_head)": ""}
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_vocab_multiple = self.config.first("pad_vocab_size_multiple") or 16
 
@@ -129,7 +129,7 @@ class FalconH1(Mamba2):
     vocabularies = ["bpe"]
     pre_tokenizers = ["falcon-h1"]
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_vocab_multiple = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of, parameters
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of, parameters
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.mamba import ANY_CONTEXT, mamba2_tensor
 
@@ -49,7 +49,7 @@ class NemotronH(Conversion):
         "1.final_layernorm": "shared_head.norm",
     }  # fmt: skip
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.config = folder.config
         pattern = self.config.first("hybrid_override_pattern", "layers_block_type", "layer_types") or []
         self.kinds = [self.LETTERS.get(kind, self.KINDS.get(kind, kind)) for kind in pattern]
@@ -140,7 +140,7 @@ class NemotronHPuzzle(NemotronH):
 
     architecture = "nemotron_h_moe"
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         blocks = folder.config.first("block_configs")
         if not blocks:
             raise ConvertError(f"{folder.path}: 'block_configs', the type of each layer, is missing")

@@ -27,7 +27,7 @@ class Qwen3TTS(Qwen3):
     more_names = {"codec_head": "output"}
     EMBEDDINGS = ("model.text_embedding.", "model.codec_embedding.", "text_projection.")
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         talker = folder.config.first("talker_config")
         if not isinstance(talker, dict):
             raise ConvertError(f"{folder.config.path}: 'talker_config' is missing")
@@ -100,7 +100,7 @@ class PocketTTS(Conversion):
     def recognises(cls, folder: Folder) -> bool:
         return cls.FIRST in folder.tensors
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         shapes = {name: tensor.shape for name, tensor in folder.tensors.items()}
         (n_vocab, n_embd), n_ff = shapes[self.EMBEDDINGS], shapes[f"{self.LAYER}0.linear1.weight"][0]
         folder.config = HFConfig(folder.path, {

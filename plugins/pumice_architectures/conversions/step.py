@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
 from pumice_architectures.conversions.rope_factors import llama3_factors
 
 
@@ -33,7 +33,7 @@ class Step35(Conversion):
     LIMITS = {"swiglu_clamp_exp": "swiglu_limits", "swiglu_clamp_shexp": "swiglu_limits_shared"}
     FLAT = tuple(f".{part}.weight" for part in ("g_proj", "moe.gate", "moe.up_proj", "moe.gate_proj", "moe.down_proj"))
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         bases = self.config.first("rope_theta")
         if isinstance(bases, list):  # for layers without a window, and with one
