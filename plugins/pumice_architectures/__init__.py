@@ -138,7 +138,7 @@ ARCHITECTURES = {
     "qwen3next": "pumice_architectures.qwen_next:Qwen3Next",
     "qwen3tts": "pumice_architectures.qwen_vl:Qwen3TTS",
     "qwen3vl": "pumice_architectures.qwen_vl:Qwen3VL",
-    "qwen3vlmoe": "pumice_architectures.qwen_moe:Qwen3VLMoE",
+    "qwen3vlmoe": "pumice_architectures.qwen_vl:Qwen3VLMoE",
     "qwen4exp": "pumice_architectures.qwen4exp:Qwen4Exp",
     "refact": "pumice_architectures.refact:Refact",
     "rnd1": "pumice_architectures.diffusion:RND1",

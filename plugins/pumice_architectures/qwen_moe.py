@@ -1,26 +1,12 @@
-"""Qwen with experts: 1.5-MoE, 2 (Yang et al. 2024, arXiv:2407.10671), 3 (2025, arXiv:2505.09388), 3 VL's text model."""
+"""Qwen with experts: 1.5-MoE, 2 (Yang et al. 2024, arXiv:2407.10671) and 3 (2025, arXiv:2505.09388)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
-from pumice.plugin import GraphBuilder, HParams, MediaRules
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import Width
-from pumice.plugin.nn.rope import Rope, rope_axes, rope_sections
-
-MOST_DEEPSTACK = 64  # published models have 3
-
-
-def n_deepstack(hparams: HParams) -> int:
-    """Return the layers after which further embeddings of images are added; a model may have fewer layers."""
-    key = "n_deepstack_layers"
-    n = hparams.get_int(key, 0)
-    if not 0 <= n <= MOST_DEEPSTACK:
-        raise hparams.wrong(key, f"is {n}, expected 0 to {MOST_DEEPSTACK}")
-    return n
 
 
 class Qwen2MoE(ExpertDecoder):
@@ -40,16 +26,3 @@ class Qwen3MoE(ExpertDecoder):
     qk_norm = "before rope"
     scaled = ExpertDecoder.scaled | optional.EXPERTS
     expert_width: ClassVar[Width] = "divided"
-
-
-class Qwen3VLMoE(Qwen3MoE):
-    scaled = ExpertDecoder.scaled
-
-    def __init__(self, hparams: HParams) -> None:
-        super().__init__(hparams)
-        axes = rope_axes(hparams, self.heads(0).k_dim // 2, interleaved=True)
-        self.media_rules = MediaRules(axes, n_deepstack(hparams))
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)

@@ -8,11 +8,14 @@ import numpy as np
 
 from pumice.plugin import GraphBuilder, HParams, MediaRules, ModelError, Tensor
 from pumice.plugin.nn.blocks import linear, n_vocab
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.rope import Rope, rope_axes, rope_sections
 from pumice_architectures.qwen import Qwen2, Qwen3
-from pumice_architectures.qwen_moe import n_deepstack
+from pumice_architectures.qwen_moe import Qwen3MoE
 
 N_CODES = 3072  # audio codes of Qwen 3 TTS, the last ids of its vocabulary
+MOST_DEEPSTACK = 64  # published models have 3
 
 
 class Qwen2VL(Qwen2):
@@ -33,8 +36,8 @@ class PaddleOCR(Qwen2):
         return rope and replace(rope, sections=rope_sections(self.hparams, default=()))
 
 
-class Qwen3VL(Qwen3):
-    scaled = Qwen2.scaled
+class Qwen3Vision(Decoder):
+    """Interleaved M-RoPE, and embeddings of images that are added after the first layers (DeepStack)."""
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -44,6 +47,23 @@ class Qwen3VL(Qwen3):
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)
+
+
+class Qwen3VL(Qwen3Vision, Qwen3):
+    scaled = Qwen2.scaled
+
+
+class Qwen3VLMoE(Qwen3Vision, Qwen3MoE):
+    scaled = ExpertDecoder.scaled
+
+
+def n_deepstack(hparams: HParams) -> int:
+    """Return the layers after which further embeddings of images are added; a model may have fewer layers."""
+    key = "n_deepstack_layers"
+    n = hparams.get_int(key, 0)
+    if not 0 <= n <= MOST_DEEPSTACK:
+        raise hparams.wrong(key, f"is {n}, expected 0 to {MOST_DEEPSTACK}")
+    return n
 
 
 class Qwen3TTS(Qwen3VL):

@@ -6,7 +6,7 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pumice.config import Config, load_config
 from pumice.errors import ConfigError, ConvertError, GGUFError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pumice.tokenizers import Tokenizer
 
 logger = logging.getLogger("pumice")
+C = TypeVar("C", bound="Conversion")
 
 LONGEST_CONTEXT = 1 << 20  # tokens for which models are checked; longer ones give the same tensors and larger masks
 
@@ -121,32 +122,31 @@ def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
 
 def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversion:
     """Return the conversion of the vision part of a folder's model. Raises ConvertError if there is none."""
-    from pumice.convert.folder import understood
-
     conversions = (registry or load_registry(load_config())).projector_conversions
-    name = folder.config.outer_class
-    if name not in conversions:
-        raise ConvertError(
-            f"{folder.config.path}: projectors of class {name!r} cannot be converted{did_you_mean(name, conversions)}; "
-            f"the classes are {', '.join(sorted(conversions))}"
-        )
-    with understood(folder.config):
-        return conversions.find(name).made_for(folder)
+    known = f"the classes are {', '.join(sorted(conversions))}"
+    return _made_by_class(folder, folder.config.outer_class, conversions, "projectors", known)
 
 
 def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
-    from pumice.convert.folder import CONFIG, understood
+    from pumice.convert.folder import CONFIG
 
     if not folder.has(CONFIG):
         return _recognised(folder, known)
-    name = folder.config.model_class
-    if name not in known:
+    classes = f"docs/model_classes.md lists the {len(list(known))} classes that can, a plugin can add another"
+    return _made_by_class(folder, folder.config.model_class, known, "models", classes)
+
+
+def _made_by_class(folder: Folder, name: str, conversions: Names[type[C]], things: str, known: str) -> Conversion:
+    """Return the conversion registered for a class's name. ``known``: the part of the error about other classes."""
+    from pumice.convert.folder import understood
+
+    if name not in conversions:
         raise ConvertError(
-            f"{folder.config.path}: models of class {name!r} cannot be converted{did_you_mean(name, known)}; "
-            f"docs/model_classes.md lists the {len(list(known))} classes that can, a plugin can add another"
+            f"{folder.config.path}: {things} of class {name!r} cannot be converted{did_you_mean(name, conversions)}; "
+            f"{known}"
         )
     with understood(folder.config):
-        return known.find(name).made_for(folder)
+        return conversions.find(name).made_for(folder)
 
 
 def _recognised(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
