@@ -65,7 +65,7 @@ WHOLE = 1e-3  # tolerance of multiples; non-multiples differ by at least 1 / LAR
 TWO_BITS = mx.array([0, 2, 4, 6], mx.uint8)
 ONE_BIT = mx.array(list(range(8)), mx.uint8)
 Codes = Callable[[mx.array], mx.array]
-Scales = Callable[[mx.array], tuple[mx.array, ...]]
+ReadScales = Callable[[mx.array], tuple[mx.array, ...]]
 
 
 def _f16(blocks: mx.array, start: int) -> mx.array:
@@ -182,7 +182,7 @@ def _one_exponent(blocks: mx.array) -> tuple[mx.array, ...]:
     return (bits.view(mx.float32),)
 
 
-_LAYOUTS: dict[GGMLType, tuple[Codes, Scales]] = {
+_LAYOUTS: dict[GGMLType, tuple[Codes, ReadScales]] = {
     GGMLType.Q2_0: (_codes_q2_0, _one_f16_for_64),
     GGMLType.Q4_0: (_nibbles(2), _one_f16),
     GGMLType.Q4_1: (_nibbles(4), _two_f16),

@@ -13,23 +13,23 @@ _TOKEN_BYTES, _LOGPROB_BYTES = 8, 128  # of each in an answer
 _ENDED_SHORT = ("length", "context_full", "timeout")
 
 
-class TokenLogprob(Protocol):
+class HasLogprob(Protocol):
     @property
     def logprob(self) -> float: ...
     @property
     def top(self) -> Sequence[tuple[int, float]]: ...
 
 
-class Done(Protocol):
+class CompletionTokens(Protocol):
     """A finished completion."""
 
     @property
     def tokens(self) -> Sequence[int]: ...
     @property
-    def logprobs(self) -> Sequence[TokenLogprob] | None: ...
+    def logprobs(self) -> Sequence[HasLogprob] | None: ...
 
 
-def size_of(completions: Sequence[Done], n_others: int = 0) -> int:
+def size_of(completions: Sequence[CompletionTokens], n_others: int = 0) -> int:
     """Return the approximate bytes of an answer with these completions and ``n_others`` further tokens."""
     n_logprobs = [1 + len(logprob.top) for done in completions for logprob in done.logprobs or ()]
     return _TOKEN_BYTES * (n_others + sum(len(done.tokens) for done in completions)) + _LOGPROB_BYTES * sum(n_logprobs)
@@ -73,7 +73,7 @@ def timings(times: pumice.Timings) -> dict[str, Any]:
     }
 
 
-def chat_logprob(token: int, found: TokenLogprob, spell: TokenBytes) -> dict[str, Any]:
+def chat_logprob(token: int, found: HasLogprob, spell: TokenBytes) -> dict[str, Any]:
     """Return the form of chat completions, with llama-server's token ids."""
     top = [_entry(other, logprob, spell) for other, logprob in found.top]
     return {**_entry(token, found.logprob, spell), "top_logprobs": top}

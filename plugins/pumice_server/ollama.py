@@ -21,7 +21,7 @@ from pumice_server.models import Models, service_of
 from pumice_server.options import generation_options
 from pumice_server.prompts import fill_in
 from pumice_server.served_model import FOREVER
-from pumice_server.service import Prompt, Service
+from pumice_server.service import Service, TextOrTokens
 from pumice_server.streams import merge
 
 NDJSON = Wire("application/x-ndjson", lambda problem: to_json(problem.ollama_body()) + b"\n", None)
@@ -120,7 +120,7 @@ async def _answer(
     return json_response(lines.delta(delta) | lines.end(done.finish_reason, streams[0].timings))
 
 
-async def _raw(request: Request, service: Service, body: OllamaGenerateBody, prompt: Prompt) -> Response:
+async def _raw(request: Request, service: Service, body: OllamaGenerateBody, prompt: TextOrTokens) -> Response:
     """Complete a prompt without a chat template."""
     shape = _Lines(service, as_chat=False)
     streams = await service.complete(

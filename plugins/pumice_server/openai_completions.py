@@ -23,7 +23,7 @@ from pumice_server.options import cache_salt, generation_options
 from pumice_server.prompt_logprobs import Head, read_head, text_logprobs
 from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.report import Reading, Report
-from pumice_server.service import Prompt, Service
+from pumice_server.service import Service, TextOrTokens
 
 _MAX_TOKENS = 16  # OpenAI's default for completions
 
@@ -39,7 +39,7 @@ async def completions(request: Request, body: CompletionBody) -> Annotated[Respo
         raise bad_request(f"Field 'best_of': Value must be between {n} <= value <= {MAX_N}, but got {best_of}")
     if body.stream and best_of > n:
         raise bad_request("best_of needs all of the completions, and cannot be streamed")
-    read: Sequence[Prompt] = prompts
+    read: Sequence[TextOrTokens] = prompts
     if body.suffix:
         read = await body.aside(lambda: [fill_in(service, prompt, body.suffix) for prompt in prompts])
     tracked = {"logprobs": 0, **options} if best_of > n else options

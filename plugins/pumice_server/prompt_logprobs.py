@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from pumice_server.bodies import CompletionBody
 from pumice_server.errors import bad_request
-from pumice_server.figures import LEAST_LOGPROB, TokenLogprob
-from pumice_server.service import Prompt, Service
+from pumice_server.figures import LEAST_LOGPROB, HasLogprob
+from pumice_server.service import Service, TextOrTokens
 from pumice_server.work import aside
 
 _ENTRY_BYTES = 1024  # approximate bytes of a prompt token's entry
 
-Found = tuple[int, TokenLogprob | None]
+Found = tuple[int, HasLogprob | None]
 """A token and its log-probabilities; the first token of a text has none."""
 
 
@@ -43,7 +43,7 @@ class Head(NamedTuple):
         return len(self.text) + _ENTRY_BYTES * (len(self.logprobs) + len(self.by_position))
 
 
-async def read_head(body: CompletionBody, service: Service, prompt: Prompt, options: Mapping[str, Any]) -> Head:
+async def read_head(body: CompletionBody, service: Service, prompt: TextOrTokens, options: Mapping[str, Any]) -> Head:
     """Return the parts of an answer that report a prompt. Raises HTTPException and RequestError."""
     echo = body.echo
     n_told = -1 if body.prompt_logprobs is None else body.prompt_logprobs
@@ -58,7 +58,7 @@ async def read_head(body: CompletionBody, service: Service, prompt: Prompt, opti
     text = "" if not echo else prompt if isinstance(prompt, str) else await service.detokenize(tokens)
     if max(n_told, n_echoed) < 0:
         return Head(text)
-    scores: list[TokenLogprob | None] = [None, *await service.score(tokens, max(n_told, n_echoed), options)]
+    scores: list[HasLogprob | None] = [None, *await service.score(tokens, max(n_told, n_echoed), options)]
     return await aside(_head, service, text, list(zip(tokens, scores, strict=True)), (n_told, n_echoed))
 
 
@@ -84,7 +84,7 @@ def text_logprobs(service: Service, tokens: Iterable[Found], offset: int = 0) ->
     return lists
 
 
-def _by_id(service: Service, token: int, score: TokenLogprob, n_top: int) -> dict[str, Any]:
+def _by_id(service: Service, token: int, score: HasLogprob, n_top: int) -> dict[str, Any]:
     """Return vLLM's form: an entry by token id, the prompt's token among them; ranks begin at 1."""
     top = score.top[:n_top]
     entries = {

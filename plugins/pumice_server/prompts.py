@@ -12,7 +12,7 @@ import pumice
 from pumice.plugin import MAX_IMAGES, at_markers
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_PROMPTS
-from pumice_server.service import MediaPrompt, Prompt, Service
+from pumice_server.service import MediaPrompt, Service, TextOrTokens
 
 MEDIA_MARKER = f"<__media_{secrets.token_hex(16)}__>"
 """Stands for an image in a prompt; of this process alone, so that texts of others do not contain it."""
@@ -20,7 +20,7 @@ MEDIA_MARKER = f"<__media_{secrets.token_hex(16)}__>"
 _MARKS = ("fim_pre", "fim_suf", "fim_mid")
 
 
-def read_prompts(prompts: Any) -> list[Prompt]:
+def read_prompts(prompts: Any) -> list[TextOrTokens]:
     """Return prompts that are a text, token ids, or a list of these. Raises HTTPException."""
     if isinstance(prompts, str) or (
         isinstance(prompts, list) and prompts and all(isinstance(item, int) for item in prompts)
@@ -73,7 +73,9 @@ def mixed_tokens(
     return tokens
 
 
-def fill_in(service: Service, prefix: Prompt, suffix: Prompt, before_middle: Sequence[int] = ()) -> list[int]:
+def fill_in(
+    service: Service, prefix: TextOrTokens, suffix: TextOrTokens, before_middle: Sequence[int] = ()
+) -> list[int]:
     """Return a fill-in-the-middle prompt. Raises HTTPException if the model has no infill tokens.
 
     ``before_middle`` follows the prefix.

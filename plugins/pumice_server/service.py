@@ -31,8 +31,8 @@ from pumice_server.work import aside, seeing, waiting
 
 T = TypeVar("T")
 
-Prompt = str | list[int]
-Messages = Sequence[Mapping[str, Any]]
+TextOrTokens = str | list[int]
+ChatMessages = Sequence[Mapping[str, Any]]
 """Messages of a chat as clients send them; ``pumice.Model.prepare_chat`` checks them."""
 _UNSHIFTED = {"context_shift": False}  # a part of an image would remain
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
@@ -133,7 +133,7 @@ class Service:
         """Return the tokens of a text, computed off the event loop."""
         return await aside(self.model.tokenize, text, add_special, parse_special, size=WORK * len(text))
 
-    def tokens_of(self, prompt: Prompt, add_special: bool = True, parse_special: bool = True) -> list[int]:
+    def tokens_of(self, prompt: TextOrTokens, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Return the tokens of a prompt; slow. Raises RequestError and HTTPException if it does not fit the context."""
         if isinstance(prompt, str):
             self.model.check_fits([prompt])
@@ -144,7 +144,7 @@ class Service:
             raise bad_request(f"token id {wrong} is outside the vocabulary of {self.model.n_vocab}")
         return prompt
 
-    async def read_prompts(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+    async def read_prompts(self, prompts: Sequence[TextOrTokens]) -> list[list[int]]:
         """Return the tokens of prompts, computed off the event loop. Raises as ``tokens_of``."""
         return await aside(lambda: list(map(self.tokens_of, prompts)), size=WORK * sum(map(len, prompts)))
 
@@ -168,7 +168,7 @@ class Service:
 
     async def complete(
         self,
-        prompts: Sequence[Prompt | MediaPrompt],
+        prompts: Sequence[TextOrTokens | MediaPrompt],
         n: int,
         options: Mapping[str, Any],
         progress: CompletionProgress | None = None,
@@ -222,7 +222,7 @@ class Service:
             raise too_late() from None
 
     async def chat(
-        self, messages: Messages, n: int, options: Mapping[str, Any], progress: CompletionProgress | None = None
+        self, messages: ChatMessages, n: int, options: Mapping[str, Any], progress: CompletionProgress | None = None
     ) -> list[pumice.AsyncChatStream]:
         """Start ``n`` answers to a chat; ``progress`` as in ``complete``. Raises RequestError."""
         self.check_count(n)
@@ -240,7 +240,7 @@ class Service:
                 await stream.accepted()
         return streams
 
-    async def _turn(self, messages: Messages, options: Mapping[str, Any]) -> pumice.Turn:
+    async def _turn(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn:
         """Return the prepared turn of a chat. Raises RequestError, and with images as ``in_time``."""
         messages = self._variant.beginning(messages)
         turn = await waiting(self._prepare_text, messages, options)
@@ -249,11 +249,11 @@ class Service:
             turn = await self.in_time(seeing(self._prepare_chat, messages, options))
         return turn
 
-    async def _with_fetched(self, messages: Messages) -> Messages:
+    async def _with_fetched(self, messages: ChatMessages) -> ChatMessages:
         """Return messages with the images that addresses name. Raises as ``with_fetched`` and ``in_time``."""
         return await self.in_time(with_fetched(messages, self._media_hosts if self.sees else ()))
 
-    async def count_tokens(self, messages: Messages, options: Mapping[str, Any], salt: str) -> int:
+    async def count_tokens(self, messages: ChatMessages, options: Mapping[str, Any], salt: str) -> int:
         """Return the number of tokens of a chat's prompt.
 
         Images are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
@@ -263,11 +263,11 @@ class Service:
             return len(turn.prompt.tokens)
         return len(await self.tokenize(await self.apply_template(messages, options)))
 
-    def _prepare_text(self, messages: Messages, options: Mapping[str, Any]) -> pumice.Turn | None:
+    def _prepare_text(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn | None:
         """Return the prepared turn of a chat; None if it has images."""
         return None if has_images(messages) else self._prepare_chat(messages, options)
 
-    def _prepare_chat(self, messages: Messages, options: Mapping[str, Any]) -> pumice.Turn:
+    def _prepare_chat(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn:
         self.model.check_fits(texts_of(messages))
         return self.model.prepare_chat(messages, **options)
 
@@ -316,12 +316,12 @@ class Service:
         if isinstance(self.model, pumice.ProcessModel):
             await asyncio.to_thread(self.model.process.kill)
 
-    async def apply_template(self, messages: Messages, options: Mapping[str, Any]) -> str:
+    async def apply_template(self, messages: ChatMessages, options: Mapping[str, Any]) -> str:
         """Return the prompt of a chat as text. Raises RequestError."""
         messages = await self._with_fetched(messages)
         return await waiting(self._apply_template, messages, self.with_defaults(options))
 
-    def _apply_template(self, messages: Messages, options: Mapping[str, Any]) -> str:
+    def _apply_template(self, messages: ChatMessages, options: Mapping[str, Any]) -> str:
         messages = self._variant.beginning(messages)
         self.model.check_fits(texts_of(messages))
         return self.model.apply_template(messages, **options)
@@ -384,14 +384,14 @@ class Service:
             raise bad_request(f"the request asks for {n} completions at once, the maximum is {self.max_sequences}")
 
 
-def has_images(messages: Messages) -> bool:
+def has_images(messages: ChatMessages) -> bool:
     """Return True if a message has an image. Errors in messages are found later."""
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     parts = (part for content in contents if isinstance(content, list) for part in content)
     return any(isinstance(part, Mapping) and part.get("type") in IMAGE_TYPES for part in parts)
 
 
-def texts_of(messages: Messages) -> list[str]:
+def texts_of(messages: ChatMessages) -> list[str]:
     """Return the texts of messages. Errors in messages are found later."""
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     parts = [part for content in contents for part in (content if isinstance(content, list) else [content])]

@@ -40,7 +40,6 @@ _LAST_SECONDS = 1.0  # end of the drain time, in which streams send their error
 logger = logging.getLogger("pumice")
 
 Failing = Callable[[Exception], None]
-LoadProgress = Callable[[int, int], None]
 
 
 @contextlib.contextmanager

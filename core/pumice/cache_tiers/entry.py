@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+TierCount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 _SOON = 64.0  # seconds within which uses count as simultaneous
 
@@ -34,13 +34,13 @@ class Entry:
 class Tally:
     """Contents of a cache tier in bytes and entries, and counts since the model was loaded."""
 
-    limit_bytes: Count = 0
-    n_bytes: Count = 0
-    n_entries: Count = 0
-    n_saved: Count = 0
-    n_loaded: Count = 0
-    n_evicted: Count = 0
-    n_refused: Count = 0  # damaged entries, and those that could not be written
+    limit_bytes: TierCount = 0
+    n_bytes: TierCount = 0
+    n_entries: TierCount = 0
+    n_saved: TierCount = 0
+    n_loaded: TierCount = 0
+    n_evicted: TierCount = 0
+    n_refused: TierCount = 0  # damaged entries, and those that could not be written
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))

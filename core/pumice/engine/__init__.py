@@ -3,7 +3,7 @@
 from pumice.engine.client import EngineClient, EngineLink
 from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
-from pumice.engine.messages import FinishReason, Request, Snapshot, Timings
+from pumice.engine.messages import EngineFinishReason, Request, Snapshot, Timings
 from pumice.engine.prepare import Preparer
 from pumice.engine.runner import Runner
 from pumice.engine.thread import EngineThread
@@ -11,9 +11,9 @@ from pumice.engine.thread import EngineThread
 __all__ = [
     "Engine",
     "EngineClient",
+    "EngineFinishReason",
     "EngineLink",
     "EngineThread",
-    "FinishReason",
     "Generation",
     "Preparer",
     "Request",

@@ -14,7 +14,7 @@ from pumice.backend.pick import Ahead, Pick
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place
 from pumice.engine.media import MediaRows
-from pumice.engine.messages import Event, Finished, FinishReason, Logprobs, Output, Progress, Request, Timings
+from pumice.engine.messages import EngineFinishReason, Event, Finished, Logprobs, Output, Progress, Request, Timings
 from pumice.engine.text import TextStream
 from pumice.grammar import BudgetedReasoning
 from pumice.sampler import Chain
@@ -46,7 +46,7 @@ class Generation:
     after: Generation | None = None  # a generation with the same prompt, which reads it for both
     tokens: list[int] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
+    finish_reason: EngineFinishReason | None = None
     timings: Timings = field(default_factory=Timings)
     queued: float = field(default_factory=time.perf_counter)  # time of arrival or preemption, which orders the queue
     waits_since: float = field(

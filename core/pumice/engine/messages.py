@@ -21,12 +21,12 @@ from pumice.options import Algorithm
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
-FinishReason = Literal["stop", "length", "context_full", "timeout", "cancelled"]
+EngineFinishReason = Literal["stop", "length", "context_full", "timeout", "cancelled"]
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-Width = Annotated[int, Meta(ge=0, le=2**24)]  # of a vector
+VectorWidth = Annotated[int, Meta(ge=0, le=2**24)]  # of a vector
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 Name = Annotated[str, Meta(max_length=1000)]
 
@@ -193,14 +193,14 @@ class Facts:
 
     n_ctx: Count
     n_ctx_train: Count
-    n_vocab: Width
+    n_vocab: VectorWidth
     backends: list[Name]
     memory: dict[Name, Count]
     generates: bool = True
     fills_masks: bool = False
-    n_embd: Width = 0
-    n_labels: Width = 0
-    media_width: Width = 0
+    n_embd: VectorWidth = 0
+    n_labels: VectorWidth = 0
+    media_width: VectorWidth = 0
 
     @property
     def media_bytes(self) -> int:
@@ -208,14 +208,14 @@ class Facts:
         return min(4 * self.n_ctx * self.media_width, MAX_MEDIA_BYTES)
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+class EngineMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
     """Base of commands and events. A message is encoded as an array of its class's name and its fields."""
 
 
 # --- commands
 
 
-class Add(Message, frozen=True):
+class Add(EngineMessage, frozen=True):
     """Generate ``request``; events have the id of the completion, which the sender chooses and never reuses.
 
     There are ``request.n`` ids.
@@ -229,7 +229,7 @@ Pooling = Literal["none", "mean", "cls", "last"]
 """Pooling of a text's hidden states to its embedding: none, their mean, the first, the last."""
 
 
-class Encode(Message, frozen=True):
+class Encode(EngineMessage, frozen=True):
     """Answer with ``Encoded``: each of ``texts``, given as token ids, as one vector or, without pooling, one per token.
 
     ``scores``: return scores of the texts instead of embeddings. ``adapter_scales``: scale of each adapter; empty for
@@ -243,7 +243,7 @@ class Encode(Message, frozen=True):
     adapter_scales: Sequence[float] = ()
 
 
-class EncodeImage(Message, frozen=True):
+class EncodeImage(EngineMessage, frozen=True):
     """Answer with ``ImageEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt."""
 
     id: Id
@@ -252,7 +252,7 @@ class EncodeImage(Message, frozen=True):
     pixels: bytes
 
 
-class Score(Message, frozen=True):
+class Score(EngineMessage, frozen=True):
     """Answer with ``Scored``: the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
     ``adapter_scales`` is as for ``Encode``. Requests with an equal ``cache_salt`` share the cached text.
@@ -265,25 +265,25 @@ class Score(Message, frozen=True):
     cache_salt: str = ""
 
 
-class Cancel(Message, frozen=True):
+class Cancel(EngineMessage, frozen=True):
     """Cancel a request: a sequence ends at its current token, others with an error. Ended requests are ignored."""
 
     id: Id
 
 
-class EndReasoning(Message, frozen=True):
+class EndReasoning(EngineMessage, frozen=True):
     """End the reasoning of a sequence with a reasoning budget after its next token; others ignore it."""
 
     id: Id
 
 
-class Inspect(Message, frozen=True):
+class Inspect(EngineMessage, frozen=True):
     """Answer with a ``Snapshot``."""
 
     id: Id
 
 
-class Close(Message, frozen=True):
+class Close(EngineMessage, frozen=True):
     """Cancel everything and end."""
 
 
@@ -292,7 +292,7 @@ Command = Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Inspect |
 # --- events
 
 
-class Accepted(Message, frozen=True):
+class Accepted(EngineMessage, frozen=True):
     """A request is valid and waits.
 
     Sent only by engines that cannot raise errors in the sender: see ``EngineClient``.
@@ -301,7 +301,7 @@ class Accepted(Message, frozen=True):
     id: Id
 
 
-class Progress(Message, frozen=True):
+class Progress(EngineMessage, frozen=True):
     """The number of prompt tokens in the cache. The first one, ``n_cached``, is sent when reading begins."""
 
     id: Id
@@ -311,7 +311,7 @@ class Progress(Message, frozen=True):
     seconds: Seconds  # of reading
 
 
-class Output(Message, frozen=True, gc=False):
+class Output(EngineMessage, frozen=True, gc=False):
     """Tokens of one step, with the text that each completes, and the requested log-probabilities."""
 
     id: Id
@@ -320,16 +320,16 @@ class Output(Message, frozen=True, gc=False):
     logprobs: Sequence[Logprobs] | None = None
 
 
-class Finished(Message, frozen=True):
+class Finished(EngineMessage, frozen=True):
     """The last event of a successful sequence; ``text`` was held back until now."""
 
     id: Id
     text: str
-    reason: FinishReason
+    reason: EngineFinishReason
     timings: Timings
 
 
-class Failed(Message, frozen=True):
+class Failed(EngineMessage, frozen=True):
     """The last event of a failed sequence.
 
     A StopIteration becomes a RuntimeError, since raised in a client it would end its stream like a complete answer.
@@ -345,14 +345,14 @@ class Failed(Message, frozen=True):
             msgspec.structs.force_setattr(self, "error", error)
 
 
-class Inspected(Message, frozen=True):
+class Inspected(EngineMessage, frozen=True):
     """The answer to ``Inspect``."""
 
     id: Id
     snapshot: Snapshot
 
 
-class Encoded(Message, frozen=True):
+class Encoded(EngineMessage, frozen=True):
     """The answer to ``Encode``: float32 ``[n]`` per text, or ``[n_tokens, n]`` without pooling."""
 
     id: Id
@@ -368,14 +368,14 @@ class ImagePart:
     grid: tuple[Count, Count] | None = None
 
 
-class ImageEncoded(Message, frozen=True):
+class ImageEncoded(EngineMessage, frozen=True):
     """The answer to ``EncodeImage``."""
 
     id: Id
     parts: Sequence[ImagePart]
 
 
-class Scored(Message, frozen=True):
+class Scored(EngineMessage, frozen=True):
     """The answer to ``Score``: log-probabilities of the tokens after the first, which has no prediction."""
 
     id: Id

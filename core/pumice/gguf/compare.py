@@ -2,18 +2,17 @@
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pumice.errors import GGUFError
+from pumice.gguf.copy import ByteProgress
 from pumice.gguf.quants import CHUNK, dequantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import ModelTensor
-
-ByteProgress = Callable[[int, int], None]  # called with bytes done and total bytes
 
 # gguf-py's gguf_hash.py: the name space of the UUIDs of models.
 MODEL_NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")

@@ -18,7 +18,7 @@ from pumice.grammar.stack import run_on_stack
 from pumice.grammar.strings import StringMasks
 from pumice.grammar.threads import MaskThreads
 from pumice.grammar.vocabulary import whole_vocabulary
-from pumice.grammar.words import TokenTexts, Words
+from pumice.grammar.words import SplitTexts, Words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -83,8 +83,8 @@ class Compiler:
         return Lengths(self.texts, self.n_vocab)
 
     @cached_property
-    def _cut_texts(self) -> TokenTexts:
-        return TokenTexts(self.texts, self.n_vocab)
+    def _cut_texts(self) -> SplitTexts:
+        return SplitTexts(self.texts, self.n_vocab)
 
     def _compile(self, source: str) -> Lexer:
         matcher = _matcher(self.vocabulary, source)
@@ -96,7 +96,7 @@ class Compiler:
             start(alphabet)  # computed in this thread rather than between two steps of the engine
         return Lexer(matcher, partial(StringMasks, strings, self._lengths, start))
 
-    def _start(self, source: str, texts: TokenTexts, alphabet: Alphabet) -> tuple[Words, LLMatcher]:
+    def _start(self, source: str, texts: SplitTexts, alphabet: Alphabet) -> tuple[Words, LLMatcher]:
         """Return the words of an alphabet, and their matcher at the start of the grammar."""
         words = self._words(texts, alphabet)
         return words, _matcher(words.vocabulary, source)

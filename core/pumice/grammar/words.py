@@ -23,7 +23,7 @@ _BREAK = "\n"  # separates heads, which do not contain it
 _MASKS = 128  # cached masks
 
 
-class TokenTexts:
+class SplitTexts:
     """The texts of a vocabulary's tokens, split where the string may end or a character is incomplete."""
 
     def __init__(self, texts: Sequence[bytes], n_vocab: int) -> None:
@@ -64,7 +64,7 @@ class Words:
         vocabulary: the words, followed by all single bytes, by which matchers advance.
     """
 
-    def __init__(self, texts: TokenTexts, alphabet: Alphabet) -> None:
+    def __init__(self, texts: SplitTexts, alphabet: Alphabet) -> None:
         words = texts.words(alphabet)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(filter(None, words)))}
         self._n = len(numbers)

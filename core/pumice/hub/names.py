@@ -49,12 +49,12 @@ class CatalogueName:
     name: str
 
 
-ModelName = Path | HubName | WebName | CatalogueName
+ParsedName = Path | HubName | WebName | CatalogueName
 
 
 def parse_name(
     text: str | Path, is_known: Callable[[str], bool] = lambda name: False, *, paths: bool = True
-) -> ModelName:
+) -> ParsedName:
     """Parse the name of a model.
 
     A text is a path if the file exists or it cannot be anything else; ``~`` is expanded.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import pumice.errors
 from pumice.config import Config, Layer, merge_layers
-from pumice.engine.messages import Add, Command, Count, Event, Facts, Message, Name, Output
+from pumice.engine.messages import Add, Command, Count, EngineMessage, Event, Facts, Name, Output
 from pumice.errors import EngineError, PumiceError, RequestError
 from pumice.process.header import MAX_HEADER_BYTES, Header
 
@@ -35,7 +35,7 @@ _MAX_TEXT = 1 << 16  # characters of an error or a line of a log
 T = TypeVar("T")
 
 
-class Load(Message, frozen=True):
+class Load(EngineMessage, frozen=True):
     """The first command: the file, its configuration, and the log level of the process."""
 
     path: Path
@@ -45,44 +45,44 @@ class Load(Message, frozen=True):
     level: int
 
 
-class Loading(Message, frozen=True):
+class Loading(EngineMessage, frozen=True):
     """Progress of loading: steps done, and total steps."""
 
     done: Count
     total: Count
 
 
-class Alive(Message, frozen=True):
+class Alive(EngineMessage, frozen=True):
     """A sign of life while the model is loading."""
 
 
-class Loaded(Message, frozen=True):
+class Loaded(EngineMessage, frozen=True):
     """The engine is ready for commands."""
 
     facts: Facts
     header: Header | None = None  # None if the other end can read the file
 
 
-class Summarized(Message, frozen=True):
+class Summarized(EngineMessage, frozen=True):
     """The header of one file, without lists; None if it cannot be read."""
 
     header: Header | None
 
 
-class NotLoaded(Message, frozen=True):
+class NotLoaded(EngineMessage, frozen=True):
     """The last message of a process that failed to load its model."""
 
     error: Exception
 
 
-class Logged(Message, frozen=True):
+class Logged(EngineMessage, frozen=True):
     """A log record."""
 
     level: Annotated[int, Meta(ge=0, le=100)]
     message: Annotated[str, Meta(max_length=_MAX_TEXT)]
 
 
-class StepEvents(Message, frozen=True):
+class StepEvents(EngineMessage, frozen=True):
     """The events of one step."""
 
     events: Sequence[Event]

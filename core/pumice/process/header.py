@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from pumice.engine.messages import Message, Name
+from pumice.engine.messages import EngineMessage, Name
 from pumice.errors import EngineError, ModelError
 from pumice.gguf.metadata import MAX_STRINGS, Metadata
 from pumice.gguf.values import DTYPES
@@ -33,7 +33,7 @@ class PackedArray(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid
     data: bytes
 
 
-class Header(Message, frozen=True):
+class Header(EngineMessage, frozen=True):
     """The header of a model: ``metadata`` without nested arrays, and ``summary`` without metadata."""
 
     metadata: dict[Name, bool | int | float | str | Strings | PackedArray]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, Writer, dequantize
-from pumice.gguf.copy import PIECE
+from pumice.gguf.copy import PIECE, ByteProgress
+from pumice.gguf.quants import Numbers
 from pumice.guard import guarded
 from pumice.machine import cores
 from pumice.quantize.decide import FLOATS, Decision
@@ -22,9 +23,6 @@ from pumice.quantizer import Quantizer
 
 MAX_FLOAT16 = 65504.0  # limit of a block's scale
 SLAB = 1 << 20  # values per task of a thread, in whole rows
-
-Numbers = NDArray[np.float32]
-ByteProgress = Callable[[int, int], None]  # called with bytes read, total bytes to read
 
 
 def run(

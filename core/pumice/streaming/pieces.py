@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-from pumice.engine import FinishReason, Timings
+from pumice.engine import EngineFinishReason, Timings
 from pumice.engine.messages import Event, Failed, Finished, Logprobs, Output, Progress
 from pumice.notebook import facts_line, show_count, text_block
 
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
     text: str
     token: int | None
-    finish_reason: FinishReason | None = None
+    finish_reason: EngineFinishReason | None = None
     logprobs: Logprobs | None = None
 
 
@@ -44,7 +44,7 @@ class Completion:
 
     text: str
     tokens: list[int]
-    finish_reason: FinishReason
+    finish_reason: EngineFinishReason
     timings: Timings
     logprobs: list[Logprobs] | None = None
 
@@ -65,7 +65,7 @@ class Pieces:
 
     def __init__(self, progress: Callable[[int, int], None] | None = None) -> None:
         """``progress`` is called with the number of prompt tokens that have been read and with their total."""
-        self.finish_reason: FinishReason | None = None
+        self.finish_reason: EngineFinishReason | None = None
         self.ended = False
         self.timings = Timings()
         self._clock = time.perf_counter()
