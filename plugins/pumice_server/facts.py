@@ -34,13 +34,13 @@ async def live(request: Request) -> Annotated[Response, Status]:
 async def health(request: Request) -> Annotated[Response, Status]:
     """Report whether the engine answers: 200, or 503 while the model loads and if no step ends for ten seconds."""
     models: Models = request.app.state.models
-    entry = models.single
-    if entry and entry.loading:
-        done, total = entry.progress
+    served_model = models.single
+    if served_model and served_model.loading:
+        done, total = served_model.progress
         raise HTTPException(503, f"Loading model: {100 * done // max(1, total)} %")
-    if entry and entry.service is None and not entry.sleeps:
-        raise HTTPException(503, f"{entry.name} is {entry.state}")
-    for other in models.entries:
+    if served_model and served_model.service is None and not served_model.sleeps:
+        raise HTTPException(503, f"{served_model.name} is {served_model.state}")
+    for other in models.served_models:
         if other.service:
             await snapshot_of(other.service)
     return json_response({"status": "ok"})
@@ -51,10 +51,10 @@ async def ready(request: Request) -> Annotated[Response, Status]:
     models: Models = request.app.state.models
     if models.draining:
         raise HTTPException(503, "the server is stopping")
-    entry = models.single
-    if entry and entry.service:
-        queue = entry.service.model.config.max_queue
-        if 0 <= queue <= (await snapshot_of(entry.service)).n_waiting:
+    served_model = models.single
+    if served_model and served_model.service:
+        queue = served_model.service.model.config.max_queue
+        if 0 <= queue <= (await snapshot_of(served_model.service)).n_waiting:
             raise HTTPException(503, "the queue is full")
     return await health(request)
 
@@ -62,23 +62,23 @@ async def ready(request: Request) -> Annotated[Response, Status]:
 async def list_models(request: Request) -> Annotated[Response, ModelList]:
     """List the served models, in OpenAI's form, with Ollama's beside it as in llama-server."""
     models: Models = request.app.state.models
-    summaries = await summaries_of(models.entries)
+    summaries = await summaries_of(models.served_models)
     compat = models.settings.compat
     data = [
-        _described(entry, name, summary, compat)
-        for entry, summary in summaries
-        for name in (entry.name, *entry.variants, *entry.scales)
+        _described(served_model, name, summary, compat)
+        for served_model, summary in summaries
+        for name in (served_model.name, *served_model.variants, *served_model.scales)
     ]
     listing = [
-        {**listed(entry, summary), "type": "model", "capabilities": _abilities(entry, summary)}
-        for entry, summary in summaries
+        {**listed(served_model, summary), "type": "model", "capabilities": _abilities(served_model, summary)}
+        for served_model, summary in summaries
     ]
     return json_response({"models": listing, "object": "list", "data": data})
 
 
-def _abilities(entry: ServedModel, summary: pumice.Summary | None) -> list[str]:
+def _abilities(served_model: ServedModel, summary: pumice.Summary | None) -> list[str]:
     """Return the capabilities of a model by the names of Ollama and llama-server."""
-    abilities = capabilities(summary, entry.service)
+    abilities = capabilities(summary, served_model.service)
     return [*abilities, *(["multimodal"] if "vision" in abilities else [])]
 
 
@@ -86,28 +86,31 @@ async def show_model(request: Request) -> Annotated[Response, ModelInfo]:
     """Describe a served model."""
     models: Models = request.app.state.models
     name = request.path_params["name"]
-    entry = models.known(name)
-    if entry is None:
-        raise no_model(name, [other for served_entry in models.entries for other in served_entry.names])
-    return json_response(_described(entry, name, await summary_of(entry), models.settings.compat))
+    served_model = models.known(name)
+    if served_model is None:
+        raise no_model(name, [other for served_entry in models.served_models for other in served_entry.names])
+    return json_response(_described(served_model, name, await summary_of(served_model), models.settings.compat))
 
 
-def _described(entry: ServedModel, name: str, summary: pumice.Summary | None, compat: bool) -> dict[str, Any]:
+def _described(served_model: ServedModel, name: str, summary: pumice.Summary | None, compat: bool) -> dict[str, Any]:
     description: dict[str, Any] = {
         "id": name,
         "object": "model",
         "type": "model",
         "display_name": name,
-        "created": entry.created,
-        "created_at": datetime.fromtimestamp(entry.created, UTC).isoformat(),
+        "created": served_model.created,
+        "created_at": datetime.fromtimestamp(served_model.created, UTC).isoformat(),
         "owned_by": "llamacpp" if compat else "pumice",
-        "parent": entry.name if name not in entry.spec.names else None,
-        "aliases": [other for other in entry.spec.names if compat or other != name],
-        "tags": entry.spec.tags,
-        "status": {"value": entry.state},
+        "parent": served_model.name if name not in served_model.spec.names else None,
+        "aliases": [other for other in served_model.spec.names if compat or other != name],
+        "tags": served_model.spec.tags,
+        "status": {"value": served_model.state},
     }
     if summary:
-        description["meta"] = {**meta(summary), **({"n_ctx": entry.service.model.n_ctx} if entry.service else {})}
+        description["meta"] = {
+            **meta(summary),
+            **({"n_ctx": served_model.service.model.n_ctx} if served_model.service else {}),
+        }
     return description
 
 
@@ -122,11 +125,11 @@ async def props(request: Request) -> Annotated[Response, Properties]:
     if name is None and not models.single:
         answer = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
         return json_response({**answer, "ui_settings": page, "build_info": build_info(models.settings.compat)})
-    entry = models.find(name)
-    if entry.sleeps:  # answer without loading it
-        return json_response({**(entry.properties or {}), "ui_settings": page, "is_sleeping": True})
-    service = entry.service or await service_of(request, name)  # a query is no use of the model
-    answer = await waiting(properties, entry, service, models.settings)
+    served_model = models.find(name)
+    if served_model.sleeps:  # answer without loading it
+        return json_response({**(served_model.properties or {}), "ui_settings": page, "is_sleeping": True})
+    service = served_model.service or await service_of(request, name)  # a query is no use of the model
+    answer = await waiting(properties, served_model, service, models.settings)
     return json_response({**answer, "ui_settings": page, "is_sleeping": False})
 
 
@@ -141,11 +144,11 @@ async def metrics(request: Request) -> Response:
     ``?names=``: `pumice` or `llamacpp`, whose names they have.
     """
     models: Models = request.app.state.models
-    for entry in models.entries:
-        if service := entry.service:  # it may be unloaded during the await below
-            models.metrics.engine(entry.name, await snapshot_of(service), service.model.memory)
+    for served_model in models.served_models:
+        if service := served_model.service:  # it may be unloaded during the await below
+            models.metrics.engine(served_model.name, await snapshot_of(service), service.model.memory)
         else:
-            models.metrics.no_engine(entry.name)
+            models.metrics.no_engine(served_model.name)
     names = request.query_params.get("names", "llamacpp" if models.settings.compat else "pumice")
     text = await aside(models.metrics.llamacpp if names == "llamacpp" else models.metrics.text)
     started = {"Process-Start-Time-Unix": str(models.started)}  # a header of llama-server
@@ -172,10 +175,10 @@ async def unload_model(request: Request, body: NamedModelBody) -> Annotated[Resp
     models: Models = request.app.state.models
     if models.pulls.cancel(body.model):
         return json_response({"success": True})
-    entry = _named(models, body.model)
-    if entry.service is None:
+    served_model = _named(models, body.model)
+    if served_model.service is None:
         raise HTTPException(400, "model is not loaded")
-    await models.unload(entry)
+    await models.unload(served_model)
     return json_response({"success": True})
 
 

@@ -55,17 +55,17 @@ async def delete(request: Request) -> Annotated[Response, Success]:
 async def delete_model(models: Models, name: str) -> None:
     """Delete a fetched model or a name that a client made. Raises HTTPException."""
     name = name.removesuffix(":latest")
-    entry = models.known(name)
-    if entry is None:
+    served_model = models.known(name)
+    if served_model is None:
         raise HTTPException(404, f"there is no model {name!r:.100}")
-    if entry.variants.pop(name, None) is not None:
+    if served_model.variants.pop(name, None) is not None:
         models.events.tell("model_remove", name)
         return
-    if not entry.fetched or name not in entry.spec.names:
+    if not served_model.fetched or name not in served_model.spec.names:
         raise HTTPException(403, f"{name!r:.100} belongs to the server; `pumice rm` removes downloaded files")
-    await models.remove(entry)
+    await models.remove(served_model)
     try:
-        await waiting(remove_fetched, entry.name)
+        await waiting(remove_fetched, served_model.name)
     except (pumice.HubError, OSError) as error:
         problem = f"{name!r:.100} is not served any more, but its files could not be removed: {error}"
         raise HTTPException(500, problem) from None

@@ -48,7 +48,7 @@ class Models:
         self.pulls = Pulls()
         self.events = ModelEvents()
         self.ends: list[Callable[[], None]] = [self.pulls.stop, self.events.end]  # called when the server stops
-        self.entries = [ServedModel(spec, settings.keep_alive) for spec in specs]
+        self.served_models = [ServedModel(spec, settings.keep_alive) for spec in specs]
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
         self._turn = asyncio.Lock()  # one model loads at a time, so that free memory is known
@@ -63,7 +63,7 @@ class Models:
             return model
 
         models = cls([ModelSpec(names, "")], load, settings)
-        models._take(models.entries[0], model, 0.0)
+        models._take(models.served_models[0], model, 0.0)
         return models
 
     # --- names
@@ -71,75 +71,77 @@ class Models:
     @property
     def single(self) -> ServedModel | None:
         """The only model, if there is one: it loads at startup and answers to any name."""
-        return self.entries[0] if len(self.entries) == 1 else None
+        return self.served_models[0] if len(self.served_models) == 1 else None
 
     def find(self, name: str | None) -> ServedModel:
         """Return the model of a name, or the first without a name. Raises HTTPException for an unknown name."""
         if self.single or not name:
-            return self.entries[0]
-        entry = self.known(name)
-        if entry is None:
-            raise no_model(name, [entry.name for entry in self.entries])
-        return entry
+            return self.served_models[0]
+        served_model = self.known(name)
+        if served_model is None:
+            raise no_model(name, [served_model.name for served_model in self.served_models])
+        return served_model
 
     def known(self, name: str) -> ServedModel | None:
         spellings = {name, name.removesuffix(":latest")}
-        return next((entry for entry in self.entries if spellings & set(entry.names)), None)
+        return next((served_model for served_model in self.served_models if spellings & set(served_model.names)), None)
 
     @property
     def names(self) -> list[str]:
         """Names of all models that requests may use, without those of adapters."""
-        return [name for entry in self.entries for name in (*entry.spec.names, *entry.variants)]
+        return [
+            name for served_model in self.served_models for name in (*served_model.spec.names, *served_model.variants)
+        ]
 
     def add(self, spec: ModelSpec) -> None:
         """Serve another model, which a client has fetched, unless its name is known already."""
         if self.known(spec.names[0]) is None:
-            self.entries.append(ServedModel(spec, self.settings.keep_alive, fetched=True))
+            self.served_models.append(ServedModel(spec, self.settings.keep_alive, fetched=True))
             self.events.tell("models_reload", "*")
 
-    async def remove(self, entry: ServedModel) -> None:
+    async def remove(self, served_model: ServedModel) -> None:
         """Serve a model no longer, and free its memory. Raises HTTPException if it is in use."""
-        entry.check_unused()
-        self.entries.remove(entry)
-        self.events.tell("model_remove", entry.name)
-        model = entry.unloaded()
+        served_model.check_unused()
+        self.served_models.remove(served_model)
+        self.events.tell("model_remove", served_model.name)
+        model = served_model.unloaded()
         if model is not None:
             await asyncio.to_thread(model.close)
 
     # --- using them
 
     @contextlib.asynccontextmanager
-    async def using(self, entry: ServedModel) -> AsyncIterator[Service]:
+    async def using(self, served_model: ServedModel) -> AsyncIterator[Service]:
         """Provide the service of a model: load it if needed, and keep it loaded meanwhile.
 
         Raises HTTPException if the model is not available now, and the errors of loading.
         """
-        entry.n_users += 1
+        served_model.n_users += 1
         self.loop = asyncio.get_running_loop()
         try:
-            yield await self._ready(entry)
+            yield await self._ready(served_model)
         finally:
-            entry.n_users -= 1
-            entry.last_used = time.monotonic()
+            served_model.n_users -= 1
+            served_model.last_used = time.monotonic()
             self._freed.set()
 
-    async def unload(self, entry: ServedModel) -> None:
+    async def unload(self, served_model: ServedModel) -> None:
         """Free the memory of a model. Raises HTTPException if the model is in use."""
-        entry.check_unused()
-        if service := entry.service:
+        served_model.check_unused()
+        if service := served_model.service:
             last_properties = None
             try:
-                last_properties = await waiting(properties, entry, service, self.settings)
+                last_properties = await waiting(properties, served_model, service, self.settings)
             except pumice.PumiceError as error:  # a worker is missing, or the engine died
-                logger.warning("%s: its properties are not known while it is unloaded: %s", entry.name, error)
-            entry.check_unused()  # requests may have come during the await; none can from here on
-            if entry.service is not service:  # another call unloaded it
+                logger.warning("%s: its properties are not known while it is unloaded: %s", served_model.name, error)
+            served_model.check_unused()  # requests may have come during the await; none can from here on
+            if served_model.service is not service:  # another call unloaded it
                 return
-            entry.properties = last_properties
-        model = entry.unloaded()
-        self.events.status(entry.name, "sleeping" if entry.sleeps else entry.state)
+            served_model.properties = last_properties
+        model = served_model.unloaded()
+        self.events.status(served_model.name, "sleeping" if served_model.sleeps else served_model.state)
         if model is not None:
-            logger.info("unloading %s", entry.name)
+            logger.info("unloading %s", served_model.name)
             await asyncio.to_thread(model.close)
 
     def drain(self, seconds: float) -> None:
@@ -154,23 +156,23 @@ class Models:
             self.loop.call_soon_threadsafe(self._check_engines)
 
     def _check_engines(self) -> None:
-        services = [entry.service for entry in self.entries if entry.service]
+        services = [served_model.service for served_model in self.served_models if served_model.service]
         self._checks = [asyncio.create_task(_end_if_silent(service)) for service in services]
 
     def _end_all(self) -> None:
-        for entry in self.entries:
-            if entry.loading:
-                entry.loading.cancel()
-            if entry.service:
-                entry.service.model.client.end(pumice.ModelClosedError("the server is stopping"))
+        for served_model in self.served_models:
+            if served_model.loading:
+                served_model.loading.cancel()
+            if served_model.service:
+                served_model.service.model.client.end(pumice.ModelClosedError("the server is stopping"))
 
     async def close(self) -> None:
         """End every engine and download, including models that are loading."""
         self.pulls.stop()
-        for entry in self.entries:
-            if entry.loading:
-                entry.loading.cancel()
-        models = [model for entry in self.entries if (model := entry.unloaded())]
+        for served_model in self.served_models:
+            if served_model.loading:
+                served_model.loading.cancel()
+        models = [model for served_model in self.served_models if (model := served_model.unloaded())]
         await asyncio.gather(*(asyncio.to_thread(model.close) for model in models))
 
     async def watch(self) -> None:
@@ -183,82 +185,86 @@ class Models:
                 await self._look()
                 if time.monotonic() - asked > _STALL_SECONDS / 4:
                     asked = time.monotonic()
-                    for entry in self.entries:
-                        if entry.service:
-                            entry.service.ask(_STALL_SECONDS)
+                    for served_model in self.served_models:
+                        if served_model.service:
+                            served_model.service.ask(_STALL_SECONDS)
             except Exception as error:  # later rounds still run
                 logger.error("cannot watch the models: %s: %s", type(error).__name__, error)
 
     async def _look(self) -> None:
-        for entry in self.entries:
-            self._notice_death(entry)
-            if entry.idle and time.monotonic() > entry.expires:
+        for served_model in self.served_models:
+            self._notice_death(served_model)
+            if served_model.idle and time.monotonic() > served_model.expires:
                 with contextlib.suppress(HTTPException):  # a request came meanwhile
-                    await self.unload(entry)
+                    await self.unload(served_model)
         if self.single and self.single.state == "failed" and not self.single.wait_seconds and not self.draining:
             self.begin(self.single)
 
     # --- loading
 
-    async def _ready(self, entry: ServedModel) -> Service:
-        self._notice_death(entry)
-        if entry.service is None:
-            if entry.loading is None:
+    async def _ready(self, served_model: ServedModel) -> Service:
+        self._notice_death(served_model)
+        if served_model.service is None:
+            if served_model.loading is None:
                 if self.draining:
                     raise HTTPException(503, "the server is stopping")
-                if entry.wait_seconds:
-                    raise HTTPException(503, f"{entry.error}; tried again in {entry.wait_seconds:.0f} seconds")
-                self.begin(entry)
-            assert entry.loading is not None
+                if served_model.wait_seconds:
+                    raise HTTPException(
+                        503, f"{served_model.error}; tried again in {served_model.wait_seconds:.0f} seconds"
+                    )
+                self.begin(served_model)
+            assert served_model.loading is not None
             try:
-                await asyncio.shield(entry.loading)
+                await asyncio.shield(served_model.loading)
             except asyncio.CancelledError:
                 if not self.draining:
                     raise
                 raise HTTPException(503, "the server is stopping") from None
-        assert entry.service is not None
-        return entry.service
+        assert served_model.service is not None
+        return served_model.service
 
-    def begin(self, entry: ServedModel) -> None:
+    def begin(self, served_model: ServedModel) -> None:
         """Load a model, unless it is loaded or loading."""
-        if entry.service or entry.loading:
+        if served_model.service or served_model.loading:
             return
-        entry.loading = asyncio.create_task(self._load(entry))
-        entry.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # maybe nothing awaits it
-        self.events.status(entry.name, entry.state)
+        served_model.loading = asyncio.create_task(self._load(served_model))
+        served_model.loading.add_done_callback(
+            lambda task: task.cancelled() or task.exception()
+        )  # maybe nothing awaits it
+        self.events.status(served_model.name, served_model.state)
 
-    async def _load(self, entry: ServedModel) -> None:
-        """Load a model. Raises the errors of loading, which the entry keeps."""
+    async def _load(self, served_model: ServedModel) -> None:
+        """Load a model. Raises the errors of loading, which the served model keeps."""
 
         deliver = asyncio.get_running_loop().call_soon_threadsafe
 
         def progress(done: int, total: int) -> None:
-            before, entry.progress = entry.progress, (done, total)
+            before, served_model.progress = served_model.progress, (done, total)
             if total and (before[1] != total or 100 * done // total > 100 * before[0] // total):
-                deliver(self.events.status, entry.name, "loading", done / total)
+                deliver(self.events.status, served_model.name, "loading", done / total)
 
         try:
             async with self._turn:
-                await self._make_room(entry)
+                await self._make_room(served_model)
                 while True:
                     started = time.monotonic()
                     try:
-                        model = await _in_thread(self._load_checked, entry.spec, progress, deliver)
+                        model = await _in_thread(self._load_checked, served_model.spec, progress, deliver)
                         break
                     except (pumice.BackendError, pumice.EngineError) as error:  # too little memory, maybe
                         if not await self._evict():
                             raise
-                        logger.info("%s: %s; tried again with more memory", entry.name, error)
-            self._take(entry, model, time.monotonic() - started)
+                        logger.info("%s: %s; tried again with more memory", served_model.name, error)
+            self._take(served_model, model, time.monotonic() - started)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._failed(entry, error)
-            if not entry.n_users:  # waiting requests get the error
-                logger.error("cannot load %s: %s", entry.name, error)
+            self._failed(served_model, error)
+            if not served_model.n_users:  # waiting requests get the error
+                logger.error("cannot load %s: %s", served_model.name, error)
             raise
         finally:
-            entry.loading = None
+            served_model.loading = None
 
     def _load_checked(self, spec: ModelSpec, progress: LoadProgress, deliver: Deliver) -> AnyModel:
         """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
@@ -271,49 +277,51 @@ class Models:
             raise
         return model
 
-    def _take(self, entry: ServedModel, model: AnyModel, seconds: float) -> None:
-        service = Service(model, entry.spec.names, self.settings, self.metrics, entry.scales_of(model))
-        entry.loaded(service, seconds)
-        self.events.status(entry.name, entry.state)
+    def _take(self, served_model: ServedModel, model: AnyModel, seconds: float) -> None:
+        service = Service(model, served_model.spec.names, self.settings, self.metrics, served_model.scales_of(model))
+        served_model.loaded(service, seconds)
+        self.events.status(served_model.name, served_model.state)
         if service.assumed_template and "completion" in capabilities(model.summary):
-            warn_of_assumed_template(entry.name)
+            warn_of_assumed_template(served_model.name)
 
-    def _notice_death(self, entry: ServedModel) -> None:
-        error = entry.service.model.error if entry.service else None
-        if entry.service and error:
-            model = entry.service.model
-            self._failed(entry, error)
-            logger.error("%s: %s", entry.name, error)
+    def _notice_death(self, served_model: ServedModel) -> None:
+        error = served_model.service.model.error if served_model.service else None
+        if served_model.service and error:
+            model = served_model.service.model
+            self._failed(served_model, error)
+            logger.error("%s: %s", served_model.name, error)
             model.close()
 
-    def _failed(self, entry: ServedModel, error: Exception) -> None:
+    def _failed(self, served_model: ServedModel, error: Exception) -> None:
         """Note that a model cannot be loaded, or that its engine died."""
-        entry.failed(error)
-        self.metrics.crash(entry.name)
-        self.events.status(entry.name, "failed")
+        served_model.failed(error)
+        self.metrics.crash(served_model.name)
+        self.events.status(served_model.name, "failed")
 
-    async def _make_room(self, entry: ServedModel) -> None:
+    async def _make_room(self, served_model: ServedModel) -> None:
         """Wait for room for another model. Raises HTTPException if all models stay busy."""
         try:
             async with asyncio.timeout(self.settings.timeout):
-                while not self._has_room(entry):
+                while not self._has_room(served_model):
                     if not await self._evict():
                         self._freed.clear()
                         await self._freed.wait()
         except TimeoutError:
-            raise HTTPException(503, f"there is no room for {entry.name}: all loaded models are in use") from None
+            raise HTTPException(
+                503, f"there is no room for {served_model.name}: all loaded models are in use"
+            ) from None
 
-    def _has_room(self, entry: ServedModel) -> bool:
-        loaded = [other for other in self.entries if other.service]
+    def _has_room(self, served_model: ServedModel) -> bool:
+        loaded = [other for other in self.served_models if other.service]
         most, memory = self.settings.max_models, self.settings.max_memory
-        fits = not memory or sum(other.size for other in loaded) + entry.size <= memory
+        fits = not memory or sum(other.size for other in loaded) + served_model.size <= memory
         return not loaded or ((not most or len(loaded) < most) and fits)
 
     async def _evict(self) -> bool:
         """Unload the model that has been idle for longest. Returns False if no model is idle."""
-        while idle := [entry for entry in self.entries if entry.idle]:
+        while idle := [served_model for served_model in self.served_models if served_model.idle]:
             with contextlib.suppress(HTTPException):  # a request came meanwhile
-                await self.unload(min(idle, key=lambda entry: entry.last_used))
+                await self.unload(min(idle, key=lambda served_model: served_model.last_used))
                 return True
         return False
 
@@ -353,12 +361,12 @@ async def service_of(request: Request, name: object = None) -> Service:
     """Return the service of the model that a request names, in use until the response has ended."""
     models: Models = request.app.state.models
     name = name if isinstance(name, str) else None
-    entry = models.find(name)
+    served_model = models.find(name)
     stack: contextlib.AsyncExitStack = request.state.stack
-    service = await stack.enter_async_context(models.using(entry))
+    service = await stack.enter_async_context(models.using(served_model))
     if name is None:
         return service
-    variant = entry.variants.get(name.removesuffix(":latest"))
+    variant = served_model.variants.get(name.removesuffix(":latest"))
     if variant is None:
         return service.called(name)
     return service.with_variant(name, variant, generation_options(variant.parameters or OllamaOptions(), service))

@@ -102,13 +102,14 @@ class NativeAnswer:
 
     def probability(self, token: int, logprobs: pumice.Logprobs) -> dict[str, Any]:
         """Return a token's log-probability, or its probability if that is taken after the sampler chain."""
-        entry = chat_logprob(token, logprobs, self.service.token_bytes)
+        logprob = chat_logprob(token, logprobs, self.service.token_bytes)
         if not self.options.get("logprobs_sampled"):
-            return entry
-        top = entry.pop("top_logprobs")
-        return {**_without_logarithm(entry), "top_probs": [_without_logarithm(candidate) for candidate in top]}
+            return logprob
+        top = logprob.pop("top_logprobs")
+        return {**_without_logarithm(logprob), "top_probs": [_without_logarithm(candidate) for candidate in top]}
 
 
-def _without_logarithm(entry: dict[str, Any]) -> dict[str, Any]:
-    logprob = entry.pop("logprob")
-    return {**entry, "prob": math.exp(logprob)}
+def _without_logarithm(logprob: dict[str, Any]) -> dict[str, Any]:
+    """Return the object of a token's log-probability with its probability instead."""
+    others = {name: value for name, value in logprob.items() if name != "logprob"}
+    return {**others, "prob": math.exp(logprob["logprob"])}

@@ -59,11 +59,11 @@ async def generate(
 async def _loaded(request: Request, body: OllamaGenerationBody) -> Service:
     """Return the service of the model, and keep it loaded for as long as the request says."""
     models: Models = request.app.state.models
-    entry = models.find(body.model)
+    served_model = models.find(body.model)
     seconds = _keep_alive(request, body)
     service = await service_of(request, body.model)
     if seconds is not None:
-        entry.keep_alive = seconds
+        served_model.keep_alive = seconds
     return service
 
 

@@ -32,7 +32,7 @@ async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response
     base = body.base
     if not base:
         raise bad_request("from must name a served model; files and adapters come with pumice serve")
-    entry, inherited = _find(models, base)
+    served_model, inherited = _find(models, base)
     if body.size > _MAX_BYTES:
         raise bad_request(f"the body has {body.size} bytes; one that makes a name has at most {_MAX_BYTES}")
     if any(message.get("images") for message in body.messages) or has_images(body.messages):
@@ -44,15 +44,15 @@ async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response
     n_bytes = len(msgspec.json.encode([system, messages, parameters]))
     if n_bytes > _MAX_BYTES:
         raise bad_request(f"system, messages and parameters take {n_bytes} bytes; the maximum is {_MAX_BYTES}")
-    _add(models, entry, body.named, Variant(system, messages, parameters, n_bytes))
+    _add(models, served_model, body.named, Variant(system, messages, parameters, n_bytes))
     return progress(body.stream, [{"status": "reading model metadata"}, {"status": "success"}])
 
 
 async def copy(request: Request, body: OllamaCopyBody) -> Response:
     """Give a served model another name."""
     models: Models = request.app.state.models
-    entry, variant = _find(models, body.source)
-    _add(models, entry, body.destination, variant)
+    served_model, variant = _find(models, body.source)
+    _add(models, served_model, body.destination, variant)
     return Response()
 
 
@@ -64,13 +64,13 @@ async def delete(request: Request, body: OllamaNameBody) -> Annotated[Response, 
 
 def _find(models: Models, name: str) -> tuple[ServedModel, Variant]:
     """Return a served model by its exact name, and the defaults of the name. Raises HTTPException."""
-    entry = models.known(name)
-    if entry is None:
+    served_model = models.known(name)
+    if served_model is None:
         raise no_model(name, models.names)
-    return entry, entry.variants.get(_plain(name), Variant())
+    return served_model, served_model.variants.get(_plain(name), Variant())
 
 
-def _add(models: Models, entry: ServedModel, name: str | None, variant: Variant) -> None:
+def _add(models: Models, served_model: ServedModel, name: str | None, variant: Variant) -> None:
     """Serve a name, in place of an earlier one of a client. Raises HTTPException."""
     name = _plain(name or "")
     if not name or not name.isprintable() or len(name) > 500:
@@ -78,7 +78,9 @@ def _add(models: Models, entry: ServedModel, name: str | None, variant: Variant)
     owner = models.known(name)
     if owner and name not in owner.variants:
         raise HTTPException(409, f"{name!r:.100} is a name of the server's own")
-    others = [other for entry in models.entries for key, other in entry.variants.items() if key != name]
+    others = [
+        other for served_model in models.served_models for key, other in served_model.variants.items() if key != name
+    ]
     if len(others) >= _MAX_NAMES:
         raise HTTPException(503, f"clients have made {_MAX_NAMES} names already; delete others")
     if sum(other.n_bytes for other in others) + variant.n_bytes > _MAX_KEPT:
@@ -87,7 +89,7 @@ def _add(models: Models, entry: ServedModel, name: str | None, variant: Variant)
         )
     if owner:
         del owner.variants[name]
-    entry.variants[name] = variant
+    served_model.variants[name] = variant
 
 
 def _plain(name: str) -> str:

@@ -30,9 +30,9 @@ async def tags(request: Request) -> Annotated[Response, OllamaModels]:
     return json_response(
         {
             "models": [
-                listed(entry, summary, name)
-                for entry, summary in await summaries_of(models.entries)
-                for name in (entry.name, *entry.variants)
+                listed(served_model, summary, name)
+                for served_model, summary in await summaries_of(models.served_models)
+                for name in (served_model.name, *served_model.variants)
             ]
         }
     )
@@ -41,18 +41,20 @@ async def tags(request: Request) -> Annotated[Response, OllamaModels]:
 async def running(request: Request) -> Annotated[Response, OllamaModels]:
     """List the loaded models, in Ollama's form."""
     models: Models = request.app.state.models
-    summaries = await summaries_of([entry for entry in models.entries if entry.service])
+    summaries = await summaries_of([served_model for served_model in models.served_models if served_model.service])
     loaded = [
-        (entry, summary) for entry, summary in summaries if entry.service
+        (served_model, summary) for served_model, summary in summaries if served_model.service
     ]  # those that were not unloaded meanwhile
-    return json_response({"models": [listed(entry, summary) | _held(entry) for entry, summary in loaded]})
+    return json_response(
+        {"models": [listed(served_model, summary) | _held(served_model) for served_model, summary in loaded]}
+    )
 
 
 async def show(request: Request, body: OllamaNameBody) -> Annotated[Response, OllamaModel]:
     """Describe a model, in Ollama's form. The model is not loaded, but fetched if it is not on this machine."""
     models: Models = request.app.state.models
-    entry = models.find(body.named)
-    summary = await summary_of(entry)
+    served_model = models.find(body.named)
+    summary = await summary_of(served_model)
     if summary is None:
         summary = (await service_of(request, body.named)).model.summary
     facts = {**summary.metadata, "general.parameter_count": summary.n_parameters}
@@ -64,14 +66,19 @@ async def show(request: Request, body: OllamaNameBody) -> Annotated[Response, Ol
             "template": template,
             "details": details(summary),
             "model_info": facts,
-            "capabilities": capabilities(summary, entry.service),
-            "modified_at": time_text(summary.modified or entry.created),
+            "capabilities": capabilities(summary, served_model.service),
+            "modified_at": time_text(summary.modified or served_model.created),
         }
     )
 
 
-def _held(entry: ServedModel) -> dict[str, Any]:
-    assert entry.service is not None
-    left = entry.expires - time.monotonic()
+def _held(served_model: ServedModel) -> dict[str, Any]:
+    assert served_model.service is not None
+    left = served_model.expires - time.monotonic()
     expires = _NEVER if left == FOREVER else time_text(time.time() + left)
-    return {"size": entry.size, "context_length": entry.service.model.n_ctx, "size_vram": 0, "expires_at": expires}
+    return {
+        "size": served_model.size,
+        "context_length": served_model.service.model.n_ctx,
+        "size_vram": 0,
+        "expires_at": expires,
+    }

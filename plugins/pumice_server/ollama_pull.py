@@ -50,14 +50,14 @@ def begin_pull(models: Models, name: str) -> Pull:
     """Return the download of a model, which the caller leaves. Raises HTTPException."""
     if not models.settings.allow_pull:
         raise HTTPException(403, "clients may not fetch models: start the server with --allow-pull")
-    if len(models.entries) >= _MAX_MODELS:
+    if len(models.served_models) >= _MAX_MODELS:
         raise HTTPException(503, f"{_MAX_MODELS} models are served already: restart the server to serve others")
     return models.pulls.join(name)
 
 
 def serve_pulled(models: Models, name: str, pulled: Pulled) -> None:
     """Serve a model that was fetched."""
-    options = models.entries[0].spec.options if models.entries else {}
+    options = models.served_models[0].spec.options if models.served_models else {}
     models.add(ModelSpec([name], pulled.loads_as, options, pulled.size))
 
 

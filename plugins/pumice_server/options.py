@@ -88,18 +88,18 @@ def cache_salt(request: Request, body: Generation) -> str:
     return salt
 
 
-def scales_by_name(entries: Sequence[Scale], names: Sequence[str], field: str = "the body") -> dict[str, float]:
-    """Return the scale of each adapter, 0 for those that have no entry. Raises HTTPException."""
-    if entries and not names:
+def scales_by_name(adapters: Sequence[Scale], names: Sequence[str], field: str = "the body") -> dict[str, float]:
+    """Return the scale of each adapter, 0 for those that ``adapters`` omits. Raises HTTPException."""
+    if adapters and not names:
         raise bad_request(f"{field}: this model has no LoRA adapters; --lora names some when the server is started")
     scales = dict.fromkeys(names, 0.0)
-    for i, entry in enumerate(entries):
-        if entry.id >= len(names):
+    for i, adapter in enumerate(adapters):
+        if adapter.id >= len(names):
             most = len(names) - 1
             raise bad_request(
-                f"Field '{field}[{i}].id': Value must be between 0 <= value <= {most}, but got {entry.id}"
+                f"Field '{field}[{i}].id': Value must be between 0 <= value <= {most}, but got {adapter.id}"
             )
-        scales[names[entry.id]] = entry.scale
+        scales[names[adapter.id]] = adapter.scale
     return scales
 
 

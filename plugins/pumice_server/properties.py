@@ -18,7 +18,7 @@ from pumice_server.settings import Settings
 logger = logging.getLogger("pumice")
 
 
-def properties(entry: ServedModel, service: Service, settings: Settings) -> dict[str, Any]:
+def properties(served_model: ServedModel, service: Service, settings: Settings) -> dict[str, Any]:
     """Return the properties of a loaded model. The first call is slow, since it renders chats by the template.
 
     The path is the name of the file with ``compat``, else the name of the model.
@@ -31,7 +31,7 @@ def properties(entry: ServedModel, service: Service, settings: Settings) -> dict
         "total_slots": model.config.n_parallel,
         "model_alias": service.name,
         "model_ftype": model.summary.file_type,
-        "model_path": Path(entry.spec.path).name if settings.compat else service.name,
+        "model_path": Path(served_model.spec.path).name if settings.compat else service.name,
         "modalities": {"vision": service.sees, "video": False, "audio": False},
         "media_marker": MEDIA_MARKER,
         "endpoint_slots": settings.slots,

@@ -173,29 +173,29 @@ def _reload(settings: Settings) -> None:
 
 
 async def _begin(models: Models, address: str, failed: Failing) -> None:
-    entry = models.single
-    if entry:
+    served_model = models.single
+    if served_model:
         try:
-            async with models.using(entry):
-                click.echo(_summary(entry, models.settings), err=True)
+            async with models.using(served_model):
+                click.echo(_summary(served_model, models.settings), err=True)
         except Exception as error:
             if not models.draining:
                 models.draining = True  # no retry
                 failed(error)
             return
     else:
-        click.echo(f"serving {', '.join(served.name for served in models.entries)}", err=True)
+        click.echo(f"serving {', '.join(served.name for served in models.served_models)}", err=True)
     click.echo(f"listening on {address}", err=True)
     notify("READY=1")
 
 
-def _summary(entry: ServedModel, settings: Settings) -> str:
-    assert entry.service is not None
-    model = entry.service.model
+def _summary(served_model: ServedModel, settings: Settings) -> str:
+    assert served_model.service is not None
+    model = served_model.service.model
     keys = {0: "no API key", 1: "1 API key"}.get(len(settings.keys), f"{len(settings.keys)} API keys")
     size = sum(model.memory.values()) / 2**20
     where = f"on {', '.join(model.backends)}, n_ctx {model.n_ctx}, {size:.0f} MiB"
-    return f"serving {', '.join(entry.spec.names)} {where}, {keys}"
+    return f"serving {', '.join(served_model.spec.names)} {where}, {keys}"
 
 
 def own_address(settings: Settings, listening: Sequence[socket.socket]) -> str:

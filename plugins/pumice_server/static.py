@@ -32,7 +32,7 @@ async def index(request: Request) -> Response:
     if is_browser and page.is_file():
         return FileResponse(page, headers=_HEADERS)
     base = str(request.base_url).rstrip("/")
-    names = [name for entry in models.entries for name in entry.spec.names]
+    names = [name for served_model in models.served_models for name in served_model.spec.names]
     return PlainTextResponse(
         f"Pumice serves {', '.join(names)}.\n\nOpenAI's clients: base_url={base}/v1\nModels: {base}/v1/models\n"
     )

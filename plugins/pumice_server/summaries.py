@@ -18,28 +18,33 @@ _REASONING = ("<think", "<|think", "[THINK]", "<seed:think>", "<mm:think>", "ena
 _UNITS = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))
 
 
-async def summary_of(entry: ServedModel) -> pumice.Summary | None:
+async def summary_of(served_model: ServedModel) -> pumice.Summary | None:
     """Return the summary of a model's header; None if the model is not on this machine yet."""
-    return (await summaries_of([entry]))[0][1]
+    return (await summaries_of([served_model]))[0][1]
 
 
-async def summaries_of(entries: Sequence[ServedModel]) -> list[tuple[ServedModel, pumice.Summary | None]]:
+async def summaries_of(served_models: Sequence[ServedModel]) -> list[tuple[ServedModel, pumice.Summary | None]]:
     """Return models with their summaries. Unread headers are read together."""
-    unread = [entry for entry in entries if not entry.service and entry.summary is None]
+    unread = [
+        served_model for served_model in served_models if not served_model.service and served_model.summary is None
+    ]
     if unread:
-        summaries = await waiting(summarize_models, [entry.spec.path for entry in unread])
-        for entry, summary in zip(unread, summaries, strict=True):
-            entry.summary = summary
-    return [(entry, entry.service.model.summary if entry.service else entry.summary) for entry in entries]
+        summaries = await waiting(summarize_models, [served_model.spec.path for served_model in unread])
+        for served_model, summary in zip(unread, summaries, strict=True):
+            served_model.summary = summary
+    return [
+        (served_model, served_model.service.model.summary if served_model.service else served_model.summary)
+        for served_model in served_models
+    ]
 
 
-def listed(entry: ServedModel, summary: pumice.Summary | None, name: str = "") -> dict[str, Any]:
-    """Return an entry of Ollama's ``/api/tags``; ``name`` is a variant's."""
+def listed(served_model: ServedModel, summary: pumice.Summary | None, name: str = "") -> dict[str, Any]:
+    """Return an item of Ollama's ``/api/tags``; ``name`` is a variant's."""
     return {
-        "name": name or entry.name,
-        "model": name or entry.name,
-        "modified_at": time_text(summary.modified if summary and summary.modified else entry.created),
-        "size": summary.n_bytes if summary else entry.spec.size,
+        "name": name or served_model.name,
+        "model": name or served_model.name,
+        "modified_at": time_text(summary.modified if summary and summary.modified else served_model.created),
+        "size": summary.n_bytes if summary else served_model.spec.size,
         "digest": summary.digest if summary else "",
         "details": details(summary),
     }

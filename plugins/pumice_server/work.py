@@ -62,8 +62,8 @@ class _Line:
     async def __call__(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Return the result of a call in a thread.
 
-        A cancellation sets ``REQUEST_CANCELLED`` of the call. One that is cancelled before its turn is skipped, but keeps its
-        place, since the queue holds its arguments.
+        A cancellation sets ``REQUEST_CANCELLED`` of the call. One that is cancelled before its turn is skipped, but
+        keeps its place, since the queue holds its arguments.
 
         Raises HTTPException if there is no place.
         """

@@ -21,7 +21,7 @@ _logger = logging.getLogger("pumice")
 
 
 def media_host(text: str) -> str:
-    """Return the name of a host as ``Access.hosts`` has it. Raises ValueError for anything else, such as a URL."""
+    """Return a host's name in the form of ``AllowedHosts.hosts``. Raises ValueError for others, such as a URL."""
     import httpx2
 
     from pumice.hub.client import origin_of
@@ -58,7 +58,7 @@ class MediaFetch:
             RequestError: an address is not allowed, a file cannot be fetched, or all take more bytes or time than
                 allowed. What other hosts answer is only logged.
         """
-        from pumice.hub.client import Access, HubClient
+        from pumice.hub.client import AllowedHosts, HubClient
 
         timer = threading.Timer(SECONDS, self.abort)
         timer.daemon = True
@@ -66,7 +66,7 @@ class MediaFetch:
         files: dict[str, bytes] = {}
         left = self._most
         try:
-            with HubClient(Access(public_only=True, hosts=self._hosts), self._abort) as client:
+            with HubClient(AllowedHosts(public_only=True, hosts=self._hosts), self._abort) as client:
                 for url in dict.fromkeys(urls):
                     files[url] = self._file(client, url, left)
                     left -= len(files[url])

@@ -24,7 +24,7 @@ class Answering:
     async def __aenter__(self) -> Self:
         """Raises what loading raises."""
         try:
-            async with self._models.using(self._models.entries[0]):
+            async with self._models.using(self._models.served_models[0]):
                 pass
         except BaseException:
             await self._models.close()

@@ -138,7 +138,7 @@ def test_the_options_bound_the_tokens_of_an_image(folders, kind):
     ):
         projector = opened(folders(kind), **options)
         for size in ((90, 50), (20, 11), (201, 130)):
-            (piece,) = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, Piece)]
+            (piece,) = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
             assert least <= piece.grid[0] * piece.grid[1] <= most, (options, size)
         projector.close()
 

@@ -45,7 +45,7 @@ def serving(replicas: Replicas) -> Iterator[tuple[httpx2.Client, pumice.LinkedMo
     with listening(make_application(models, lambda _: lifespan(models, "", print))) as (_, client):
         client.timeout = 120
         client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1})
-        yield client, models.entries[0].service.model
+        yield client, models.served_models[0].service.model
 
 
 @pytest.fixture(scope="module")

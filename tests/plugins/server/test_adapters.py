@@ -28,7 +28,7 @@ def adapted(tmp_path_factory) -> Iterator[Running]:
     files = {name: str(write_adapter(folder / f"{name}.gguf", demo, NAMES, seed=i)) for i, name in enumerate("ab")}
     loaded = pumice.load(config={"adapters": files, "chat_template": "plain"}, n_parallel=4)
     with loaded as model, running(model) as server:
-        server.application.state.models.entries[0].scales["a"] = 0.5
+        server.application.state.models.served_models[0].scales["a"] = 0.5
         yield server
 
 

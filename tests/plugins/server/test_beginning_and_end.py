@@ -90,7 +90,7 @@ def test_a_server_that_stops_while_its_model_is_loaded_has_not_failed():
     with listening(make_application(models, lambda _: lifespan(models, "", failures.append))):
         assert begun.wait(PATIENCE)
         models.drain(0.0)
-        wait_until(lambda: models.entries[0].loading is None)
+        wait_until(lambda: models.served_models[0].loading is None)
     go.set()
     assert failures == []
 

@@ -90,7 +90,7 @@ def test_what_keys_allow(model, file):
 
 def test_who_may_not_unload_a_model_may_not_by_keep_alive(model, file):
     with running(model, keys=Keys((), file)) as server:
-        entry = server.application.state.models.entries[0]
+        entry = server.application.state.models.served_models[0]
         for key, told, kept in (("alice-key", "load", math.inf), ("hashed-key", "unload", 0)):
             body = {"model": "demo", "keep_alive": 0}
             answer = server.client.post("/api/generate", json=body, headers={"X-Api-Key": key})

@@ -153,7 +153,7 @@ def test_what_names_keep_is_bounded(server, monkeypatch):
         assert create(messages=messages) == 400
     stop = {"stop": ["a" * 200] * 10}
     assert create(parameters=stop) == 200
-    entries = server.application.state.models.entries
+    entries = server.application.state.models.served_models
     kept = sum(variant.n_bytes for entry in entries for variant in entry.variants.values())
     assert kept > 2000
     monkeypatch.setattr(ollama_create, "_MAX_KEPT", kept + 1000)

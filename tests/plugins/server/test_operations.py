@@ -29,7 +29,7 @@ def test_health(server):
 
 
 def test_metrics_of_a_model_that_is_unloaded_meanwhile(server, monkeypatch):
-    entry = server.application.state.models.entries[0]
+    entry = server.application.state.models.served_models[0]
     service, snapshot = entry.service, entry.service.snapshot
 
     async def unloading(timeout: float):

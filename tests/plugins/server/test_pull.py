@@ -83,7 +83,7 @@ def test_a_file_here_is_not_served_by_the_name_of_a_repository(hub, model, tmp_p
         )
         models: Models = server.application.state.models
         assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
-        assert models.entries[-1].spec.path.endswith("/tiny-F32.gguf"), (
+        assert models.served_models[-1].spec.path.endswith("/tiny-F32.gguf"), (
             "by its path, so that nothing is asked for again"
         )
 
@@ -126,7 +126,7 @@ def test_a_model_is_fetched_followed_and_deleted(hub, model):
             progress = [each["data"] for each in seen if each["event"] == "download_progress"]
             assert all(part["done"] <= part["total"] for each in progress for part in each.values())
             assert server.client.post("/models", json={"model": "a/b"}).status_code == 400
-            file = Path(models.entries[-1].spec.path)
+            file = Path(models.served_models[-1].spec.path)
             assert file.is_file()
             assert server.client.delete("/models?model=a/b").json() == {"success": True}
             assert next(events) == {"model": "a/b", "event": "model_remove"}

@@ -97,7 +97,7 @@ def test_an_engine_that_is_killed_is_started_again_and_every_row_is_answered(tmp
             async for each in answer_all(iter(ROWS), answering.answer, 8):
                 found.append(each)
                 if len(found) == 5:
-                    service = answering._models.entries[0].service
+                    service = answering._models.served_models[0].service
                     os.kill(service.model.process.pid, signal.SIGKILL)
         return found
 
