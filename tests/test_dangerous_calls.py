@@ -36,6 +36,7 @@ REASONS = {
     ("tools/demo_model/checker.py", "multiprocessing"): "pickles between a build tool and its own children",
     ("tools/demo_model/corpus.py", "multiprocessing"): "pickles between a build tool and its own children",
     ("tools/draft_models/corpus.py", "multiprocessing"): "pickles between a build tool and its own children",
+    ("tools/demo_vision/data.py", "multiprocessing"): "pickles between a build tool and its own children",
 }
 ASSERTIONS = {
     "core/pumice/testing.py": "a test kit, whose failures are assertions",

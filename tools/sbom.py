@@ -49,8 +49,8 @@ def bill() -> Bom:
 
 
 def _files(own: Component) -> Iterator[Component]:
-    """Yield compiled shaders and the demo model, built from the sources next to them under Pumice's licence."""
-    for path in [*sorted((ROOT / "shaders" / "spv").iterdir()), *sorted((ROOT / "core/pumice/models").glob("*.gguf"))]:
+    """Yield compiled shaders and the demo models, built from the sources next to them under Pumice's licence."""
+    for path in [*sorted((ROOT / "shaders" / "spv").iterdir()), *sorted((ROOT / "core/pumice/models").rglob("*.gguf"))]:
         digest = HashTypeFactory().from_composite_str(f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}")
         name = path.relative_to(ROOT).as_posix()
         yield Component(name=name, type=ComponentType.FILE, bom_ref=name, hashes=[digest], licenses=own.licenses)

@@ -22,7 +22,7 @@ from pumice.cli.options import (
     take_sampling,
 )
 from pumice.cli.vocabulary import Decorator, defined, option
-from pumice.demo import demo_model_path
+from pumice.demo import DEMOS, demo_model_path
 from pumice.options import OUTPUT, REQUEST
 
 if TYPE_CHECKING:
@@ -53,7 +53,17 @@ def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) 
     return read_text(f"the value of {param.opts[0]}", Path(text[1:]))
 
 
-@click.command("run", cls=ConfinedCommand)
+class _RunCommand(ConfinedCommand):
+    def models(self, ctx: click.Context) -> list[str]:
+        return [_chosen(name, ctx.params["images"]) for name in super().models(ctx)]
+
+
+def _chosen(model: str, images: Sequence[Path]) -> str:
+    """Return the model to run: the demo that sees in place of the one that tells stories, if there are images."""
+    return str(demo_model_path(vision=True)) if images and Path(model) == demo_model_path() else model
+
+
+@click.command("run", cls=_RunCommand)
 @model_argument
 @option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to continue; - reads standard input.")
 @file_option("Read the prompt from FILE; - reads standard input, as a pipe does.")
@@ -68,7 +78,7 @@ def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) 
 )
 @defined(
     REQUEST["max_tokens"],
-    help="Maximum number of tokens to generate; -1: until the model ends the text.  [default: 128; demo model: -1]",
+    help="Maximum number of tokens to generate; -1: until the model ends the text.  [default: 128; demo models: -1]",
     metavar="N",
 )
 @defined(
@@ -101,13 +111,14 @@ def command(
 ) -> None:
     """Continue a prompt.
 
-    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. The default is the demo model that comes with
-    Pumice, which tells a story without a prompt.
+    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. The default is a demo model that comes with
+    Pumice: one tells a story without a prompt, another one names the shapes in an --image.
 
     Text goes to standard output as it is generated, timings go to standard error. Other sampling parameters are set by
     their configuration keys: --set sampling.typical_p=0.9
     """
-    demo = Path(model) == demo_model_path()
+    model = _chosen(model, images)
+    demo = Path(model) in DEMOS.values()
     text = read_prompt(prompt, file, "" if demo or images else None)
     if max_tokens is None:
         max_tokens = -1 if demo else 128

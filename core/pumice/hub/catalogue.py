@@ -1,4 +1,4 @@
-"""The catalogue: short names of models, with the options that their authors recommend.
+"""The catalogue: short names of models, with the options that their authors recommend, and the demo models.
 
 The key ``models`` of the configuration overrides ``catalogue.yaml`` name by name and option by option.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pumice.config import Config, Layer
+from pumice.demo import DEMOS
 from pumice.errors import ConfigError
 
 
@@ -54,4 +55,4 @@ def _shipped() -> Mapping[str, Mapping[str, Any]]:
     import yaml
 
     records: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "catalogue.yaml").read_text())
-    return records
+    return {**{name: {"model": str(path)} for name, path in DEMOS.items()}, **records}
