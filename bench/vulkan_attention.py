@@ -27,7 +27,7 @@ from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import GraphBuilder, Target, Tensor, place, plan_memory  # noqa: E402
 from pumice.plugin.nn import Rope  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
-from pumice_vulkan.lower import attention  # noqa: E402
+from pumice_vulkan.lower import attention, attention_decode  # noqa: E402
 from pumice_vulkan.tuning import AttentionShape, DecodeShape, attention_shape, decode_shape  # noqa: E402
 
 SHAPES = {"1b": (32, 8, 64), "8b": (32, 8, 128)}  # query heads, key heads, head dimension
@@ -37,13 +37,15 @@ BESIDE = ("rope", "kv_store.f16", "kv_store.q8_0", "kv_store.q4_0", "kv_store.f3
 
 
 class Layers:
-    """A program of attention layers, and one step for it."""
+    """A program of attention layers, and a step: ``n_tokens`` of one sequence, or one of each of ``n_seqs``."""
 
-    def __init__(self, backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_type: str) -> None:
+    def __init__(
+        self, backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_type: str, n_seqs: int = 1
+    ) -> None:
         n_head, n_head_kv, dim = SHAPES[shape]
         n_ctx = max(640, depth + n_tokens + 127)
-        n_blocks = -(-n_ctx // BLOCK_SIZE)
-        limits = Limits(n_ctx, n_tokens, 1, 1, BLOCK_SIZE, {0: n_blocks}, kv_type)
+        n_blocks, n_tokens = -(-n_ctx // BLOCK_SIZE), max(n_tokens, n_seqs)
+        limits = Limits(n_ctx, n_tokens, n_seqs, n_seqs, BLOCK_SIZE, {0: n_blocks * n_seqs}, kv_type)
         g = GraphBuilder({}, N_LAYER, n_ctx)
         q, k, v = (
             Tensor(name, ("n_tokens", n, dim), builder=g)
@@ -60,14 +62,15 @@ class Layers:
         (placed,) = place(g.finish(q), lambda layer: [Target("vulkan", lambda node: backend.supports(node, limits))])
         segment = backend.rewrite(placed)
         self._program: Any = backend.compile(segment, plan_memory(segment, limits.sizes), limits)
-        rows = np.arange(n_tokens, dtype=np.int32)
+        tables = np.random.default_rng(1).permutation(n_blocks * n_seqs).astype(np.int32)
+        rows, of_seq = np.arange(n_tokens, dtype=np.int32), n_tokens // n_seqs
         self._batch = Batch(
             tokens=rows,
-            positions=rows + depth,
-            output_ids=rows[:1],
-            seq_starts=np.array([0, n_tokens], np.int32),
-            slots=np.zeros(1, np.int32),
-            block_tables={0: np.random.default_rng(1).permutation(n_blocks).astype(np.int32)[None]},
+            positions=rows % of_seq + depth,
+            output_ids=rows[:n_seqs],
+            seq_starts=np.arange(0, n_tokens + 1, of_seq, dtype=np.int32),
+            slots=np.arange(n_seqs, dtype=np.int32),
+            block_tables={0: tables.reshape(n_seqs, -1)},
         )
 
     def times(self, warm_up: float, runs: int = 7) -> dict[str, float]:
@@ -101,7 +104,8 @@ def measure(backend: VulkanBackend, chooser: str, candidates: list[Any], *argume
         timed.clear()
         for candidate in candidates:
             seconds = 0.0 if not measuring else 0.05 if timed else 0.5
-            setattr(attention, chooser, lambda *_, candidate=candidate: candidate)
+            module = attention_decode if chooser == "decode_shape" else attention
+            setattr(module, chooser, lambda *_, candidate=candidate: candidate)
             try:
                 layers = Layers(backend, *arguments)
                 timed.append((layers.times(seconds), candidate))
@@ -127,23 +131,32 @@ def compact(shape: object) -> str:
     return "/".join(str(value) for value in dataclasses.astuple(shape))  # type: ignore[call-overload]
 
 
-def decode(backend: VulkanBackend, shape: str, depths: list[int], kv_type: str, sweep: bool) -> list[Any]:
+def crowd_candidates(default: DecodeShape) -> Iterator[DecodeShape]:
+    """Yield shapes for many sequences."""
+    for threads, unroll, heads, parts, late in itertools.product((64, 128), (2, 4, 8), (2, 4), (1, 4), (False, True)):
+        yield dataclasses.replace(default, threads=threads, unroll=unroll, heads=heads, max_parts=parts, late=late)
+
+
+def decode(
+    backend: VulkanBackend, shape: str, depths: list[int], kv_type: str, sweep: bool, n_seqs: int = 1
+) -> list[Any]:
     n_head, n_head_kv, dim = SHAPES[shape]
     device = backend._open()[0].device
     results: list[Any] = []
     for depth in depths:
-        default = decode_shape(device, dim, n_head, n_head_kv, max(640, depth + 128))
-        candidates = [default]
-        for candidate in decode_candidates(default) if sweep else ():
+        default = decode_shape(device, dim, n_head, n_head_kv, max(640, depth + 128), n_seqs)
+        candidates = [default, *(crowd_candidates(default) if sweep and n_seqs > 1 else ())]
+        for candidate in decode_candidates(default) if sweep and n_seqs == 1 else ():
             n_parts = -(-max(640, depth + 128) // (candidate.chunk * candidate.rounds))
             if (
                 n_parts >= candidate.max_parts or candidate.max_parts == 4 * candidate.heads
             ):  # else it has as many parts as with fewer
                 candidates.append(candidate)
-        times = measure(backend, "decode_shape", candidates, shape, 1, depth, kv_type)
+        times = measure(backend, "decode_shape", candidates, shape, 1, depth, kv_type, n_seqs)
         timed = [(sum(spans.values()), candidate) for spans, candidate in times]
-        show(f"{shape} {kv_type} one token at depth {depth:5}", timed)
-        results.append({"shape": shape, "depth": depth, "kv_type": kv_type, "timed": astuples(timed)})
+        show(f"{shape} {kv_type} one token of {n_seqs} at depth {depth:5}", timed)
+        about = {"shape": shape, "sequences": n_seqs, "depth": depth, "kv_type": kv_type}
+        results.append({**about, "timed": astuples(timed)})
     return results
 
 
@@ -186,6 +199,7 @@ def main() -> None:
     parser.add_argument("--shapes", default="1b,8b")
     parser.add_argument("--depths", default="0,100,512,2048,8192", help="depths of a single token")
     parser.add_argument("--tokens", type=int, default=512, help="tokens of the prompt")
+    parser.add_argument("--sequences", type=int, default=1, help="sequences of single tokens; with several no prompt")
     parser.add_argument("--kv-type", default="f16")
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--driver", default="native")
@@ -196,12 +210,12 @@ def main() -> None:
     shared = backend._open()[0]
     memory = shared.device.threadgroup_memory_bytes
     print(f"{shared.device.name}; matrix units: {shared.cooperative}; threadgroup memory: {memory}")
-    print("decode: threads/lanes/each/rounds/heads/parts; prompt: subgroups/columns", flush=True)
+    print("decode: threads/lanes/each/rounds/heads/parts/late; prompt: subgroups/columns", flush=True)
     report: dict[str, Any] = {"device": shared.device.name, "decode": [], "prompt": []}
     for shape in arguments.shapes.split(","):
-        for depth in (0, 2048):
+        for depth in (0, 2048) if arguments.sequences == 1 else ():
             report["prompt"].append(prompt(backend, shape, arguments.tokens, depth, arguments.kv_type, arguments.sweep))
-        report["decode"] += decode(backend, shape, depths, arguments.kv_type, arguments.sweep)
+        report["decode"] += decode(backend, shape, depths, arguments.kv_type, arguments.sweep, arguments.sequences)
         if arguments.json:
             arguments.json.write_text(json.dumps(report) + "\n")
     backend.close()

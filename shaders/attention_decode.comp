@@ -32,6 +32,7 @@ layout(constant_id = 11) const float softcap = 0.0;
 layout(constant_id = 12) const bool HALF_Y = false; // also store results as float16
 layout(constant_id = 13) const uint TILES = 0u;
 layout(constant_id = 14) const uint UNIT = 16u;
+layout(constant_id = 15) const bool LATE = false; // request keys and values only when those in use are not needed any more
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
@@ -83,21 +84,30 @@ void find_blocks(uint first) {
     }
 }
 
+uint row_of(uint first, uint e, uint head_kv) { return cell_row(blocks[e], position_of(first, e), head_kv); }
+
+void request_key(uint e, uint first, uint end, uint head_kv) {
+    uint key_row = cache_at + row_of(first, e, head_kv) * k_row_words;
+    [[unroll]] for (uint j = 0; j < K_EACH; j++) {
+        uint octet = min(lane + j * LANES, K_OCTETS - 1u);
+        keys[e * K_EACH + j] = no_octet();
+        if (position_of(first, e) < end) keys[e * K_EACH + j] = load_key(key_row, head_kv, octet);
+    }
+}
+
+void request_value(uint e, uint first, uint end, uint head_kv) {
+    uint value_row = cache_at + v_cache + row_of(first, e, head_kv) * v_row_words;
+    [[unroll]] for (uint j = 0; j < V_EACH; j++) {
+        uint octet = min(lane + j * LANES, V_OCTETS - 1u);
+        values[e * V_EACH + j] = no_octet();
+        if (position_of(first, e) < end) values[e * V_EACH + j] = load_value(value_row, head_kv, octet);
+    }
+}
+
 void request(uint first, uint end, uint head_kv) {
     [[unroll]] for (uint e = 0; e < EACH; e++) {
-        bool real = position_of(first, e) < end;
-        uint row = cell_row(blocks[e], position_of(first, e), head_kv);
-        uint key_row = cache_at + row * k_row_words, value_row = cache_at + v_cache + row * v_row_words;
-        [[unroll]] for (uint j = 0; j < K_EACH; j++) {
-            uint octet = min(lane + j * LANES, K_OCTETS - 1u);
-            keys[e * K_EACH + j] = no_octet();
-            if (real) keys[e * K_EACH + j] = load_key(key_row, head_kv, octet);
-        }
-        [[unroll]] for (uint j = 0; j < V_EACH; j++) {
-            uint octet = min(lane + j * LANES, V_OCTETS - 1u);
-            values[e * V_EACH + j] = no_octet();
-            if (real) values[e * V_EACH + j] = load_value(value_row, head_kv, octet);
-        }
+        request_key(e, first, end, head_kv);
+        request_value(e, first, end, head_kv);
     }
 }
 
@@ -178,7 +188,8 @@ void main() {
         Octet chunk_keys[EACH * K_EACH], chunk_values[EACH * V_EACH];
         [[unroll]] for (uint i = 0; i < EACH * K_EACH; i++) chunk_keys[i] = keys[i];
         [[unroll]] for (uint i = 0; i < EACH * V_EACH; i++) chunk_values[i] = values[i];
-        if (first + CHUNK < end) {
+        const bool more = first + CHUNK < end;
+        if (more && !LATE) {
             request(first + CHUNK, end, head_kv);
             find_blocks(first + 2u * CHUNK);
         }
@@ -195,6 +206,8 @@ void main() {
                 }
             }
         }
+        if (more && LATE)
+            [[unroll]] for (uint e = 0; e < EACH; e++) request_key(e, first + CHUNK, end, head_kv);
         [[unroll]] for (uint step = 1u; step < LANES; step *= 2u) {
             [[unroll]] for (uint i = 0; i < EACH * HEADS; i++) score[i] += subgroupShuffleXor(score[i], step);
         }
@@ -221,6 +234,10 @@ void main() {
                 if (is_new) value = new_value[min(lane + i / 2u * LANES, V_OCTETS - 1u) * 2u + i % 2u];
                 [[unroll]] for (uint h = 0; h < HEADS; h++) sum[h * V_EACH * 2u + i] += score[e * HEADS + h] * value;
             }
+        }
+        if (more && LATE) {
+            [[unroll]] for (uint e = 0; e < EACH; e++) request_value(e, first + CHUNK, end, head_kv);
+            find_blocks(first + 2u * CHUNK);
         }
     }
 

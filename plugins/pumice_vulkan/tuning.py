@@ -44,6 +44,7 @@ MANY_ROWS = 12288  # rows of a matrix from which on a workgroup takes more of th
 LONG_CONTEXT = 4096  # positions
 SHORT_ROW = 64  # maximum blocks per row for which storing int8 is faster than a separate dispatch
 PROCESSORS = 128  # concurrent workgroups of a large device
+CROWD = 16 * PROCESSORS  # query heads of all tokens from which on a workgroup reads all positions of its heads
 
 
 def vector_shape(
@@ -156,6 +157,7 @@ class DecodeShape:
     rounds: int  # minimum loads per part
     heads: int  # query heads per workgroup
     max_parts: int  # maximum workgroups per head
+    late: bool = False  # request the next positions only when the registers of the last are free
 
     @property
     def chunk(self) -> int:
@@ -168,11 +170,15 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
 
     Each query head has its own workgroups; if contexts may be long, two heads with the same keys share them: on an H200
     that costs 0.6 of 5.5 microseconds at depth 60 and saves 2.7 of 21 at depth 8192. With many tokens there are enough
-    workgroups, and each key is read once for up to four heads.
+    workgroups, and each key is read once for up to four heads. For a crowd, small workgroups that load many positions
+    ahead are fastest, without parts to merge: 38.9 of 50.3 microseconds for 64 tokens of Llama 8B at depth 250.
     """
     lanes = 1
     while lanes < min(-(-dim // 8), device.subgroup_size):
         lanes *= 2
+    if n_tokens * n_head >= CROWD and dim <= 8 * lanes:
+        threads = max(device.subgroup_size, 64)
+        return DecodeShape(threads, lanes, 8 if dim > 64 else 4, 2, min(n_head // n_head_kv, 4), 1, late=True)
     busy = n_tokens * n_head >= 4 * PROCESSORS
     most = 256 if not busy else 128 if n_tokens * n_head < 8 * PROCESSORS else 64
     threads = max(device.subgroup_size, min(most, device.description.max_threads_per_threadgroup))

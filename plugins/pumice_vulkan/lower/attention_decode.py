@@ -70,6 +70,7 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
             *(k_octets, v_octets, sinks is not None),
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
             *tiles(lowering, node.output, tiled=True),
+            shape.late,
         ],
         grid=(n_parts, n_groups, n_rows),
         full_subgroups=True,

@@ -88,7 +88,8 @@ def test_one_token_at_a_time(tmp_path):
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
     """Workgroups that go around several times, with another number of heads than they have room for."""
-    shape = DecodeShape(threads=64, lanes=4, unroll=2, rounds=1, heads=2, max_parts=4)
+    late = kv_type == "f16"
+    shape = DecodeShape(threads=64, lanes=4, unroll=2, rounds=1, heads=2, max_parts=1 if late else 4, late=late)
     steps = [(7,), (1,), (1,), (30,), (1,), (260,), (1,), (1,)]
     with mock.patch.object(attention_decode, "decode_shape", return_value=shape):
         compare(tmp_path, steps, kv_type=kv_type, heads=(6, 2))
