@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice_server import logs, tracing
 from pumice_server.batch.row_client import CLIENT_HEADER
-from pumice_server.errors import Problem, too_large
+from pumice_server.errors import Problem, answer_error, too_large
 from pumice_server.keys import SCOPES, Key, Keys
 from pumice_server.origins import trusts
 from pumice_server.rates import Rates
@@ -117,6 +117,11 @@ class Gate:
                     raise
                 problem = Problem.of(HTTPException(503, "the server is stopping", {"Connection": "close"}))
                 await problem.response(scope["path"], request_id)(scope, receive, send_with_id)
+            except Exception as error:  # Starlette would answer, but also end the connection
+                if status != _UNANSWERED:
+                    raise
+                response = await answer_error(Request(scope), error)
+                await response(scope, receive, send_with_id)
             finally:
                 ended = logs.end(status)
                 tracing.describe(span, ended)

@@ -77,7 +77,7 @@ def python_calls(text: str) -> list[WrittenCall] | None:
     try:
         expression = ast.parse(text, mode="eval").body
         return [_python_call(node) for node in expression.elts] if isinstance(expression, ast.List) else []
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from pumice.errors import ModelError, RequestError
 from pumice.isolation import measure
+from pumice.wording import printable
 
 MAX_SOURCE = 1 << 20  # characters of a template
 MAX_OUTPUT = 1 << 26  # characters of a rendered prompt
@@ -66,7 +67,8 @@ class JinjaTemplate:
         try:
             text = self._environment.render_template("chat", **context)
         except _Refused as refusal:
-            raise RequestError(f"the chat template refuses these messages: {refusal}") from None
+            said = printable(" ".join(str(refusal).split()))
+            raise RequestError(f"the chat template refuses these messages: {said}") from None
         except minijinja.TemplateError as error:
             raise RequestError(f"the chat template fails: {_first_line(error)}") from None
         except (TypeError, ValueError, AttributeError) as error:  # raised by Python filters and methods

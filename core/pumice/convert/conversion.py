@@ -186,8 +186,11 @@ class Conversion:
     def converted(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         """Like ``convert``, but raise ConvertError for a tensor whose shape does not fit the configuration."""
         try:
-            yield from self.convert(name, tensor)
-        except (ValueError, IndexError) as error:  # of NumPy, about shapes
+            for own_name, value in self.convert(name, tensor):
+                if 0 in value.shape and 0 not in tensor.shape:
+                    raise ValueError(f"{own_name} would have no values")
+                yield own_name, value
+        except (ValueError, IndexError) as error:  # also of NumPy, about shapes
             raise ConvertError(
                 f"{self.folder.path}: tensor {name!r} {list(tensor.shape)} does not fit the configuration: {error}"
             ) from None

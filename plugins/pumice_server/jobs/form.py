@@ -42,7 +42,12 @@ def _field(part: bytes) -> tuple[str, Field]:
     if not gap or len(head) > _MAX_HEAD:
         raise bad_request(f"a field of the form has no headers, or more than {_MAX_HEAD} bytes of them")
     headers = BytesHeaderParser().parsebytes(head)
-    name = headers.get_param("name", header="content-disposition")
+    try:
+        name, filename = headers.get_param("name", header="content-disposition"), headers.get_filename()
+        if filename is not None:
+            filename.encode()
+    except UnicodeError:  # of a charset that the client names, or of bytes that are no text
+        raise bad_request("the name of a file of the form is not valid in its charset") from None
     if not isinstance(name, str) or not name:
         raise bad_request("a field of the form has no name")
-    return name, Field(content, headers.get_filename())
+    return name, Field(content, filename)

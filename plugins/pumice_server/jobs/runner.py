@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
@@ -18,6 +17,7 @@ from pumice_server.batch.results import is_failed
 from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
+from pumice_server.body import parse
 from pumice_server.jobs.store import MAX_AGE, Batch, JobStore, StoredFile, now
 from pumice_server.work import waiting
 
@@ -149,9 +149,9 @@ def read_input(content: bytes, endpoint: str) -> list[BatchRow]:
         if not line.strip():
             continue
         try:
-            row = read_row(orjson.loads(line))
-        except orjson.JSONDecodeError as error:
-            raise WrongInput(f"line {number} is not valid JSON: {error}", number) from None
+            row = read_row(parse([line], Any))
+        except HTTPException as error:
+            raise WrongInput(f"line {number} {error.detail.removeprefix('the body ')}", number) from None
         except ValueError as error:
             raise WrongInput(f"line {number}: {error}", number) from None
         if row.url != endpoint:

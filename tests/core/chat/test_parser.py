@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from chat_answers import ANSWERS, CALL
 from family_templates import FAMILIES
 from pumice.chat import FORMATS
+from pumice.chat.calls import python_calls
 from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.messages import read_messages, read_tools
@@ -204,3 +205,9 @@ def test_a_call_in_place_of_what_a_grammar_determines_is_read():
         parser = ChatParser(FORMATS["hermes"], tools, separate_reasoning=separate, has_form=True)
         parts = parser.push(before + '<tool_call>{"name": "add", "arguments": {}}</tool_call>') + parser.finish()
         assert [part.name for kind, part in parts if kind == "call"] == ["add"]
+
+
+@pytest.mark.parametrize("value", ["{1}", "[null, {-1}]", "b'a'", "1 + 1j"])
+def test_values_that_json_lacks_are_no_arguments(value):
+    assert python_calls(f"[f(a={value})]") is None
+    assert python_calls("[f(a=[null, -1])]") is not None

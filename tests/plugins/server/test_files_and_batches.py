@@ -182,6 +182,7 @@ def test_a_batch_is_cancelled(model, tmp_path, monkeypatch):
     ("content", "line", "message"),
     [
         (b"{", 1, "line 1 is not valid JSON"),
+        (b"[" * 70 + b"]" * 70, 1, "line 1 has more than 64 levels of brackets"),
         (lines(row("a")) + b"\n\n" + lines(row("a")), 3, "occurs twice"),
         (lines(row("a" * 513)), 1, "has more than 512 characters"),
         (lines({"custom_id": "a"}), 1, "url must be one of"),
@@ -205,6 +206,7 @@ def test_a_form():
     assert form["file"] == (b"\r\n--y\r\n", "a.jsonl")
     assert read_form('multipart/form-data; boundary="x"', body) == form
     many = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 17 + b"--x--"
+    names = (b"filename*=undefined''x", b"filename*=idna''" + b"%80" * 90)  # codecs of Python that refuse
     nameless = b"--x\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--x--"
     for kind, wrong in (
         ("application/json", body),
@@ -214,6 +216,7 @@ def test_a_form():
         (head, many),
         (head, nameless),
         (head, b"--x\r\nabc\r\n--x--"),
+        *((head, body.replace(b'filename="a.jsonl"', name)) for name in names),
         (head, b"--x\r\nA: " + b"a" * 5000 + b"\r\n\r\nabc\r\n--x--"),
     ):
         with pytest.raises(HTTPException):

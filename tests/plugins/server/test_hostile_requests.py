@@ -237,6 +237,26 @@ def send_without_end(connection: socket.socket) -> None:
         connection.sendall(b"100000\r\n" + PART + b"\r\n")
 
 
+def test_an_internal_error_leaves_the_connection(narrow, monkeypatch):
+    """The next request on it, which a client may have sent already, is answered."""
+    fails = iter([True])
+    known = narrow.application.state.models.known
+
+    def once(name):
+        if next(fails, False):
+            raise RuntimeError("a defect")
+        return known(name)
+
+    monkeypatch.setattr(narrow.application.state.models, "known", once)
+    request = b"GET /v1/models/demo HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(narrow) as connection:
+        connection.sendall(2 * request)
+        connection.shutdown(socket.SHUT_WR)
+        answers = connection.makefile("rb").read()
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"500", b"200"]
+    assert b"a defect" not in answers
+
+
 @contextlib.contextmanager
 def connected(server) -> Iterator[socket.socket]:
     host, port = server.url.removeprefix("http://").split(":")
