@@ -50,6 +50,11 @@ CLIENTS = [
     Client("Ollama, JavaScript", "ollama.mjs", ("ollama@0.6.4",)),
     Client("AI SDK", "ai_sdk.mjs", ("@ai-sdk/openai-compatible@2.0.92", "ai@6.0.326")),
     Client("AI SDK, Anthropic", "ai_sdk_anthropic.mjs", ("@ai-sdk/anthropic@3.0.140", "ai@6.0.326")),
+    Client(
+        "LangChain.js, Anthropic",
+        "langchain_anthropic.mjs",
+        ("@langchain/anthropic@1.5.11", "@langchain/core@1.4.0"),
+    ),
     Client("LangChain.js, Ollama", "langchain_ollama.mjs", ("@langchain/ollama@1.3.0", "@langchain/core@1.4.0")),
     Client("LangChain.js", "langchain.mjs", ("@langchain/openai@1.5.8", "@langchain/core@1.4.0")),
     Client("OpenAI Agents, JavaScript", "openai_agents.mjs", ("@openai/agents@0.20.0", "openai@6.49.0", "zod@4.6.7")),
