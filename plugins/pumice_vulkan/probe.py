@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,8 @@ KERNEL = "matmul_cooperative.f16"
 SHAPE = MatrixShape(16, 16, 16, "float16", "float32")
 TIMEOUT_SECONDS = 60
 
+logger = logging.getLogger("pumice")
+
 
 def cooperative_matrices_work(device: Device) -> bool:
     """Return True if products on matrix units are right; computed once per device."""
@@ -40,9 +43,14 @@ def _probe(description: DeviceDescription) -> bool:
         return True
     command = [sys.executable, "-m", "pumice_vulkan.probe", description.driver, str(description.index)]
     try:
-        works = subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.info("matrix units of %s are not used: %s", description.name, error)
         return False
+    works = done.returncode == 0
+    if not works:
+        reason = (done.stderr or "").strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+        logger.info("matrix units of %s are not used, since their probe failed: %s", description.name, reason)
     if works and files:
         with contextlib.suppress(OSError):
             write_file(files[-1], b"")

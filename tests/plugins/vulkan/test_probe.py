@@ -45,3 +45,16 @@ def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch
     probe._probe.cache_clear()
     assert probe._probe(described(name="another"))
     probe._probe.cache_clear()
+
+
+def test_a_failed_probe_says_why(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def run(command: list[str], **options: Any) -> Any:
+        return subprocess.CompletedProcess(command, 1, "", "Traceback\nValueError: a parameter is missing\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(probe, "_files", lambda description: [])
+    probe._probe.cache_clear()
+    with caplog.at_level("INFO", logger="pumice"):
+        assert not probe._probe(described())
+    probe._probe.cache_clear()
+    assert "a GPU are not used, since their probe failed: ValueError: a parameter is missing" in caplog.text
