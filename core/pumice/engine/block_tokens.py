@@ -32,7 +32,7 @@ class BlockTokens(NextTokens):
         self._block = runner.block
 
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
-        return Hidden(tables, first, np.zeros((0, n_stream), np.float32))
+        return Hidden(tables, first, [np.zeros((0, n_stream), np.float32)])
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)
@@ -42,12 +42,12 @@ class BlockTokens(NextTokens):
 
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
         """Return the guesses for sequences: the rest of the features, then a block for each."""
-        waiting = {running: kept for running in most if len((kept := self._hidden[running]).rows)}
+        waiting = {running: kept for running in most if (kept := self._hidden[running]).n_rows}
         if waiting:
-            parts = [self._part(running, kept, len(kept.rows), True) for running, kept in waiting.items()]
+            parts = [self._part(running, kept, kept.n_rows, True) for running, kept in waiting.items()]
             self._read(parts, np.concatenate([kept.rows for kept in waiting.values()]))
         for kept in waiting.values():
-            kept.first, kept.rows = kept.end, kept.rows[:0]
+            kept.drop(kept.n_rows)
         limits, sequences = self._runner.limits, list(most)
         drafts: dict[Running, list[Guess]] = {}
         n_at_once = max(1, min(limits.n_batch, limits.n_outputs) // self._block.size)

@@ -19,7 +19,7 @@ FIRST, LATER = 0.4, 0.7  # acceptance rates of a proposer's first and later toke
 LOSS = 0.01  # share of time that rejected drafts and proposers may take
 GAIN = 1.04  # least expected speed of a step with drafts, relative to one without
 MOST = 31  # maximum tokens of a draft
-START = 2.0  # initial credit for rejected drafts, in steps
+START = 4.0  # initial credit for rejected drafts, in steps
 MOST_LOST = 8.0  # maximum debt, in steps
 MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
 PROBES = 64  # declined steps per probe, a draft verified although it is not expected to save time
@@ -27,7 +27,7 @@ PROBE = 3  # tokens of a probe
 LIKELY = 0.2  # minimum probability of a probe's first token
 UNLIKELY = 0.02  # minimum probability of a verified token
 ASKING = 0.005  # share of time that proposers may take while their drafts do not pay
-MOST_PAUSED = 16  # maximum steps for which no proposer is asked
+MOST_PAUSED = 64  # maximum steps for which no proposer is asked
 PLAIN = 64  # steps with drafts between two without, which measure the time of a step without drafts
 
 
@@ -75,14 +75,18 @@ class Costs:
         """Return the maximum number of rows with an estimate: twice the largest measured number."""
         return 2 * self._curves[n_seqs][0][-1] if n_seqs in self._curves else 0
 
-    def seconds(self, n_seqs: int, n_rows: int) -> float | None:
-        """Return the estimated seconds of a step; None if no step of so many sequences without drafts was measured."""
+    def seconds(self, n_seqs: int, n_rows: int, at_most: bool = False) -> float | None:
+        """Return the estimated seconds of a step; None if no step of so many sequences without drafts was measured.
+
+        Of more rows than were measured, this is what the largest measured number takes; with ``at_most``, time goes on
+        to grow as between the last two numbers, if there are two.
+        """
         if n_seqs not in self._curves:
             return None
         rows, multiples = self._curves[n_seqs]
-        if len(rows) == 1:  # nothing is known of more rows
-            return self._plain[n_seqs].value
-        i = min(max(1, bisect_left(rows, n_rows)), len(rows) - 1)  # beyond the last number, the last two are continued
+        if len(rows) == 1 or (n_rows > rows[-1] and not at_most):
+            return multiples[-1] * self._plain[n_seqs].value
+        i = min(max(1, bisect_left(rows, n_rows)), len(rows) - 1)
         share = (n_rows - rows[i - 1]) / (rows[i] - rows[i - 1])
         return (multiples[i - 1] + share * (multiples[i] - multiples[i - 1])) * self._plain[n_seqs].value
 
@@ -149,13 +153,23 @@ class DraftLength:
         self._n_taken = 0
         self._n_drafted = 0  # steps with drafts since one without
         self._proposing: deque[float] = deque(maxlen=KEPT)  # seconds, of the latest steps whose proposers were asked
+        self._n_proposed = 0  # tokens, in the current step
+        self._each = _Usual()  # seconds per proposed token
+        self._longest = 1  # verified tokens of a sequence, in the latest step with proposals
         self._pause = 0  # steps of the latest pause
         self._n_paused = 0  # steps that remain of it
 
+    def most(self, n_seqs: int, n_rows: int) -> int:
+        """Return the maximum tokens of a draft for a step of ``n_rows`` rows before drafts.
+
+        Of lengths that are chosen by measurement, those whose cost cannot be estimated are not asked for.
+        """
+        return self.fixed if self.fixed >= 0 else max(1, min(MOST, self.costs.most_rows(n_seqs) - n_rows))
+
     @property
-    def most(self) -> int:
-        """Maximum tokens of a draft."""
-        return self.fixed if self.fixed >= 0 else MOST
+    def most_computed(self) -> int:
+        """Maximum tokens of a draft that a model computes token by token: twice as many as were verified last."""
+        return self.fixed if self.fixed >= 0 else max(1, 2 * self._longest)
 
     def pauses(self, is_new: bool) -> bool:
         """Return True if nothing is drafted or measured in a step, since drafts did not pay lately.
@@ -194,6 +208,7 @@ class DraftLength:
             ends = [min(room, end) for end in accumulate((min(n, self.fixed) for _, n, _ in drafts), initial=0)]
             return [end - begin for begin, end in pairwise(ends)]
         n_seqs = len(drafts)
+        self._n_proposed = sum(n for _, n, _ in drafts)
         rates = [self._rates(kind, record) for kind, _, record in drafts]
         lengths = self._best([(n, *rate) for (_, n, _), rate in zip(drafts, rates, strict=True)], n_rows, room)
         if any(lengths):
@@ -208,6 +223,7 @@ class DraftLength:
                 i = max(range(n_seqs), key=lambda i: rates[i][0] * (drafts[i][1] > 0))
                 probes = range(min(PROBE, drafts[i][1], room) if rates[i][0] >= LIKELY else 0, 0, -1)
                 lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n)), 0)
+        self._longest = max(lengths)
         return lengths
 
     def _rates(self, kind: DraftKind, record: Record) -> tuple[float, float]:
@@ -240,14 +256,14 @@ class DraftLength:
             tokens += likeliest
             lengths[i] += 1
             coming[i] *= drafts[i][2] if lengths[i] < drafts[i][0] else 0.0
-            seconds = self.costs.seconds(n_seqs, n_rows + n_drafted)
-            if seconds and tokens / seconds > highest:
+            seconds = (self.costs.seconds(n_seqs, n_rows + n_drafted) or base) + n_drafted * self._each.value
+            if tokens / seconds > highest:
                 highest, best = tokens / seconds, lengths[:]
         return best
 
     def _affords(self, n_seqs: int, n_rows: int, n_drafted: int) -> bool:
         """Return True if half of the credit covers the time of this many rejected rows."""
-        base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted)
+        base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted, at_most=True)
         return base is not None and seconds is not None and (self._credit or 0.0) >= 2 * (seconds - base)
 
     def judge(self, kind: DraftKind, record: Record, n_drafted: int, n_accepted: int) -> None:
@@ -279,12 +295,15 @@ class DraftLength:
             saved = (1 + n_accepted / n_seqs) * base - usual
         else:
             self._n_drafted = 0
-            saved = LOSS * usual * (1 + self._pause)
-        if proposing:
-            self._proposing.append(proposing)
-            proposing = sorted(self._proposing)[len(self._proposing) // 2]  # without delays by other programs
+            saved = min(LOSS * usual * (1 + self._pause), max(0.0, START * base - self._credit))
+        if proposing:  # without delays by other programs, and with little of what a proposer reads at first
+            self._proposing.append(proposing if len(self._proposing) > 1 else min(proposing, base))
+            self._each.add(self._proposing[-1] / max(1, self._n_proposed))
+            proposing = sorted(self._proposing)[len(self._proposing) // 2]
+        self._n_proposed = 0
         self._credit = max(-MOST_LOST * base, min(self._credit + saved - proposing, MOST_SAVED * base))
-        self._pause = self._n_paused = 0 if n_drafted else self._next_pause(base)
+        rests = not n_drafted and self._credit <= START * base
+        self._pause = self._n_paused = self._next_pause(base) if rests else 0
 
     def _next_pause(self, base: float) -> int:
         """Return the number of steps to pause after one without drafts: twice as many as before.

@@ -26,7 +26,7 @@ from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.runner import Runner
 from pumice.proposers import Proposal, Proposer
 
-MOST_WAITING = 32  # hidden states of a sequence that wait until it drafts
+MOST_WAITING = 64  # hidden states of a sequence that wait until it drafts
 Rows = NDArray[np.float32]
 
 
@@ -36,11 +36,31 @@ class Hidden:
 
     tables: BlockTables
     first: int
-    rows: Rows = field(repr=False)
+    parts: list[Rows] = field(repr=False)
+    n_rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.n_rows = sum(map(len, self.parts))
 
     @property
     def end(self) -> int:
-        return self.first + len(self.rows)
+        return self.first + self.n_rows
+
+    @property
+    def rows(self) -> Rows:
+        """All rows; they are joined when they are read."""
+        if len(self.parts) > 1:
+            self.parts = [np.concatenate(self.parts)]
+        return self.parts[0]
+
+    def append(self, rows: Rows) -> None:
+        self.parts.append(rows)
+        self.n_rows += len(rows)
+
+    def drop(self, n: int) -> None:
+        """Forget the first ``n`` rows."""
+        self.parts = [self.rows[n:].copy()]
+        self.first, self.n_rows = self.first + n, self.n_rows - n
 
 
 class NextTokens:
@@ -60,14 +80,13 @@ class NextTokens:
         self._runner = runner
         self._limits = limits
         self._projects = bool(runner.results(FEATURES))
-        self._is_of_draft = self._projects or runner.drafts_from_caches
         self._hidden: WeakKeyDictionary[Running, Hidden] = WeakKeyDictionary()
         self._dropped: WeakSet[Generation] = WeakSet()
 
     @property
     def name(self) -> str:
         """The name of its proposer."""
-        return "draft" if self._is_of_draft else "mtp"
+        return "draft" if self._projects else "mtp"
 
     def proposer(self) -> NextTokensProposer:
         """Return the proposer of a new sequence."""
@@ -98,21 +117,21 @@ class NextTokens:
         if kept is None or kept.tables is not running.tables or first > kept.end:
             kept = self._hidden[running] = self._unknown(running.tables, first, rows.shape[1])
         if first + len(rows) > kept.end:
-            kept.rows = np.concatenate([kept.rows, rows[kept.end - first :]])
+            kept.append(rows[kept.end - first :])
         if not running.generation.finish_reason:
             self._catch_up(running, kept)
 
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
         """Return what is kept of a sequence before its position ``first``."""
-        return Hidden(tables, first - 1, np.zeros((1, n_stream), np.float32))
+        return Hidden(tables, first - 1, [np.zeros((1, n_stream), np.float32)])
 
     def _catch_up(self, running: Running, kept: Hidden) -> None:
         """Run the layer for all but the last hidden state of a sequence if many wait."""
         limits = self._runner.limits
-        while len(kept.rows) > max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs)):
-            n = min(len(kept.rows) - 1, limits.n_batch)
+        while kept.n_rows > max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs)):
+            n = min(kept.n_rows - 1, limits.n_batch)
             self._read([self._part(running, kept, n, False)], kept.rows[:n])
-            kept.first, kept.rows = kept.first + n, kept.rows[n:].copy()
+            kept.drop(n)
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         """Return the next ``n`` tokens of the layer, each behind the position of its hidden state."""
@@ -191,13 +210,11 @@ class NextTokens:
         waiting = [self._hidden[running] for running in sequences]
         if not waiting:
             return []
-        parts = [
-            self._part(running, kept, len(kept.rows), True) for running, kept in zip(sequences, waiting, strict=True)
-        ]
+        parts = [self._part(running, kept, kept.n_rows, True) for running, kept in zip(sequences, waiting, strict=True)]
         hidden = self._hidden_of(parts, np.concatenate([kept.rows for kept in waiting]))
         ends = list(accumulate(len(part.tokens) for part in parts))
         for kept in waiting:
-            kept.first, kept.rows = kept.end - 1, kept.rows[-1:].copy()
+            kept.drop(kept.n_rows - 1)
         return list(zip(sequences, parts, np.split(hidden, ends[:-1]), strict=True))
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
@@ -211,8 +228,10 @@ class CachedTokens(NextTokens):
     the token before. So it needs only the last hidden state of a sequence.
     """
 
+    name = "draft"
+
     def _catch_up(self, running: Running, kept: Hidden) -> None:
-        kept.first, kept.rows = kept.end - 1, kept.rows[-1:].copy()
+        kept.drop(kept.n_rows - 1)
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         return Part(running, running.generation.tokens[kept.end :][:1], kept.end - 1, [0])

@@ -37,6 +37,7 @@ NEEDS_LENGTH = (
     "tokens (n_draft: -1) could change a text from run to run; set n_draft, to 5 for example"
 )
 _DRAFT = "draft"  # the proposer of a draft model
+_MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
 
@@ -157,7 +158,8 @@ class Speculation:
         self._read_texts([running.generation for running, _ in members])
         started = time.perf_counter()  # the time until here belongs to the prompt
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
-        drafts = self._propose([running for running, _ in members], room)
+        longest = min(room, self.length.most(len(members), n_rows))
+        drafts = self._propose([running for running, _ in members], longest)
         held: dict[Running, Draft] = {}
         if any(draft.tokens for draft in drafts):
             held = _held(members, drafts, self._lengths(members, drafts, room), cache)
@@ -239,13 +241,13 @@ class Speculation:
             for own, _ in reading:
                 own.drop(_DRAFT, "read_all", error)
 
-    def _propose(self, sequences: Sequence[Running], room: int) -> list[Draft]:
-        """Return the most promising draft of each sequence; a draft may be empty."""
+    def _propose(self, sequences: Sequence[Running], longest: int) -> list[Draft]:
+        """Return the most promising draft of each sequence, of ``longest`` tokens at most; it may be empty."""
         for running in sequences:
             for proposer in self._sequences[running.generation].by_name.values():
                 if isinstance(proposer, NextTokensProposer):
                     proposer.running = running
-        most = [max(0, min(_most(running), room, self.length.most)) for running in sequences]
+        most = [max(0, min(_most(running), longest)) for running in sequences]
         proposers = [self._updated(running.generation) for running in sequences]
         drafts = [
             _forced(running.generation, n if own.by_name else 0)
@@ -254,7 +256,8 @@ class Speculation:
         for name in dict.fromkeys(name for own in proposers for name in own.by_name):
             asked = [i for i, own in enumerate(proposers) if name in own.by_name and most[i]]
             asked = [i for i in asked if self._promise(drafts[i], proposers[i]) < ENOUGH]
-            proposals = _ask(name, [proposers[i] for i in asked], [most[i] for i in asked])
+            limit = self.length.most_computed if name in (_DRAFT, _MTP) else longest
+            proposals = _ask(name, [proposers[i] for i in asked], [min(most[i], limit) for i in asked])
             for i, proposal in zip(asked, proposals, strict=True):
                 draft = Draft((name, proposal.confidence), _possible(sequences[i].generation, proposal.tokens))
                 if self._promise(draft, proposers[i]) > self._promise(drafts[i], proposers[i]):

@@ -380,6 +380,7 @@ def test_costs_between_known_numbers_of_rows():
     assert costs.seconds(1, 1) is None
     for n_rows, seconds in [(1, 1.0), (5, 3.0), (5, 9.0), (5, 3.0)]:
         costs.took(1, n_rows, seconds)
-    assert [costs.seconds(1, n) for n in (1, 2, 5, 9)] == [1.0, 1.5, 3.0, 5.0]
+    assert [costs.seconds(1, n) for n in (1, 2, 5, 9)] == [1.0, 1.5, 3.0, 3.0]
+    assert costs.seconds(1, 9, at_most=True) == 5.0
     assert costs.most_rows(1) == 10
     assert costs.seconds(2, 2) is None
