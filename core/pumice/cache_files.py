@@ -76,10 +76,10 @@ def read_regular(
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
         if not is_allowed(status):
-            raise ValueError("other users can write to it")
+            raise ValueError("not a regular file of this user")
         content = file.read(most + 1) or b""  # None if a file of the kernel would block
     if len(content) > most:
-        raise ValueError("too large")
+        raise ValueError(f"more than {most} bytes")
     return content
 
 
