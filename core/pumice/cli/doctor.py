@@ -63,7 +63,7 @@ def sandbox_finding(setting: str) -> Finding:
     details += [
         f"in force: {in_force}",
         "confined: engines, workers, the process of `pumice serve` that takes requests",
-        "confined: every command that reads models but `pumice chat`",
+        "confined: every command that reads models",
         f"{len(outcomes) - len(allowed)} of {len(outcomes)} forbidden calls are denied",
     ]
     return Finding("sandbox", "ok" if outcomes and not absent and not allowed else "partial", [*details, *allowed])

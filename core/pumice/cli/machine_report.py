@@ -84,7 +84,7 @@ def _backends() -> Finding:
 
 def _packages() -> Finding:
     missing = [f"{name} is missing: {use}" for name, use in _PACKAGES.items() if not importlib.util.find_spec(name)]
-    return Finding("packages", "partial" if missing else "ok", missing or ["all optional packages are installed"])
+    return Finding("packages", "partial" if missing else "ok", missing or [f"installed: {', '.join(_PACKAGES)}"])
 
 
 def _caches() -> Finding:
