@@ -148,6 +148,33 @@ CASES: dict[str, dict[str, Any]] = {
             "multimodal_projector_bias": False,
         },
     },
+    "lfm2vl": {
+        "class": "Lfm2VlForConditionalGeneration",
+        "theirs": False,
+        "config_class": "Lfm2VlConfig",
+        "model_type": "lfm2_vl",
+        "config": {
+            "text_config": {key: value for key, value in TEXT.items() if key not in ("head_dim", "num_hidden_layers")}
+            | {
+                "model_type": "lfm2",
+                "architectures": ["Lfm2ForCausalLM"],
+                "norm_eps": 1e-6,
+                "num_hidden_layers": 3,
+                "layer_types": ["conv", "full_attention", "conv"],
+                "conv_L_cache": 3,
+                "block_ff_dim": 96,
+                "block_auto_adjust_ff_dim": False,
+                "tie_word_embeddings": True,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+            "vision_config": TOWER
+            | {"model_type": "siglip2_vision_model", "num_patches": 36, "vision_use_head": False},
+            "image_token_id": IMAGE,
+            "downsample_factor": 2,
+            "projector_hidden_size": 48,
+            "tie_word_embeddings": True,
+        },
+    },
     "internvl": {
         "class": "InternVLForConditionalGeneration",
         "theirs": False,  # llama.cpp's converter knows the class of the authors' own code
@@ -175,6 +202,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "qwen2vl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "qwen25vl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "qwen3vl": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
+    "lfm2vl": {**_HALF, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 64, "max_tiles": 4},
     "pixtral": _CLIP,
     "mistral3": _CLIP,
     "internvl": {**_CLIP, "min_patches": 1, "max_patches": 6},

@@ -22,6 +22,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -39,6 +40,9 @@ PROCESSORS = {
     "qwen2vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "qwen25vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
+    "lfm2vl": lambda: Lfm2VlImageProcessor(
+        min_image_tokens=4, max_image_tokens=16, tile_size=64, max_tiles=4, encoder_patch_size=8
+    ),
     "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}),
     "mistral3": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
     "internvl": lambda: GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=6),
@@ -73,9 +77,23 @@ def arguments(kind, processed):
     pixels = torch.tensor(np.array(processed["pixel_values"]), dtype=torch.float32)
     if kind.startswith("qwen"):
         return {"pixel_values": pixels, "image_grid_thw": torch.tensor(np.array(processed["image_grid_thw"]))}
+    if kind == "lfm2vl":
+        patches = resized_by_pillow(*processed["spatial_shapes"][0].tolist())
+        pixels[0, : len(patches)] = patches
+        return {
+            "pixel_values": pixels,
+            **{name: processed[name] for name in ("spatial_shapes", "pixel_attention_mask")},
+        }
     if kind in ("pixtral", "mistral3"):
         return {"pixel_values": pixels, "image_sizes": torch.tensor(np.array(processed["image_sizes"]))}
     return {"pixel_values": pixels}
+
+
+def resized_by_pillow(rows, columns):
+    """Return the patches of the picture of SIZE, since torchvision rounds pixels otherwise."""
+    image = Image.fromarray(picture(*SIZE)).resize((8 * columns, 8 * rows), Image.Resampling.BILINEAR)
+    cells = np.asarray(image, np.float32).reshape(rows, 8, columns, 8, 3).swapaxes(1, 2)
+    return torch.from_numpy((cells.reshape(rows * columns, -1) / 255 - 0.5) / 0.5)
 
 
 def rows_of(features):
@@ -105,9 +123,10 @@ def make(kind, case):
     processor = PROCESSORS[kind]()
     values = {}
     for size in (*SIZES, SIZE):
-        processed = processor(Image.fromarray(picture(*size)), return_tensors="np")
+        tensors = "pt" if kind == "lfm2vl" else "np"
+        processed = processor(Image.fromarray(picture(*size)), return_tensors=tensors)
         pixels = np.array(processed["pixel_values"], np.float32)
-        values["pixels.{}x{}".format(*size)] = unscaled(kind, pixels, processor)
+        values["pixels.{}x{}".format(*size)] = unscaled(kind, pixels, processor, processed)
     given = arguments(kind, processed)
     rows = rows_of(model.model.get_image_features(**given))
     ids = prompt_of(kind, len(rows), given)
@@ -123,10 +142,12 @@ def make(kind, case):
     return shapes, values | {"logprobs": np.stack(logits)}
 
 
-def unscaled(kind, pixels, processor):
+def unscaled(kind, pixels, processor, processed):
     """Return normalized pixels as those of the image, uint8 with channels last, or patches as they are."""
     mean, std = (np.array(values, np.float32) for values in (processor.image_mean, processor.image_std))
-    if kind.startswith("qwen"):
+    if kind == "lfm2vl":  # patches of all tiles, without padding
+        channels = pixels[processed["pixel_attention_mask"].numpy() > 0].reshape(-1, 64, 3)
+    elif kind.startswith("qwen"):
         channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)
     else:
         channels = pixels.transpose(0, 2, 3, 1)

@@ -277,6 +277,7 @@ PROJECTORS = {
         "Gemma3": ("Gemma3ForConditionalGeneration",),
         "Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
         "InternVL": ("InternVLForConditionalGeneration", "InternVLChatModel"),
+        "LFM2VL": ("Lfm2VlForConditionalGeneration",),
         "Llava": ("LlavaForConditionalGeneration",),
         "Pixtral": ("Mistral3ForConditionalGeneration",),
         "Qwen2VL": ("Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -47,6 +48,51 @@ class Idefics3(ProjectorConversion):
             "projector.scale_factor": int(self.config.get("scale_factor", 2)),
             "preproc_image_size": int(longest or values["image_size"]),
         }
+
+
+class LFM2VL(ProjectorConversion):
+    """LFM2-VL. Blocks behind the one whose output is used are left out."""
+
+    projector_type = "lfm2"
+    renames = SIGLIP
+    more_names: ClassVar[dict[str, str]] = {
+        "multi_modal_projector.layer_norm": "mm.input_norm",
+        "multi_modal_projector.linear_1": "mm.1",
+        "multi_modal_projector.linear_2": "mm.2",
+    }
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        layer = self.config.first("vision_feature_layer")
+        if layer is not None and (not isinstance(layer, int) or not -self.n_layer <= layer < 0):
+            raise ConvertError(f"{self.config.path}: 'vision_feature_layer' is {layer!r}, expected -1 for the last one")
+        self.n_layer += 1 + (-1 if layer is None else layer)
+
+    def of_vision(self) -> dict[str, Any]:
+        merge = int(self.config.get("downsample_factor", 2))
+        values = super().of_vision() | {"projector.scale_factor": merge}
+        square = (values["patch_size"] * merge) ** 2
+        known = {"min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512, "min_tiles": 2, "max_tiles": 10}
+        keys = ("image_min_pixels", "image_max_pixels", "preproc_image_size", "preproc_min_tiles", "preproc_max_tiles")
+        for key, (name, usual) in zip(keys, known.items(), strict=True):
+            if (n := int(self.processor.get(name, usual))) != usual:
+                values[key] = n * (square if key.endswith("_pixels") else 1)
+        return values
+
+    def image_size(self) -> int:
+        return math.isqrt(self.vision.need("num_patches")) * self.side("patch_size")
+
+    def rename(self, name: str) -> str | None:
+        layer = re.search(r"vision_tower\..*encoder\.layers\.(\d+)\.", name)
+        if ".head." in name or (layer and int(layer[1]) >= self.n_layer):
+            return None
+        return super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith("patch_embedding.weight"):
+            size = self.side("patch_size")
+            tensor = tensor.reshape(self.n_embd, size, size, 3).transpose(0, 3, 1, 2)
+        yield self.names(name), tensor
 
 
 class Llava(ProjectorConversion):
