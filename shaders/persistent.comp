@@ -7,8 +7,7 @@
 //
 // Each workgroup computes the same rows of every matrix. A subgroup takes CHUNK columns of some rows; a unit is a row's
 // part of that width, one block of 32 columns per lane. The units of a layer are numbered over all matrices, and each is
-// loaded AHEAD units before its product, whatever waits lie between. Register arrays are indexed by constants only once
-// loops are unrolled.
+// loaded AHEAD units before its product, whatever waits lie between.
 //
 // A poll that fails `limit` times sets `failed`; then no invocation waits again, and the host computes the token anew.
 #version 450
@@ -22,6 +21,10 @@
 #extension GL_EXT_integer_dot_product : require
 #extension GL_EXT_shader_16bit_storage : require
 
+// The variant for one family of models has its constants as macros, and its products written out by tools/straight_line.py.
+#ifdef FAMILY
+layout(local_size_x = THREADS) in;
+#else
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 512u;
 layout(constant_id = 1) const uint LANES = 32u; // subgroup size
@@ -41,9 +44,10 @@ layout(constant_id = 14) const bool TWO_BUFFERS = false; // of weights
 layout(constant_id = 15) const uint EACH = 2u;       // positions of an invocation at a time, in attention
 layout(constant_id = 16) const bool EARLY = true;    // ask for keys before the products of queries
 layout(constant_id = 17) const uint block_size = 32u;
+#endif
 
-// Units are unrolled, unless the compiler is slow (lavapipe's).
-#ifdef ROLLED
+// Without a family, units are loops, which compilers of software devices need.
+#ifndef FAMILY
 #define EACH_UNIT [[dont_unroll]]
 #define WITH_OTHERS true
 #else
@@ -157,13 +161,15 @@ void before_polls() {
 // Words of `n` that this invocation reads; all are requested before the first is tested.
 #define MOST_READ 8u
 uvec4 seen[MOST_READ];
+#define REQUEST(COUNT, PLACE) [[unroll]] for (uint k = 0u; k < COUNT; k++) seen[k] = peek(PLACE);
 #define POLL(COUNT, PLACE) \
+    REQUEST(COUNT, PLACE) \
     for (uint spins = 0u; !dead; spins++) { \
         bool complete = true; \
-        [[unroll]] for (uint k = 0u; k < COUNT; k++) seen[k] = peek(PLACE); \
         [[unroll]] for (uint k = 0u; k < COUNT; k++) complete = complete && is_new(seen[k]); \
         if (complete) break; \
         if (spins >= limit) give_up(1u); \
+        REQUEST(COUNT, PLACE) \
     }
 
 vec4 neighbours(float v) { // values of four lanes
@@ -206,11 +212,49 @@ void keep(bool really, uint e, vec4 v) {
 
 // --- units of weights
 
+const uint SIX = 0x80000000u, SECOND = 0x40000000u, PLACE = 0x0fffffffu; // flags of a place, which counts 16 bytes
+
+// --- products
+
+uvec4 x_low, x_high; // this lane's block of x
+vec4 x_scales;
+
+void take_x(uint chunk) {
+    const uint b = chunk * LANES + lane;
+    x_low = codes[b];
+    x_high = codes[MOST_X + b];
+    x_scales = scales[b];
+}
+
+float product(uvec4 low, uvec2 high, uint half_scale, uint super, bool six) {
+    int first = 0, second = 0;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        uvec2 words = uvec2(low[i], low[i] >> 4) & 0x0f0f0f0fu;
+        if (six) words |= (i < 2u ? high << (4u - 2u * i) : high >> (2u * i - 4u)) & 0x30303030u;
+        first += dotPacked4x8EXT(int(words.x), int(x_low[i]));
+        second += dotPacked4x8EXT(int(words.y), int(x_high[i]));
+    }
+    const vec2 dots = vec2(first, second) * x_scales.xy;
+    if (six) {
+        const vec2 parts = vec2(bitfieldExtract(int(half_scale), 0, 8), bitfieldExtract(int(half_scale), 8, 8));
+        return unpackHalf2x16(super).x * dot(parts, dots - 32.0 * x_scales.zw);
+    }
+    const float all = dots.x + dots.y, sums = x_scales.z + x_scales.w;
+    if (SUPER) {
+        const vec2 factors = unpackHalf2x16(super);
+        return factors.x * float(half_scale & 255u) * all - factors.y * float(half_scale >> 8) * sums;
+    }
+    return unpackHalf2x16(half_scale).x * (all - 8.0 * sums);
+}
+
+#ifdef FAMILY
+#include "persistent_units.glsl"
+#else
+
 uvec4 low[UNITS];
 uvec2 high[UNITS];
 uint half_scale[UNITS], super[UNITS];
 uint here[7], there[7]; // places of the matrices of this layer and of the next
-const uint SIX = 0x80000000u, SECOND = 0x40000000u, PLACE = 0x0fffffffu; // flags of a place, which counts 16 bytes
 
 void load_at(uint u, uint place, bool six, uint n_total, uint number) {
     const uint at = place & PLACE;
@@ -272,38 +316,13 @@ void load_places(uint layer) {
     [[unroll]] for (uint i = 0u; i < 7u; i++) there[i] = places[places_at + 8u * layer + i];
 }
 
-// --- products
+void load_first() { EACH_UNIT for (uint u = 0u; u < AHEAD; u++) load(u, false); }
 
-uvec4 x_low, x_high; // this lane's block of x
-vec4 x_scales;
-
-void take_x(uint chunk) {
-    const uint b = chunk * LANES + lane;
-    x_low = codes[b];
-    x_high = codes[MOST_X + b];
-    x_scales = scales[b];
+void move_on() {
+    [[unroll]] for (uint i = 0u; i < 7u; i++) here[i] = there[i];
 }
 
-float product(uint u, bool six) {
-    int first = 0, second = 0;
-    [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        uvec2 words = uvec2(low[u][i], low[u][i] >> 4) & 0x0f0f0f0fu;
-        if (six) words |= (i < 2u ? high[u] << (4u - 2u * i) : high[u] >> (2u * i - 4u)) & 0x30303030u;
-        first += dotPacked4x8EXT(int(words.x), int(x_low[i]));
-        second += dotPacked4x8EXT(int(words.y), int(x_high[i]));
-    }
-    const vec2 dots = vec2(first, second) * x_scales.xy;
-    if (six) {
-        const vec2 parts = vec2(bitfieldExtract(int(half_scale[u]), 0, 8), bitfieldExtract(int(half_scale[u]), 8, 8));
-        return unpackHalf2x16(super[u]).x * dot(parts, dots - 32.0 * x_scales.zw);
-    }
-    const float all = dots.x + dots.y, sums = x_scales.z + x_scales.w;
-    if (SUPER) {
-        const vec2 factors = unpackHalf2x16(super[u]);
-        return factors.x * float(half_scale[u] & 255u) * all - factors.y * float(half_scale[u] >> 8) * sums;
-    }
-    return unpackHalf2x16(half_scale[u]).x * (all - 8.0 * sums);
-}
+float product_of(uint u, bool six) { return product(low[u], high[u], half_scale[u], super[u], six); }
 
 float sums[8];
 
@@ -336,7 +355,7 @@ void products(
         EACH_UNIT for (uint i = 0u; i < 8u; i++) {
             sums[i] = 0.0;
             if (first + i < n) {
-                sums[i] = product(unit + first + i, six);
+                sums[i] = product_of(unit + first + i, six);
                 load(unit + first + i + AHEAD, last);
             }
         }
@@ -353,6 +372,33 @@ void some_products(
     if (MIXED && (here[matrix] & SIX) != 0u) products(unit, n, of, chunks, slots, true, last, first_row, stride);
     else products(unit, n, of, chunks, slots, false, last, first_row, stride);
 }
+
+void multiply_q(bool last) { products(0u, N_Q, OF_Q, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_Q); }
+void multiply_k(bool last) { products(U_K, N_K, OF_K, CHUNKS_X, SLOTS_X, false, last, OF_Q, STRIDE_Q); }
+void multiply_v(bool last) { some_products(2u, U_V, N_K, OF_K, CHUNKS_X, SLOTS_X, last, OF_Q + OF_K, STRIDE_Q); }
+void multiply_o(bool last) { products(U_O, N_O, OF_X, CHUNKS_O, SLOTS_O, false, last, 0u, STRIDE_X); }
+void multiply_gate(bool last) { products(U_G, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_G); }
+void multiply_up(bool last) { products(U_U, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, OF_G, STRIDE_G); }
+void multiply_down(bool last) { some_products(6u, U_D, N_D, OF_X, CHUNKS_D, SLOTS_D, last, 0u, STRIDE_X); }
+
+void multiply_output() {
+    const uint chunk = warp % CHUNKS_X, slot = warp / CHUNKS_X;
+    for (uint r = 0u; r < N_L; r += AHEAD) {
+        EACH_UNIT for (uint first = 0u; first < AHEAD; first += 8u) {
+            const uint count = min(8u, AHEAD - first);
+            EACH_UNIT for (uint i = 0u; i < 8u; i++) {
+                if (i >= count) continue;
+                sums[i] = product_of(first + i, OUTPUT6);
+                load_output(first + i, min(r + AHEAD + first + i, N_L - 1u));
+            }
+            sum_lanes(count);
+            const uint i = r + first + lane / (LANES / count), row = slot * N_L + i;
+            const bool mine = lane % (LANES / count) == 0u && i < N_L && row < OF_L && slot < SLOTS_X;
+            if (mine) partial[chunk * STRIDE_L + row] = sums[0];
+        }
+    }
+}
+#endif
 
 float row_sum(uint row, uint chunks, uint stride) {
     float sum = 0.0;
@@ -659,7 +705,7 @@ void compute_layer(uint layer) {
     const uint region = layer * ACT_LAYER, head = wg % HEADS, part = wg / HEADS;
     const bool last = layer + 1u == LAYERS, alone = GROUPS >= HEADS;
     const uint cache_place = places[places_at + 8u * layer + 7u];
-    [[unroll]] for (uint i = 0u; i < 7u; i++) here[i] = there[i];
+    move_on();
     load_places(min(layer + 1u, LAYERS - 1u));
     const bool attends = alone && part < min(n_used, PARTS);
     if (EARLY && attends) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
@@ -667,9 +713,9 @@ void compute_layer(uint layer) {
     take_normed(layer, region, 2u * layer);
     barrier();
     take_x(warp % CHUNKS_X);
-    products(0u, N_Q, OF_Q, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_Q);
-    products(U_K, N_K, OF_K, CHUNKS_X, SLOTS_X, false, last, OF_Q, STRIDE_Q);
-    some_products(2u, U_V, N_K, OF_K, CHUNKS_X, SLOTS_X, last, OF_Q + OF_K, STRIDE_Q);
+    multiply_q(last);
+    multiply_k(last);
+    multiply_v(last);
     float factor = norm_factor();
     barrier();
     give_heads(region, factor);
@@ -686,15 +732,15 @@ void compute_layer(uint layer) {
     take_attended(region);
     barrier();
     take_x(warp % CHUNKS_O);
-    products(U_O, N_O, OF_X, CHUNKS_O, SLOTS_O, false, last, 0u, STRIDE_X);
+    multiply_o(last);
     barrier();
     give_residual(region + ACT_R, CHUNKS_O);
 
     take_normed(layer, region + ACT_R, 2u * layer + 1u);
     barrier();
     take_x(warp % CHUNKS_X);
-    products(U_G, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_G);
-    products(U_U, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, OF_G, STRIDE_G);
+    multiply_gate(last);
+    multiply_up(last);
     factor = norm_factor();
     barrier();
     give_gated(region, factor);
@@ -702,7 +748,7 @@ void compute_layer(uint layer) {
     take_gated(region);
     barrier();
     take_x(warp % CHUNKS_D);
-    some_products(6u, U_D, N_D, OF_X, CHUNKS_D, SLOTS_D, last, 0u, STRIDE_X);
+    multiply_down(last);
     barrier();
     give_residual(region + ACT_LAYER, CHUNKS_D);
 }
@@ -710,22 +756,8 @@ void compute_layer(uint layer) {
 void compute_logits() {
     take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
     barrier();
-    const uint chunk = warp % CHUNKS_X, slot = warp / CHUNKS_X;
-    take_x(chunk);
-    for (uint r = 0u; r < N_L; r += AHEAD) {
-        EACH_UNIT for (uint first = 0u; first < AHEAD; first += 8u) {
-            const uint count = min(8u, AHEAD - first);
-            EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-                if (i >= count) continue;
-                sums[i] = product(first + i, OUTPUT6);
-                load_output(first + i, min(r + AHEAD + first + i, N_L - 1u));
-            }
-            sum_lanes(count);
-            const uint i = r + first + lane / (LANES / count), row = slot * N_L + i;
-            const bool mine = lane % (LANES / count) == 0u && i < N_L && row < OF_L && slot < SLOTS_X;
-            if (mine) partial[chunk * STRIDE_L + row] = sums[0];
-        }
-    }
+    take_x(warp % CHUNKS_X);
+    multiply_output();
     const float factor = norm_factor();
     barrier();
     for (uint row = tid; row < OF_L; row += THREADS) {
@@ -749,8 +781,8 @@ void main() {
         n_used = CEIL(position + 1u, per_part);
         if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
         load_places(0u);
-        [[unroll]] for (uint i = 0u; i < 7u; i++) here[i] = there[i];
-        EACH_UNIT for (uint u = 0u; u < AHEAD; u++) load(u, false);
+        move_on();
+        load_first();
         [[unroll]] for (uint k = 0u; k < OWN; k++) {
             residual[k] = k * THREADS + tid < OF_X ? x[x_at + wg * OF_X + k * THREADS + tid] : 0.0;
         }

@@ -25,6 +25,7 @@ from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
+from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.shaders import INTERFACES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,16 +42,25 @@ class Variant:
     source: str
     target: str = "vulkan1.1"
     defines: Macros = field(default_factory=dict)
+    optimize: bool = True
 
-    def command(self, compiler: str, directory: Path, *, optimize: bool = True) -> list[str]:
+    def command(self, compiler: str, directory: Path, *, names: bool = False) -> list[str]:
         """Return the command without the target file. Optimized code has no names."""
         defines = [f"-D{name}={value}" for name, value in self.defines.items()]
-        options = ["-O" if optimize else "-O0", f"--target-env={self.target}", "-I", str(directory), *defines]
+        options = [
+            "-O" if self.optimize and not names else "-O0",
+            f"--target-env={self.target}",
+            "-I",
+            str(directory),
+            *defines,
+        ]
         return [compiler, *options, str(directory / self.source), "-o"]
 
     def digest(self, directory: Path) -> str:
         """Return a hash of the options and of the source with all its includes."""
-        digest = hashlib.sha256(json.dumps([self.target, self.defines], sort_keys=True).encode())
+        digest = hashlib.sha256(
+            json.dumps([self.target, self.defines, self.optimize][: 2 + (not self.optimize)], sort_keys=True).encode()
+        )
         for path in sources(directory / self.source):
             digest.update(path.read_bytes())
         return digest.hexdigest()
@@ -87,6 +97,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "half format": {name: macros for name, macros in formats.items() if name != "f32"},
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
+        "decoder": {name: {"FAMILY": 1, name: 1, **shape.macros()} for name, shape in FAMILIES.items()},
         "unary function": _functions(1),
         "binary function": _functions(2),
     }
@@ -162,7 +173,7 @@ def compile_variant(compiler: str, directory: Path, variant: Variant, target: Pa
 
 def find_interface(compiler: str, directory: Path, variant: Variant) -> list[list[str | int]]:
     """Return the push constants of a variant, from a compilation that keeps their names."""
-    command = [*variant.command(compiler, directory, optimize=False), "-"]
+    command = [*variant.command(compiler, directory, names=True), "-"]
     spirv = subprocess.run(command, capture_output=True, check=True).stdout
     return [list(constant.row) for constant in push_constants(spirv)]
 

@@ -19,11 +19,11 @@ from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
+from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
-from pumice_vulkan.persistent.shape import Shape, shapes
+from pumice_vulkan.persistent.shape import kernel_of, shapes
 
 KERNEL = "persistent"
-ROLLED = "persistent_rolled"  # for compilers that are slow with unrolled loops
 BUCKET = Bucket(1, 1, lone=True)  # the steps that the shader computes
 FEATURES = {"vulkan_memory_model_device", "integer_dot_product", "storage16", "subgroup_shuffle", "subgroup_arithmetic"}
 
@@ -159,7 +159,7 @@ class PersistentPath:
         zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(shape.act_words, np.uint32))
         epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
         lowering.dispatch(
-            ROLLED if self._memory.device.description.software else KERNEL,
+            kernel_of(shape),
             count=1,
             reads={
                 "a": tables.weights[0],

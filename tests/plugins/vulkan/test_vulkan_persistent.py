@@ -14,9 +14,13 @@ import pumice
 from gguf_files import tiny_llama, write_gguf
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan.persistent import PersistentPath
+from pumice_vulkan.persistent.families import FAMILIES
+from pumice_vulkan.persistent.shape import kernel_of
 from pumice_vulkan.recorder import Recorder
+from pumice_vulkan.shaders import shader
 from quantizers import quantize
 from reference_models import error
+from tools import straight_line
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
 
@@ -117,3 +121,17 @@ def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
 def test_unknown_setting(tmp_path: Path) -> None:
     with pytest.raises(pumice.BackendError, match="unknown persistent 'yes'; choose always or never"):
         load(tiny_llama(tmp_path / "model.gguf"), "yes")
+
+
+def test_products_of_families_are_those_of_the_tool() -> None:
+    assert straight_line.TARGET.read_text() == straight_line.text(), "run: python tools/straight_line.py"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_have_a_variant(name: str) -> None:
+    """Each divides, fits in the shared memory that Vulkan devices of this size have, and is compiled."""
+    shape = FAMILIES[name]
+    assert shape.divides()
+    assert shape.shared_bytes <= 48 * 1024
+    assert kernel_of(shape) == f"persistent.{name}"
+    assert shader(kernel_of(shape))

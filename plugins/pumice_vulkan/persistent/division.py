@@ -1,0 +1,115 @@
+"""The division of a token's work over a device: the constants of shaders/persistent.comp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
+
+NAMES = {
+    "threads": "THREADS",
+    "lanes": "LANES",
+    "groups": "GROUPS",
+    "ahead": "AHEAD",
+    "layers": "LAYERS",
+    "width": "WIDTH",
+    "heads": "HEADS",
+    "kv_heads": "KV_HEADS",
+    "dim": "DIM",
+    "ffn": "FFN",
+    "vocabulary": "VOCAB",
+    "has_minimum": "SUPER",
+    "mixed": "MIXED",
+    "output_six": "OUTPUT6",
+    "two_buffers": "TWO_BUFFERS",
+    "positions": "EACH",
+    "early": "EARLY",
+    "block_size": "block_size",
+}
+"""Fields of ``Shape`` and their constants in the shader."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The constants in the order of the shader."""
+
+    threads: int
+    lanes: int
+    groups: int
+    ahead: int
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    dim: int
+    ffn: int
+    vocabulary: int
+    has_minimum: bool  # of blocks with four bits
+    mixed: bool
+    output_six: bool
+    two_buffers: bool
+    positions: int  # of an invocation at a time, in attention
+    early: bool
+    block_size: int
+
+    @property
+    def constants(self) -> list[int]:
+        return [int(getattr(self, name)) for name in self.__dataclass_fields__]
+
+    def macros(self) -> dict[str, str | int]:
+        """Return the constants as macros."""
+        values = {name: getattr(self, field) for field, name in NAMES.items()}
+        return {name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()}
+
+    @property
+    def parts(self) -> int:
+        return max(1, self.groups // self.heads)
+
+    @property
+    def act_words(self) -> int:
+        """Words of the exchange between workgroups; the regions of the shader, 16 bytes each."""
+        query, key = self.heads * self.dim, self.kv_heads * self.dim
+        layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + self.parts * (query // 4 + self.heads)
+        layer += self.ffn // 8 + self.ffn // 16
+        return 4 * (self.layers * layer + self.width // 4 + self.groups)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory per workgroup."""
+        query, chunk, warps = self.heads * self.dim, 32 * self.lanes, self.threads // self.lanes
+        rows_q = (query + 2 * self.kv_heads * self.dim) // self.groups
+        rows = max(rows_q, 2 * self.ffn // self.groups, -(-self.vocabulary // self.groups)) + 1
+        of_x = (self.width // self.groups + 1) * max(query // chunk, self.ffn // chunk)
+        partial = max(rows * (self.width // chunk), of_x, warps * self.dim)
+        return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + 12 * warps + 12 * self.dim + 64
+
+    @property
+    def n_units(self) -> int:
+        """Units of weights that a subgroup multiplies per layer."""
+        query, key, warps = self.heads * self.dim, self.kv_heads * self.dim, self.threads // self.lanes
+
+        def units(rows: int, columns: int) -> int:
+            return -(-(rows // self.groups) // (warps // (columns // (32 * self.lanes))))
+
+        narrow = (query, key, key, self.ffn, self.ffn)
+        wide = units(self.width, query) + units(self.width, self.ffn)
+        return sum(units(rows, self.width) for rows in narrow) + wide
+
+    def divides(self) -> bool:
+        """Return True if every matrix divides into whole parts of subgroups and workgroups."""
+        query, key, chunk = self.heads * self.dim, self.kv_heads * self.dim, 32 * self.lanes
+        warps = self.threads // self.lanes
+        columns = (self.width, query, self.ffn)
+        octets = self.dim // 8
+        return (
+            all(size % chunk == 0 and size // chunk <= warps for size in columns)
+            and all(size % (4 * self.groups) == 0 for size in (query, key, self.width))
+            and self.ffn % (QUANTIZED_TOGETHER * self.groups) == 0
+            and (self.groups % self.heads == 0 or self.groups < self.heads)
+            and self.heads % self.kv_heads == 0
+            and self.dim % 8 == 0
+            and octets & (octets - 1) == 0
+            and octets <= self.lanes
+            and 3 * self.dim // 4 <= self.threads  # an invocation for each part of query, key and value
+            and self.ahead <= self.n_units
+        )
