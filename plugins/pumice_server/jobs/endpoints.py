@@ -30,8 +30,7 @@ async def upload(request: Request) -> Annotated[Response, FileObject]:
     """Keep a file of requests, sent as a form with `file` and `purpose`, which is `batch`."""
     jobs = jobs_of(request)
     async with arriving(request) as parts:
-        body = b"".join(parts)
-    form = await waiting(read_form, request.headers.get("content-type", ""), body)
+        form = await waiting(lambda: read_form(request.headers.get("content-type", ""), b"".join(parts)))
     if "file" not in form:
         raise bad_request("the form has no field 'file'")
     if _text(form, "purpose") != "batch":
@@ -54,9 +53,12 @@ async def list_files(request: Request) -> Annotated[Response, FileList]:
     ``?after=``: Id of the last file of the page before. ``?limit=``: Most files of a page.
     ``?order=``: `asc` or `desc`. ``?purpose=``: Only files of this purpose.
     """
-    files = await waiting(jobs_of(request).store.files, request.state.client)
-    purpose = request.query_params.get("purpose")
-    items = [file.to_dict() for file in files if purpose in (None, file.purpose)]
+    store, purpose = jobs_of(request).store, request.query_params.get("purpose")
+
+    def listed() -> list[dict[str, Any]]:
+        return [file.to_dict() for file in store.files(request.state.client) if purpose in (None, file.purpose)]
+
+    items = await waiting(listed)
     if request.query_params.get("order") == "asc":
         items.reverse()
     return json_response(_page(request, items, _MAX_PAGE))
