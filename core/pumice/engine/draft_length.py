@@ -168,8 +168,11 @@ class DraftLength:
 
     @property
     def most_computed(self) -> int:
-        """Maximum tokens of a draft that a model computes token by token: twice as many as were verified last."""
-        return self.fixed if self.fixed >= 0 else max(1, 2 * self._longest)
+        """Maximum tokens of a draft that a model computes token by token: twice as many as were verified last.
+
+        They are enough for a probe.
+        """
+        return self.fixed if self.fixed >= 0 else max(PROBE, 2 * self._longest)
 
     def pauses(self, is_new: bool) -> bool:
         """Return True if nothing is drafted or measured in a step, since drafts did not pay lately.
@@ -298,7 +301,7 @@ class DraftLength:
             saved = min(LOSS * usual * (1 + self._pause), max(0.0, START * base - self._credit))
         if proposing:  # without delays by other programs, and with little of what a proposer reads at first
             self._proposing.append(proposing if len(self._proposing) > 1 else min(proposing, base))
-            self._each.add(self._proposing[-1] / max(1, self._n_proposed))
+            self._each.add(self._proposing[-1] / (self._n_proposed + 2))  # two passes read what was accepted
             proposing = sorted(self._proposing)[len(self._proposing) // 2]
         self._n_proposed = 0
         self._credit = max(-MOST_LOST * base, min(self._credit + saved - proposing, MOST_SAVED * base))
