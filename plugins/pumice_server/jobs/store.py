@@ -19,7 +19,7 @@ import pumice
 from pumice_server.database import open_database
 
 MAX_FILES = 1000
-MAX_BYTES = 1 << 30  # of all files and results
+MAX_BYTES = 1 << 28  # of all files and results: one batch may have all of them, and its file is made in memory
 MAX_BATCHES = 1000
 MAX_WAITING = 100  # batches that are not finished
 MAX_AGE = 30 * 86_400  # seconds that a file and a finished batch are kept
