@@ -21,6 +21,7 @@ from pumice.grammar import BudgetedReasoning, Compiler, Constraint, Grammar, Rea
 from pumice.options import REQUEST
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.least import LeastTokens
+from pumice.sampler.mask import Mask, without_tokens
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 from pumice.wording import unknown_name
@@ -95,10 +96,15 @@ class Preparer:
             if request.context_shift:
                 raise RequestError("context_shift: prompts with images cannot shift, as parts would remain; remove it")
             request = replace(request, speculate="off")  # drafts are made of tokens
-        first = self._generation(ids[0], request, n_ctx, media)
+        ends = self._ends(request)
+        late = without_tokens(ends, self.n_vocab) if request.min_tokens and ends else None
+        first = self._generation(ids[0], request, n_ctx, late, media)
         seeds = range(first.chain.seed + 1, first.chain.seed + len(ids))
         others = [replace(request, sampling={**request.sampling, "seed": seed}) for seed in seeds]
-        generations = [first, *(self._generation(*pair, n_ctx, media) for pair in zip(ids[1:], others, strict=True))]
+        generations = [
+            first,
+            *(self._generation(*pair, n_ctx, late, media) for pair in zip(ids[1:], others, strict=True)),
+        ]
         for generation in generations[1:]:
             generation.after = first
         prediction = self._predicted(request)
@@ -106,7 +112,18 @@ class Preparer:
             generation.prediction = prediction
         return generations
 
-    def _generation(self, id: int, request: Request, n_ctx: int, media: PlacedSpans | None = None) -> Generation:
+    def _ends(self, request: Request) -> frozenset[int]:
+        """Return the tokens that end the text of a request."""
+        end_tokens = request.end_tokens
+        if end_tokens is None:
+            tokenizer = self.load_tokenizer()
+            end_tokens = tokenizer.eog if tokenizer else frozenset()
+        return frozenset(end_tokens) | set(request.stop_tokens)
+
+    def _generation(
+        self, id: int, request: Request, n_ctx: int, late: Mask | None, media: PlacedSpans | None
+    ) -> Generation:
+        """Return a generation. ``late``: mask without the end tokens, if they are forbidden at first."""
         tokenizer = self.load_tokenizer()
         context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
         first: list[Sampler] = []
@@ -114,12 +131,9 @@ class Preparer:
             first.append(Suppressed(tokenizer.suppressed, self.n_vocab))
         tokens, rows = media or ([], None)
         spoken = [token for token in tokens if token >= 0] if media else request.prompt
-        end_tokens = request.end_tokens
-        if end_tokens is None:
-            end_tokens = tokenizer.eog if tokenizer else frozenset()
-        ends = end_tokens | set(request.stop_tokens)
-        if request.min_tokens and ends:
-            first.append(LeastTokens(request.min_tokens, ends, self.n_vocab, len(spoken)))
+        ends = self._ends(request)
+        if late is not None:
+            first.append(LeastTokens(request.min_tokens, ends, late, len(spoken)))
         first += self._masks_of(request, len(spoken))
         order, sampling = self.order, {**self.sampling, **request.sampling}
         if request.samplers is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.sampler.contract import MaskSampler
-from pumice.sampler.mask import from_tokens
+from pumice.sampler.mask import Mask
 
 
 class LeastTokens(MaskSampler):
@@ -17,11 +17,18 @@ class LeastTokens(MaskSampler):
     A grammar that has ended allows end tokens alone; the text then ends all the same.
     """
 
-    def __init__(self, n_tokens: int, ends: Collection[int], n_vocab: int, n_prompt: int = 0) -> None:
-        """``n_prompt``: accepted tokens that belong to the prompt."""
+    def __init__(self, n_tokens: int, ends: Collection[int], mask: Mask, n_prompt: int = 0) -> None:
+        """Forbid ``ends``.
+
+        Args:
+            n_tokens: Tokens of the text before which no end token may come.
+            ends: End tokens.
+            mask: All tokens but these; several samplers may share it.
+            n_prompt: Accepted tokens that belong to the prompt.
+        """
         self._n_left = n_tokens + n_prompt
         self._ends = frozenset(ends)
-        self._mask = from_tokens(np.setdiff1d(np.arange(n_vocab), list(ends)), n_vocab)
+        self._mask = mask
 
     def mask(self) -> NDArray[np.uint32] | None:
         return self._mask if self._n_left > 0 else None

@@ -23,6 +23,13 @@ def from_tokens(tokens: Iterable[int], n_vocab: int) -> Mask:
     return from_bits(bits)
 
 
+def without_tokens(tokens: Iterable[int], n_vocab: int) -> Mask:
+    """Return the mask of all tokens but some, of which those outside of the vocabulary are ignored."""
+    bits = np.ones(n_vocab, np.bool_)
+    bits[[token for token in tokens if 0 <= token < n_vocab]] = False
+    return from_bits(bits)
+
+
 def from_bits(bits: NDArray[np.bool_]) -> Mask:
     """Return the mask of the tokens whose bit is set in bool ``[n_vocab]``."""
     padded = np.pad(bits, (0, -len(bits) % 32))

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.sampler.contract import MaskSampler
-from pumice.sampler.mask import from_tokens
+from pumice.sampler.mask import without_tokens
 
 
 class Suppressed(MaskSampler):
     """A sampler that forbids some tokens."""
 
     def __init__(self, tokens: Iterable[int], n_vocab: int) -> None:
-        self._mask = from_tokens(np.setdiff1d(np.arange(n_vocab), list(tokens)), n_vocab)
+        self._mask = without_tokens(tokens, n_vocab)
 
     def mask(self) -> NDArray[np.uint32]:
         return self._mask

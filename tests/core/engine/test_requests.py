@@ -10,6 +10,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.frontend.generating import NO_PROMPT
+from pumice.sampler.mask import without_tokens
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
@@ -120,6 +121,15 @@ def test_a_minimum_of_tokens(model):
     assert model.generate("a", choices=["yes"], min_tokens=19, **GREEDY).text == "yes"
     with pytest.raises(pumice.RequestError, match=r"^min_tokens: 21 is above max_tokens, 20$"):
         model.generate("a", min_tokens=21, **GREEDY)
+
+
+def test_a_mask_of_a_minimum_is_made_once_for_all_completions(model, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "pumice.engine.prepare.without_tokens", lambda *args: made.append(args) or without_tokens(*args)
+    )
+    model.generate("a", stop_tokens=[1], min_tokens=9, n=4, **GREEDY)
+    assert len(made) == 1
 
 
 def test_several_completions_share_a_prompt(model):
