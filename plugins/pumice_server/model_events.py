@@ -64,13 +64,15 @@ class ModelEvents:
     async def follow(self, listener: Events) -> AsyncIterator[bytes]:
         """Yield events until the server stops, or the listener was dropped because it took none."""
         ended = asyncio.ensure_future(self._ended.wait())
+        coming: asyncio.Future[bytes] | None = None
         try:
             while not self._ended.is_set() and (listener in self._listeners or not listener.empty()):
                 coming = asyncio.ensure_future(listener.get())
                 await asyncio.wait({coming, ended}, return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
-                    coming.cancel()
                     return
                 yield coming.result()
         finally:
             ended.cancel()
+            if coming is not None:
+                coming.cancel()
