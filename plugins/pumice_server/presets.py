@@ -47,13 +47,17 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
     parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",), default_section=_NONE)
     parser.optionxform = str  # type: ignore[assignment]  # keys keep their case
     try:
-        parser.read_string(f"[{_TOP}]\n{path.read_text('utf-8')}", str(path))
+        parser.read_string(f"[{_TOP}]\n{path.read_text('utf-8-sig')}", str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).replace("\0", "").split())
         raise click.UsageError(f"--models-preset: {path}: {reason}") from None
-    version = parser[_TOP].get("version", _VERSION)
+    version = parser[_TOP].pop("version", _VERSION)
     if version != _VERSION:
         raise click.UsageError(f"--models-preset: {path}: version {version} is unknown; expected {_VERSION}")
+    for key in parser[_TOP]:
+        raise click.UsageError(
+            f"--models-preset: {path}: {key} stands before the first section; put it into [{_SHARED}], for all models"
+        )
     reader = _Reader(path, params, server_wide)
     shared = reader.arguments(_SHARED, parser[_SHARED]) if parser.has_section(_SHARED) else []
     names = [name for name in parser.sections() if name not in (_TOP, _SHARED)]
