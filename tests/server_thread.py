@@ -43,7 +43,7 @@ def running(model: pumice.Model, **settings: Any) -> Iterator[Running]:
 @contextmanager
 def serving(*specs: ModelSpec, **settings: Any) -> Iterator[Serving]:
     """A server of models that have processes of their own."""
-    models = Models(specs, load_process, Settings(**settings))
+    models = Models(specs, load_process, Settings(**settings), specs[0].options)
     application = make_application(models, lambda _: lifespan(models, "", print))
     with listening(application) as (url, client):
         yield Serving(url, models, client)

@@ -386,7 +386,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     adapters = take_adapters(options)
     if adapters and len(paths) + len(specs) > 1:
         raise click.UsageError("adapters apply to a single model: set the adapters of several models in the catalogue")
-    specs = with_presets(make_specs(paths, aliases, _load_options(adapters, options), tags), specs)
+    own = _load_options(adapters, options)
+    specs = with_presets(make_specs(paths, aliases, own, tags), specs)
     if cluster is None:  # machines of a cluster may have other files
         for spec in specs:
             require_file(spec.path)
@@ -394,10 +395,10 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         if len(specs) == 1:
             locate_model(specs[0].path)
         if cluster is None:
-            serve(specs, settings, sockets)
+            serve(specs, settings, sockets, own)
             return
         with cluster.connected():
-            serve(specs, settings, sockets, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
+            serve(specs, settings, sockets, own, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
 
 
 class _Server(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice.cli.options import remove_fetched
+from pumice.cli.options import loaded_files, remove_fetched, stored_files
 from pumice_server.answer_types import ModelEvent, Success
 from pumice_server.answers import Streaming, json_response
 from pumice_server.bodies import NamedModelBody
@@ -19,7 +20,10 @@ from pumice_server.errors import bad_request
 from pumice_server.models import Models
 from pumice_server.ollama_pull import begin_pull, read_name, serve_pulled
 from pumice_server.pulls import Pull
+from pumice_server.served_model import ServedModel
 from pumice_server.work import waiting
+
+_NOT_FETCHED = "{!r} has files that no client of this server has fetched; `pumice rm` removes downloaded files"
 
 
 async def follow(request: Request) -> Annotated[Response, None, ModelEvent]:
@@ -37,6 +41,8 @@ async def fetch(request: Request, body: NamedModelBody) -> Annotated[Response, S
     name = read_name(body.model)
     if models.known(name):
         raise bad_request(f"model {name!r:.100} already exists")
+    if models.pulls.attended(name):
+        raise bad_request(f"model {name!r:.100} is being fetched already")
     pull = begin_pull(models, name)
     models.pulls.attend(name, _fetch(models, name, pull))
     return json_response({"success": True})
@@ -53,7 +59,10 @@ async def delete(request: Request) -> Annotated[Response, Success]:
 
 
 async def delete_model(models: Models, name: str) -> None:
-    """Delete a fetched model or a name that a client made. Raises HTTPException."""
+    """Delete a fetched model or a name that a client made. Raises HTTPException.
+
+    Files that were on this machine before, or that another served model has, are never deleted.
+    """
     name = name.removesuffix(":latest")
     served_model = models.known(name)
     if served_model is None:
@@ -62,13 +71,25 @@ async def delete_model(models: Models, name: str) -> None:
         models.events.tell("model_remove", name)
         return
     if not served_model.fetched or name not in served_model.spec.names:
-        raise HTTPException(403, f"{name!r:.100} belongs to the server; `pumice rm` removes downloaded files")
+        raise HTTPException(403, _NOT_FETCHED.format(name[:100]))
+    others = [other for other in models.served_models if other is not served_model]
+    await waiting(_check_removable, served_model, others)
     await models.remove(served_model)
     try:
         await waiting(remove_fetched, served_model.name)
     except (pumice.HubError, OSError) as error:
         problem = f"{name!r:.100} is not served any more, but its files could not be removed: {error}"
         raise HTTPException(500, problem) from None
+
+
+def _check_removable(served_model: ServedModel, others: Sequence[ServedModel]) -> None:
+    """Raise HTTPException if some of a model's files were here before it was fetched, or another model needs them."""
+    files = stored_files(served_model.name)
+    if not files <= served_model.fetched:
+        raise HTTPException(403, _NOT_FETCHED.format(served_model.name))
+    for other in others:
+        if not files.isdisjoint(loaded_files(other.spec.path)):
+            raise HTTPException(409, f"{other.name!r:.100} has the same files, which are kept as long as it is served")
 
 
 async def _fetch(models: Models, name: str, pull: Pull) -> None:

@@ -7,8 +7,9 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,7 +23,7 @@ from pumice_server.metrics import Metrics
 from pumice_server.model_events import ModelEvents
 from pumice_server.options import generation_options
 from pumice_server.properties import properties
-from pumice_server.pulls import Pulls
+from pumice_server.pulls import Pulled, Pulls
 from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel
 from pumice_server.service import BEAT_SECONDS, AnyModel, Service
 from pumice_server.settings import Settings
@@ -40,8 +41,12 @@ logger = logging.getLogger("pumice")
 class Models:
     """The served models. Used by the event loop alone."""
 
-    def __init__(self, specs: Sequence[ModelSpec], load: Load, settings: Settings) -> None:
+    def __init__(
+        self, specs: Sequence[ModelSpec], load: Load, settings: Settings, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """``options``: Arguments of ``pumice.load`` for models that clients fetch."""
         self.settings = settings
+        self._options = options or {}
         self.metrics = Metrics()
         self.draining = False
         self.started = int(time.time())
@@ -93,10 +98,11 @@ class Models:
             name for served_model in self.served_models for name in (*served_model.spec.names, *served_model.variants)
         ]
 
-    def add(self, spec: ModelSpec) -> None:
+    def add(self, name: str, pulled: Pulled) -> None:
         """Serve another model, which a client has fetched, unless its name is known already."""
-        if self.known(spec.names[0]) is None:
-            self.served_models.append(ServedModel(spec, self.settings.keep_alive, fetched=True))
+        if self.known(name) is None:
+            spec = ModelSpec([name], pulled.loads_as, self._options, pulled.size)
+            self.served_models.append(ServedModel(spec, self.settings.keep_alive, pulled.files))
             self.events.tell("models_reload", "*")
 
     async def remove(self, served_model: ServedModel) -> None:

@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pumice.plugin import ModelSpec
 from pumice_server.answers import Streaming, json_response, to_json, unless_gone
 from pumice_server.bodies import OllamaPullBody
 from pumice_server.errors import bad_request
@@ -57,8 +56,7 @@ def begin_pull(models: Models, name: str) -> Pull:
 
 def serve_pulled(models: Models, name: str, pulled: Pulled) -> None:
     """Serve a model that was fetched."""
-    options = models.served_models[0].spec.options if models.served_models else {}
-    models.add(ModelSpec([name], pulled.loads_as, options, pulled.size))
+    models.add(name, pulled)
 
 
 async def refuse(request: Request) -> Response:

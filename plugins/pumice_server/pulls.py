@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -30,6 +31,7 @@ class Pulled(NamedTuple):
 
     loads_as: str
     size: int  # bytes
+    files: frozenset[Path]  # files that came with the download, links resolved; not those that were here before
 
 
 class Pull:
@@ -65,7 +67,7 @@ class Pull:
         outcome: Pulled | Exception
         try:
             path = self._download.run(self._tell)
-            outcome = Pulled(self._download.loads_as, path.stat().st_size)
+            outcome = Pulled(self._download.loads_as, path.stat().st_size, self._download.files)
         except Exception as error:
             outcome = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
@@ -111,8 +113,12 @@ class Pulls:
         pull.n_clients += 1
         return pull
 
+    def attended(self, name: str) -> bool:
+        """Return True for a download that no client waits for, until what follows it has ended."""
+        return name in self._unattended
+
     def attend(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run what follows a download, which ``cancel`` and ``stop`` end."""
+        """Run what follows a download that is not attended yet, which ``cancel`` and ``stop`` end."""
         task = asyncio.create_task(work)
         self._unattended[name] = task
         task.add_done_callback(lambda _: self._unattended.pop(name, None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -29,9 +30,9 @@ Load = Callable[[ModelSpec, LoadProgress, Deliver], AnyModel]
 class ServedModel:
     """A served model. ``state`` is unloaded, loading, loaded or failed."""
 
-    def __init__(self, spec: ModelSpec, keep_alive: float, fetched: bool = False) -> None:
+    def __init__(self, spec: ModelSpec, keep_alive: float, fetched: frozenset[Path] = frozenset()) -> None:
         self.spec = spec
-        self.fetched = fetched  # by a client, which may delete it
+        self.fetched = fetched  # files that a client fetched, and may delete
         self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
         self.variants: dict[str, Variant] = {}  # names that clients made
         self.created = int(time.time())

@@ -11,9 +11,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import click
 import uvicorn
@@ -68,7 +69,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def serve(
-    specs: Sequence[ModelSpec], settings: Settings, listening: Sequence[socket.socket], load: Load | None = None
+    specs: Sequence[ModelSpec],
+    settings: Settings,
+    listening: Sequence[socket.socket],
+    options: Mapping[str, Any],
+    load: Load | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then refuse new requests and let running ones finish.
 
@@ -76,11 +81,12 @@ def serve(
         specs: Models to serve.
         settings: Settings of the server.
         listening: Open sockets.
+        options: Arguments of ``pumice.load`` for models that clients fetch.
         load: Function that loads a model (default: in a process of its own).
 
     Raises the errors of loading if the only model cannot be loaded.
     """
-    models = Models(specs, load or load_process, settings)
+    models = Models(specs, load or load_process, settings, options)
     application = make_application(
         models, lambda application: lifespan(models, addresses(settings, listening), failed, application.state.jobs)
     )

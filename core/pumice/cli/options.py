@@ -621,6 +621,7 @@ class Download:
         self._model = model
         self._fetch = ClientFetch(model)
         self.loads_as = model  # after the download: a catalogue name with options, or the file's path
+        self.files: frozenset[Path] = frozenset()  # files of the model that were not on this machine before
 
     def run(self, progress: Callable[[str, int, int], None]) -> Path:
         """Download the model and return its file. Raises HubError.
@@ -628,13 +629,39 @@ class Download:
         Args:
             progress: called with the file's name, the bytes downloaded, and the total bytes.
         """
+        from pumice.hub.store import stored_models
+
+        before = {file.resolve() for model in stored_models() for file in model.files}
         located = self._fetch.run(progress)
+        self.files = stored_files(self._model) - before
         self.loads_as = str(located.path) if located.options is None else self._model
         return located.path
 
     def abort(self) -> None:
         """End ``run``, which then raises HubError. Any thread may call this."""
         self._fetch.abort()
+
+
+def stored_files(model: str) -> frozenset[Path]:
+    """Return the files that ``remove_fetched`` deletes, links resolved; none if the model is not downloaded."""
+    from pumice.cli.rm import find
+    from pumice.errors import PumiceError
+
+    try:
+        return frozenset(file.resolve() for file in find(model).files)
+    except PumiceError:
+        return frozenset()
+
+
+def loaded_files(model: str) -> frozenset[Path]:
+    """Return the files that a path or name stands for, links resolved; none if the model is not on this machine."""
+    from pumice.errors import PumiceError
+    from pumice.hub.locate import cached, resolve_name
+
+    try:
+        return frozenset(file.resolve() for file in cached(resolve_name(model)[0]))
+    except PumiceError:
+        return frozenset()
 
 
 def remove_fetched(model: str) -> None:

@@ -47,7 +47,7 @@ def specs(monkeypatch, tmp_path):
 
     def specs(text: str, *arguments: str) -> dict[str, ModelSpec]:
         file = tmp_path / "models.ini"
-        file.write_text(text.replace("{folder}", str(tmp_path)))
+        file.write_text(text.replace("{folder}", str(tmp_path)), "utf-8")
         served.clear()
         result = CliRunner().invoke(command, ["--models-preset", str(file), *arguments])
         if isinstance(result.exception, SystemExit) and result.exit_code:
@@ -93,6 +93,8 @@ def test_the_command_line_takes_precedence(specs, monkeypatch):
         ("[x]\nlist-devices = on", "whole server"),
         ("[x]\nc = 5", "x: no such file"),
         ("version = 2\n[x]\nc = 5", "version 2 is unknown"),
+        ("\ufeffversion = 2\n[x]\nc = 5", "version 2 is unknown"),
+        ("c = 5\n[x]\nmodel = {folder}/a.gguf", "c stands before the first section; put it into [*]"),
         ("[x\nc = 5", "--models-preset"),
         ("[a]\nmodel = {folder}/a.gguf\nalias = b\n[b]\nmodel = {folder}/b.gguf", "two models are called b"),
     ],
@@ -101,3 +103,11 @@ def test_what_is_wrong_is_told(specs, text, message):
     with pytest.raises((click.ClickException, pumice.HubError), match=r"\S") as error:
         specs(text)
     assert message in " ".join(str(error.value).split())
+
+
+def test_models_that_clients_fetch_have_the_options_of_the_command_line(specs, monkeypatch):
+    given = []
+    monkeypatch.setattr("pumice_server.serving.serve", lambda _, __, ___, options: given.append(options))
+    specs("[x]\nmodel = {folder}/a.gguf\nc = 64\ntemp = 0.3", "--set", "sampling.top_k=3")
+    assert given[0]["n_ctx"] is None
+    assert given[0]["config"]["sampling"] == {"top_k": 3}

@@ -1,5 +1,6 @@
 """Ollama's pull: a model that a client names is fetched, if the server allows that, and served from then on."""
 
+import asyncio
 import itertools
 import json
 import socket
@@ -18,6 +19,7 @@ from pumice.plugin import ModelSpec
 from pumice_server import pulls
 from pumice_server.model_events import MAX_LISTENERS, ModelEvents
 from pumice_server.models import Models
+from pumice_server.settings import Settings
 from server_thread import running, serving
 from waiting import PATIENCE, wait_until
 
@@ -139,9 +141,50 @@ def test_a_model_is_fetched_followed_and_deleted(hub, model):
         wait_until(lambda: not models.events.has_listeners)
 
 
+def test_files_that_were_here_before_are_not_deleted(hub, model):
+    """Neither those that the operator has, nor those of a model that is served by another name."""
+    with running(model, allow_pull=True) as server:
+        models: Models = server.application.state.models
+        for name in ("a/b:F32", "hf.co/a/b"):
+            assert server.client.post("/api/pull", json={"model": name, "stream": False}).status_code == 200
+        file = Path(models.served_models[-1].spec.path)
+        for name, status in (("a/b:F32", 409), ("hf.co/a/b", 403)):
+            answer = server.client.delete(f"/models?model={name}")
+            assert (answer.status_code, file.is_file()) == (status, True), answer.text
+            assert server.client.request("DELETE", "/api/delete", json={"model": name}).status_code == status
+    with running(model, allow_pull=True) as server:
+        assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
+        assert server.client.delete("/models?model=a/b").status_code == 403
+    assert file.is_file()
+
+
+def test_fetched_models_have_options_of_their_own():
+    models = Models([ModelSpec(["preset"], "", {"n_ctx": 64})], lambda *_: None, Settings(), {"n_ctx": 128})
+    models.add("a/b", pulls.Pulled("a/b", 0, frozenset()))
+    assert models.served_models[-1].spec.options == {"n_ctx": 128}
+
+
+def test_a_follower_that_leaves_leaves_nothing_behind():
+    async def leave():
+        events = ModelEvents()
+        stream = events.follow(events.listen())
+        coming = asyncio.ensure_future(anext(stream))
+        while len(asyncio.all_tasks()) < 4:  # this one, the stream's, and the two that it waits for
+            await asyncio.sleep(0)
+        coming.cancel()
+        await asyncio.wait({coming})
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(leave())
+
+
 def test_a_download_that_nobody_waits_for_is_cancelled(slow, model):
     with running(model, allow_pull=True) as server:
         assert server.client.post("/models", json={"model": "slow/m0"}).status_code == 200
+        again = server.client.post("/models", json={"model": "slow/m0"})
+        assert (again.status_code, len(threads())) == (400, 1)
+        assert "is being fetched already" in again.text
         assert server.client.post("/models/unload", json={"model": "slow/m0"}).json() == {"success": True}
         wait_until(lambda: not threads())
 
