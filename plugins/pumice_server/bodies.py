@@ -387,8 +387,8 @@ class BatchBody(Body, kw_only=True):
     """Path of all requests, such as `/v1/chat/completions`."""
     completion_window: Literal["24h"] = "24h"
     """Time after which the batch ends with the answers that it has."""
-    metadata: Annotated[dict[str, Short], Meta(max_length=16)] | None = None
-    """Returned with the batch: at most 16 texts."""
+    metadata: Annotated[dict[Word, Short], Meta(max_length=16)] | None = None
+    """Returned with the batch: at most 16 texts, under keys of at most 64 characters."""
 
 
 class EmbeddingsBody(ModelBody, kw_only=True):

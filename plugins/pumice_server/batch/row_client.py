@@ -7,10 +7,12 @@ import secrets
 from typing import Any, Self
 
 import httpx2
+import orjson
 from starlette.applications import Starlette
 
 from pumice.plugin import BatchRow
 from pumice_server.batch.results import is_failed
+from pumice_server.work import aside
 
 CLIENT_HEADER = "x-pumice-client"
 """Names the client for whom a row is answered."""
@@ -45,11 +47,12 @@ class RowClient:
         return result
 
     async def _ask(self, row: BatchRow) -> dict[str, Any]:
-        response = await self._client.post(row.url, json=row.body)
+        body = await aside(orjson.dumps, row.body)
+        response = await self._client.post(row.url, content=body, headers={"Content-Type": "application/json"})
         answer = {
             "status_code": response.status_code,
             "request_id": response.headers.get("X-Request-Id", ""),
-            "body": response.json(),
+            "body": await aside(orjson.loads, response.content, size=len(response.content)),
         }
         return {
             "id": f"batch_req_{secrets.token_hex(12)}",

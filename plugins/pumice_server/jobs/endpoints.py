@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from pumice_server.answer_types import BatchList, BatchObject, DeletedFile, FileList, FileObject
-from pumice_server.answers import Whole, json_response
+from pumice_server.answers import json_response
 from pumice_server.batch.rows import URLS
 from pumice_server.bodies import BatchBody
 from pumice_server.body import arriving
@@ -61,7 +62,11 @@ async def list_files(request: Request) -> Annotated[Response, FileList]:
     items = await waiting(listed)
     if request.query_params.get("order") == "asc":
         items.reverse()
-    return json_response(_page(request, items, _MAX_PAGE))
+    limit, after = _asked(request, _MAX_PAGE)
+    ids = [item["id"] for item in items]
+    if after and after not in ids:
+        raise bad_request(f"after: there is no {after!r:.100}")
+    return json_response(_page(items[ids.index(after) + 1 if after else 0 :], limit))
 
 
 async def show_file(request: Request) -> Annotated[Response, FileObject]:
@@ -72,8 +77,17 @@ async def show_file(request: Request) -> Annotated[Response, FileObject]:
 
 async def file_content(request: Request) -> Response:
     """Return the content of a file."""
-    content = await waiting(jobs_of(request).store.content, request.state.client, request.path_params["id"])
-    return Whole(content, media_type="application/octet-stream")
+    store = jobs_of(request).store
+    file = await waiting(store.file, request.state.client, request.path_params["id"])
+
+    async def parts() -> AsyncIterator[bytes]:
+        for number in itertools.count():
+            part = await waiting(store.part, file.id, number)
+            if not part:
+                return
+            yield part
+
+    return StreamingResponse(parts(), 200, {"Content-Length": str(file.bytes)}, "application/octet-stream")
 
 
 async def delete_file(request: Request) -> Annotated[Response, DeletedFile]:
@@ -88,7 +102,6 @@ async def create_batch(request: Request, body: BatchBody) -> Annotated[Response,
     jobs = jobs_of(request)
     if body.endpoint not in URLS:
         raise bad_request(f"endpoint must be one of {', '.join(URLS)}, not {body.endpoint!r:.60}")
-    await waiting(jobs.store.file, request.state.client, body.input_file_id)
     today = now()
     batch: dict[str, Any] = {
         "id": new_id("batch"),
@@ -116,8 +129,9 @@ async def list_batches(request: Request) -> Annotated[Response, BatchList]:
 
     ``?after=``: Id of the last batch of the page before. ``?limit=``: Most batches of a page.
     """
-    batches = await waiting(jobs_of(request).store.batches, request.state.client)
-    return json_response(_page(request, batches, 100, 20))
+    limit, after = _asked(request, 100, 20)
+    batches = await waiting(jobs_of(request).store.batches, request.state.client, after, limit + 1)
+    return json_response(_page(batches, limit))
 
 
 async def show_batch(request: Request) -> Annotated[Response, BatchObject]:
@@ -158,15 +172,16 @@ def _age(seconds: str) -> int:
     return int(seconds)
 
 
-def _page(request: Request, items: Sequence[Mapping[str, Any]], most: int, usual: int | None = None) -> dict[str, Any]:
-    """Return a page of a list. Raises HTTPException."""
-    limit, after = request.query_params.get("limit", str(usual or most)), request.query_params.get("after")
+def _asked(request: Request, most: int, usual: int | None = None) -> tuple[int, str | None]:
+    """Return the length of a page, and the id after which it begins. Raises HTTPException."""
+    limit = request.query_params.get("limit", str(usual or most))
     if not (limit.isdecimal() and len(limit) < 9 and 1 <= int(limit) <= most):
         raise bad_request(f"limit must be between 1 and {most}, not {limit!r:.60}")
-    ids = [item["id"] for item in items]
-    if after and after not in ids:
-        raise bad_request(f"after: there is no {after!r:.100}")
-    begin = ids.index(after) + 1 if after else 0
-    page = items[begin : begin + int(limit)]
+    return int(limit), request.query_params.get("after")
+
+
+def _page(items: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
+    """Return the first items of a list as a page."""
+    page = items[:limit]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": page, **ends, "has_more": begin + len(page) < len(items)}
+    return {"object": "list", "data": page, **ends, "has_more": len(items) > limit}

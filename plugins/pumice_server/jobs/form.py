@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from email.message import Message
-from email.parser import BytesHeaderParser
+from email.parser import HeaderParser
 from typing import NamedTuple
 
 from pumice_server.errors import bad_request
 
 _MAX_PARTS = 16
+_MAX_TYPE = 256  # characters of Content-Type
 _MAX_HEAD = 4096  # bytes of the headers of a part
+_MAX_PARAMETERS = 32  # semicolons of them: Python's parser takes time with their square
 _MAX_BOUNDARY = 70  # characters (RFC 2046)
 
 
@@ -23,6 +25,8 @@ class Field(NamedTuple):
 
 def read_form(content_type: str, body: bytes) -> Mapping[str, Field]:
     """Return the fields of a form by name. Raises HTTPException."""
+    if len(content_type) > _MAX_TYPE:
+        raise bad_request(f"Content-Type has more than {_MAX_TYPE} characters")
     head = Message()
     head["Content-Type"] = content_type
     boundary = head.get_param("boundary")
@@ -41,13 +45,15 @@ def _field(part: bytes) -> tuple[str, Field]:
     head, gap, content = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
     if not gap or len(head) > _MAX_HEAD:
         raise bad_request(f"a field of the form has no headers, or more than {_MAX_HEAD} bytes of them")
-    headers = BytesHeaderParser().parsebytes(head)
+    if head.count(b";") > _MAX_PARAMETERS:
+        raise bad_request(f"the headers of a field of the form have more than {_MAX_PARAMETERS} semicolons")
     try:
+        headers = HeaderParser().parsestr(head.decode())
         name, filename = headers.get_param("name", header="content-disposition"), headers.get_filename()
         if filename is not None:
             filename.encode()
-    except UnicodeError:  # of a charset that the client names, or of bytes that are no text
-        raise bad_request("the name of a file of the form is not valid in its charset") from None
+    except (ValueError, LookupError):  # of a charset that the client names, or of bytes that are no text
+        raise bad_request("the headers of a field of the form are not valid in their charset") from None
     if not isinstance(name, str) or not name:
         raise bad_request("a field of the form has no name")
     return name, Field(content, filename)

@@ -1,4 +1,4 @@
-"""Answer the waiting batches, one after the other, beside the requests of clients, which come first."""
+"""Answer the waiting batches, their owners in turns, beside the requests of clients, which come first."""
 
 from __future__ import annotations
 
@@ -18,13 +18,20 @@ from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
 from pumice_server.body import parse
-from pumice_server.jobs.store import MAX_AGE, Batch, JobStore, StoredFile, now
+from pumice_server.jobs.store import FINISHED, MAX_AGE, Batch, JobStore, StoredFile, Unwritable, now
 from pumice_server.work import waiting
 
 MAX_ROWS = 50_000
 MAX_ID = 512  # characters of a custom_id
+TURN_ROWS = 1000  # rows of a batch that are answered before the next owner's turn
+RETRY_SECONDS = 60.0  # before the next attempt where the disk is full
 N_IN_FLIGHT = 8  # rows that are computed or wait in the engine
 PRIORITY = 1000  # of rows that name none: requests of clients, which have 0, run first
+
+_NOT_RUN = {
+    "expired": "the batch expired before this request was run",
+    "cancelled": "the batch was cancelled before this request was run",
+}
 
 logger = logging.getLogger("pumice")
 
@@ -45,13 +52,15 @@ class Jobs:
         self.store = store
         self._application = application
         self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
         self._running = ""  # id of the batch that is being answered
         self._cancelled = asyncio.Event()  # of that batch
         self._is_stopping = False
 
     def start(self) -> None:
         """Answer what waits, also from before the server was started again."""
-        if not self._is_stopping and (self._task is None or self._task.done()):
+        self._wake.set()
+        if not self._is_stopping and self._task is None:
             self._task = asyncio.create_task(self._run())
 
     def end(self) -> None:
@@ -70,53 +79,90 @@ class Jobs:
     async def cancel(self, batch: Batch) -> None:
         """Let a batch end with the results that it has."""
         await waiting(self.store.change, batch["id"], status="cancelling", cancelling_at=now())
-        if self._running == batch["id"]:
+        if self._running != batch["id"]:
+            with contextlib.suppress(WrongInput):
+                await self._end(batch, "cancelled", await self._rows(batch))
+        if self._running == batch["id"]:  # also if it began meanwhile
             self._cancelled.set()
-        else:
-            await self._end(batch, "cancelled")
 
     async def _run(self) -> None:
-        while batches := await waiting(self.store.unfinished):
-            batch = batches[0]
+        """Answer batches for ever. If the disk is full, try again later."""
+        owner = ""
+        while True:
+            self._wake.clear()
+            pause = None
             try:
-                await self._finish(batch)
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:  # of the disk, or a defect; the next batch may do better
-                message = error.detail if isinstance(error, HTTPException) else f"{type(error).__name__}: {error}"
-                logger.error("batch %s failed: %s", batch["id"], message)
-                await self._fail(batch, message)
+                if batch := await waiting(self.store.next_batch, owner):
+                    owner = batch["owner"]
+                    await self._attempt(batch)
+                    continue
+            except Exception as error:
+                logger.error("batches wait: %s", _told(error))
+                pause = RETRY_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
 
-    async def _fail(self, batch: Batch, message: str, line: int | None = None) -> None:
-        problem = {"code": "invalid_request", "message": message, "line": line, "param": None}
-        errors = {"object": "list", "data": [problem]}
-        await waiting(self.store.change, batch["id"], status="failed", failed_at=now(), errors=errors)
-
-    async def _finish(self, batch: Batch) -> None:
-        """Answer a batch, and end it."""
+    async def _attempt(self, batch: Batch) -> None:
+        """Answer rows of a batch, and end it if none is left or it fails. Raises Unwritable."""
         self._running, self._cancelled = batch["id"], asyncio.Event()
         try:
-            content = await waiting(self.store.content, batch["owner"], batch["input_file_id"])
-            rows = await waiting(read_input, content, batch["endpoint"])
-            counts = {"total": len(rows), "completed": 0, "failed": 0}
-            begun = {"in_progress_at": batch["in_progress_at"] or now(), "request_counts": counts}
-            if batch["status"] == "cancelling":
-                self._cancelled.set()
-            else:
-                await waiting(self.store.change, batch["id"], status="in_progress", **begun)
-            await self._end(batch, await self._answered(batch, rows))
+            await self._answer_some(batch)
+        except (asyncio.CancelledError, Unwritable):
+            raise
         except WrongInput as error:
             await self._fail(batch, str(error), error.line)
+        except Exception as error:  # of too little room, or a defect; the next batch may do better
+            logger.error("batch %s failed: %s", batch["id"], _told(error))
+            await self._fail(batch, _told(error))
         finally:
             self._running = ""
 
-    async def _end(self, batch: Batch, status: str) -> None:
-        """End a batch; its results become files."""
+    async def _fail(self, batch: Batch, message: str, line: int | None = None) -> None:
+        problem = {"code": "invalid_request", "message": message, "line": line, "param": None}
+        await self._end(batch, "failed", errors={"object": "list", "data": [problem]})
+
+    async def _rows(self, batch: Batch) -> list[BatchRow]:
+        """Return the rows of a batch. Raises WrongInput."""
+        content = await waiting(self.store.input, batch["input_file_id"])
+        return await waiting(read_input, content, batch["endpoint"])
+
+    async def _answer_some(self, batch: Batch) -> None:
+        """Answer rows of a batch: all of them, or those of one turn. Raises WrongInput."""
+        rows = await self._rows(batch)
+        counts = {"total": len(rows), "completed": 0, "failed": 0}
+        begun = {"in_progress_at": batch["in_progress_at"] or now(), "request_counts": counts}
+        if batch["status"] == "cancelling":
+            self._cancelled.set()
+        else:
+            begun["status"] = "in_progress"
+        changed = await waiting(self.store.change, batch["id"], **begun)
+        if changed["status"] in FINISHED:  # it was cancelled meanwhile
+            return
+        done = await waiting(self.store.done, batch["id"])
+        left = [row for row in rows if row.custom_id not in done]
+        status = await self._answered(batch, left[:TURN_ROWS])
+        if status != "completed" or len(left) <= TURN_ROWS:
+            await self._end(batch, status, rows)
+
+    async def _end(self, batch: Batch, status: str, rows: Sequence[BatchRow] = (), **fields: Any) -> None:
+        """End a batch; its results become files, with a line for each of the ``rows`` that was not run.
+
+        Where there is no room for these lines, they are left out. Raises Unwritable.
+        """
         files = {name: _output(batch, name) for name in ("output_file_id", "error_file_id")}
-        await waiting(self.store.finish, batch["id"], files, **{"status": status, f"{status}_at": now()})
+        left = await waiting(lambda: [_not_run(row, status) for row in rows]) if status in _NOT_RUN else []
+        fields = {"status": status, f"{status}_at": now(), **fields}
+        try:
+            await waiting(self.store.finish, batch["id"], files, left, **fields)
+        except Unwritable:
+            raise
+        except HTTPException as error:
+            logger.error("batch %s: requests that were not run are left out: %s", batch["id"], error.detail)
+            await waiting(self.store.finish, batch["id"], files, **fields)
 
     async def _answered(self, batch: Batch, rows: Sequence[BatchRow]) -> str:
-        """Answer the rows that have no results yet, and return the status at the end."""
+        """Answer rows, and return the status at the end."""
         work = asyncio.ensure_future(self._answer(batch, rows))
         stop = asyncio.ensure_future(self._cancelled.wait())
         left = max(0.0, batch["expires_at"] - now())
@@ -132,10 +178,8 @@ class Jobs:
             await asyncio.gather(work, stop, return_exceptions=True)
 
     async def _answer(self, batch: Batch, rows: Sequence[BatchRow]) -> None:
-        done = await waiting(self.store.done, batch["id"])
-        left = (_polite(row) for row in rows if row.custom_id not in done)
         async with RowClient(self._application, batch["owner"]) as client:
-            results = answer_all(left, client.answer, N_IN_FLIGHT)
+            results = answer_all(map(_polite, rows), client.answer, N_IN_FLIGHT)
             async with contextlib.aclosing(results):
                 async for result in results:
                     await waiting(self.store.add_result, batch["id"], result, is_failed(result))
@@ -171,6 +215,16 @@ def read_input(content: bytes, endpoint: str) -> list[BatchRow]:
 def _polite(row: BatchRow) -> BatchRow:
     body: Mapping[str, Any] = {"priority": PRIORITY, **row.body}
     return BatchRow(row.custom_id, row.url, body)
+
+
+def _not_run(row: BatchRow, status: str) -> dict[str, Any]:
+    """Return the result of a row that was not run, with the error that OpenAI's batches have."""
+    error = {"code": f"batch_{status}", "message": _NOT_RUN[status]}
+    return {"id": new_id("batch_req"), "custom_id": row.custom_id, "response": None, "error": error}
+
+
+def _told(error: Exception) -> str:
+    return error.detail if isinstance(error, HTTPException) else f"{type(error).__name__}: {error}"
 
 
 def _output(batch: Batch, name: str) -> StoredFile:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from filelock import FileLock, Timeout
@@ -17,21 +17,30 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from pumice_server.database import open_database
+from pumice_server.errors import bad_request
 
 MAX_FILES = 1000
-MAX_BYTES = 1 << 28  # of all files and results: one batch may have all of them, and its file is made in memory
+MAX_BYTES = 1 << 28  # of all files and results
 MAX_BATCHES = 1000
 MAX_WAITING = 100  # batches that are not finished
 MAX_AGE = 30 * 86_400  # seconds that a file and a finished batch are kept
 BATCH_SECONDS = 86_400  # that a batch may take
 
 FINISHED = ("completed", "failed", "expired", "cancelled")
-_VERSION = 1  # of the schema
+_PART = 128 << 10  # bytes of a file that are kept, and read, at once
+_VERSION = 2  # of the schema
 _SCHEMA = """
-CREATE TABLE batch (id TEXT PRIMARY KEY, owner TEXT NOT NULL, is_finished INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE batch (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, input TEXT NOT NULL, created_at INTEGER NOT NULL,
+    is_finished INTEGER NOT NULL, body TEXT NOT NULL
+);
 CREATE TABLE file (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, filename TEXT NOT NULL, purpose TEXT NOT NULL,
-    created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL, bytes INTEGER NOT NULL, content BLOB NOT NULL
+    created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL, bytes INTEGER NOT NULL
+);
+CREATE TABLE part (
+    file TEXT NOT NULL REFERENCES file (id) ON DELETE CASCADE, number INTEGER NOT NULL,
+    content BLOB NOT NULL, PRIMARY KEY (file, number)
 );
 CREATE TABLE result (
     batch TEXT NOT NULL REFERENCES batch (id) ON DELETE CASCADE, custom_id TEXT NOT NULL,
@@ -41,7 +50,6 @@ CREATE TABLE result (
 _FACTS = "id, owner, filename, purpose, created_at, expires_at, bytes"
 
 Batch = dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,22 @@ def now() -> int:
     return int(time.time())
 
 
+class Unwritable(HTTPException):
+    """The database cannot be changed now: the disk may be full, or have an error."""
+
+    def __init__(self, error: sqlite3.Error) -> None:
+        super().__init__(507, f"batches cannot be kept: {error}")
+
+
+def share(limit: int, owner: str, others: int) -> int:
+    """Return how much of ``limit`` an owner may have, of which the others have ``others``.
+
+    That is half of what they leave, or a tenth; without keys, all clients are one owner, ``""``, who may have all.
+    """
+    left = limit - others
+    return min(left, max(limit // 10, left // 2)) if owner else left
+
+
 class JobStore:
     """Files and batches of all clients. Every method takes a while on large files; any thread may call it.
 
@@ -85,7 +109,8 @@ class JobStore:
             ) from None
         except OSError as error:
             raise pumice.PumiceError(f"batches cannot be kept in {path}: {error.strerror}") from None
-        self._database = open_database(path, _SCHEMA, _VERSION, ["batch", "file", "result"], "batches")
+        self._database = open_database(path, _SCHEMA, _VERSION, ["batch", "file", "part", "result"], "batches")
+        self._sizes = self._measured()  # bytes of files and results by owner
 
     def close(self) -> None:
         with self._lock:
@@ -98,11 +123,11 @@ class JobStore:
         """Keep a file; older ones that have expired go first."""
         with self._changing():
             self._forget_old()
-            if self._count("file") >= MAX_FILES:
-                raise HTTPException(507, f"{MAX_FILES} files are kept already; delete others")
-            if self._size() + file.bytes > MAX_BYTES:
-                raise HTTPException(507, f"the files would take more than {MAX_BYTES} bytes; delete others")
-            self._put_file(file, content)
+            others, own = self._counts_of("file", file.owner)
+            if own >= share(MAX_FILES, file.owner, others):
+                raise HTTPException(507, f"{own} files are kept already; delete others")
+            self._check_room(file.owner, file.bytes)
+            self._put_file(file, [content])
 
     def files(self, owner: str) -> list[StoredFile]:
         """Return the files of a client, the newest first."""
@@ -110,42 +135,65 @@ class JobStore:
         return [StoredFile(*row) for row in self._read(select, owner, now())]
 
     def file(self, owner: str, id: str) -> StoredFile:
-        select = f"SELECT {_FACTS} FROM file WHERE owner = ? AND id = ? AND expires_at > ?"
-        rows = self._read(select, owner, id, now())
-        if not rows:
-            raise HTTPException(404, f"there is no file {id!r:.100}")
-        return StoredFile(*rows[0])
+        with self._lock:
+            return self._file(owner, id)
 
-    def content(self, owner: str, id: str) -> bytes:
-        self.file(owner, id)
-        rows = self._read("SELECT content FROM file WHERE owner = ? AND id = ?", owner, id)
+    def part(self, id: str, number: int) -> bytes:
+        """Return a part of a file; an empty one follows the last."""
+        rows = self._read("SELECT content FROM part WHERE file = ? AND number = ?", id, number)
         return bytes(rows[0][0]) if rows else b""
+
+    def input(self, id: str) -> bytes:
+        """Return the content of a file that a batch reads, whether or not it has expired meanwhile."""
+        return b"".join(part for (part,) in self._read("SELECT content FROM part WHERE file = ? ORDER BY number", id))
 
     def delete_file(self, owner: str, id: str) -> None:
         """Delete a file that no unfinished batch reads."""
-        self.file(owner, id)
-        for batch in self.unfinished():
-            if batch["input_file_id"] == id:
-                raise HTTPException(409, f"the batch {batch['id']} reads {id!r:.100}; cancel it first")
         with self._changing():
-            self._run("DELETE FROM file WHERE owner = ? AND id = ?", owner, id)
+            self._file(owner, id)
+            for (batch,) in self._run("SELECT id FROM batch WHERE is_finished = 0 AND input = ? LIMIT 1", id):
+                raise HTTPException(409, f"the batch {batch} reads {id!r:.100}; cancel it first")
+            self._delete("file WHERE owner = ? AND id = ?", owner, id)
 
     # --- batches
 
     def add_batch(self, owner: str, batch: Batch) -> None:
+        """Keep a batch; the oldest that are finished go first where there are too many."""
         with self._changing():
+            self._file(owner, batch["input_file_id"])
             self._forget_old()
-            if self._count("batch") >= MAX_BATCHES:
-                raise HTTPException(507, f"{MAX_BATCHES} batches are kept already")
-            if self._count("batch WHERE is_finished = 0") >= MAX_WAITING:
-                raise HTTPException(429, f"{MAX_WAITING} batches wait already: try again later")
-            body = orjson.dumps(batch).decode()
-            self._run("INSERT INTO batch VALUES (?, ?, 0, ?)", batch["id"], owner, body)
+            others, own = self._counts_of("batch", owner)
+            if others + own >= MAX_BATCHES:
+                self._delete("batch WHERE rowid = (SELECT MIN(rowid) FROM batch WHERE is_finished = 1)")
+                others, own = self._counts_of("batch", owner)
+            if own >= share(MAX_BATCHES, owner, others):
+                oldest = "SELECT MIN(rowid) FROM batch WHERE is_finished = 1 AND owner = ?"
+                self._delete(f"batch WHERE rowid = ({oldest})", owner)
+                others, own = self._counts_of("batch", owner)
+            if own >= share(MAX_BATCHES, owner, others):
+                raise HTTPException(507, f"{own} batches are kept already")
+            others, own = self._counts_of("batch", owner, "is_finished = 0")
+            if own >= share(MAX_WAITING, owner, others):
+                raise HTTPException(429, f"{own} batches wait already: try again later")
+            values = batch["id"], owner, batch["input_file_id"], batch["created_at"], orjson.dumps(batch).decode()
+            self._run("INSERT INTO batch VALUES (?, ?, ?, ?, 0, ?)", *values)
 
-    def batches(self, owner: str) -> list[Batch]:
-        """Return the batches of a client, the newest first, with the counts of their results."""
-        rows = self._read("SELECT body FROM batch WHERE owner = ? ORDER BY rowid DESC", owner)
-        return [self._counted(orjson.loads(body)) for (body,) in rows]
+    def batches(self, owner: str, after: str | None, limit: int) -> list[Batch]:
+        """Return batches of a client, the newest first, with the counts of their results.
+
+        Args:
+            owner: The client.
+            after: Id of the batch before the first; None begins with the newest.
+            limit: Most batches.
+        """
+        begin = 2**62
+        if after:
+            rows = self._read("SELECT rowid FROM batch WHERE owner = ? AND id = ?", owner, after)
+            if not rows:
+                raise bad_request(f"after: there is no {after!r:.100}")
+            begin = rows[0][0]
+        select = "SELECT body FROM batch WHERE owner = ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
+        return [self._counted(orjson.loads(body)) for (body,) in self._read(select, owner, begin, limit)]
 
     def batch(self, owner: str, id: str) -> Batch:
         rows = self._read("SELECT body FROM batch WHERE owner = ? AND id = ?", owner, id)
@@ -156,50 +204,73 @@ class JobStore:
     def change(self, id: str, **fields: Any) -> Batch:
         """Change fields of a batch, unless it is finished, and return it."""
         with self._changing():
-            body, is_finished = self._run("SELECT body, is_finished FROM batch WHERE id = ?", id)[0]
-            batch: Batch = orjson.loads(body)
+            batch, is_finished = self._body(id)
             if not is_finished:
                 batch |= fields
-                values = int(batch["status"] in FINISHED), orjson.dumps(batch).decode(), id
-                self._run("UPDATE batch SET is_finished = ?, body = ? WHERE id = ?", *values)
+                self._run("UPDATE batch SET body = ? WHERE id = ?", orjson.dumps(batch).decode(), id)
         return batch
 
-    def unfinished(self) -> list[Batch]:
-        """Return the batches of all clients that are to be answered, the oldest first."""
-        rows = self._read("SELECT owner, body FROM batch WHERE is_finished = 0 ORDER BY rowid")
-        return [{**orjson.loads(body), "owner": owner} for owner, body in rows]
+    def next_batch(self, owner: str = "") -> Batch | None:
+        """Return the batch that is to be answered after one of ``owner``: owners take turns, each with its oldest."""
+        select = "SELECT owner, body FROM batch WHERE is_finished = 0 ORDER BY owner <= ?, owner, rowid LIMIT 1"
+        for next_owner, body in self._read(select, owner):
+            return {**orjson.loads(body), "owner": next_owner}
+        return None
 
     # --- results
 
     def add_result(self, batch: str, result: Mapping[str, Any], is_failed: bool) -> None:
-        """Keep the result of a row, unless it has one."""
+        """Keep the result of a row, unless it has one or its batch is finished."""
         line = orjson.dumps(result) + b"\n"
         with self._changing():
-            if self._size() + len(line) > MAX_BYTES:
-                raise HTTPException(507, f"files and results would take more than {MAX_BYTES} bytes")
-            insert = "INSERT OR IGNORE INTO result VALUES (?, ?, ?, ?)"
-            self._run(insert, batch, result["custom_id"], int(is_failed), line)
+            for (owner,) in self._run("SELECT owner FROM batch WHERE id = ? AND is_finished = 0", batch):
+                self._check_room(owner, len(line))
+                self._put_result(owner, batch, result["custom_id"], is_failed, line)
 
     def done(self, batch: str) -> set[str]:
         """Return the ``custom_id`` of rows with a result."""
         return {custom_id for (custom_id,) in self._read("SELECT custom_id FROM result WHERE batch = ?", batch)}
 
-    def finish(self, id: str, files: Mapping[str, StoredFile], **fields: Any) -> None:
-        """End a batch: make files of its results, ``output_file_id`` and ``error_file_id``, where there are any."""
+    def finish(
+        self, id: str, files: Mapping[str, StoredFile], left: Sequence[Mapping[str, Any]] = (), **fields: Any
+    ) -> None:
+        """End a batch, and delete its results.
+
+        Args:
+            id: The batch.
+            files: Files to make of its results, where there are any: ``output_file_id`` and ``error_file_id``.
+            left: Failed results of the rows that have none.
+            **fields: Fields of the batch to change.
+        """
         with self._changing():
-            body, is_finished = self._run("SELECT body, is_finished FROM batch WHERE id = ?", id)[0]
-            if is_finished:
-                return
-            batch: Batch = orjson.loads(body)
-            batch |= {**fields, "request_counts": self._counts(id, batch["request_counts"]["total"])}
-            for is_failed, (name, file) in enumerate(files.items()):
-                select = "SELECT line FROM result WHERE batch = ? AND is_failed = ? ORDER BY rowid"
-                content = b"".join(line for (line,) in self._run(select, id, is_failed))
-                if content:
-                    self._put_file(StoredFile(**{**asdict(file), "bytes": len(content)}), content)
-                    batch[name] = file.id
-            self._run("DELETE FROM result WHERE batch = ?", id)
-            self._run("UPDATE batch SET is_finished = 1, body = ? WHERE id = ?", orjson.dumps(batch).decode(), id)
+            batch, is_finished = self._body(id)
+            if not is_finished:
+                batch |= {**fields, "request_counts": self._counts(id, batch["request_counts"]["total"])}
+                self._put_left(id, left)
+                for is_failed, (name, file) in enumerate(files.items()):
+                    where = "result WHERE batch = ? AND is_failed = ?"
+                    n_bytes = self._run(f"SELECT COALESCE(SUM(LENGTH(line)), 0) FROM {where}", id, is_failed)[0][0]
+                    if n_bytes:
+                        lines = self._database.execute(f"SELECT line FROM {where} ORDER BY rowid", (id, is_failed))
+                        self._put_file(replace(file, bytes=n_bytes), (line for (line,) in lines))
+                        batch[name] = file.id
+                self._run("UPDATE batch SET is_finished = 1, body = ? WHERE id = ?", orjson.dumps(batch).decode(), id)
+            self._delete("result WHERE batch = ?", id)
+
+    # --- within a change
+
+    def _file(self, owner: str, id: str) -> StoredFile:
+        rows = self._run(f"SELECT {_FACTS} FROM file WHERE owner = ? AND id = ? AND expires_at > ?", owner, id, now())
+        if not rows:
+            raise HTTPException(404, f"there is no file {id!r:.100}")
+        return StoredFile(*rows[0])
+
+    def _body(self, id: str) -> tuple[Batch, bool]:
+        """Return a batch, and True if it is finished. Raises HTTPException if it is forgotten."""
+        rows = self._run("SELECT body, is_finished FROM batch WHERE id = ?", id)
+        if not rows:
+            raise HTTPException(404, f"there is no batch {id!r:.100}")
+        return orjson.loads(rows[0][0]), bool(rows[0][1])
 
     def _counted(self, batch: Batch) -> Batch:
         if batch["status"] in FINISHED:
@@ -212,22 +283,53 @@ class JobStore:
         ((n, n_failed),) = self._run(select, id)
         return {"total": total, "completed": n - n_failed, "failed": n_failed}
 
-    def _put_file(self, file: StoredFile, content: bytes) -> None:
-        self._run("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *asdict(file).values(), content)
+    def _counts_of(self, table: str, owner: str, where: str = "1") -> tuple[int, int]:
+        """Return the number of rows that other owners have, and of those of ``owner``."""
+        select = f"SELECT COALESCE(SUM(owner <> ?), 0), COALESCE(SUM(owner = ?), 0) FROM {table} WHERE {where}"
+        others, own = self._run(select, owner, owner)[0]
+        return others, own
+
+    def _check_room(self, owner: str, n_bytes: int) -> None:
+        """Raise HTTPException if files and results of an owner would take too much."""
+        own = self._sizes.get(owner, 0)
+        most = share(MAX_BYTES, owner, sum(self._sizes.values()) - own)
+        if own + n_bytes > most:
+            raise HTTPException(507, f"files and results would take more than {most} bytes; delete others")
+
+    def _put_file(self, file: StoredFile, content: Iterable[bytes]) -> None:
+        """Keep a file whose content comes in pieces of any size."""
+        self._run("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?, ?)", *asdict(file).values())
+        for number, part in enumerate(_parts(content)):
+            self._run("INSERT INTO part VALUES (?, ?, ?)", file.id, number, part)
+        self._sizes[file.owner] = self._sizes.get(file.owner, 0) + file.bytes
+
+    def _put_result(self, owner: str, batch: str, custom_id: str, is_failed: bool, line: bytes) -> None:
+        insert = "INSERT OR IGNORE INTO result VALUES (?, ?, ?, ?)"
+        if self._database.execute(insert, (batch, custom_id, int(is_failed), line)).rowcount:
+            self._sizes[owner] = self._sizes.get(owner, 0) + len(line)
+
+    def _put_left(self, id: str, left: Iterable[Mapping[str, Any]]) -> None:
+        """Add failed results of the rows of a batch that have none."""
+        ((owner,),) = self._run("SELECT owner FROM batch WHERE id = ?", id)
+        for result in left:
+            line = orjson.dumps(result) + b"\n"
+            self._check_room(owner, len(line))
+            self._put_result(owner, id, result["custom_id"], True, line)
 
     def _forget_old(self) -> None:
         today = now()
-        self._run("DELETE FROM file WHERE expires_at <= ?", today)
-        old = "json_extract(body, '$.created_at') <= ?"
-        self._run(f"DELETE FROM batch WHERE is_finished = 1 AND {old}", today - MAX_AGE)
+        self._delete("file WHERE expires_at <= ? AND id NOT IN (SELECT input FROM batch WHERE is_finished = 0)", today)
+        self._delete("batch WHERE is_finished = 1 AND created_at <= ?", today - MAX_AGE)
 
-    def _size(self) -> int:
-        files = "SELECT COALESCE(SUM(bytes), 0) FROM file"
-        results = "SELECT COALESCE(SUM(LENGTH(line)), 0) FROM result"
-        return int(self._run(files)[0][0] + self._run(results)[0][0])
+    def _delete(self, rows: str, *values: str | int) -> None:
+        """Delete rows of a table, and measure again if there were any."""
+        if self._database.execute(f"DELETE FROM {rows}", values).rowcount:
+            self._sizes = self._measured()
 
-    def _count(self, table: str) -> int:
-        return int(self._run(f"SELECT COUNT(*) FROM {table}")[0][0])
+    def _measured(self) -> dict[str, int]:
+        files = "SELECT owner, bytes FROM file"
+        results = "SELECT batch.owner, LENGTH(line) FROM result JOIN batch ON batch.id = result.batch"
+        return dict(self._run(f"SELECT owner, SUM(bytes) FROM ({files} UNION ALL {results}) GROUP BY owner"))
 
     def _read(self, statement: str, *values: str | int) -> Sequence[Any]:
         with self._lock:
@@ -238,19 +340,31 @@ class JobStore:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the database for a change, all of which or nothing happens. Raises HTTPException if the disk is full."""
+        """Hold the database for a change, all of which or nothing happens. Raises Unwritable if the disk is full."""
         with self._lock:
+            sizes = dict(self._sizes)
             try:
                 self._database.execute("BEGIN IMMEDIATE")
                 yield
                 self._database.execute("COMMIT")
-            except sqlite3.Error as error:
-                self._back()
-                raise HTTPException(507, f"batches cannot be kept: {error}") from None
-            except BaseException:
-                self._back()
+            except BaseException as error:
+                self._sizes = sizes
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise Unwritable(error) from None
                 raise
 
-    def _back(self) -> None:
-        if self._database.in_transaction:
-            self._database.execute("ROLLBACK")
+
+def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield pieces of any size as parts of the size in which they are kept; the last may be shorter."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        begin = 0
+        while len(rest) - begin >= _PART:
+            yield bytes(rest[begin : begin + _PART])
+            begin += _PART
+        del rest[:begin]
+    if rest:
+        yield bytes(rest)

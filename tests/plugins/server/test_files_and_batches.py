@@ -1,18 +1,27 @@
 """OpenAI's files and batches, by the official client: answered in the background, and kept over a restart."""
 
+import asyncio
 import io
 import json
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from types import SimpleNamespace
 
 import openai
+import orjson
 import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 import pumice
+from pumice.plugin import BatchRow
 from pumice_server.application import make_application
+from pumice_server.batch.row_client import RowClient
 from pumice_server.jobs import store as limits
 from pumice_server.jobs.form import read_form
 from pumice_server.jobs.runner import WrongInput, read_input
@@ -145,6 +154,10 @@ def test_what_is_wrong_is_told(model, tmp_path):
             with pytest.raises(openai.NotFoundError):
                 call()
         for wrong in (
+            lambda: client.batches.create(
+                input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={"k" * 65: "a"}
+            ),
+            lambda: client.get("/batches?after=b", cast_to=object),
             lambda: client.files.create(file=b"x", purpose="assistants"),
             lambda: client.files.create(file=b"", purpose="batch"),
             lambda: client.files.create(
@@ -176,6 +189,62 @@ def test_a_batch_is_cancelled(model, tmp_path, monkeypatch):
         assert batch.request_counts is not None
         assert batch.request_counts.total == 51
         assert "a" in answers(client, batch.output_file_id)
+        failures = client.files.content(batch.error_file_id or "").text.splitlines()
+        assert json.loads(failures[-1])["error"]["code"] == "batch_cancelled"
+        assert len(failures) + len(answers(client, batch.output_file_id)) == 51
+
+
+def test_a_batch_that_fails_makes_files(model, tmp_path, monkeypatch):
+    """A disk that was full is tried again. A batch that finds no room keeps the results so far, in a file."""
+    add, find, is_full = JobStore.add_result, JobStore.next_batch, threading.Event()
+
+    def add_one(self, batch, result, is_failed) -> None:
+        if self.done(batch):
+            raise HTTPException(507, "no room")
+        add(self, batch, result, is_failed)
+
+    def find_later(self, owner) -> dict | None:
+        if not is_full.is_set():
+            is_full.set()
+            raise limits.Unwritable(sqlite3.OperationalError("disk is full"))
+        return find(self, owner)
+
+    monkeypatch.setattr(JobStore, "add_result", add_one)
+    monkeypatch.setattr(JobStore, "next_batch", find_later)
+    monkeypatch.setattr("pumice_server.jobs.runner.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("pumice_server.jobs.runner.N_IN_FLIGHT", 1)
+    with kept(model, tmp_path) as (client, store):
+        content = lines(row("a"), row("b")) + b"\n" * 300_000
+        file_id = upload(client, content)
+        assert client.files.content(file_id).read() == content
+        assert len(store.part(file_id, 0)) < len(content) / 2  # it is read in parts
+        made = client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h")
+        batch = finished(client, made.id)
+        assert batch.status == "failed"
+        assert batch.errors is not None
+        assert [each.message for each in batch.errors.data or ()] == ["no room"]
+        assert set(answers(client, batch.output_file_id)) == {"a"}
+        assert store.done(made.id) == set()
+
+
+def test_rows_are_coded_off_the_event_loop(monkeypatch):
+    threads = set()
+
+    def note(function):
+        return lambda value: threads.add(threading.get_ident()) or function(value)
+
+    async def echo(request: Request) -> Response:
+        return Response(await request.body(), media_type="application/json")
+
+    async def ask() -> dict:
+        async with RowClient(Starlette(routes=[Route("/v1/embeddings", echo, methods=["POST"])])) as client:
+            return await client.answer(BatchRow("a", "/v1/embeddings", {"input": "x" * 10_000}))
+
+    coder = SimpleNamespace(dumps=note(orjson.dumps), loads=note(orjson.loads))
+    monkeypatch.setattr("pumice_server.batch.row_client.orjson", coder)
+    assert asyncio.run(ask())["response"]["body"] == {"input": "x" * 10_000}
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(
@@ -206,11 +275,19 @@ def test_a_form():
     assert form["file"] == (b"\r\n--y\r\n", "a.jsonl")
     assert read_form('multipart/form-data; boundary="x"', body) == form
     many = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 17 + b"--x--"
-    names = (b"filename*=undefined''x", b"filename*=idna''" + b"%80" * 90)  # codecs of Python that refuse
+    assert read_form(head, body.replace(b"a.jsonl", "\u00e4.jsonl".encode()))["file"].filename == "\u00e4.jsonl"
+    names = (
+        b"filename*=a\0b''x",
+        b'filename="\xff"',
+        b"filename*=undefined''x",
+        b"filename*=idna''" + b"%80" * 90,
+    )  # codecs of Python that refuse
     nameless = b"--x\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--x--"
     for kind, wrong in (
         ("application/json", body),
         ("multipart/form-data", body),
+        (f"{head}; a={'x' * 256}", body),
+        (head, body.replace(b'"purpose"', b'"purpose"' + b"; a=1" * 40)),
         (f"multipart/form-data; boundary={'x' * 71}", body),
         (head, body[:-6]),
         (head, many),
@@ -223,31 +300,89 @@ def test_a_form():
             read_form(kind, wrong)
 
 
+def stored(id: str, owner: str, size: int = 1, expires: int = 2**40) -> tuple[StoredFile, bytes]:
+    return StoredFile(id, owner, "a", "batch", 0, expires, size), b"x" * size
+
+
+def waiting_batch(id: str) -> dict:
+    counts = {"total": 2, "completed": 0, "failed": 0}
+    return {
+        "id": id,
+        "input_file_id": "f",
+        "status": "validating",
+        "created_at": limits.now(),
+        "request_counts": counts,
+    }
+
+
 def test_what_is_kept_has_bounds(tmp_path, monkeypatch):
     store = JobStore(tmp_path / "batches.db")
-
-    def add(size: int, expires: int = 2**40) -> None:
-        id = f"file-{len(store.files('o'))}-{size}"
-        store.add_file(StoredFile(id, "o", "a", "batch", 0, expires, size), b"x" * size)
-
     monkeypatch.setattr(limits, "MAX_BYTES", 100)
-    add(60)
+    store.add_file(*stored("f", "", 60))
     with pytest.raises(HTTPException, match="more than 100 bytes"):
-        add(41)
-    add(39, expires=1)
-    assert [file.bytes for file in store.files("o")] == [60]
-    add(40)  # in place of the file that has expired
+        store.add_file(*stored("g", "", 41))
+    store.add_file(*stored("h", "", 39, expires=1))
+    assert [file.bytes for file in store.files("")] == [60]
+    store.add_file(*stored("i", "", 40))  # in place of the file that has expired
+    store.add_batch("", waiting_batch("b"))
     with pytest.raises(HTTPException, match="more than 100 bytes"):
         store.add_result("b", {"custom_id": "a"}, False)
     monkeypatch.setattr(limits, "MAX_FILES", 2)
     with pytest.raises(HTTPException, match="2 files are kept already"):
-        add(0)
+        store.add_file(*stored("j", "", 0))
     monkeypatch.setattr(limits, "MAX_WAITING", 1)
-    batch = {"id": "b", "input_file_id": "", "status": "validating", "created_at": 0, "request_counts": {"total": 0}}
-    store.add_batch("o", batch)
     with pytest.raises(HTTPException, match="1 batches wait already"):
-        store.add_batch("o", {**batch, "id": "c"})
+        store.add_batch("", waiting_batch("c"))
     store.finish("b", {}, status="completed")
-    store.add_batch("o", {**batch, "id": "c"})
-    assert [each["id"] for each in store.batches("o")] == ["c"]  # the other one is too old
+    monkeypatch.setattr(limits, "MAX_BATCHES", 1)
+    store.add_batch("", waiting_batch("c"))
+    assert [each["id"] for each in store.batches("", None, 9)] == ["c"]  # the oldest that was finished is gone
+    with pytest.raises(HTTPException, match="1 batches are kept already"):
+        store.add_batch("", waiting_batch("d"))
+    store.close()
+
+
+def test_owners_share_the_room(tmp_path, monkeypatch):
+    store = JobStore(tmp_path / "batches.db")
+    monkeypatch.setattr(limits, "MAX_BYTES", 100)
+    store.add_file(*stored("f", "a", 50))
+    with pytest.raises(HTTPException, match="more than 50 bytes"):
+        store.add_file(*stored("g", "a", 1))
+    store.add_file(*stored("g", "b", 25))
+    with pytest.raises(HTTPException, match="more than 25 bytes"):
+        store.add_file(*stored("h", "b", 1))
+    store.delete_file("a", "f")
+    store.add_file(*stored("f", "a", 1))
+    assert [limits.share(100, "a", others) for others in (0, 85, 95)] == [50, 10, 5]
+    with pytest.raises(HTTPException, match="there is no file"):
+        store.add_batch("b", waiting_batch("b-1"))
+    for owner, file in (("a", "f"), ("b", "g")):
+        for number in (1, 2):
+            store.add_batch(owner, {**waiting_batch(f"{owner}-{number}"), "input_file_id": file})
+    turns = [batch["id"] for owner in ("", "a", "b") if (batch := store.next_batch(owner))]
+    assert turns == ["a-1", "b-1", "a-1"]
+    assert [each["id"] for each in store.batches("a", "a-2", 9)] == ["a-1"]
+    assert [each["id"] for each in store.batches("a", None, 1)] == ["a-2"]
+    store.close()
+
+
+def test_a_file_is_kept_while_a_batch_needs_it(tmp_path, monkeypatch):
+    """A batch that is finished takes no further results, and keeps no rows."""
+    store = JobStore(tmp_path / "batches.db")
+    store.add_file(*stored("f", "", expires=limits.now() + 50))
+    store.add_batch("", waiting_batch("b"))
+    store.add_result("b", {"custom_id": "a"}, False)
+    day_after = limits.now() + 86_400
+    monkeypatch.setattr(limits, "now", lambda: day_after)
+    store.add_file(*stored("g", ""))
+    assert store.input("f") == b"x"
+    output, errors = (stored(id, "")[0] for id in ("o", "e"))
+    left = [{"custom_id": id} for id in "ab"]
+    store.finish("b", {"output_file_id": output, "error_file_id": errors}, left, status="cancelled")
+    assert (store.input("o"), store.input("e")) == (b'{"custom_id":"a"}\n', b'{"custom_id":"b"}\n')
+    store.add_result("b", {"custom_id": "late"}, False)
+    assert store.done("b") == set()
+    assert store.change("b", status="in_progress")["status"] == "cancelled"
+    store.add_file(*stored("h", ""))
+    assert store.input("f") == b""
     store.close()
