@@ -98,6 +98,8 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return pieces("The request is about files.\nA generator is best.", "reasoning_content") + pieces(MARKDOWN)
     if "formula" in said:
         return pieces(FORMULAS)
+    if "far left" in said:
+        return pieces(r"Behind $\hspace{-18em}x$ nothing.")
     if "attack" in said:
         return pieces(XSS)
     if "weather" in said:

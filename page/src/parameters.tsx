@@ -15,7 +15,7 @@ interface Range {
   unset: string; // what stands there where neither the page nor the model says anything
 }
 
-const RANGES: readonly Range[] = [
+export const RANGES: readonly Range[] = [
   { name: "temperature", label: "Temperature", step: 0.1, min: 0, max: 5, unset: "0.8" },
   { name: "top_p", label: "Top p", step: 0.01, min: 0, max: 1, unset: "0.95" },
   { name: "top_k", label: "Top k", step: 1, min: 0, unset: "40" },

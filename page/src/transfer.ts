@@ -1,13 +1,12 @@
 /** Conversations as files: the open one as a request, all of them to keep, and back. */
 
 import { bodyOf } from "./answer";
-import { conversations, current, keepConversation, keepMessage, messagesOf, newId, open, options, thread } from "./state";
-import type { Conversation, Message } from "./types";
+import { RANGES } from "./parameters";
+import { conversations, current, keepConversation, keepMessage, messagesOf, models, newId, open, options, thread } from "./state";
+import type { Conversation, Message, Options } from "./types";
 
 const FORM = "pumice-conversations";
 const MAX_FILE = 256 << 20; // bytes
-const ROLES = ["user", "assistant", "tool"];
-const ID = /^[A-Za-z0-9-]{1,64}$/;
 
 /** The open conversation: what is shown, as messages that any client can send again. */
 export function exportConversation(): void {
@@ -33,11 +32,12 @@ export async function importFile(file: File): Promise<number> {
   }
   const all = value?.form === FORM ? value.conversations : Array.isArray(value?.messages) ? [ofRequest(value, file.name)] : null;
   if (!Array.isArray(all) || !all.every(isWhole)) throw new Error(`${file.name} holds no conversations of this page.`);
-  for (const { conversation, messages } of all) {
+  const own = all.map(renamed);
+  for (const { conversation, messages } of own) {
     await keepConversation(conversation);
     for (const message of messages) await keepMessage(message);
   }
-  if (all.length === 1) await open(all[0]!.conversation);
+  if (own.length === 1) await open(own[0]!.conversation);
   return all.length;
 }
 
@@ -46,18 +46,32 @@ interface Whole {
   messages: Message[];
 }
 
-/** A conversation of the messages of a request. */
-function ofRequest(body: any, filename: string): Whole {
+/** The same with ids of its own, so that nothing which is here is overwritten. */
+function renamed({ conversation, messages }: Whole): Whole {
+  const own = newId();
+  const ids = new Map(messages.map(({ id }) => [id, newId()]));
+  const idOf = (id: string | null) => (id === null ? null : ids.get(id)!);
+  return {
+    conversation: { ...conversation, id: own, leaf: idOf(conversation.leaf) },
+    messages: messages.map((each) => ({ ...each, id: ids.get(each.id)!, conversation: own, parent: idOf(each.parent) })),
+  };
+}
+
+/** A conversation of the messages of a request, and of the parameters that the page has. To be checked. */
+function ofRequest(body: any, filename: string): any {
   const id = newId();
   const now = Date.now();
-  const messages: Message[] = [];
-  let system: string | undefined;
-  for (const { role, content, reasoning_content, tool_calls, tool_call_id } of body.messages) {
-    const text = Array.isArray(content) ? content.map((part: any) => part.text ?? "").join("\n") : (content ?? "");
+  const messages: any[] = [];
+  const system: string[] = [];
+  for (const each of body.messages) {
+    const { role, content, reasoning_content, tool_calls, tool_call_id } = each ?? {};
+    const parts = Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }];
+    const text = parts.filter((part) => part?.type === "text").map((part) => part.text).join("\n");
     if (role === "system") {
-      system = text;
+      system.push(text);
       continue;
     }
+    const pictures = parts.map((part) => part?.image_url?.url).filter(isPicture);
     messages.push({
       id: newId(),
       conversation: id,
@@ -65,47 +79,95 @@ function ofRequest(body: any, filename: string): Whole {
       created: now + messages.length,
       role,
       content: text,
+      ...(pictures.length && { attachments: pictures.map((data, index) => ({ name: `Picture ${index + 1}`, kind: "image", data })) }),
       ...(role === "assistant" && { finish: "stop" }),
-      ...(reasoning_content && { reasoning: String(reasoning_content) }),
+      ...(reasoning_content && { reasoning: reasoning_content }),
       ...(tool_call_id && { toolCallId: tool_call_id }),
-      ...(tool_calls && { toolCalls: tool_calls.map((call: any) => ({ id: call.id, ...call.function })) }),
+      ...(tool_calls && { toolCalls: Array.isArray(tool_calls) ? tool_calls.map((call) => ({ id: call?.id, ...call?.function })) : tool_calls }),
     });
   }
   const title = filename.replace(/\.json$/, "").slice(0, 60);
   const leaf = messages.at(-1)?.id ?? null;
-  return { conversation: { id, title, created: now, updated: now, leaf, options: system ? { system } : {} }, messages };
+  return { conversation: { id, title, created: now, updated: now, leaf, options: optionsOf(body, system.join("\n\n")) }, messages };
 }
+
+/** The parameters of a request, as far as the page has them. */
+function optionsOf(body: any, system: string): Options {
+  const numbers = RANGES.filter(({ name, min, max }) => isNumber(body[name]) && body[name] >= min && body[name] <= (max ?? Infinity));
+  const schema = body.response_format?.json_schema?.schema;
+  return {
+    ...Object.fromEntries(numbers.map(({ name }) => [name, body[name]])),
+    ...(models.value.some((model) => model.id === body.model) && { model: body.model }),
+    ...(system && { system }),
+    ...(typeof body.enable_thinking === "boolean" && { reasoning: body.enable_thinking ? "on" : "off" }),
+    ...(Array.isArray(body.tools) && { tools: JSON.stringify(body.tools, null, 2) }),
+    ...(schema && { schema: JSON.stringify(schema, null, 2) }),
+  };
+}
+
+type Check = (value: any) => boolean;
+
+const isString: Check = (value) => typeof value === "string";
+const isNumber: Check = (value) => Number.isFinite(value);
+/** Pictures of a file are data: nothing of another server is shown. */
+const isPicture: Check = (value) => isString(value) && /^data:image\/(png|jpeg);base64,/.test(value);
+const orNone = (check: Check): Check => (value) => value === undefined || check(value);
+const orNull = (check: Check): Check => (value) => value === null || check(value);
+const listOf = (check: Check): Check => (value) => Array.isArray(value) && value.every(check);
+const has = (fields: Record<string, Check>): Check => (value) =>
+  typeof value === "object" && value !== null && !Array.isArray(value) && Object.entries(fields).every(([name, check]) => check(value[name]));
+
+const isAttachment: Check = (value) =>
+  has({ name: isString, data: isString })(value) && (value.kind === "text" || (value.kind === "image" && isPicture(value.data)));
+
+const isFigures = has({ model: isString, tokens: isNumber, perSecond: isNumber, promptTokens: isNumber, cachedTokens: isNumber, firstMs: isNumber });
+
+const isMessage = has({
+  id: isString,
+  parent: orNull(isString),
+  created: isNumber,
+  role: (value) => ["user", "assistant", "tool"].includes(value),
+  content: isString,
+  attachments: orNone(listOf(isAttachment)),
+  reasoning: orNone(isString),
+  reasoningMs: orNone(isNumber),
+  toolCalls: orNone(listOf(has({ id: isString, name: isString, arguments: isString }))),
+  toolCallId: orNone(isString),
+  finish: orNone(isString),
+  written: orNone(isNumber),
+  error: orNone(isString),
+  figures: orNone(isFigures),
+});
+
+const isOptions = has({
+  ...Object.fromEntries(RANGES.map(({ name }) => [name, orNone(isNumber)])),
+  ...Object.fromEntries(["model", "system", "tools", "schema"].map((name) => [name, orNone(isString)])),
+  reasoning: orNone((value) => value === "on" || value === "off"),
+});
+
+const isConversation = has({ title: isString, created: isNumber, updated: isNumber, leaf: orNull(isString), options: isOptions });
 
 function isWhole(value: any): value is Whole {
-  const { conversation, messages } = value ?? {};
-  if (!conversation || !Array.isArray(messages) || !ID.test(conversation.id)) return false;
-  const { title, created, updated, leaf, options: own } = conversation;
-  const ids = new Set(messages.map((message) => message?.id));
-  return (
-    typeof title === "string" &&
-    typeof created === "number" &&
-    typeof updated === "number" &&
-    typeof own === "object" &&
-    own !== null &&
-    (leaf === null || ids.has(leaf)) &&
-    messages.every(
-      (each) =>
-        ID.test(each?.id) &&
-        each.conversation === conversation.id &&
-        ROLES.includes(each.role) &&
-        typeof each.content === "string" &&
-        typeof each.created === "number" &&
-        (each.parent === null || ids.has(each.parent)) &&
-        isAttached(each.attachments),
-    )
-  );
+  if (!has({ conversation: isConversation, messages: listOf(isMessage) })(value)) return false;
+  const { conversation, messages } = value as Whole;
+  const parents = new Map(messages.map(({ id, parent }) => [id, parent]));
+  return parents.size === messages.length && (conversation.leaf === null || parents.has(conversation.leaf)) && allEnd(parents);
 }
 
-/** Pictures of a file stay data: nothing of another server is shown. */
-function isAttached(value: any): boolean {
-  const isRight = ({ name, kind, data }: any) =>
-    typeof name === "string" && typeof data === "string" && (kind === "text" || (kind === "image" && /^data:image\/(png|jpeg);base64,/.test(data)));
-  return value === undefined || (Array.isArray(value) && value.every((each) => each && isRight(each)));
+/** Whether each message follows others of the file up to a first one, which has no parent. */
+function allEnd(parents: ReadonlyMap<string, string | null>): boolean {
+  const ended = new Set<string>();
+  for (const id of parents.keys()) {
+    const chain = new Set<string>();
+    let at: string | null = id;
+    while (at !== null && !ended.has(at)) {
+      if (!parents.has(at) || chain.has(at)) return false;
+      chain.add(at);
+      at = parents.get(at)!;
+    }
+    for (const each of chain) ended.add(each);
+  }
+  return true;
 }
 
 function download(value: object, name: string): void {

@@ -23,8 +23,13 @@ export function versions(messages: Messages, message: Message): Message[] {
 
 /** The end of the newest branch that goes through `id`. */
 export function newestLeaf(messages: Messages, id: string): string {
-  const last = children(messages, id).at(-1);
-  return last ? newestLeaf(messages, last.id) : id;
+  const passed = new Set<string>();
+  for (let at = id; ; ) {
+    passed.add(at);
+    const last = children(messages, at).at(-1);
+    if (!last || passed.has(last.id)) return at;
+    at = last.id;
+  }
 }
 
 function children(messages: Messages, parent: string | null): Message[] {

@@ -2,11 +2,13 @@
 
 import base64
 import filecmp
+import json
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -289,6 +291,16 @@ def test_formulas(page):
     expect(answer(page)).to_contain_text("It costs $5 or $6.")
 
 
+def test_a_formula_stays_in_its_place(page):
+    """What it moves over the sidebar is clipped: another element is there, seen and clicked."""
+    say(page, "far left")
+    letter = answer(page).locator(".formula mi")
+    box = letter.bounding_box()
+    assert box["x"] + box["width"] < page.locator("aside").bounding_box()["width"]
+    at = "(each, [x, y]) => document.elementFromPoint(x, y).closest('.formula') === null"
+    assert letter.evaluate(at, [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2])
+
+
 def test_files_of_a_message(page, chats):
     """By the button, dropped, and pasted; where a model sees none, pictures are refused."""
     page.get_by_label("Files to attach").set_input_files(
@@ -354,10 +366,48 @@ def test_conversations_as_files(browser, page, chats, tmp_path):
             expect(other.get_by_role("status")).to_have_text("1 conversation was read")
             expect(answer(other)).to_contain_text("You said: first words")
             expect(answer(other).get_by_text("2/2")).to_have_count(versions)
-        (tmp_path / "other.json").write_text('{"form": "pumice-conversations", "conversations": [{"messages": []}]}')
-        other.get_by_label("File of conversations").set_input_files(tmp_path / "other.json")
-        expect(other.locator(".notice")).to_contain_text("other.json holds no conversations of this page")
+        for number, wrong in enumerate(wrong_conversations(json.loads(saved[0].read_text()))):
+            file = tmp_path / f"wrong-{number}.json"
+            file.write_text(json.dumps({"form": "pumice-conversations", "conversations": [wrong]}))
+            other.get_by_label("File of conversations").set_input_files(file)
+            expect(other.locator(".notice")).to_contain_text(f"{file.name} holds no conversations of this page")
         assert other.problems == []
+    page.get_by_label("File of conversations").set_input_files(saved[0])  # beside what is here
+    expect(page.get_by_role("navigation").get_by_role("button", name="first words", exact=True)).to_have_count(2)
+
+
+def wrong_conversations(file: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Conversations that the page refuses, each wrong in one thing."""
+    (right,) = file["conversations"]
+    first = right["messages"][0]
+    yield {"messages": []}
+    for change in (
+        {"parent": first["id"]},
+        {"parent": "nobody"},
+        {"toolCalls": 5},
+        {"id": [first["id"]]},
+        {"figures": 1},
+    ):
+        yield {**right, "messages": [{**first, **change}, *right["messages"][1:]]}
+    yield {**right, "messages": [*right["messages"], first]}
+    yield {**right, "conversation": {**right["conversation"], "options": {"tools": 5}}}
+
+
+def test_a_request_is_read_with_its_pictures_and_parameters(page, chats, tmp_path):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    said = {"role": "user", "content": [picture, {"type": "text", "text": "Look"}]}
+    messages = [{"role": "system", "content": "Be brief."}, said, {"role": "assistant", "content": "A point."}]
+    asked = {"temperature": 0.5, "seed": 7, "enable_thinking": False, "tools": tools}
+    (tmp_path / "request.json").write_text(json.dumps({"messages": messages, "model": "nowhere", "top_k": -9, **asked}))
+    page.get_by_label("File of conversations").set_input_files(tmp_path / "request.json")
+    expect(page.get_by_role("status")).to_have_text("1 conversation was read")
+    say(page, "And now?")
+    sent = chats.requests[-1]
+    assert sent["messages"] == [*messages, {"role": "user", "content": "And now?"}]
+    assert asked.items() <= sent.items()
+    assert "top_k" not in sent
+    assert sent["model"] != "nowhere"
 
 
 def test_a_new_conversation_has_examples(page):
