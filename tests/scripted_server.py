@@ -99,7 +99,7 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if "formula" in said:
         return pieces(FORMULAS)
     if "far left" in said:
-        return pieces(r"Behind $\hspace{-18em}x$ nothing.")
+        return pieces(r"Behind $\hspace{-8em}x$ nothing.")
     if "attack" in said:
         return pieces(XSS)
     if "weather" in said:
