@@ -49,6 +49,7 @@ from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
 from pumice_server.openapi import Operation, describe
 from pumice_server.origins import cors
+from pumice_server.rates import Rates
 from pumice_server.response_store import ResponseStore
 from pumice_server.settings import Settings
 
@@ -158,15 +159,21 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     if settings.conversations:
         routes += conversations.routes(settings.conversations)
     public = frozenset(path for endpoint in PUBLIC for path in GET[endpoint])
+    rates = Rates(settings.max_requests, settings.max_tokens_per_minute)
     gate = Middleware(
-        Gate, settings=settings, count=models.metrics.request, public=public, stopping=lambda: models.draining
+        Gate,
+        settings=settings,
+        count=models.metrics.request,
+        public=public,
+        stopping=lambda: models.draining,
+        rates=rates,
     )
     page = [Mount(static.PREFIX, static.PageFiles())] if settings.page else []
     middleware = [*cors(settings.pages, settings.compat), gate]
     application = _starlette(models, [*routes, *page], middleware, lifespan)
     application.state.jobs = None
     if settings.batches:
-        application.state.jobs = Jobs(JobStore(settings.batches / "batches.db"), _inner(models))
+        application.state.jobs = Jobs(JobStore(settings.batches / "batches.db"), _inner(models, rates))
     application.state.description = self_description.Description(operations(settings.predict_route))
     return application
 
@@ -188,7 +195,7 @@ def _starlette(
     return application
 
 
-def _inner(models: Models) -> Starlette:
+def _inner(models: Models, rates: Rates) -> Starlette:
     """Return the application that answers rows of batches: without a gate, since their clients were admitted."""
     routes = [
         Route(path, _with_body(endpoint), methods=["POST"])
@@ -196,7 +203,7 @@ def _inner(models: Models) -> Starlette:
         for path in paths
         if path in URLS
     ]
-    return _starlette(models, routes, [Middleware(Inside, settings=models.settings)])
+    return _starlette(models, routes, [Middleware(Inside, settings=models.settings, rates=rates)])
 
 
 def scope_of(endpoint: Handler) -> str:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice_server import logs, tracing
-from pumice_server.batch.row_client import CLIENT_HEADER
+from pumice_server.batch.row_client import CLIENT_HEADER, ROW_SECONDS
 from pumice_server.errors import Problem, answer_error, too_large
 from pumice_server.keys import SCOPES, Key, Keys
 from pumice_server.origins import trusts
@@ -35,20 +35,34 @@ _FOREIGN = "requests of web pages from other origins are refused; --cors-origin 
 
 
 class Inside:
-    """Passes requests on that the server itself makes for a client, whom the header ``CLIENT_HEADER`` names."""
+    """Passes requests on that the server itself makes for a client, whom the header ``CLIENT_HEADER`` names.
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    They count for the rates of that client, and end with its key, but have the time of a batch.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, rates: Rates) -> None:
         assert isinstance(settings.keys, Keys)
-        self._app, self._keys = app, settings.keys
+        self._app, self._keys, self._rates = app, settings.keys, rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope.setdefault("state", {})
         client = Headers(scope=scope).get(CLIENT_HEADER, "")
         salt = client if len(self._keys) > 1 else ""
         state.update(request_id=secrets.token_hex(12), client=client, scopes=frozenset(SCOPES[:1]), cache_salt=salt)
+        state["timeout"] = ROW_SECONDS
         logs.begin({"id": state["request_id"], "method": scope["method"], "path": scope["path"]})
-        async with AsyncExitStack() as state["stack"]:
-            await self._app(scope, receive, send)
+        try:
+            if not self._keys.admits(client):
+                raise HTTPException(401, "the API key of this batch is no longer valid")
+            self._rates.begin(client)
+        except HTTPException as error:
+            await Problem.of(error).response(scope["path"], state["request_id"])(scope, receive, send)
+            return
+        try:
+            async with AsyncExitStack() as state["stack"]:
+                await self._app(scope, receive, send)
+        finally:
+            self._rates.end(client, logs.n_tokens())
 
 
 class Gate:
@@ -65,6 +79,7 @@ class Gate:
         count: Callable[[str, int], None],
         public: Container[str] = (),
         stopping: Callable[[], bool] = lambda: False,
+        rates: Rates | None = None,
     ) -> None:
         """Wrap an application.
 
@@ -74,6 +89,7 @@ class Gate:
             count: Called with the name of each endpoint that answered, and the status.
             public: Paths that need no key, besides those of the page.
             stopping: Returns True while the server stops.
+            rates: Rate limits (default: those of the settings, for this gate alone).
         """
         self._app = app
         self._count = count
@@ -85,7 +101,7 @@ class Gate:
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
         assert isinstance(settings.keys, Keys)
         self._keys = settings.keys
-        self._rates = Rates(settings.max_requests, settings.max_tokens_per_minute)
+        self._rates = rates or Rates(settings.max_requests, settings.max_tokens_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -123,11 +139,8 @@ class Gate:
                 response = await answer_error(Request(scope), error)
                 await response(scope, receive, send_with_id)
             finally:
-                ended = logs.end(status)
-                tracing.describe(span, ended)
-                self._rates.end(
-                    state.get("client", ""), ended.get("prompt_tokens", 0) + ended.get("generated_tokens", 0)
-                )
+                tracing.describe(span, logs.end(status))
+                self._rates.end(state.get("client", ""), logs.n_tokens())
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         state = scope["state"]

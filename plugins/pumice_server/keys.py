@@ -55,6 +55,11 @@ class Keys:
                 match = candidate
         return match
 
+    def admits(self, client: str) -> bool:
+        """Return True if a client, the digest of a key in hexadecimal, may still generate; without keys all may."""
+        found = [key for key in self._keys if key.digest.hex() == client]
+        return not self._keys or any(SCOPES[0] in key.scopes for key in found)
+
 
 def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()

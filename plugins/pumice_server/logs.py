@@ -51,6 +51,12 @@ def note(model: str, timings: pumice.Timings) -> None:
     facts["first_token_ms"] = round((timings.queue_seconds + timings.prompt_seconds) * 1000, 1)
 
 
+def n_tokens() -> int:
+    """Return the tokens of prompt and answers of this context's request, so far."""
+    facts = _request.get() or {}
+    return int(facts.get("prompt_tokens", 0) + facts.get("generated_tokens", 0))
+
+
 def end(status: int) -> dict[str, Any]:
     """Write the log line of this context's request, and return its facts."""
     facts = _request.get() or {}

@@ -370,6 +370,8 @@ async def service_of(request: Request, name: object = None) -> Service:
     served_model = models.find(name)
     stack: contextlib.AsyncExitStack = request.state.stack
     service = await stack.enter_async_context(models.using(served_model))
+    if timeout := getattr(request.state, "timeout", None):
+        service = service.within(timeout)
     if name is None:
         return service
     variant = served_model.variants.get(name.removesuffix(":latest"))

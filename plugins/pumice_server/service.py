@@ -121,6 +121,12 @@ class Service:
         alone.names, alone.scales = [name], {other: float(other == adapter) for other in self.scales}
         return alone
 
+    def within(self, seconds: float) -> Service:
+        """Return this service with another timeout of requests."""
+        own = copy.copy(self)
+        own._always = {**self._always, "timeout": seconds}
+        return own
+
     def with_variant(self, name: str, variant: Variant, defaults: Mapping[str, Any]) -> Service:
         """Return the service of a variant: the same model with ``defaults`` among the options of generation."""
         own = copy.copy(self)

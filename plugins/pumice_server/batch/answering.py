@@ -7,12 +7,10 @@ from typing import Any, Self
 
 from pumice.plugin import BatchRow, ModelSpec
 from pumice_server.application import make_application
-from pumice_server.batch.row_client import RowClient
+from pumice_server.batch.row_client import ROW_SECONDS, RowClient
 from pumice_server.models import Models
 from pumice_server.served_model import Load
 from pumice_server.settings import Settings
-
-ROW_SECONDS = 86_400.0  # maximum time of a row, from when the engine gets it
 
 
 class Answering:

@@ -17,8 +17,13 @@ from pumice_server.work import aside
 CLIENT_HEADER = "x-pumice-client"
 """Names the client for whom a row is answered."""
 
-_PASSING = (429, 503)  # statuses that may not recur
-_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry
+ROW_SECONDS = 86_400.0
+"""Maximum time of a row, from when the engine gets it."""
+
+_BUSY = 429  # status of a full queue or an empty bucket: a row waits for as long as it takes
+_PASSING = (_BUSY, 503)  # statuses that may not recur
+_PAUSES = (1.0, 5.0, 15.0, 60.0, 300.0)  # seconds before each retry of 503, which a row that kills engines may cause
+_MAX_PAUSE = 60  # seconds before each retry of 429
 
 
 class RowClient:
@@ -38,15 +43,19 @@ class RowClient:
         await self._client.aclose()
 
     async def answer(self, row: BatchRow) -> dict[str, Any]:
-        """Return the result of a row. If the engine died or is full, retry a few times."""
-        for pause in _PAUSES:
-            result = await self._ask(row)
+        """Return the result of a row. If the engine died, retry a few times; if it is full, for ever."""
+        pauses = iter(_PAUSES)
+        while True:
+            result, seconds = await self._ask(row)
             if not is_passing(result):
-                break
+                return result
+            pause = seconds if result["response"]["status_code"] == _BUSY else next(pauses, None)
+            if pause is None:
+                return result
             await asyncio.sleep(pause)
-        return result
 
-    async def _ask(self, row: BatchRow) -> dict[str, Any]:
+    async def _ask(self, row: BatchRow) -> tuple[dict[str, Any], float]:
+        """Return the result of a row, and the seconds before a retry, if there is one."""
         body = await aside(orjson.dumps, row.body)
         response = await self._client.post(row.url, content=body, headers={"Content-Type": "application/json"})
         answer = {
@@ -54,12 +63,13 @@ class RowClient:
             "request_id": response.headers.get("X-Request-Id", ""),
             "body": await aside(orjson.loads, response.content, size=len(response.content)),
         }
-        return {
+        result = {
             "id": f"batch_req_{secrets.token_hex(12)}",
             "custom_id": row.custom_id,
             "response": answer,
             "error": None,
         }
+        return result, min(_MAX_PAUSE, int(response.headers.get("Retry-After", "1")))
 
 
 def is_passing(result: dict[str, Any]) -> bool:

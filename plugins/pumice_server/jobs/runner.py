@@ -182,6 +182,8 @@ class Jobs:
             results = answer_all(map(_polite, rows), client.answer, N_IN_FLIGHT)
             async with contextlib.aclosing(results):
                 async for result in results:
+                    if result["response"]["status_code"] == 401:
+                        raise WrongInput(result["response"]["body"]["error"]["message"])
                     await waiting(self.store.add_result, batch["id"], result, is_failed(result))
 
 

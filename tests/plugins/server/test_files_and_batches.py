@@ -1,6 +1,7 @@
 """OpenAI's files and batches, by the official client: answered in the background, and kept over a restart."""
 
 import asyncio
+import hashlib
 import io
 import json
 import sqlite3
@@ -26,6 +27,7 @@ from pumice_server.jobs import store as limits
 from pumice_server.jobs.form import read_form
 from pumice_server.jobs.runner import WrongInput, read_input
 from pumice_server.jobs.store import JobStore, StoredFile
+from pumice_server.keys import Keys
 from pumice_server.models import Models
 from pumice_server.settings import Settings
 from server_thread import listening
@@ -225,6 +227,43 @@ def test_a_batch_that_fails_makes_files(model, tmp_path, monkeypatch):
         assert [each.message for each in batch.errors.data or ()] == ["no room"]
         assert set(answers(client, batch.output_file_id)) == {"a"}
         assert store.done(made.id) == set()
+
+
+def test_rows_count_for_the_rates_of_their_key(model, tmp_path, monkeypatch):
+    """Rows wait while the bucket is empty, and end with the key."""
+    waits = threading.Event()
+    pause = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            waits.set()
+        await pause(min(seconds, 0.01))
+
+    row_client = SimpleNamespace(sleep=sleep)
+    monkeypatch.setattr("pumice_server.batch.row_client.asyncio", row_client)
+    file = tmp_path / "keys"
+    file.write_text("a\nb\n")
+    keys = Keys(file=file)
+    with kept(model, tmp_path, keys=keys, max_requests=3) as (client, store):
+        content = lines(*(row(str(i)) for i in range(9)))
+        made = client.batches.create(input_file_id=upload(client, content), endpoint=CHAT, completion_window="24h")
+        wait_until(waits.is_set)  # two requests were the client's own
+        file.write_text("b\n")
+        keys.reload()
+        owner = hashlib.sha256(b"a").hexdigest()
+        wait_until(lambda: store.batch(owner, made.id)["status"] == "failed")
+        batch = store.batch(owner, made.id)
+        assert batch["errors"]["data"][0]["message"] == "the API key of this batch is no longer valid"
+        assert batch["request_counts"]["completed"] < 9
+
+
+def test_rows_have_the_time_of_a_batch(model, tmp_path):
+    with kept(model, tmp_path, timeout=1e-6) as (client, _):
+        file_id = upload(client, lines(row("a")))
+        batch = finished(
+            client, client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id
+        )
+        assert answers(client, batch.output_file_id)["a"]["status_code"] == 200
 
 
 def test_rows_are_coded_off_the_event_loop(monkeypatch):
