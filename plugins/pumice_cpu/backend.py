@@ -167,9 +167,9 @@ class CpuProgram(HostProgram):
         inputs, batch = step.inputs, step.batch
         n_tokens, n_outputs = len(batch.positions), len(batch.output_ids)
         if self._sizes != (sizes := batch.sizes):
-            self._sizes = sizes
             self._inputs = self._arrays(self._segment.inputs, sizes)
             self._outputs = self._arrays(self._segment.outputs, sizes)
+            self._sizes = sizes  # last: an error above leaves no arrays of other sizes
         for name, view in self._inputs.items():
             np.copyto(view, inputs[name])
         describe_step(self._step, batch)
@@ -177,7 +177,7 @@ class CpuProgram(HostProgram):
         for prepare in lowering.before:
             prepare(inputs)
         self._pool.run(lowering.table, n_tokens)
-        return self._outputs
+        return dict(self._outputs)
 
     def _arrays(self, tensors: Sequence[Tensor], sizes: Sizes) -> dict[str, NDArray[Any]]:
         """Return the tensors' arrays in the arena by name, for a step of these sizes."""

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.plugin import BackendError
 from pumice_cpu.contention import Pace
 from pumice_cpu.kernel import Kernel, load_kernels
 
@@ -95,21 +96,32 @@ class ThreadPool:
         self._lock = threading.Lock()
         self._closing = False
         self._wake = [threading.Event() for _ in range(1, n_threads)]
-        self._threads: list[threading.Thread] | None = None
+        self._threads: list[threading.Thread] = []
+        self._is_started = False
 
     def start(self) -> None:
-        """Load the kernels and start the threads, unless they run."""
+        """Load the kernels and start the threads, unless they run. Raises BackendError if that is impossible."""
         with self._lock:
-            if self._threads is not None or self._closing:
+            if self._closing:
+                raise BackendError("cpu: the thread pool is closed")
+            if self._is_started:
                 return
             kernels = load_kernels(KERNELS)
             self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
-            self._threads = [
-                threading.Thread(target=self._work, args=(index, event), daemon=True, name=f"pumice-cpu-{index}")
-                for index, event in enumerate(self._wake, 1)
-            ]
-            for thread in self._threads:
-                thread.start()
+            try:
+                for index, event in enumerate(self._wake, 1):
+                    thread = threading.Thread(target=self._work, args=(index, event), daemon=True)
+                    thread.name = f"pumice-cpu-{index}"
+                    thread.start()
+                    self._threads.append(thread)
+            except RuntimeError as error:
+                n_started = len(self._threads) + 1
+                self._stop()
+                self._closing, self.shared = False, aligned_zeros(8 * _SIZE).view(np.int64)  # may be tried again
+                raise BackendError(
+                    f"cpu: {n_started} of {self.n_threads} threads started ({error}); set cpu.threads to fewer"
+                ) from None
+            self._is_started = True
 
     def run(self, table: OperationTable, size: int = 1) -> None:
         """Run every operation, on all threads or on one; return when the last has finished.
@@ -119,7 +131,7 @@ class ThreadPool:
         """
         if not len(table):  # without a barrier threads could take the next table for this one
             return
-        if self._threads is None:
+        if not self._is_started:
             self.start()
         description = table.description()
         with self._lock:
@@ -158,15 +170,18 @@ class ThreadPool:
     def close(self) -> None:
         """Stop the threads. A step without operations ends those that spin."""
         with self._lock:
-            self._closing = True
-            if self._threads is None:
-                return
+            self._stop()
+
+    def _stop(self) -> None:
+        self._closing, self._is_started = True, False
+        if self._threads:
             self.shared[_TABLE : _TABLE + 4] = 0
             self._start(address(self.shared))
         for event in self._wake:
             event.set()
         for thread in self._threads:
             thread.join()
+        self._threads = []
 
     def _work(self, thread: int, event: threading.Event) -> None:
         latest = np.zeros(1, np.int64)

@@ -102,7 +102,9 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _cuts_at_spaces(self) -> bool:
-        """True if every space between two small letters begins a word."""
+        """True if every space between two small letters begins a word; a plugin's patterns are not known to."""
+        if not self._row.names:
+            return False
         words = self._bpe.pre_tokenizer.pre_tokenize_str(_PROBE)
         return {match.end() for match in _CUT.finditer(_PROBE)} <= {begin for _, (begin, _) in words}
 

@@ -35,6 +35,7 @@ class LFM2VL(PatchEncoder):
             raise hparams.wrong("preproc_image_size", f"is {self.tile}, which {self.factor} does not divide")
         if not 0 < least <= most:
             raise hparams.wrong("image_min_pixels", f"is {least}, expected 1 to {most}")
+        self._has_tiles = not hparams.get_int("image_max_tokens", 0)  # with them, an image would have more tokens
         self.least, self.most = limited(hparams, least, most, self.factor, MOST_PATCHES // self.merge**2)
         self.n_rows = max(self.most, self.tile**2) // self.patch_size**2
         if not self.merge**2 <= self.n_rows <= MOST_PATCHES:
@@ -56,7 +57,7 @@ class LFM2VL(PatchEncoder):
 
     def _is_large(self, height: int, width: int) -> bool:
         rounded = [max(round(side / self.factor) * self.factor, self.patch_size) for side in (height, width)]
-        return rounded[0] * rounded[1] > TOLERANCE * self.most
+        return self._has_tiles and rounded[0] * rounded[1] > TOLERANCE * self.most
 
     def _piece(self, pixels: Pixels) -> ImagePiece:
         grid = pixels.shape[0] // self.patch_size, pixels.shape[1] // self.patch_size

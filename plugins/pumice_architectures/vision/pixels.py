@@ -86,6 +86,6 @@ def fit_pixels(height: int, width: int, factor: int, least: int, most: int, fewe
     elif rows * columns * factor**2 < least:
         scale = math.sqrt(least / (height * width))
         rows, columns = (math.ceil(side * scale / factor) for side in (height, width))
-        while rows * columns * factor**2 > most:  # there may be no such size of this ratio
-            rows, columns = (rows - 1, columns) if rows > columns else (rows, columns - 1)
+    while rows * columns * factor**2 > most:  # there may be no such size of this ratio
+        rows, columns = (rows - 1, columns) if rows > columns else (rows, columns - 1)
     return rows * factor, columns * factor

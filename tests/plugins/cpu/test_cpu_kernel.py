@@ -10,6 +10,7 @@ from collections import deque
 import numpy as np
 import pytest
 
+from pumice.plugin import BackendError
 from pumice_cpu import compiler
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import kernel_source
@@ -160,3 +161,25 @@ def test_functions_that_numba_compiles_apart_are_refused() -> None:
 
     with pytest.raises(TypeError, match="kernel half calls functions that are not inlined"):
         kernel_source(half, "half")
+
+
+def test_a_thread_that_does_not_start_leaves_a_pool_that_starts_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, (x, y), count = ThreadPool(3), np.zeros((2, 8), np.float32), np.ones(1, np.int64)
+    table = counting(x, y, count, 2)
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "pumice-cpu-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(BackendError, match=r"cpu: 2 of 3 threads started .*; set cpu.threads to fewer"):
+            pool.run(table)
+    assert not [thread for thread in threading.enumerate() if thread.name == "pumice-cpu-1"]
+    pool.run(table)
+    pool.close()
+    np.testing.assert_array_equal(x, np.full(8, 2))
+    with pytest.raises(BackendError, match="closed"):
+        pool.run(table)
