@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 SAMPLERS = {
     "d": "dry",
@@ -33,7 +34,11 @@ def read_samplers(given: str | Sequence[str]) -> list[str]:
     return ["logit_bias", *ours, "greedy", "mirostat", *([_LAST] if _LAST in names else []), "dist"]
 
 
-def named(chain: Sequence[str]) -> list[str]:
-    """Return the samplers of a chain that llama-server has, by its names."""
-    theirs = [_THEIRS if name == _OURS else name for name in chain]
+def named(chain: Sequence[str], sampling: Mapping[str, Any]) -> list[str]:
+    """Return the samplers of a chain that llama-server has, by its names.
+
+    ``adaptive_p`` stands in every chain here, and in llama-server's if it selects: ``sampling`` has a target for it.
+    """
+    selects = sampling.get("adaptive_target", -1.0) >= 0
+    theirs = [_THEIRS if name == _OURS else name for name in chain if name != _LAST or selects]
     return [name for name in theirs if name in SAMPLERS.values()]

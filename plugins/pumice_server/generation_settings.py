@@ -22,7 +22,7 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
         "n_ctx": model.n_ctx,
         "n_predict": -1 if max_tokens is None else max_tokens,
         "max_tokens": -1 if max_tokens is None else max_tokens,
-        "samplers": named(rest.pop("samplers", model.config.samplers)),
+        "samplers": named(rest.pop("samplers", model.config.samplers), {**model.sampling, **rest}),
         "n_probs": rest.pop("logprobs", 0),
         "post_sampling_probs": rest.pop("logprobs_sampled", False),
         "logit_bias": [{"token": key, "bias": by if math.isfinite(by) else None} for key, by in biases.items()],
