@@ -145,20 +145,26 @@ def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
         np.testing.assert_allclose(ours, [row[token] for token, _ in top.top], atol=2e-4)
 
 
-@pytest.mark.parametrize("kind", ["qwen2vl", "qwen3vl", "pixtral", "mistral3", "lfm2vl"])
+@pytest.mark.parametrize("kind", ["qwen2vl", "qwen3vl", "pixtral", "mistral3"])
 def test_the_options_bound_the_tokens_of_an_image(folders, kind):
     for options, least, most in (
         ({"image_max_tokens": 6}, 1, 6),
-        ({"image_min_tokens": 12}, 1 if kind == "lfm2vl" else 12, 99),  # the most of that file leaves no such size
+        ({"image_min_tokens": 12}, 12, 99),
         ({"image_min_tokens": 5, "image_max_tokens": 5}, 1, 5),
     ):
         projector = opened(folders(kind), **options)
         for size in ((90, 50), (20, 11), (201, 130), *([(1900, 10)] if options.get("image_max_tokens") else [])):
             (piece,) = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
-            squares = len(piece.inputs["patches"]) // getattr(projector.encoder, "merge", 1) ** 2
-            n_tokens = math.prod(piece.grid) if piece.grid else squares
-            assert least <= n_tokens <= most, (options, size)
+            assert least <= math.prod(piece.grid) <= most, (options, size)
         projector.close()
+
+
+def test_images_of_at_most_some_tokens_have_no_tiles(folders):
+    projector = opened(folders("lfm2vl"), image_max_tokens=4)
+    for size in ((90, 50), (201, 130), (1900, 10)):
+        (piece,) = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
+        assert 1 <= len(piece.inputs["patches"]) // projector.encoder.merge**2 <= 4, size
+    projector.close()
 
 
 def test_options_that_no_image_satisfies_are_refused(folders):
