@@ -9,8 +9,6 @@ server's process before and after.
 import argparse
 import base64
 import json
-import re
-import subprocess
 import sys
 import time
 import urllib.error
@@ -21,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from serve_faults import held
+from serve_process import serving
 
 import pumice
 from hostile_images import hostile
@@ -48,26 +47,17 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("model", nargs="?", default=str(pumice.demo_model_path(vision=True)))
     arguments = parser.parse_args()
-    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", arguments.model]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        url = next(match[1] for line in server.stderr if (match := re.match(r"listening on (\S+)", line)))
-        with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(arguments.clients) as clients:
-            reader.submit(server.stderr.read)
-            for i in range(28):  # warm-up: fills caches before the first measurement
-                ask(url, -1 - i)
-            before, started = held(server.pid), time.monotonic()
-            answers = list(clients.map(lambda i: ask(url, i), range(arguments.n)))
-            spent = time.monotonic() - started
-            counts = Counter(f"{kind} {status}" for kind, status, _ in answers)
-            wrong = [text for *_, text in answers if text]
-            report = {"files": arguments.n, "seconds": round(spent, 1), "answers": dict(sorted(counts.items()))}
-            report |= {"wrong": len(wrong), "examples": wrong[:20], "before": before, "after": held(server.pid)}
-            print(json.dumps(report, indent=1))
-            server.terminate()
-    finally:
-        server.kill()
-        server.wait()
+    with serving([arguments.model]) as (server, url), ThreadPoolExecutor(arguments.clients) as clients:
+        for i in range(28):  # warm-up: fills caches before the first measurement
+            ask(url, -1 - i)
+        before, started = held(server.pid), time.monotonic()
+        answers = list(clients.map(lambda i: ask(url, i), range(arguments.n)))
+        spent = time.monotonic() - started
+        counts = Counter(f"{kind} {status}" for kind, status, _ in answers)
+        wrong = [text for *_, text in answers if text]
+        report = {"files": arguments.n, "seconds": round(spent, 1), "answers": dict(sorted(counts.items()))}
+        report |= {"wrong": len(wrong), "examples": wrong[:20], "before": before, "after": held(server.pid)}
+        print(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

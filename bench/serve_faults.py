@@ -9,13 +9,14 @@ open files and threads of the server's process before and after.
 import argparse
 import json
 import re
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from serve_process import serving
+
 import faulty_clients
 from waiting import wait_until
 
@@ -34,28 +35,20 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("model", nargs="?", default=None)
     arguments = parser.parse_args()
-    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", *([arguments.model] if arguments.model else [])]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        url = next(match[1] for line in server.stderr if (match := re.match(r"listening on (\S+)", line)))
-        with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(arguments.clients) as clients:
-            reader.submit(server.stderr.read)
-            for i in range(50):  # warm-up: fills caches before the first measurement
-                faulty_clients.ask(url, -i)
-            before, fast = held(server.pid), faulty_clients.seconds_of(url)
-            started = time.monotonic()
-            wrong = [text for text in clients.map(lambda i: faulty_clients.ask(url, i), range(arguments.n)) if text]
-            spent = time.monotonic() - started
-            wait_until(lambda: faulty_clients.idle(url))
-            time.sleep(20)  # abandoned connections time out
-            after, later = held(server.pid), faulty_clients.seconds_of(url)
-            report = {"requests": arguments.n, "seconds": round(spent, 1), "faults": len(wrong), "examples": wrong[:5]}
-            report |= {"seconds_before": fast, "seconds_after": later, "before": before, "after": after}
-            print(json.dumps(report, indent=1))
-            server.terminate()
-    finally:
-        server.kill()
-        server.wait()
+    models = [arguments.model] if arguments.model else []
+    with serving(models) as (server, url), ThreadPoolExecutor(arguments.clients) as clients:
+        for i in range(50):  # warm-up: fills caches before the first measurement
+            faulty_clients.ask(url, -i)
+        before, fast = held(server.pid), faulty_clients.seconds_of(url)
+        started = time.monotonic()
+        wrong = [text for text in clients.map(lambda i: faulty_clients.ask(url, i), range(arguments.n)) if text]
+        spent = time.monotonic() - started
+        wait_until(lambda: faulty_clients.idle(url))
+        time.sleep(20)  # abandoned connections time out
+        after, later = held(server.pid), faulty_clients.seconds_of(url)
+        report = {"requests": arguments.n, "seconds": round(spent, 1), "faults": len(wrong), "examples": wrong[:5]}
+        report |= {"seconds_before": fast, "seconds_after": later, "before": before, "after": after}
+        print(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -37,6 +36,7 @@ import httpx2
 import numpy as np
 from serve import percentile
 from serve_faults import held
+from serve_process import serving
 
 from pumice.demo import demo_model_path
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
@@ -377,8 +377,9 @@ def write_adapter(model: Path, path: Path) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def server(folder: Path, model: Path, backend: str, n_loaded: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(
+    folder: Path, model: Path, backend: str, n_loaded: int
+) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[str], str]]:
     """Run `pumice serve` with the copies, and yield it with its address."""
     catalogue: dict[str, dict[str, Any]] = {}
     for name in NAMES:
@@ -392,38 +393,12 @@ def server(folder: Path, model: Path, backend: str, n_loaded: int) -> Iterator[t
     catalogue[SEEING] = {"model": str(tiny_llama(folder / "eyes" / "tiny.gguf")), "chat_template": "chatml"}
     config = folder / "config.yaml"
     config.write_text(json.dumps({"models": catalogue}))
-    command = [sys.executable, "-m", "pumice", "serve", "--models-catalogue", "--port", "0", "--backend", backend]
-    command += [
-        "-np",
-        "4",
-        "--models-max",
-        str(n_loaded),
-        "--max-queue",
-        "1000",
-        "-c",
-        "512",
-        "-t",
-        "1",
-    ]
+    arguments = ["--models-catalogue", "--backend", backend, "-np", "4", "--models-max", str(n_loaded)]
+    arguments += ["--max-queue", "1000", "-c", "512", "-t", "1"]
     # Texts are compared, also those through the adapter's float matrices.
-    command += ["--set", "cpu.batch_invariant=true"]
+    arguments += ["--set", "cpu.batch_invariant=true"]
     environment = {**os.environ, "PUMICE_CONFIG": str(config)}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder)
-    try:
-        assert process.stderr
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if match := re.match(r"listening on (\S+)", line):
-                threading.Thread(target=process.stderr.read, daemon=True).start()
-                yield process, match[1]
-                return
-        raise SystemExit(f"error: the server did not start: {''.join(lines[-5:])}")
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        process.kill()
+    return serving(arguments, environment, folder)
 
 
 def descendants(pid: int) -> list[int]:

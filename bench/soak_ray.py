@@ -12,14 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from serve_process import serving
 from soak_http import Plan, Tally, options, report, soak
 
 NAME = "demo"
@@ -30,28 +28,11 @@ N_NODES = 3  # beside the head, which stays
 GRACE = 120.0  # seconds after a kill: the machine is given up, and another one imports Pumice and loads the model
 
 
-@contextlib.contextmanager
-def server(address: str, model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(address: str, model: Path) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[str], str]]:
     """Run `pumice serve --ray`, and yield it with its address."""
-    command = [sys.executable, "-m", "pumice", "serve", str(model), "--alias", NAME, "--ray", address, "--port", "0"]
-    command += ["--replicas", "2:2", "--replica-cpus", "1", "-np", "4", "-c", "512", "-t", "1", "--max-queue", "1000"]
-    command += ["--set", "cpu.batch_invariant=true"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if match := re.match(r"listening on (\S+)", line):
-                threading.Thread(target=process.stderr.read, daemon=True).start()
-                yield process, match[1]
-                return
-        raise SystemExit(f"error: the server did not start: {''.join(lines[-5:])}")
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        process.kill()
+    arguments = [str(model), "--alias", NAME, "--ray", address, "--replicas", "2:2", "--replica-cpus", "1"]
+    arguments += ["-np", "4", "-c", "512", "-t", "1", "--max-queue", "1000", "--set", "cpu.batch_invariant=true"]
+    return serving(arguments)
 
 
 def main() -> int:
