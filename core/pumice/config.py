@@ -138,6 +138,7 @@ class Config(BaseModel):
     draft_n_gpu_layers: int = Field(ge=-1)
     cache_ram: int = Field(ge=0, le=2**30)
     cache_disk: str
+    cache_saved: str
     cache_disk_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
     memory_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
     sandbox: Literal["auto", "on", "off"]
@@ -208,6 +209,11 @@ class Config(BaseModel):
             if value is not None:
                 return str(layer.source)
         return ARGUMENTS
+
+    @property
+    def cache_folder(self) -> str:
+        """Folder to which an engine writes prompts; empty: none."""
+        return self.cache_disk or self.cache_saved
 
     @property
     def files(self) -> list[str]:
@@ -281,16 +287,17 @@ def merge_layers(layers: Sequence[Layer]) -> Config:
 
 
 def _check_project(layer: Layer) -> None:
-    """Raise ConfigError if a project's file, or its options of a model, weaken the sandbox or choose ``cache_disk``."""
+    """Raise ConfigError if a project's file, or its options of a model, weaken the sandbox or choose cache folders."""
     models: Mapping[str, Any] = layer.data.get("models", {})
     own = [Layer(f"{layer.source}: models.{name}", options) for name, options in models.items()]
     for part in (layer, *own):
-        if part.data.get("cache_disk"):
-            raise ConfigError(
-                f"{part.source}: cache_disk: a project's file cannot choose a folder that engines write to; put it "
-                f"into {user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or use "
-                "--cache-disk"
-            )
+        for key in ("cache_disk", "cache_saved"):
+            if part.data.get(key):
+                raise ConfigError(
+                    f"{part.source}: {key}: a project's file cannot choose a folder that engines write to; put it "
+                    f"into {user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or "
+                    "set it on the command line"
+                )
         _check_sandbox_stays(part)
 
 

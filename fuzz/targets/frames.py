@@ -21,9 +21,9 @@ MODULES = ("pumice.process.codec", "pumice.process.frames", "pumice.isolation.wi
 MAX_LEN = 4000
 _MOST = 1 << 12
 _NAMES = (
-    "Add", "Encode", "Score", "Cancel", "Inspect", "Close", "Load", "Loading", "Loaded", "NotLoaded", "Logged",
-    "StepEvents", "Output", "Finished", "Failed", "Progress", "Inspected", "Scored", "Encoded", "ModelError",
-    "QueueFullError", "stop",
+    "Add", "Encode", "Score", "SavePrompt", "Cancel", "Inspect", "Close", "Load", "Loading", "Loaded", "NotLoaded",
+    "PromptSaved", "Logged", "StepEvents", "Output", "Finished", "Failed", "Progress", "Inspected", "Scored", "Encoded",
+    "ModelError", "QueueFullError", "stop",
 )  # fmt: skip
 _VALUES = (None, True, [], {}, -1, 2**31, 2**63, 1e300, float("nan"), b"\xff", [2**53, 4], [0, 0, "x"])
 TOKENS = tuple(msgspec.msgpack.encode(value) for value in (*_NAMES, *_VALUES))

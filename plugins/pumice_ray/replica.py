@@ -33,6 +33,7 @@ from pumice.engine.messages import (
     Finished,
     Inspect,
     Inspected,
+    SavePrompt,
     Score,
 )
 from pumice.process.codec import Loaded, decode_command, encode_events, encode_report
@@ -111,11 +112,14 @@ class EngineReplica:
                     yield data
 
     async def answer(self, command: bytes) -> bytes:
-        """Return the event that answers an ``Encode``, ``EncodeImage`` or ``Score``, whose id this replica assigns."""
+        """Return the event that answers an ``Encode``, ``EncodeImage``, ``Score`` or ``SavePrompt``.
+
+        This replica assigns its id.
+        """
         asked = decode_command(command)
-        if not isinstance(asked, (Encode, EncodeImage, Score)):
+        if not isinstance(asked, (Encode, EncodeImage, Score, SavePrompt)):
             raise pumice.RequestError(
-                f"answer expects an Encode, EncodeImage or Score message, not {type(asked).__name__}"
+                f"answer expects an Encode, EncodeImage, Score or SavePrompt message, not {type(asked).__name__}"
             )
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))
 

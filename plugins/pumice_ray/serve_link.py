@@ -34,6 +34,7 @@ from pumice.engine.messages import (
     Inspect,
     Inspected,
     Output,
+    SavePrompt,
     Score,
     Snapshot,
     Timings,
@@ -97,7 +98,7 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
-        elif isinstance(command, (Encode, EncodeImage, Score)):
+        elif isinstance(command, (Encode, EncodeImage, Score, SavePrompt)):
             self._start(self._answer(command.id, self._ask(command)))
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
@@ -247,7 +248,7 @@ class ServeLink:
             event = Failed(id, explain(error))
         self._receive([event])
 
-    async def _ask(self, command: Encode | EncodeImage | Score) -> Event:
+    async def _ask(self, command: Encode | EncodeImage | Score | SavePrompt) -> Event:
         (event,) = decode_events(await self._handle.answer.remote(encode_command(command)))
         return numbered(event, command.id)
 

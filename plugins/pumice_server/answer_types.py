@@ -1064,12 +1064,14 @@ class SlotResult(Struct, kw_only=True):
     """Name of the file."""
     n_saved: int | None = None
     """Saved tokens."""
+    n_cached: int | None = None
+    """Tokens whose cache is on disk, or was found in memory or on disk."""
     n_written: int | None = None
-    """Written bytes."""
+    """Bytes of the written file, without the cache's."""
     n_restored: int | None = None
     """Restored tokens."""
     n_read: int | None = None
-    """Read bytes."""
+    """Bytes of the read file, without the cache's."""
     n_erased: int | None = None
     """Erased tokens."""
     timings: dict[str, float] | None = None

@@ -221,7 +221,7 @@ def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[st
     metavar="DIR",
     group="Server",
     advanced=True,
-    help="Folder of saved slots.",
+    help="Folder of saved slots and their caches.",
 )
 @option(
     "--metrics",
@@ -376,7 +376,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
             from pumice_server.serving import listen, serve
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
-    specs = [] if preset_file is None else _preset_specs(preset_file, of_models)
+    slot_folder = settings.slot_folder if cluster is None else None  # machines of a cluster have other folders
+    specs = [] if preset_file is None else _preset_specs(preset_file, of_models, slot_folder)
     paths = choose_models(names, options, bool(specs))
     aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
     if compat:
@@ -386,7 +387,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     adapters = take_adapters(options)
     if adapters and len(paths) + len(specs) > 1:
         raise click.UsageError("adapters apply to a single model: set the adapters of several models in the catalogue")
-    own = _load_options(adapters, options)
+    own = _load_options(adapters, options, slot_folder)
     specs = with_presets(make_specs(paths, aliases, own, tags), specs)
     if cluster is None:  # machines of a cluster may have other files
         for spec in specs:
@@ -452,7 +453,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
     return _Server(settings, **taken)
 
 
-def _preset_specs(path: Path, of_models: Collection[str]) -> list[ModelSpec]:
+def _preset_specs(path: Path, of_models: Collection[str], slot_folder: Path | None) -> list[ModelSpec]:
     """Return the models of a file of presets, with their options. The command line's take precedence."""
     from pumice.plugin import ModelSpec
 
@@ -469,7 +470,7 @@ def _preset_specs(path: Path, of_models: Collection[str]) -> list[ModelSpec]:
         names = list(dict.fromkeys([preset.name, *_names(options.pop("alias"))]))
         tags, adapters = _names(options.pop("tags")), take_adapters(options)
         model = paths[0] if paths else preset.name
-        specs.append(ModelSpec(names, model, _load_options(adapters, options), size_of(model), tags))
+        specs.append(ModelSpec(names, model, _load_options(adapters, options, slot_folder), size_of(model), tags))
     return specs
 
 
@@ -529,9 +530,11 @@ def _memory(gibibytes: float | None, elsewhere: bool) -> int:
     return int(0.9 * host_memory_bytes()) if gibibytes is None else int(gibibytes * 2**30)
 
 
-def _load_options(adapters: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _load_options(adapters: Mapping[str, Any], options: dict[str, Any], slot_folder: Path | None) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
     config: dict[str, Any] = parse_settings(options.pop("config"))
+    if slot_folder is not None:
+        config.setdefault("cache_saved", str(slot_folder / ".cache"))  # a name that no slot's file can have
     threads = options.pop("threads")
     if threads is not None and threads > 0:
         config["cpu"] = {**config.get("cpu", {}), "threads": threads}

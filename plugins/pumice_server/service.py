@@ -219,6 +219,10 @@ class Service:
         scales, salt = options.get("adapters", self.adapters), options["cache_salt"]
         return await self.in_time(self.model.aprompt_logprobs(prompt, n_top, adapters=scales, cache_salt=salt))
 
+    async def save_prompt(self, prompt: list[int], salt: str) -> int:
+        """Write the cache of a prompt that was read to disk; return the number of its tokens there. As ``in_time``."""
+        return await self.in_time(self.model.asave_prompt(prompt, adapters=self.adapters, cache_salt=salt))
+
     async def in_time(self, work: Awaitable[T]) -> T:
         """Return the result of work without tokens. Raises HTTPException after the request timeout."""
         try:

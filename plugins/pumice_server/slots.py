@@ -1,7 +1,7 @@
 """Endpoints for llama-server's slots: the number of running sequences, and the tokens of requests with a slot.
 
-A slot holds no cache of its own, since requests share the cache. Saving a slot saves its tokens, restoring reads them
-again.
+A slot holds no cache of its own, since requests share the cache. Its file has its tokens; the cache of their whole
+blocks lies in the folder ``cache_saved`` of the engine, from which restoring loads it, or computes what is not there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def slots(request: Request) -> Annotated[Response, list[SlotState]]:
 
 
 async def act(request: Request, body: SlotBody) -> Annotated[Response, SlotResult]:
-    """Save, restore or erase the tokens of a slot.
+    """Save, restore or erase the tokens of a slot and their cache.
 
     ``?action=``: `save`, `restore` or `erase`. ``?model=``: Name of the model.
     """
@@ -78,8 +78,13 @@ async def _save(request: Request, service: Service, slot: int, body: SlotBody) -
     started = time.perf_counter()
     data = orjson.dumps({"model": service.name, "tokens": tokens})
     await waiting(_write, path, data)
-    spent = (time.perf_counter() - started) * 1000
-    return {"filename": name, "n_saved": len(tokens), "n_written": len(data), "timings": {"save_ms": spent}}
+    n_cached = 0
+    if tokens:
+        await _read_again(request, service, tokens)
+        n_cached = await service.save_prompt(tokens, request.state.cache_salt)
+    timings = {"save_ms": (time.perf_counter() - started) * 1000}
+    facts = {"n_saved": len(tokens), "n_cached": n_cached, "n_written": len(data)}
+    return {"filename": name, **facts, "timings": timings}
 
 
 async def _restore(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:
@@ -90,12 +95,18 @@ async def _restore(request: Request, service: Service, slot: int, body: SlotBody
         tokens = [int(token) for token in orjson.loads(data)["tokens"]]
     except (ValueError, KeyError, TypeError):
         raise bad_request(f"{name} is not a slot saved by this server") from None
-    if tokens:
-        options = {"max_tokens": 0, "cache_salt": request.state.cache_salt}
-        await service.gather(await service.complete([tokens], 1, options))
+    n_cached = await _read_again(request, service, tokens) if tokens else 0
     service.slots[request.state.client, slot] = tokens
-    spent = (time.perf_counter() - started) * 1000
-    return {"filename": name, "n_restored": len(tokens), "n_read": len(data), "timings": {"restore_ms": spent}}
+    timings = {"restore_ms": (time.perf_counter() - started) * 1000}
+    facts = {"n_restored": len(tokens), "n_cached": n_cached, "n_read": len(data)}
+    return {"filename": name, **facts, "timings": timings}
+
+
+async def _read_again(request: Request, service: Service, tokens: list[int]) -> int:
+    """Have the cache hold tokens, of which those that it lacks are loaded or computed; return how many it had."""
+    options = {"max_tokens": 1, "cache_salt": request.state.cache_salt}  # without any token nothing would be read
+    (done,) = await service.gather(await service.complete([tokens], 1, options))
+    return done.timings.prompt_cached
 
 
 async def _erase(request: Request, service: Service, slot: int, body: SlotBody) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class DiskTier:
         self._folder = folder
         self._limit = limit
         self._bad: set[bytes] = set()  # keys of entries that must not be read again
-        self._queue: queue.SimpleQueue[tuple[Entry, Bytes] | Entry | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Entry, Bytes] | Entry | threading.Event | None] = queue.SimpleQueue()
         self._queued = 0  # bytes in the queue
         self._room = threading.Condition()
         self._total = self._uncounted = 0
@@ -122,6 +122,10 @@ class DiskTier:
         with self._room:
             return self._room.wait_for(lambda: self._queued <= most, seconds)
 
+    def flush(self, flushed: threading.Event) -> None:
+        """Set ``flushed`` once everything that was queued before is written, or refused."""
+        self._queue.put(flushed)
+
     def close(self, seconds: float) -> None:
         """Write what is queued, for at most this long, and end the thread."""
         self.wait(seconds, empty=True)
@@ -139,6 +143,9 @@ class DiskTier:
         with self._ending():
             self._count()
         while (item := self._queue.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
             if isinstance(item, Entry):
                 self._touch(item)
                 continue

@@ -138,7 +138,7 @@ def _models(needs: Needs, config: Config) -> tuple[list[str], dict[str, Any]]:
             own = load_config(_arguments(given), options) if options or given is not needs.options else config
             files += map(str, (*paths, *files_beside(own, paths)))
             limits.append(own.memory_limit)
-            folders += [own.cache_disk] if own.cache_disk else []
+            folders += [own.cache_folder] if own.cache_folder else []
     return files, {"memory_limit": max(limits) if all(limits) else 0.0, "sandbox_write": folders}  # 0: no limit
 
 

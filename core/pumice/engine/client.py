@@ -28,7 +28,9 @@ from pumice.engine.messages import (
     Inspected,
     Logprobs,
     Pooling,
+    PromptSaved,
     Request,
+    SavePrompt,
     Score,
     Scored,
     Snapshot,
@@ -116,6 +118,15 @@ class EngineClient:
             lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt), lambda event: cast(Scored, event).logprobs
         )
 
+    def save_prompt(
+        self, tokens: Sequence[int], adapter_scales: Sequence[float] = (), cache_salt: str = ""
+    ) -> Future[int]:
+        """Write the cache of a prompt to disk, like ``SavePrompt``; the result is the number of its tokens there."""
+        return self._future(
+            lambda id: SavePrompt(id, tokens, adapter_scales, cache_salt),
+            lambda event: cast(PromptSaved, event).n_tokens,
+        )
+
     def _future(self, command: Callable[[int], Command], result: Callable[[Event], T]) -> Future[T]:
         """Return the result of a command that is answered by one event."""
         future: Future[T] = Future()
@@ -153,7 +164,7 @@ class EngineClient:
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
-            last = isinstance(event, (Finished, Failed, Inspected, Encoded, ImageEncoded, Scored))
+            last = isinstance(event, (Finished, Failed, Inspected, Encoded, ImageEncoded, Scored, PromptSaved))
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 
@@ -107,14 +107,26 @@ class KVCache:
         0 otherwise. With recurrent states, the state after them must be held, too.
         """
         assert self._tiers is not None
-        tiers, held = self._tiers, {}
-        for window, pool in self._pools.items():
-            is_held = (pool.knows(key) or tiers.has(window, key, i + 1) for i, key in enumerate(keys))
+        tiers, checkpoints = self._tiers, self.checkpoints
+
+        def holds(window: int, key: bytes, n_blocks: int) -> bool:
+            if window == STATES:
+                return (checkpoints is not None and checkpoints.holds(key)) or tiers.has(window, key, n_blocks)
+            return self._pools[window].knows(key) or tiers.has(window, key, n_blocks)
+
+        return self._n_whole(keys, n_past, holds)
+
+    def _n_whole(self, keys: Sequence[bytes], n_past: int, holds: Callable[[int, bytes, int], bool]) -> int:
+        """Return the most leading blocks that are held with the state after them; 0 unless beyond ``n_past`` tokens.
+
+        ``holds``: whether what ends after a number of blocks is held, by its window, or ``STATES``, and its key.
+        """
+        held: dict[int, list[bool]] = {}
+        for window in self._pools:
+            is_held = (holds(window, key, i + 1) for i, key in enumerate(keys))
             held[window] = list(is_held) if window else list(takewhile(bool, is_held))
         for n in range(min([len(keys), *map(len, held.values())]), n_past // self._block_size, -1):
-            has_state = self.checkpoints is None or (
-                self.checkpoints.holds(keys[n - 1]) or tiers.has(STATES, keys[n - 1], n)
-            )
+            has_state = self.checkpoints is None or holds(STATES, keys[n - 1], n)
             if has_state and all(
                 all(blocks[self._oldest_block(window, n * self._block_size) : n])
                 for window, blocks in held.items()
@@ -122,6 +134,36 @@ class KVCache:
             ):
                 return n
         return 0
+
+    def save(self, tokens: Sequence[int], salt: bytes) -> Generator[None, None, int]:
+        """Write what the cache holds of a sequence to disk; return the number of its first tokens that are there.
+
+        These end with the last full block after which, with recurrent states, a state is held. Yields while it waits.
+        """
+        tiers = self._tiers
+        if not self.shares_prefixes or tiers is None or not tokens:
+            return 0
+        tables = BlockTables(list(self._pools), self._n_max, salt)
+        for index in range((len(tokens) - 1) // self._block_size):
+            tables.keys.append(self._block_key(tables, tokens, index))
+        n_held = self._loadable(tables.keys, 0)
+        parts = [
+            (window, tables.keys[index], index + 1)
+            for window in self._pools
+            for index in range(self._oldest_block(window, n_held * self._block_size), n_held)
+        ]
+        if n_held and self.checkpoints is not None:
+            parts.append((STATES, tables.keys[n_held - 1], n_held))
+        for part in parts:
+            while not tiers.save(*part):
+                yield
+        while tiers.has_unwritten(parts):
+            tiers.write_behind(idle=True)
+            yield
+        flushed = tiers.flush()
+        while not flushed.wait(0.001):
+            yield
+        return self._n_whole(tables.keys[:n_held], 0, tiers.on_disk) * self._block_size
 
     def load(self, tables: BlockTables, slot: int, most: int) -> int | None:
         """Load at most ``most`` of the blocks that tables want, and at last the state, into ``slot``.

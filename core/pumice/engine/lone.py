@@ -16,7 +16,7 @@ from pumice.engine import logprobs
 from pumice.engine.batches import EncoderMemory, Part, Place, batch_of
 from pumice.engine.engine import Engine
 from pumice.engine.generation import salt_of
-from pumice.engine.messages import Logprobs, Score
+from pumice.engine.messages import Logprobs, SavePrompt, Score
 from pumice.errors import RequestError
 
 T = TypeVar("T")
@@ -55,6 +55,19 @@ def score(engine: Engine, text: Score) -> Generator[None, None, list[Logprobs]]:
         place.tables.salt = salt_of(text.cache_salt, text.adapter_scales)
         engine.cache.publish(place.tables, tokens, len(tokens) - 1)
     return [item for step in steps for item in step]
+
+
+def save(engine: Engine, prompt: SavePrompt) -> Generator[None, None, int]:
+    """Write the cache of a prompt to disk; return the number of its first tokens that are there."""
+    turns = engine.cache.save(prompt.tokens, salt_of(prompt.cache_salt, prompt.adapter_scales))
+    while True:
+        engine.settle()
+        try:
+            with engine.failing_lost():
+                next(turns)
+        except StopIteration as end:
+            return int(end.value)
+        yield
 
 
 def continuations(

@@ -17,7 +17,7 @@ from pumice.errors import ModelError
 log = logging.getLogger("pumice")
 
 _IRRELEVANT_KEYS = {
-    *("cache_ram", "cache_disk", "cache_disk_limit", "chat_template", "lookahead"),
+    *("cache_ram", "cache_disk", "cache_saved", "cache_disk_limit", "chat_template", "lookahead"),
     *("draft_max", "draft_min", "draft_p_min", "draft_n_ctx", "draft_n_gpu_layers", "n_draft", "speculate"),
     *("max_delay", "max_queue", "memory_limit", "models", "n_batch", "n_parallel", "plugins", "samplers", "sampling"),
     *("sandbox", "sandbox_read", "sandbox_write"),
@@ -44,12 +44,12 @@ def make_tiers(
         ConfigError: the folder cannot be used.
         ModelError: a file cannot be read.
     """
-    if not (config.cache_ram or config.cache_disk):
+    if not (config.cache_ram or config.cache_folder):
         return None
     form = runner.cache_form
     if form is None or (runner.recurrent and not runner.keeps_states) or runner.encodes or not _has_cache(runner):
         log.warning(
-            "cache_ram, cache_disk: not used: on %s, this model's cache cannot leave the device",
+            "cache_ram, cache_disk, cache_saved: not used: on %s, this model's cache cannot leave the device",
             ", ".join(runner.backends_used),
         )
         return None
@@ -61,9 +61,9 @@ def make_tiers(
     except OSError as error:
         raise ModelError(f"{error.filename}: cannot be read: {error.strerror}") from None
     ram = RamTier(config.cache_ram * 2**20) if config.cache_ram else None
-    folder = Path(os.path.abspath(os.path.expanduser(config.cache_disk)))
-    disk = DiskTier(folder, int(config.cache_disk_limit * 2**30)) if config.cache_disk else None
-    return Tiers(runner, form, identity, ram, disk)
+    folder = Path(os.path.abspath(os.path.expanduser(config.cache_folder)))
+    disk = DiskTier(folder, int(config.cache_disk_limit * 2**30)) if config.cache_folder else None
+    return Tiers(runner, form, identity, ram, disk, saves_all=bool(config.cache_disk))
 
 
 def _has_cache(runner: Runner) -> bool:

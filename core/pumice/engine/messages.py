@@ -265,6 +265,18 @@ class Score(EngineMessage, frozen=True):
     cache_salt: str = ""
 
 
+class SavePrompt(EngineMessage, frozen=True):
+    """Write the cache of a prompt that was read to ``cache_saved`` or ``cache_disk``; answer with ``PromptSaved``.
+
+    ``adapter_scales`` and ``cache_salt`` are those of the request that read it.
+    """
+
+    id: Id
+    tokens: Sequence[Token]
+    adapter_scales: Sequence[float] = ()
+    cache_salt: str = ""
+
+
 class Cancel(EngineMessage, frozen=True):
     """Cancel a request: a sequence ends at its current token, others with an error. Ended requests are ignored."""
 
@@ -287,7 +299,7 @@ class Close(EngineMessage, frozen=True):
     """Cancel everything and end."""
 
 
-Command = Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Inspect | Close
+Command = Add | Encode | EncodeImage | Score | SavePrompt | Cancel | EndReasoning | Inspect | Close
 
 # --- events
 
@@ -382,4 +394,11 @@ class Scored(EngineMessage, frozen=True):
     logprobs: Sequence[Logprobs]
 
 
-Event = Accepted | Progress | Output | Finished | Failed | Inspected | Encoded | ImageEncoded | Scored
+class PromptSaved(EngineMessage, frozen=True):
+    """The answer to ``SavePrompt``: the number of the prompt's first tokens whose cache is on disk."""
+
+    id: Id
+    n_tokens: Count
+
+
+Event = Accepted | Progress | Output | Finished | Failed | Inspected | Encoded | ImageEncoded | Scored | PromptSaved

@@ -27,8 +27,9 @@ from pumice.engine.messages import (
     Failed,
     Inspect,
     Inspected,
-    Logprobs,
+    PromptSaved,
     Request,
+    SavePrompt,
     Score,
     Scored,
 )
@@ -159,7 +160,9 @@ class EngineThread:
             elif isinstance(item, Encode):
                 self._engine.encode(item)
             elif isinstance(item, Score):
-                self._tasks.append(self._scoring(item))
+                self._tasks.append(self._answering(item, lone.score(self._engine, item), Scored))
+            elif isinstance(item, SavePrompt):
+                self._tasks.append(self._answering(item, lone.save(self._engine, item), PromptSaved))
             elif isinstance(item, Cancel):
                 self._engine.cancel([item.id])
                 for task in self._tasks:
@@ -171,17 +174,19 @@ class EngineThread:
                 self.emit([Inspected(item.id, self._engine.snapshot())])
         return True
 
-    def _scoring(self, command: Score) -> EngineTask:
+    def _answering(
+        self, command: Score | SavePrompt, turns: Generator[None, None, T], answer: Callable[[int, T], Event]
+    ) -> EngineTask:
         """Return work whose result is an event."""
 
-        def tell(future: Future[Sequence[Logprobs]]) -> None:
+        def tell(future: Future[T]) -> None:
             error = RequestError("the request was cancelled") if future.cancelled() else future.exception()
             failed = Failed(command.id, error) if isinstance(error, Exception) else None
-            self.emit([failed or Scored(command.id, future.result())])
+            self.emit([failed or answer(command.id, future.result())])
 
-        future: Future[Sequence[Logprobs]] = Future()
+        future: Future[T] = Future()
         future.add_done_callback(tell)
-        return EngineTask(lone.score(self._engine, command), future, command.id)
+        return EngineTask(turns, future, command.id)
 
     def _take_turn(self, task: EngineTask) -> None:
         if not task.future.cancelled():
@@ -211,7 +216,7 @@ class EngineThread:
                 item = self._inbox.get()
                 if isinstance(item, EngineTask):
                     self._tasks.append(item)
-                elif isinstance(item, (Generation, Encode, Score, Inspect)):
+                elif isinstance(item, (Generation, Encode, Score, SavePrompt, Inspect)):
                     self.emit([Failed(item.id, error)])
             for task in self._tasks:
                 task.turns.close()

@@ -7,9 +7,10 @@ generation, and to host memory when the device needs its place. A block that is 
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,6 +40,7 @@ class Tiers:
     Args:
         runner: reads and writes the blocks; its caches have a ``form``.
         identity: hash of everything that decides the bytes besides tokens and salts.
+        saves_all: the disk gets everything that is offered, not only what ``save`` names.
 
     Attributes:
         place_of: returns the block, or slot, that holds the contents of a window and a key, or None;
@@ -46,7 +48,13 @@ class Tiers:
     """
 
     def __init__(
-        self, runner: Runner, form: CacheForm, identity: bytes, ram: RamTier | None, disk: DiskTier | None
+        self,
+        runner: Runner,
+        form: CacheForm,
+        identity: bytes,
+        ram: RamTier | None,
+        disk: DiskTier | None,
+        saves_all: bool = True,
     ) -> None:
         self.place_of: Callable[[int, bytes], int | None] = lambda window, key: None
         self._runner = runner
@@ -54,6 +62,7 @@ class Tiers:
         self._identity = hashlib.blake2b(identity + form.computed_by.encode(), digest_size=32).digest()
         self._ram = ram
         self._disk = disk
+        self._saves_all = saves_all
         self._block_size = runner.limits.block_size
         self._offered: dict[_Key, int] = {}  # number of blocks up to the end of what is on the device
         self._unwritten: OrderedDict[_Key, None] = OrderedDict()
@@ -65,8 +74,37 @@ class Tiers:
         if (window, key) in self._offered or not self._n_bytes(window):
             return
         self._offered[window, key] = n_blocks
-        if self._disk and self._disk.works:
+        if self._disk and self._disk.works and self._saves_all:
             self._unwritten[window, key] = None
+
+    def save(self, window: int, key: bytes, n_blocks: int) -> bool:
+        """Have something written to disk, if it is on the device or in host memory; False: try again later."""
+        entry = self._entry(window, key, n_blocks)
+        if not self._disk or not self._disk.works or self._disk.has(entry):
+            return True
+        if self.place_of(window, key) is not None:
+            self._offered[window, key] = n_blocks
+            self._unwritten[window, key] = None
+            return True
+        data = self._ram.get(entry) if self._ram else None
+        return data is None or self._disk.put(entry, data)
+
+    def has_unwritten(self, parts: Iterable[tuple[int, bytes, int]]) -> bool:
+        """Return True if some of what ``save`` was called for is not queued for the disk yet."""
+        return any((window, key) in self._unwritten for window, key, _ in parts)
+
+    def flush(self) -> threading.Event:
+        """Return what is set once everything that is queued now was written."""
+        flushed = threading.Event()
+        if self._disk:
+            self._disk.flush(flushed)
+        else:
+            flushed.set()
+        return flushed
+
+    def on_disk(self, window: int, key: bytes, n_blocks: int) -> bool:
+        """Return True if the disk holds what ends after ``n_blocks`` blocks."""
+        return self._disk is not None and self._disk.has(self._entry(window, key, n_blocks))
 
     def save_evicted(self, window: int, block: int, key: bytes) -> None:
         """Save a block, or slot, before the device uses its place for something else."""

@@ -14,6 +14,7 @@ from pumice.frontend.base import LazyTokenizer
 from pumice.frontend.chatting import Chatting
 from pumice.frontend.embedding import Embedding
 from pumice.frontend.generating import Prompt, PromptProgress
+from pumice.frontend.saving import Saving
 from pumice.frontend.scoring import Scoring
 from pumice.notebook import facts_table, show_count
 from pumice.wording import format_bytes
@@ -21,7 +22,7 @@ from pumice.wording import format_bytes
 __all__ = ["Frontend", "LazyTokenizer", "Prompt", "PromptProgress"]
 
 
-class Frontend(Chatting, Embedding, Scoring):
+class Frontend(Chatting, Embedding, Saving, Scoring):
     """A loaded model, wherever its engine runs. It is a context manager; otherwise ``close`` it."""
 
     def snapshot(self) -> Snapshot:

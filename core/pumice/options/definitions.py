@@ -716,13 +716,21 @@ class EngineOptions(TypedDict, total=False):
             ("--cache-disk",),
         ),
     ]
+    cache_saved: Annotated[
+        str,
+        _Context(
+            "",
+            "Folder for the caches of prompts that are saved one by one, unless cache_disk keeps all; empty: none. "
+            "pumice serve --slot-save-path sets it.",
+        ),
+    ]
     cache_disk_limit: Annotated[
         float | str,
         Interval(ge=0, le=2**20),
         _Context(
             16.0,
-            "Maximum size of the folder of cache_disk: in GiB, or with a unit such as 500MiB. Entries that save least "
-            "time for their size are deleted first.",
+            "Maximum size of the folder of cache_disk or cache_saved: in GiB, or with a unit such as 500MiB. "
+            "Entries that save least time for their size are deleted first.",
             ("--cache-disk-limit",),
             unit="GiB",
         ),

@@ -25,7 +25,9 @@ from pumice.engine.messages import (
     Logprobs,
     Output,
     Progress,
+    PromptSaved,
     Request,
+    SavePrompt,
     Score,
     Scored,
 )
@@ -60,7 +62,7 @@ class Awaited:
         if isinstance(command, Add):
             for id in command.ids:
                 self._put(id, _Generation(command.request))
-        elif isinstance(command, (Encode, EncodeImage, Score, Inspect)):
+        elif isinstance(command, (Encode, EncodeImage, Score, SavePrompt, Inspect)):
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
@@ -109,6 +111,8 @@ class Awaited:
             if not isinstance(event, Scored) or len(event.logprobs) != max(0, len(command.tokens) - 1):
                 return False
             return _are_valid(event.logprobs, command.n_top, self._n_vocab)
+        if isinstance(command, SavePrompt):
+            return isinstance(event, PromptSaved) and event.n_tokens <= len(command.tokens)
         if isinstance(command, EncodeImage):
             return isinstance(event, ImageEncoded) and self._are_rows(event.parts)
         return isinstance(event, Encoded) and [array.shape for array in event.values] == self._shapes(command)
@@ -175,4 +179,4 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     return True
 
 
-_Owed = _Generation | Encode | EncodeImage | Score | Inspect
+_Owed = _Generation | Encode | EncodeImage | Score | SavePrompt | Inspect

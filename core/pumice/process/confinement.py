@@ -98,4 +98,4 @@ def _is_weaker(config: Config, than: Config) -> bool:
 
 def _written(config: Config) -> set[str]:
     """Return the folders that a configuration lets engines write to."""
-    return {*config.sandbox_write, *([config.cache_disk] if config.cache_disk else [])}
+    return {*config.sandbox_write, *([config.cache_folder] if config.cache_folder else [])}

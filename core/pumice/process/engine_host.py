@@ -21,6 +21,7 @@ from pumice.engine.messages import (
     ImagePart,
     Inspect,
     Request,
+    SavePrompt,
     Score,
 )
 from pumice.errors import RequestError
@@ -49,7 +50,7 @@ class EngineHost:
         self._lock = threading.Lock()
         model.engine.emit = write
 
-    def obey(self, command: Add | Encode | EncodeImage | Score | Cancel | EndReasoning | Inspect) -> None:
+    def obey(self, command: Add | Encode | EncodeImage | Score | SavePrompt | Cancel | EndReasoning | Inspect) -> None:
         """Pass a command to the engine. Errors are sent as events."""
         if isinstance(command, EncodeImage):
             self._encoder.submit(self._encode_image, command)
@@ -90,7 +91,7 @@ class EngineHost:
         for id in cancelled:
             self._obey(Cancel(id))
 
-    def _obey(self, command: Add | Encode | Score | Cancel | EndReasoning | Inspect) -> None:
+    def _obey(self, command: Add | Encode | Score | SavePrompt | Cancel | EndReasoning | Inspect) -> None:
         try:
             self.model.engine.send(command)
             if isinstance(command, Add):

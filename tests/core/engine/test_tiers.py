@@ -75,6 +75,22 @@ def test_prompts_come_back_from_memory_and_after_a_restart(
     ]
 
 
+def test_single_prompts_are_saved(model_file: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    path, options = model_file
+    options["cache_saved"] = str(tmp_path / "cache")
+    with pumice.load(path, cache_ram=16, **options) as model:
+        read = [answer(model, prompt)[1] for prompt in PROMPTS]
+        assert tallies(model)["disk"].n_saved == 0
+        assert model.save_prompt(PROMPTS[0]) == N_CACHED, "from host memory, or the device"
+        n_saved = tallies(model)["disk"].n_saved
+        assert model.save_prompt(PROMPTS[0]) == N_CACHED
+        assert model.save_prompt(PROMPTS[0], cache_salt="other") == 0
+        assert model.save_prompt(PROMPTS[0][1:]) == 0
+        assert tallies(model)["disk"].n_saved == n_saved == len(files_of(tmp_path / "cache"))
+    with pumice.load(path, **options) as model:
+        assert [answer(model, prompt) for prompt in PROMPTS] == [(N_CACHED, read[0]), (0, read[1])]
+
+
 @pytest.mark.parametrize("error", [MemoryError(), pumice.BackendError("a copy failed")])
 def test_lack_of_memory_costs_what_is_kept_alone(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -157,7 +173,7 @@ def test_a_program_that_cannot_give_its_blocks_has_no_tiers(
     monkeypatch.setattr(NumpyProgram, "cache_form", None)
     with pumice.load(path, cache_ram=16, **OPTIONS) as model:
         assert answer(model, PROMPTS[0])[0] == 0
-    assert "cache_ram, cache_disk: not used: on numpy" in caplog.text
+    assert "cache_ram, cache_disk, cache_saved: not used: on numpy" in caplog.text
 
 
 def test_a_folder_that_others_can_write_to_is_refused(path: Path, tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ from pumice.engine.messages import (
     Logprobs,
     Output,
     Progress,
+    PromptSaved,
     Request,
+    SavePrompt,
     Score,
     Scored,
     Snapshot,
@@ -52,6 +54,7 @@ EVENTS = [
     Finished(1, "rest", "stop", TIMINGS),
     Inspected(2, SNAPSHOT),
     Scored(3, [Logprobs(-1.0, [])]),
+    PromptSaved(4, 64),
 ]
 REQUEST = Request(
     [1, 2, 3],
@@ -70,6 +73,7 @@ COMMANDS_OF_EACH_KIND = [
     Encode(1, [[1, 2], []], "mean", True, [0.5]),
     EncodeImage(1, 1, 2, b"pixels"),
     Score(1, [1, 2], 3, [0.5], "salt"),
+    SavePrompt(1, [1, 2], [0.5], "salt"),
     Cancel(1),
     Inspect(1),
     Close(),

@@ -240,7 +240,7 @@ def test_a_folder_with_a_model_cannot_weaken_the_sandbox(home, line):
         load_config(model=Layer("mine.yaml", {"sandbox": "off"}))
 
 
-@pytest.mark.parametrize("line", ["sandbox: off", "sandbox_write: [/]", "cache_disk: /srv"])
+@pytest.mark.parametrize("line", ["sandbox: off", "sandbox_write: [/]", "cache_disk: /srv", "cache_saved: /srv"])
 def test_a_folder_cannot_do_so_in_the_options_of_a_model(home, monkeypatch, line):
     text = f"models:\n  small:\n    model: small.gguf\n    {line}\n"
     (home / "pumice.yaml").write_text(text)

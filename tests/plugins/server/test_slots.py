@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+import pumice
 from server_thread import running
 
 PROMPT = "Tom and his sister went to the lake. " * 8
@@ -33,6 +34,29 @@ def test_a_slot_is_saved_and_restored(saving):
     assert (restored["n_restored"], restored["n_read"]) == (saved["n_saved"], saved["n_written"])
     again = server.client.post("/completion", json=body).json()
     assert again["timings"]["cache_n"] > 0.8 * told["tokens_evaluated"]
+
+
+def test_a_saved_slot_is_loaded_after_a_restart(tmp_path):
+    body = {"prompt": PROMPT, "n_predict": 3, "id_slot": 1, "temperature": 0}
+    folder = tmp_path / ".cache"
+
+    def restored(saves: bool = False):
+        options = {"n_ctx": 256, "cache_saved": str(folder), "config": {"chat_template": "plain"}}
+        with pumice.load(**options) as model, running(model, slot_folder=tmp_path) as server:
+            if saves:
+                told = server.client.post("/completion", json=body).json()
+                return act(server, "save", filename="talk.bin").json(), told["content"]
+            found = act(server, "restore", filename="talk.bin").json()
+            return found, server.client.post("/completion", json=body).json()["content"]
+
+    saved, text = restored(saves=True)
+    n_cached = (saved["n_saved"] - 1) // 32 * 32
+    assert saved["n_cached"] == n_cached > 0
+    for n_found in (n_cached, 0):
+        found, again = restored()
+        assert (found["n_restored"], found["n_cached"], again) == (saved["n_saved"], n_found, text)
+        for file in folder.glob("*/*-*"):
+            file.write_bytes(file.read_bytes()[:-1] + b"?")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
