@@ -23,6 +23,7 @@ from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.fitting import has_room, largest_context
+from pumice.engine.held import facts_of
 from pumice.engine.make_tiers import make_tiers
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
@@ -335,6 +336,7 @@ def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
         fills_masks=architecture.masks is not None,
         n_embd=head.get("embedding", hidden),
         n_labels=head.get("scores", 0),
+        devices=facts_of(runner.held, dict(runner.backends)),
     )
 
 

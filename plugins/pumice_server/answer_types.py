@@ -1078,6 +1078,21 @@ class SlotResult(Struct, kw_only=True):
     """Milliseconds."""
 
 
+class DevicePart(Struct, kw_only=True):
+    """What a model holds on one device."""
+
+    name: str
+    """Name of the device, such as `vulkan0`, or `cpu`."""
+    is_gpu: bool
+    """True for a GPU."""
+    bytes: int
+    """Bytes of all parts."""
+    parts: dict[str, int]
+    """Bytes by part: `attention`, `ffn`, `experts`, `embeddings`, `output`, `other`, `kv_cache`, `recurrent_state`, `activations`."""  # noqa: E501
+    layers: list[int]
+    """Numbers of the layers; the output counts as one more."""
+
+
 class Properties(Struct, kw_only=True):
     """Properties of the server and its model; a server of several models omits the latter."""
 
@@ -1105,6 +1120,8 @@ class Properties(Struct, kw_only=True):
     """What the chat template supports."""
     model_ftype: str | None = None
     """Quantization of the model."""
+    placement: list[DevicePart] | None = None
+    """What lies on which device, GPUs first."""
     modalities: dict[str, bool] | None = None
     """Kinds of input besides text."""
     media_marker: str | None = None

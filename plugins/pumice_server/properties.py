@@ -32,6 +32,10 @@ def properties(served_model: ServedModel, service: Service, settings: Settings) 
         "model_alias": service.name,
         "model_ftype": model.summary.file_type,
         "model_path": Path(served_model.spec.path).name if settings.compat else service.name,
+        "placement": [
+            {"name": item.name, "is_gpu": item.is_gpu, "bytes": item.bytes, "parts": item.parts, "layers": item.layers}
+            for item in model.facts.devices
+        ],
         "modalities": {"vision": service.sees, "video": False, "audio": False},
         "media_marker": MEDIA_MARKER,
         "endpoint_slots": settings.slots,

@@ -17,7 +17,7 @@ from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
     from pumice.hub.headers import RemoteModels
-    from pumice.planning import DevicePlan, ModelPlan, Quantization
+    from pumice.planning import ModelPlan, Quantization
 
 _REMOTE = "pumice.remote_models"  # the repository and the function that reads its files
 
@@ -109,21 +109,26 @@ def _plan_repository(ctx: click.Context, memory: str | None, ram: str | None, me
 
 def format_plan(plan: ModelPlan) -> str:
     """Return the plan as readable lines."""
-    on_gpu = f"{plan.n_gpu_layers} of {plan.n_layers} layers on {_gpus(plan)}" if plan.n_gpu_layers else "no GPU layers"
     facts = {
         "model": f"{plan.architecture}, {format_bytes(plan.n_bytes)}",
         "context": f"{plan.n_ctx} tokens; at most {plan.n_ctx_max} fit, {plan.n_ctx_train} in training",
         "cache": f"{plan.kv_type}, {plan.n_parallel} sequences",
-        "placement": on_gpu if plan.fits else "does not fit: a smaller -c, -ctk q8_0 or a smaller quantization may",
+        "placement": placement_of(plan),
         "prompt": _rate(plan.prompt_per_second),
         "generation": _generation(plan),
     }
     lines = [f"{name:<11} {value}" for name, value in facts.items()]
-    return "\n".join([*lines, "", *_devices(plan.devices)])
+    return "\n".join([*lines, "", *device_table(plan)])
 
 
-def _gpus(plan: ModelPlan) -> str:
-    return ", ".join(device.name for device in plan.devices if device.is_gpu)
+def placement_of(plan: ModelPlan) -> str:
+    """Return in a few words where a model lives."""
+    if not plan.fits:
+        return "does not fit: a smaller -c, -ctk q8_0 or a smaller quantization may"
+    if not plan.n_gpu_layers:
+        return "no GPU layers"
+    gpus = ", ".join(device.name for device in plan.devices if device.is_gpu)
+    return f"{plan.n_gpu_layers} of {plan.n_layers} layers on {gpus}"
 
 
 def _generation(plan: ModelPlan) -> str:
@@ -135,8 +140,9 @@ def _rate(per_second: float | None) -> str:
     return "-" if per_second is None else f"{per_second:,.1f} tokens/s (predicted)"
 
 
-def _devices(devices: Sequence[DevicePlan]) -> Iterable[str]:
+def device_table(plan: ModelPlan) -> Iterable[str]:
     """Return a line for each device, with its bytes by part."""
+    devices = plan.devices
     parts = sorted({part for device in devices for part in device.parts})
     rows = [["device", *(part.replace("_", " ") for part in parts), "total", "free"]]
     for device in devices:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.confined import ConfinedCommand
+from pumice.cli.fit import device_table, placement_of
 from pumice.cli.options import json_option, load_options, locate_model, model_argument
 from pumice.cli.vocabulary import option
+from pumice.errors import PumiceError
 from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **options: Any) -> None:
     """Show the properties of a model.
 
-    Architecture, parameters, size, quantization, context length, tokenizer. Options of the context, the backend and
-    adapters apply to --graph. The default is the demo model.
+    Architecture, parameters, size, quantization, context length, tokenizer, and what would lie on which device. Options
+    of the context, the cache and the placement apply to the latter and to --graph. The default is the demo model.
     """
     path = locate_model(model)
     if graph and as_json:
@@ -41,7 +43,15 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
 
     with open_model(path) as file:
         facts = describe(file)
-    click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else format_facts(facts))
+    try:
+        import pumice
+
+        plan = pumice.plan(model, measure=False, config=config, **options)
+    except PumiceError as error:
+        facts["placement"], shown = None, [f"{'placement':<13} - ({error})"]
+    else:
+        facts["placement"], shown = plan.placement, [f"{'placement':<13} {placement_of(plan)}", "", *device_table(plan)]
+    click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else "\n".join([format_facts(facts), *shown]))
 
 
 def describe(file: GGUFFile) -> dict[str, Any]:

@@ -177,6 +177,29 @@ MAX_MEDIA_BYTES: Final = 2 << 30
 
 
 @dataclass(frozen=True)
+class DeviceFacts:
+    """What a model holds on one device.
+
+    Attributes:
+        name: name of the device: ``vulkan0``, or that of a backend that is no GPU.
+        is_gpu: True for a GPU.
+        parts: bytes by part: attention, ffn, experts, embeddings, output, other, kv_cache, recurrent_state,
+            activations.
+        layers: numbers of layers of which the device holds something; the output counts as one more layer.
+    """
+
+    name: Name
+    is_gpu: bool
+    parts: dict[Name, Count]
+    layers: list[Count]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
 class Facts:
     """Facts about an engine's model, known once it is loaded.
 
@@ -189,6 +212,7 @@ class Facts:
         n_embd: values per embedding; 0 without embeddings.
         n_labels: scores per text; 0 if it does not rank texts.
         media_width: values of a row of an image's embeddings; 0 without a projector of images.
+        devices: what lies on which device, GPUs first.
     """
 
     n_ctx: Count
@@ -201,6 +225,7 @@ class Facts:
     n_embd: VectorWidth = 0
     n_labels: VectorWidth = 0
     media_width: VectorWidth = 0
+    devices: list[DeviceFacts] = field(default_factory=list)
 
     @property
     def media_bytes(self) -> int:

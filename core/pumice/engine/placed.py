@@ -24,6 +24,7 @@ class PlacedGraph:
         self, graph: Graph, placed: Sequence[Segment], backends: Mapping[str, Backend], limits: Limits
     ) -> None:
         self.graph = graph
+        self.placed = placed
         self.segments = [backends[segment.backend].rewrite(segment) for segment in placed]
         self.program: Program | None = None
         self.keeps_states = False  # True if it has recurrent states and all can be copied
@@ -65,6 +66,12 @@ class PlacedGraph:
     def lost(self) -> bool:
         """True if the last ``run`` failed and affected earlier steps."""
         return self.program is not None and self.program.lost
+
+    @property
+    def activations(self) -> list[int]:
+        """Bytes of the program of each segment, without weights and states."""
+        sizes = zip(self.segments, self._plans, strict=True)
+        return [plan.size + self._backends[segment.backend].program_bytes for segment, plan in sizes]
 
     def describe(self) -> str:
         return format_graph(self.segments, self._plans, self.graph.n_layer)

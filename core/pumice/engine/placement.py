@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -143,15 +143,25 @@ def devices_in_use(
     placed: Sequence[Sequence[Segment]], backends: Mapping[str, Backend], limits: Limits
 ) -> dict[DeviceName, DeviceUse]:
     """Return the use of each device of placed graphs that are compiled together."""
+    segments = [segment for segments in placed for segment in segments]
+    return uses_of((segment, program_activations(segment, backends[segment.backend], limits)) for segment in segments)
+
+
+def program_activations(segment: Segment, backend: Backend, limits: Limits) -> int:
+    """Return the bytes of the program of a segment, which its backend has not rewritten, without weights and states."""
+    return plan_memory(backend.rewrite(segment), limits.sizes).size + backend.program_bytes
+
+
+def uses_of(programs: Iterable[tuple[Segment, int]]) -> dict[DeviceName, DeviceUse]:
+    """Return the use of each device by placed segments and the activations of their programs, in bytes."""
     uses: dict[DeviceName, DeviceUse] = {}
-    for segment in (segment for segments in placed for segment in segments):
+    for segment, activations in programs:
         use = uses.setdefault(DeviceName(segment.backend, segment.device), DeviceUse())
         parts = [part for node in segment.nodes for part in node.parts()]
         weights = [tensor for node in parts for tensor in node.operands() if isinstance(tensor, Weight)]
         use.weights |= {weight.name: weight for weight in weights}
         use.states |= dict.fromkeys(segment.states)
-        backend = backends[segment.backend]
-        use.activations += plan_memory(backend.rewrite(segment), limits.sizes).size + backend.program_bytes
+        use.activations += activations
     return uses
 
 

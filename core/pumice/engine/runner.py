@@ -13,8 +13,9 @@ from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
+from pumice.engine.held import Held, held_by
 from pumice.engine.placed import PlacedGraph
-from pumice.engine.placement import PlacementRules, place_layers
+from pumice.engine.placement import PlacementRules, place_layers, uses_of
 from pumice.engine.sizing import states_of_all
 from pumice.engine.tracing import EMBED, prompts_of
 from pumice.errors import BackendError
@@ -297,6 +298,15 @@ class Runner:
             for purpose, n_bytes in program.memory.items():
                 total[purpose] = total.get(purpose, 0) + n_bytes
         return total
+
+    @property
+    def held(self) -> list[Held]:
+        """Bytes of what was compiled, by device, layer and part."""
+        compiled = [placed for placed in self._all if placed.program]
+        segments = [segment for placed in compiled for segment in placed.placed]
+        activations = [n_bytes for placed in compiled for n_bytes in placed.activations]
+        uses = uses_of(zip(segments, activations, strict=True))
+        return held_by(uses, segments, dict(self._backends), self.limits)
 
     def profile(self) -> list[KernelTime]:
         """Return the times of the last step's kernels by name, longest first."""

@@ -1,46 +1,16 @@
-"""Bytes that a placed model holds on each device, and the bytes and operations that a step takes there."""
+"""Bytes and operations that a step of a placed model takes on each device."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.engine.overrides import DeviceName
-from pumice.engine.placement import DeviceUse, devices_in_use
-from pumice.engine.runner import LATER
-from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segment, State, Weight, concrete
-
-PARTS = {
-    "experts": re.compile(r"_(ch)?exps|exp_probs"),
-    "embeddings": re.compile(r"^(token_embd|token_types|position_embd|per_layer)"),
-    "output": re.compile(r"^(output|cls|score)"),
-    "attention": re.compile(r"\.(attn|ssm|time_mix|wkv|shortconv|conv|rope|indexer)"),
-    "ffn": re.compile(r"\.(ffn|channel_mix|post_ffw|layer_out)"),
-}
-"""Parts of a model, and patterns of GGUF's names of their tensors; the first match counts, others are ``other``."""
+from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segment, Weight, concrete
 
 PRODUCTS = ("linear", "batched_linear", "mul_mat_id")
-
-
-@dataclass(frozen=True)
-class Held:
-    """Bytes on a device that belong together.
-
-    Attributes:
-        device: backend and number of the device.
-        layer: number of the layer; -1: before the first layer, the number of layers: after the last; None: of no layer.
-        part: one of ``PARTS``, ``other``, ``kv_cache``, ``recurrent_state`` or ``activations``.
-        n_bytes: size in bytes.
-    """
-
-    device: DeviceName
-    layer: int | None
-    part: str
-    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -86,50 +56,6 @@ class StepPart:
     crossing_bytes: float
 
 
-def held_parts(placed: Mapping[str, Sequence[Segment]], backends: Mapping[str, Backend], limits: Limits) -> list[Held]:
-    """Return what each device holds: each weight and state once, and the activations of programs.
-
-    ``placed``: segments of each graph by name. Programs that are compiled later take activations of their own then.
-    """
-    uses = devices_in_use(list(placed.values()), backends, limits)
-    at_load = devices_in_use([segments for name, segments in placed.items() if name not in LATER], backends, limits)
-    layers = _layers(list(placed.values()))
-    rows = []
-    for device, use in uses.items():
-        activations = at_load[device].activations if device in at_load else 0
-        sizes: dict[tuple[int | None, str], int] = {(None, "activations"): activations}
-        for item, part in _named_parts(use):
-            key = layers[device, item.name], part
-            sizes[key] = sizes.get(key, 0) + backends[device[0]].footprint(item, limits)
-        rows += [Held(device, layer, part, n_bytes) for (layer, part), n_bytes in sizes.items()]
-    return rows
-
-
-def _named_parts(use: DeviceUse) -> Iterator[tuple[Weight | State, str]]:
-    for weight in use.weights.values():
-        yield weight, part_of(weight.name)
-    for state in use.states:
-        yield state, "recurrent_state" if isinstance(state, RecurrentState) else "kv_cache"
-
-
-def part_of(name: str) -> str:
-    """Return the part of a model that a tensor belongs to."""
-    return next((part for part, pattern in PARTS.items() if pattern.search(name)), "other")
-
-
-def _layers(placed: Sequence[Sequence[Segment]]) -> dict[tuple[DeviceName, str], int]:
-    """Return the layer of each weight and state by device and name: that of the first node that uses it."""
-    layers: dict[tuple[DeviceName, str], int] = {}
-    for segment in (segment for segments in placed for segment in segments):
-        device = DeviceName(segment.backend, segment.device)
-        for node in segment.nodes:
-            for part in node.parts():
-                names = [tensor.name for tensor in part.operands() if isinstance(tensor, Weight)]
-                for name in (*names, *([part.state.name] if part.state else [])):
-                    layers.setdefault((device, name), node.layer)
-    return layers
-
-
 def step_parts(segments: Sequence[Segment], graph: Graph, limits: Limits) -> list[StepPart]:
     """Return the costs of the segments of one graph, in order."""
     sizes = dict.fromkeys(limits.sizes, 1)
@@ -167,8 +93,3 @@ def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:
         elif isinstance(node.state, RecurrentState):
             cost = replace(cost, row_bytes=2 * limits.state_bytes(node.state) / limits.n_slots)
         yield cost
-
-
-def total(held: Iterable[Held], device: DeviceName | None = None) -> int:
-    """Return the bytes of a device, or of all devices."""
-    return sum(item.n_bytes for item in held if device in (None, item.device))

@@ -14,6 +14,7 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.fitting import has_room, largest_context
+from pumice.engine.held import Held, facts_of, held_parts
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
 from pumice.engine.runner import LATER
@@ -24,7 +25,7 @@ from pumice.graph import Graph
 from pumice.guard import guarded
 from pumice.machine import available_memory_bytes
 from pumice.model import chosen_sizes, make_architecture, trace_configured
-from pumice.planning.costs import Held, held_parts, step_parts, total
+from pumice.planning.costs import step_parts
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.planning.rates import Rates, measure_rates, rates_of, step_seconds
 from pumice.registry import Registry
@@ -100,6 +101,16 @@ class ModelPlan:
     generation_per_second: float | None = None
     generation_per_second_full: float | None = None
 
+    @property
+    def placement(self) -> dict[str, Any]:
+        """Layers on GPUs, and bytes and layers of each device, ready for ``json.dumps``."""
+        devices = [
+            {"name": item.name, "is_gpu": item.is_gpu, "bytes": item.bytes, "parts": item.parts, "layers": item.layers}
+            for item in self.devices
+        ]
+        counts = {"n_ctx": self.n_ctx, "n_layers": self.n_layers, "n_gpu_layers": self.n_gpu_layers}
+        return {**counts, "fits": self.fits, "devices": devices}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as objects, lists, texts and numbers, ready for ``json.dumps``."""
         fields = asdict(self)
@@ -158,7 +169,7 @@ def plan_file(
         subject = _subject(stack, file, architecture, config, registry, machine)
         limits = make_limits(subject.graphs, subject.sizes)
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
-        held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits)
+        held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
         rates = _rates(held, subject, registry, config) if measure else {}
         devices = _devices(held, subject, machine, rates)
         fits = all(device.free is None or device.bytes <= device.free for device in devices)
@@ -227,20 +238,14 @@ def _devices(
     held: Sequence[Held], subject: _Subject, machine: PlannedMachine, rates: Mapping[DeviceName, Rates]
 ) -> list[DevicePlan]:
     plans = []
-    for device in dict.fromkeys(item.device for item in held):
-        name, number = device
-        is_gpu = subject.named[name].offload
-        own = [item for item in held if item.device == device]
-        layers = {max(item.layer, 0) for item in own if item.layer is not None}
-        parts = {part: total(item for item in own if item.part == part) for part in {item.part for item in own}}
-        free = subject.named[name].free_memory()[number] if is_gpu else subject.host_bytes
-        label = f"{name}{number}" if is_gpu else name
-        if name == _GPUS and machine.gpus:
-            label = list(machine.gpus)[number]
-        plans.append(
-            DevicePlan(device, label, is_gpu, free, dict(sorted(parts.items())), sorted(layers), rates.get(device))
-        )
-    return sorted(plans, key=lambda plan: not plan.is_gpu)
+    devices = list(dict.fromkeys(item.device for item in held))
+    for device in sorted(devices, key=lambda device: not subject.named[device.backend].offload):
+        (facts,) = facts_of([item for item in held if item.device == device], subject.named)
+        free = subject.named[device.backend].free_memory()[device.number] if facts.is_gpu else subject.host_bytes
+        is_planned = device.backend == _GPUS and machine.gpus
+        name = list(machine.gpus)[device.number] if is_planned and machine.gpus else facts.name
+        plans.append(DevicePlan(device, name, facts.is_gpu, free, facts.parts, facts.layers, rates.get(device)))
+    return plans
 
 
 def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: Config) -> dict[DeviceName, Rates]:

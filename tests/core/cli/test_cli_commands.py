@@ -65,14 +65,19 @@ def test_info_agrees_with_the_gguf_package(run, model):
     assert facts["quantization"] == {"F32": {"tensors": len(reader.tensors), "parameters": facts["parameters"]}}
     assert (facts["n_layers"], facts["n_embd"], facts["n_ctx_train"]) == (2, 64, 256)
     assert (facts["tokenizer"], facts["n_vocab"], facts["name"]) == ("llama", 300, None)
+    (device,) = facts["placement"]["devices"]
+    assert device["bytes"] > facts["parameters"] * 4
+    assert device["layers"] == [0, 1, 2]
     text = run("info", model).stdout
     assert f"{facts['parameters']:,}" in text
+    assert "placement     no GPU layers" in text
     assert "F32 100.0%" in text
 
 
 def test_info_of_a_vocabulary_without_weights(run, shared):
     facts = json.loads(run("info", str(shared / "vocabs" / "ggml-vocab-gpt-2.gguf"), "--json").stdout)
     assert (facts["n_tensors"], facts["parameters"], facts["n_vocab"]) == (0, 0, 50257)
+    assert facts["placement"] is None
     assert "gpt2/gpt-2, 50257 tokens" in run("info", str(shared / "vocabs" / "ggml-vocab-gpt-2.gguf")).stdout
 
 

@@ -16,6 +16,7 @@ from pumice.backend import DeviceInfo
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
+from pumice.engine.held import held_parts, part_of
 from pumice.engine.overrides import host_layers
 from pumice.engine.placement import PlacementRules, find_placement
 from pumice.engine.sizing import EngineSizes, make_limits
@@ -24,7 +25,7 @@ from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight
 from pumice.machine import parse_size
 from pumice.planning import Held, NodeCost, PlannedMachine, Rates
-from pumice.planning.costs import held_parts, part_of, step_parts
+from pumice.planning.costs import step_parts
 from pumice.planning.machine import RESERVE, PlannedGPUs
 from pumice.planning.rates import measure_rates, rates_of, step_seconds
 from pumice_numpy import NumpyBackend
@@ -101,7 +102,17 @@ def planned(
     backend = PlannedGPUs([RESERVE + n_bytes for n_bytes in gpus])
     backends = [("gpu", backend), ("cpu", NumpyBackend())]
     placement = find_placement([graph], backends, limits, rules)
-    return placement.n_offloaded, held_parts({"main": placement.segments[0]}, dict(backends), limits), backend
+    return placement.n_offloaded, held_parts({"main": placement.segments[0]}, dict(backends), limits, ()), backend
+
+
+def test_a_loaded_model_lies_where_its_plan_says(tmp_path: Path) -> None:
+    path = ZOO["lfm2-window"].write(tmp_path / "model.gguf")
+    options: dict[str, Any] = {"n_ctx": 64, "n_parallel": 2, "backend": "numpy"}
+    (planned,) = pumice.plan(path, measure=False, **options).devices
+    with pumice.load(path, **options) as model:
+        (found,) = model.facts.devices
+    assert (found.name, found.parts, found.layers) == (planned.name, planned.parts, planned.layers)
+    assert found.parts["recurrent_state"] > 0 < found.parts["kv_cache"]
 
 
 @pytest.mark.parametrize("seed", range(4))

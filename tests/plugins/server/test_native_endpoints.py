@@ -150,6 +150,10 @@ def test_props_and_slots(server):
     assert props["default_generation_settings"]["n_ctx"] == 512
     assert props["total_slots"] == 4
     assert "/" not in props["model_path"]
+    assert [(item["name"], item["is_gpu"], item["layers"]) for item in props["placement"]] == [
+        (server.model.backends[0], False, list(range(7)))
+    ]
+    assert props["placement"][0]["bytes"] == sum(props["placement"][0]["parts"].values())
     slots = server.client.get("/slots").json()
     assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
     assert not any(slot["is_processing"] for slot in slots)
