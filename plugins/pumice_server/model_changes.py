@@ -61,7 +61,8 @@ async def delete(request: Request) -> Annotated[Response, Success]:
 async def delete_model(models: Models, name: str) -> None:
     """Delete a fetched model or a name that a client made. Raises HTTPException.
 
-    Files that were on this machine before, or that another served model has, are never deleted.
+    Files that were on this machine before, or that a model of the command line has, are never deleted. Files that
+    clients have fetched under several names are deleted with the last of them.
     """
     name = name.removesuffix(":latest")
     served_model = models.known(name)
@@ -73,8 +74,10 @@ async def delete_model(models: Models, name: str) -> None:
     if not served_model.fetched or name not in served_model.spec.names:
         raise HTTPException(403, _NOT_FETCHED.format(name[:100]))
     others = [other for other in models.served_models if other is not served_model]
-    await waiting(_check_removable, served_model, others)
+    are_shared = await waiting(_are_shared, served_model, others)
     await models.remove(served_model)
+    if are_shared:
+        return
     try:
         await waiting(remove_fetched, served_model.name)
     except (pumice.HubError, OSError) as error:
@@ -82,14 +85,20 @@ async def delete_model(models: Models, name: str) -> None:
         raise HTTPException(500, problem) from None
 
 
-def _check_removable(served_model: ServedModel, others: Sequence[ServedModel]) -> None:
-    """Raise HTTPException if some of a model's files were here before it was fetched, or another model needs them."""
+def _are_shared(served_model: ServedModel, others: Sequence[ServedModel]) -> bool:
+    """Return True if a fetched model has the same files under another name, with which they stay.
+
+    Raises HTTPException if some of the files were here before they were fetched, or a model of the command line needs
+    them.
+    """
     files = stored_files(served_model.name)
     if not files <= served_model.fetched:
         raise HTTPException(403, _NOT_FETCHED.format(served_model.name))
-    for other in others:
-        if not files.isdisjoint(loaded_files(other.spec.path)):
+    sharing = [other for other in others if not files.isdisjoint(loaded_files(other.spec.path))]
+    for other in sharing:
+        if not other.fetched:
             raise HTTPException(409, f"{other.name!r:.100} has the same files, which are kept as long as it is served")
+    return bool(sharing)
 
 
 async def _fetch(models: Models, name: str, pull: Pull) -> None:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 import pumice
-from pumice.cli.options import warn_of_assumed_template
+from pumice.cli.options import for_other_models, warn_of_assumed_template
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaOptions
 from pumice_server.errors import no_model
@@ -46,7 +46,7 @@ class Models:
     ) -> None:
         """``options``: Arguments of ``pumice.load`` for models that clients fetch."""
         self.settings = settings
-        self._options = options or {}
+        self._options = for_other_models(options or {})
         self.metrics = Metrics()
         self.draining = False
         self.started = int(time.time())
@@ -102,7 +102,8 @@ class Models:
         """Serve another model, which a client has fetched, unless its name is known already."""
         if self.known(name) is None:
             spec = ModelSpec([name], pulled.loads_as, self._options, pulled.size)
-            self.served_models.append(ServedModel(spec, self.settings.keep_alive, pulled.files))
+            by_clients = pulled.new_files.union(*(served_model.fetched for served_model in self.served_models))
+            self.served_models.append(ServedModel(spec, self.settings.keep_alive, pulled.files & by_clients))
             self.events.tell("models_reload", "*")
 
     async def remove(self, served_model: ServedModel) -> None:

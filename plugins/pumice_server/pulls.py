@@ -31,7 +31,8 @@ class Pulled(NamedTuple):
 
     loads_as: str
     size: int  # bytes
-    files: frozenset[Path]  # files that came with the download, links resolved; not those that were here before
+    files: frozenset[Path]  # all files, links resolved
+    new_files: frozenset[Path]  # files that came with the download; not those that were here before
 
 
 class Pull:
@@ -67,7 +68,9 @@ class Pull:
         outcome: Pulled | Exception
         try:
             path = self._download.run(self._tell)
-            outcome = Pulled(self._download.loads_as, path.stat().st_size, self._download.files)
+            outcome = Pulled(
+                self._download.loads_as, path.stat().st_size, self._download.files, self._download.new_files
+            )
         except Exception as error:
             outcome = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended

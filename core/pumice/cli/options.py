@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -29,6 +29,7 @@ CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
 _CPU_MOE = "pumice.cpu_moe"
 _LONGEST_PATH = 4096
+_OF_ONE_MODEL = frozenset(["adapters", "chat_template", "draft", "mmproj", "override_kv"])  # keys of the configuration
 
 logger = logging.getLogger("pumice")
 
@@ -621,7 +622,8 @@ class Download:
         self._model = model
         self._fetch = ClientFetch(model)
         self.loads_as = model  # after the download: a catalogue name with options, or the file's path
-        self.files: frozenset[Path] = frozenset()  # files of the model that were not on this machine before
+        self.files: frozenset[Path] = frozenset()  # all files of the model, links resolved
+        self.new_files: frozenset[Path] = frozenset()  # those that were not on this machine before
 
     def run(self, progress: Callable[[str, int, int], None]) -> Path:
         """Download the model and return its file. Raises HubError.
@@ -633,7 +635,8 @@ class Download:
 
         before = {file.resolve() for model in stored_models() for file in model.files}
         located = self._fetch.run(progress)
-        self.files = stored_files(self._model) - before
+        self.files = stored_files(self._model)
+        self.new_files = self.files - before
         self.loads_as = str(located.path) if located.options is None else self._model
         return located.path
 
@@ -670,6 +673,18 @@ def remove_fetched(model: str) -> None:
     from pumice.hub.store import remove
 
     remove(find(model))
+
+
+def for_other_models(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of ``pumice.load`` for other models than those that the command line names.
+
+    Adapters, a draft, a projector, a chat template and overridden metadata fit one model alone, and are left out.
+    """
+    config = options.get("config")
+    kept = {name: value for name, value in options.items() if name not in _OF_ONE_MODEL}
+    if isinstance(config, Mapping):
+        kept["config"] = {name: value for name, value in config.items() if name not in _OF_ONE_MODEL}
+    return kept
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -142,16 +143,15 @@ def test_a_model_is_fetched_followed_and_deleted(hub, model):
 
 
 def test_files_that_were_here_before_are_not_deleted(hub, model):
-    """Neither those that the operator has, nor those of a model that is served by another name."""
+    """Neither those that the operator has, nor those of a model of the command line."""
     with running(model, allow_pull=True) as server:
         models: Models = server.application.state.models
-        for name in ("a/b:F32", "hf.co/a/b"):
-            assert server.client.post("/api/pull", json={"model": name, "stream": False}).status_code == 200
+        assert server.client.post("/api/pull", json={"model": "a/b:F32", "stream": False}).status_code == 200
         file = Path(models.served_models[-1].spec.path)
-        for name, status in (("a/b:F32", 409), ("hf.co/a/b", 403)):
-            answer = server.client.delete(f"/models?model={name}")
-            assert (answer.status_code, file.is_file()) == (status, True), answer.text
-            assert server.client.request("DELETE", "/api/delete", json={"model": name}).status_code == status
+        models.served_models[0].spec = replace(models.served_models[0].spec, path=str(file))
+        answer = server.client.delete("/models?model=a/b:F32")
+        assert (answer.status_code, file.is_file()) == (409, True), answer.text
+        assert server.client.request("DELETE", "/api/delete", json={"model": "a/b:F32"}).status_code == 409
     with running(model, allow_pull=True) as server:
         assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
         assert server.client.delete("/models?model=a/b").status_code == 403
@@ -159,9 +159,23 @@ def test_files_that_were_here_before_are_not_deleted(hub, model):
 
 
 def test_fetched_models_have_options_of_their_own():
-    models = Models([ModelSpec(["preset"], "", {"n_ctx": 64})], lambda *_: None, Settings(), {"n_ctx": 128})
-    models.add("a/b", pulls.Pulled("a/b", 0, frozenset()))
-    assert models.served_models[-1].spec.options == {"n_ctx": 128}
+    """Those of the command line, but for what fits one model alone."""
+    config = {"adapters": {"style": "style.gguf"}, "chat_template": "plain", "max_queue": 9}
+    options = {"n_ctx": 128, "draft": "small.gguf", "mmproj": None, "config": config}
+    models = Models([ModelSpec(["preset"], "", {"n_ctx": 64})], lambda *_: None, Settings(), options)
+    models.add("a/b", pulls.Pulled("a/b", 0, frozenset(), frozenset()))
+    assert models.served_models[-1].spec.options == {"n_ctx": 128, "config": {"max_queue": 9}}
+
+
+def test_files_go_with_the_last_of_their_names(hub, model):
+    with running(model, allow_pull=True) as server:
+        models: Models = server.application.state.models
+        for name in ("a/b:F32", "hf.co/a/b", "a/b:F32", "hf.co/a/b"):
+            assert server.client.post("/api/pull", json={"model": name, "stream": False}).status_code == 200
+        file = Path(models.served_models[-1].spec.path)
+        for name, here in (("a/b:F32", True), ("hf.co/a/b", False)):
+            assert server.client.delete(f"/models?model={name}").json() == {"success": True}
+            assert file.is_file() == here
 
 
 def test_a_follower_that_leaves_leaves_nothing_behind():
