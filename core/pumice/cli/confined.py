@@ -33,6 +33,10 @@ class ConfinedCommand(GroupedCommand):
         """Return further files that the command writes, and that its command line does not name."""
         return []
 
+    def reads(self) -> list[str]:
+        """Return further files and folders that the command reads, and that its command line does not name."""
+        return []
+
     def models(self, ctx: click.Context) -> list[str]:
         """Return the names of models that the command reads; missing ones are downloaded."""
         return [name for _, name in values(ctx, ModelName)]
@@ -80,7 +84,9 @@ def _policy(ctx: click.Context) -> Policy | None:
     named = [Path(path) for kind, value in values(ctx, InputFile) for path in kind.inputs(value)]
     read = tuple(os.path.abspath(file) for path in named for file in model_files(path))
     write = tuple(str(path) for kind, value in values(ctx, EditedFile) for path in kind.edited(value, ctx))
-    write += tuple(ctx.command.writes()) if isinstance(ctx.command, ConfinedCommand) else ()
+    if isinstance(ctx.command, ConfinedCommand):
+        read += tuple(ctx.command.reads())
+        write += tuple(ctx.command.writes())
     if isinstance(ctx.command, FileCommand):
         return Policy(Access(read, write))
     from pumice.model_files.policy import model_policy

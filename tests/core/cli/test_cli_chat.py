@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 
+import click
 import pytest
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
@@ -20,7 +21,9 @@ from pumice.cli.chat import sessions
 from pumice.cli.chat.clipboard import choose_text, code_blocks
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.editor import Editor
-from pumice.cli.chat.session import HELP, Session, Shown
+from pumice.cli.chat.models import ChatModel
+from pumice.cli.chat.session import HELP, Session
+from pumice.cli.chat.shown import Shown
 
 OPTIONS = {"chat_template": "plain", "max_tokens": 6, "temperature": 0}
 
@@ -284,6 +287,9 @@ def test_ctrl_c_stops_an_answer_and_not_the_program(home):
         os.write(terminal, f"/load {home / 'talk.json'}\r".encode())
         wait(b"loaded ")
         wait(b">>>")
+        os.write(terminal, b"/model pumice-demo-vision\r")
+        wait(b"pumice-demo-vision on numpy")
+        wait(b">>>")
         os.write(terminal, b"/exit\r")
         while select.select([terminal], [], [], 60)[0]:
             try:
@@ -324,7 +330,7 @@ CODE = "First:\n\n```python\nprint(1)\n```\n\n- then\n  ~~~~\n  ```\n  ~~~~\n\na
 
 
 def test_what_is_copied_of_an_answer():
-    assert code_blocks(CODE) == ["print(1)\n", "  ```\n", "unfinished"]
+    assert code_blocks(CODE) == ["print(1)\n", "```\n", "unfinished"]
     assert [choose_text(CODE, choice) for choice in ("", "1", "all")] == ["unfinished", "print(1)\n", CODE]
     assert choose_text("no code", "") == "no code"
     for text, choice, problem in ((CODE, "4", "has 3 blocks"), ("no", "1", "has no block"), (CODE, "x", "not 'x'")):
@@ -336,7 +342,7 @@ def test_the_terminal_copies(chat, monkeypatch):
     conversation, stdout, stderr = chat("Once", "/copy")
     assert "/copy needs a terminal" in stderr
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("pumice.cli.chat.session.ShownOnTerminal", Shown)
+    monkeypatch.setattr("pumice.cli.chat.session.shown", lambda _: Shown())
     conversation, stdout, stderr = chat("Once", "/copy")
     copied = re.search("\x1b]52;c;([A-Za-z0-9+/=]+)\x07", stdout)
     assert copied
@@ -365,6 +371,34 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary
     missing = run("chat", "--resume", "hare", "--backend", "numpy", input="And")
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "no conversation is kept as 'hare'" in missing.stderr
+
+
+def test_another_model_goes_on_with_the_conversation(demo, model, capfdbinary):
+    options = {"backend": "numpy", "draft": None, "config": {"adapters": {}, "chat_template": "plain"}}
+    coming = iter(["Once", f"/model {model}", "And then", "/model nowhere", "/model", "And now?"])
+    with click.Context(click.Command("chat"), info_name="chat"), ChatModel("pumice-demo", options) as chat_model:
+        first = chat_model.model
+        conversation = Conversation(first, dict(OPTIONS))
+        Session(conversation, lambda: next(coming, None) or end(), chat_model=chat_model).run()
+        assert chat_model.name == str(model)
+        assert conversation.model is chat_model.model is not first
+        assert len(conversation.messages) == 6
+        assert conversation.options["chat_template"] == "chatml"
+        with pytest.raises(pumice.ModelClosedError):
+            first.generate("x")
+    stderr = capfdbinary.readouterr()[1].decode()
+    assert "nowhere" in stderr
+    assert stderr.count(f"{model} on numpy") == 2
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_earlier_one(demo, tmp_path):
+    wrong = tmp_path / "wrong.gguf"
+    wrong.write_bytes(b"GGUF")
+    with click.Context(click.Command("chat"), info_name="chat"), ChatModel("pumice-demo", {"backend": "numpy"}) as chat:
+        with pytest.raises(PumiceError):
+            chat.switch(str(wrong))
+        assert chat.name == "pumice-demo"
+        assert chat.model.generate("Once", max_tokens=1).text
 
 
 def end() -> str:

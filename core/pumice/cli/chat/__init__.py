@@ -14,7 +14,6 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.options import (
     ASSUMED_TEMPLATE,
     chat_sampling_options,
-    load_model,
     load_options,
     model_argument,
     read_template_variables,
@@ -42,6 +41,12 @@ class ChatCommand(ConfinedCommand):
 
             with kept_by_other_process():
                 return super().invoke(ctx)
+
+    def reads(self) -> list[str]:
+        """Return what ``/model`` may read."""
+        from pumice.cli.chat.models import switchable_files
+
+        return switchable_files() if sys.stdin.isatty() else []
 
     def writes(self) -> list[str]:
         from pumice.cli.chat.history import make_history
@@ -130,6 +135,12 @@ def _user_mcp_file() -> Path:
     group="Chat",
     help="Go on with the last conversation, or with the one that /name has named.",
 )
+@option(
+    "--markdown/--no-markdown",
+    default=True,
+    group="Chat",
+    help="Format Markdown on a terminal (needs pumice[markdown]).  [default: on]",
+)
 @option("--stats", is_flag=True, group="Chat", help="Show tokens and tokens/s after each answer.")
 @chat_sampling_options
 @load_options
@@ -143,19 +154,22 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     Ctrl-D ends the chat, /help lists commands. Piped input is one message, whose answer goes to standard output.
     """
     from pumice.cli.chat.conversation import Conversation
+    from pumice.cli.chat.models import ChatModel
     from pumice.cli.chat.session import Session, answer, take_mcp_tools
     from pumice.cli.chat.sessions import LAST, read_session
 
-    resumed = rest.pop("resume")
+    resumed, markdown = rest.pop("resume"), rest.pop("markdown")
     options = _take_chat_options(rest)
     options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
     text = None if sys.stdin.isatty() else _read_input()
     messages = [] if resumed is None else read_session(resumed)
-    with load_model(model, rest) as loaded:
+    with ChatModel(model, rest) as chat_model:
+        loaded = chat_model.model
         if not (options["chat_template"] or loaded.has_chat_template):
             warn_of_assumed_template(Path(model).name)
             options["chat_template"] = ASSUMED_TEMPLATE
         conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system, messages)
+        conversation.markdown = markdown
         take_mcp_tools(conversation)
         if text is None:
             from pumice.cli.chat.editor import Editor
@@ -165,7 +179,7 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
             if messages:
                 click.echo(f"resumed {resumed}: {len(messages)} messages", err=True)
             editor = Editor()
-            Session(conversation, editor.read, stats, editor.edit, resumed or LAST).run()
+            Session(conversation, editor.read, stats, editor.edit, resumed or LAST, chat_model).run()
             return
         conversation.say(text)
         answered = answer(conversation)

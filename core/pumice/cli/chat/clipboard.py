@@ -11,13 +11,18 @@ from pumice.errors import PumiceError
 MAX_BYTES = 74_000  # that terminals take; xterm's limit is 100,000 characters of base64
 
 _BLOCK = re.compile(
-    r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<code>.*?)(?:^ {0,3}(?P=fence)[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+    r"^(?P<indent> *)(?:(?:[-*+]|\d{1,9}[.)]) +)*(?P<fence>`{3,}|~{3,})[^\n`]*\n"
+    r"(?P<code>.*?)(?:^ *(?P=fence)[`~]*[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 
 
 def code_blocks(text: str) -> list[str]:
-    """Return the fenced blocks of code of a Markdown text."""
-    return [block["code"] for block in _BLOCK.finditer(text)]
+    """Return the fenced blocks of code of a Markdown text, without the indentation of their fences."""
+    return [
+        re.sub(rf"^ {{0,{block.start('fence') - block.start()}}}", "", block["code"], flags=re.MULTILINE)
+        for block in _BLOCK.finditer(text)
+    ]
 
 
 def choose_text(text: str, choice: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.cli.chat.files import read_conversation, read_image, write_conversation
+from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.errors import PumiceError, RequestError
 from pumice.options import CHAT
 from pumice.wording import unknown_name
@@ -23,7 +24,11 @@ MAX_TOOL_TURNS = 25  # answers with calls to one message
 
 
 class Conversation:
-    """Messages in the form of chat completions, and options of ``Model.chat`` for the answers."""
+    """Messages in the form of chat completions, and options of ``Model.chat`` for the answers.
+
+    Attributes:
+        markdown: Answers are shown as formatted Markdown where standard output is a terminal.
+    """
 
     def __init__(
         self,
@@ -34,7 +39,9 @@ class Conversation:
     ) -> None:
         self.model = model
         self.options = options
+        self.markdown = True
         self.tools: list[Tool] = []
+        self._offered: Sequence[Tool] = ()  # also those that the chat template does not take
         self.images: list[Image] = []  # that wait for the next message
         self.messages: list[dict[str, Any]] = list(messages)
         if system or not messages:
@@ -107,6 +114,7 @@ class Conversation:
         Raises:
             PumiceError: The chat template takes no tools.
         """
+        self._offered = tools
         self.tools, problems = list(tools), []
         while self.tools:
             try:
@@ -124,6 +132,18 @@ class Conversation:
                 problems.append(f"the tools take {n_tokens} of {n_ctx} tokens of context; -c sets a larger one")
             break
         return problems
+
+    def take_model(self, model: Model) -> list[str]:
+        """Go on with another model and its chat template. Returns a line for each tool that is left out.
+
+        Raises:
+            PumiceError: The chat template takes no tools.
+        """
+        self.model = model
+        self.options.pop("chat_template", None)
+        if not model.has_chat_template:
+            self.options["chat_template"] = ASSUMED_TEMPLATE
+        return self.take_tools(self._offered)
 
     def _prepare_probe(self) -> Turn:
         options = {name: value for name, value in self.options.items() if name in CHAT}

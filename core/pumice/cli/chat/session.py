@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,14 @@ from pumice.chat import Message
 from pumice.cli.chat.clipboard import choose_text, copy
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.sessions import check_session_name, write_session
+from pumice.cli.chat.shown import shown
 from pumice.cli.messages import explain, say
+from pumice.cli.options import warn_of_assumed_template
 from pumice.errors import PumiceError
 from pumice.wording import printable, unknown_name
 
 if TYPE_CHECKING:
+    from pumice.cli.chat.models import ChatModel
     from pumice.frontend.tool_loop import ToolLoop
     from pumice.streaming.chat import ChatStream
 
@@ -31,6 +33,7 @@ HELP = {
     "/regen": "answer the last message again; so does /retry",
     "/edit [TEXT]": "change the last message, or replace it by TEXT, and answer it again",
     "/image FILE": "show an image to the model with the next message",
+    "/model [NAME]": "go on with another model that is on this machine, or show the name of this one",
     "/undo [N]": "take back the last message, or the last N, with all answers since",
     "/name NAME": "keep the conversation under a name, for pumice chat --resume NAME",
     "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
@@ -70,6 +73,7 @@ class Session:
         stats: Show tokens and tokens/s after each answer.
         edit: Returns a text that the user has changed; raises like ``read``. None: ``/edit`` needs a text.
         name: Name under which the conversation is kept after each line; empty: not at all.
+        chat_model: The model, in whose place ``/model`` loads another.
     """
 
     def __init__(
@@ -79,12 +83,14 @@ class Session:
         stats: bool = False,
         edit: Callable[[str], str] | None = None,
         name: str = "",
+        chat_model: ChatModel | None = None,
     ) -> None:
         self._conversation = conversation
         self._read = read
         self._stats = stats
         self._editor = edit
         self._name = name
+        self._chat_model = chat_model
         self._kept = list(conversation.messages)
 
     def run(self) -> bool:
@@ -118,6 +124,7 @@ class Session:
             "/retry": self._regenerate,
             "/edit": self._edit,
             "/image": self._show_image,
+            "/model": self._switch_model,
             "/name": self._rename,
             "/undo": self._undo,
             "/save": self._save,
@@ -188,6 +195,21 @@ class Session:
         finally:
             if len(conversation.messages) == n_earlier:
                 conversation.messages = before
+
+    def _switch_model(self, name: str) -> None:
+        """Load another model, which reads the conversation from its beginning with the next message."""
+        if self._chat_model is None:
+            raise PumiceError("this chat has a model that its caller has loaded")
+        try:
+            if name:
+                self._chat_model.switch(name)
+        finally:  # an earlier model was loaded again
+            model = self._chat_model.model
+            if model is not self._conversation.model:
+                _warn_of_tools(partial(self._conversation.take_model, model))
+        if name and not model.has_chat_template:
+            warn_of_assumed_template(self._chat_model.name)
+        _tell(f"{self._chat_model.name} on {', '.join(model.backends)}, {model.n_ctx} tokens of context")
 
     def _rename(self, name: str) -> None:
         self._name = check_session_name(name)
@@ -276,11 +298,17 @@ def take_mcp_tools(conversation: Conversation) -> None:
     if hosted is None:
         return
     tools = hosted.wait()
-    problems = list(hosted.problems)
+    for problem in hosted.problems:
+        say("warning", problem)
+    _warn_of_tools(partial(conversation.take_tools, tools))
+
+
+def _warn_of_tools(take: Callable[[], list[str]]) -> None:
+    """Let a conversation take tools, and say which cannot be used."""
     try:
-        problems += conversation.take_tools(tools)
+        problems = take()
     except PumiceError as error:
-        problems.append(str(error))
+        problems = [str(error)]
     for problem in problems:
         say("warning", problem)
 
@@ -302,7 +330,7 @@ def answer(conversation: Conversation) -> Answered:
     loop = conversation.tool_loop()
     if loop is None:
         stream = conversation.answer()
-        message, completed = _show(stream)
+        message, completed = _show(stream, conversation.markdown)
         messages = [message]
     else:
         stream, completed = _answer_with_tools(conversation, loop)
@@ -320,7 +348,7 @@ def _answer_with_tools(conversation: Conversation, loop: ToolLoop) -> tuple[Chat
     """Show answers and run their calls until one has no calls. Returns its stream, and whether it ended."""
     while True:
         stream = conversation.answer(loop)
-        message, completed = _show(stream)
+        message, completed = _show(stream, conversation.markdown)
         if not completed:
             if message.content or not loop.added:
                 loop.messages.append(message)
@@ -345,70 +373,25 @@ def _tell_result(text: str) -> None:
     click.secho(f"-> {line[:_MAX_RESULT_LINE]}{more}", dim=True, err=True)
 
 
-def _show(stream: ChatStream) -> tuple[Message, bool]:
+def _show(stream: ChatStream, markdown: bool) -> tuple[Message, bool]:
     """Show an answer to its end or Ctrl-C, and return it and whether it ended."""
     content: list[str] = []
     reasoning: list[str] = []
-    shown: Shown = ShownOnTerminal() if sys.stdout.isatty() else Shown()
+    output = shown(markdown)
     completed = False
     try:
         with stream, contextlib.suppress(KeyboardInterrupt):
             for delta in stream:
                 if delta.reasoning:
                     reasoning.append(delta.reasoning)
-                    shown.reason(delta.reasoning)
+                    output.reason(delta.reasoning)
                 if delta.content:
                     content.append(delta.content)
-                    shown.say(delta.content)
+                    output.say(delta.content)
             completed = True
     finally:
-        shown.end()
+        output.end()
     return Message("".join(content), "".join(reasoning)), completed
-
-
-class Shown:
-    """Writes the content of an answer to standard output that is a file or a pipe, without reasoning."""
-
-    def reason(self, text: str) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        _write(text)
-
-    def end(self) -> None:
-        pass
-
-
-class ShownOnTerminal(Shown):
-    """Writes an answer and its dimmed reasoning to a terminal, wrapped at words, without leading white space."""
-
-    def __init__(self) -> None:
-        from pumice.cli.chat.wrap import Wrapper
-
-        self._wrapper = Wrapper(shutil.get_terminal_size().columns)
-        self._has_reasoning = self._has_content = False
-
-    def reason(self, text: str) -> None:
-        text = text if self._has_reasoning else text.lstrip()
-        self._has_reasoning = self._has_reasoning or bool(text)
-        _write(click.style(self._wrapper.add(text), dim=True))
-
-    def say(self, text: str) -> None:
-        if not self._has_content:
-            text = text.lstrip()
-            self._has_content = bool(text)
-            if text and self._has_reasoning:
-                text = f"\n\n{text}"
-        _write(self._wrapper.add(text))
-
-    def end(self) -> None:
-        if self._has_reasoning or self._has_content:
-            _write("\n")
-
-
-def _write(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
-    sys.stdout.buffer.flush()
 
 
 def _file(path: str) -> Path:
