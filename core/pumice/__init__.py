@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice.api import load, load_linked, load_process, load_tokenizer, plan
+    from pumice.audio import Audio
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Turn, Usage
     from pumice.demo import demo_model_path
     from pumice.engine.messages import Logprobs, Snapshot, Timings
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncChatStream",
     "AsyncStream",
+    "Audio",
     "BackendError",
     "ChatCompletion",
     "ChatDelta",
@@ -110,6 +112,7 @@ _HOMES = {
     "streaming.chat": ["AsyncChatStream", "ChatStream"],
     "engine.messages": ["Logprobs", "Snapshot", "Timings"],
     "demo": ["demo_model_path"],
+    "audio": ["Audio"],
     "images": ["Image"],
     "mcp": ["mcp_tools"],
     "model": ["Model"],

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
 import io
-import os
 import threading
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, read_source
 from pumice.errors import RequestError
 from pumice.isolation import CallLimits, WorkerPool
 
@@ -19,13 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_BYTES = 32 << 20  # of an encoded image
 MAX_PIXELS = 40_000_000
-MAX_IMAGES = 64  # of a request
+MAX_IMAGES = 64  # of a request, with sounds
 IMAGE_TYPES = ("image", "image_url", "input_image")  # of parts of messages
-_MAX_HEAD = 256  # characters of a data: URL before its data
-_MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
-_PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 _LIMITS = CallLimits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
 
@@ -47,27 +40,12 @@ class Image:
     @classmethod
     def from_url(cls, url: str) -> Image:
         """Return the image of a ``data:`` URL. Raises RequestError for any other URL, which is never fetched."""
-        head, comma, _ = url[:_MAX_HEAD].partition(",")
-        if not head.lower().startswith("data:"):
-            raise RequestError(f"image: URLs and paths are not opened: send a data: URL, not {url[:40]!r}")
-        kind, *others = head[len("data:") :].lower().split(";")
-        if not comma or "base64" not in others or not kind.startswith("image/"):
-            raise RequestError(f"image: expected data:image/png;base64,... or another image, not {head[:40]!r}")
-        return cls.from_base64(url[len(head) + 1 :])
+        return cls(decode_data_url(url, "image", "image/png"))
 
     @classmethod
     def from_base64(cls, text: str) -> Image:
         """Return the image of a file in base64. Raises RequestError for other texts, and files that are too large."""
-        if len(text) > _MAX_BASE64:
-            raise RequestError(f"image: more than {MAX_BYTES >> 20} MiB; send a smaller file")
-        try:  # in pieces, since other threads wait for each
-            pieces = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
-            data = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
-        except (binascii.Error, ValueError):  # ValueError: letters beyond ASCII
-            raise RequestError("image: the data is not valid base64") from None
-        if not data:
-            raise RequestError("image: the data is empty")
-        return cls(data)
+        return cls(decode_base64(text, "image"))
 
     def pixels(self) -> NDArray[np.uint8]:
         """Return uint8 ``[height, width, 3]``: upright by its EXIF orientation, and on white if it is transparent.
@@ -89,22 +67,8 @@ class Image:
         return self._bytes()
 
     def _bytes(self) -> bytes:
-        if isinstance(self.source, (bytes, bytearray, memoryview)):
-            data = bytes(self.source)
-        elif isinstance(self.source, (str, os.PathLike)):
-            try:
-                with Path(self.source).open("rb") as file:
-                    data = file.read(MAX_BYTES + 1)
-            except OSError as error:
-                raise RequestError(f"image: cannot read {os.fspath(self.source)!r}: {error.strerror}") from None
-        elif hasattr(self.source, "getexif"):
-            data = _unread_bytes(self.source)
-        else:
-            kind = type(self.source).__name__
-            raise RequestError(f"image: expected a path, bytes, a Pillow image or an array, not {kind}")
-        if len(data) > MAX_BYTES:
-            raise RequestError(f"image: more than {MAX_BYTES >> 20} MiB; send a smaller file")
-        return data
+        source = _unread_bytes(self.source) if hasattr(self.source, "getexif") else self.source
+        return read_source(source, "image", "a path, bytes, a Pillow image or an array")
 
 
 def check_wanted() -> None:

@@ -1,11 +1,11 @@
-"""The contract of media encoders: from an image to rows of embeddings among the tokens of a prompt."""
+"""The contract of media encoders: from an image or a sound to rows of embeddings among the tokens of a prompt."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pumice.architecture import HParams
 
@@ -15,22 +15,44 @@ if TYPE_CHECKING:
 
     from pumice.graph import GraphBuilder, Tensor
 
+MediaKind: TypeAlias = Literal["image", "audio"]
 Pixels: TypeAlias = "NDArray[np.uint8]"
+Samples: TypeAlias = "NDArray[np.float32]"
 Inputs: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 
 @dataclass(frozen=True)
-class ImagePiece:
-    """A part of an image that one run of the graph encodes.
+class MediaPiece:
+    """A part of an image or a sound that one run of the graph encodes.
 
     Attributes:
         inputs: the inputs of the run by name; the first dimension of ``patches`` is the number of rows of the step.
+    """
+
+    inputs: Inputs
+
+
+@dataclass(frozen=True)
+class SoundPiece(MediaPiece):
+    """A part of a sound.
+
+    Attributes:
+        n_rows: number of the resulting embeddings.
+    """
+
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class ImagePiece(MediaPiece):
+    """A part of an image.
+
+    Attributes:
         grid: rows and columns of the resulting embeddings, for models whose positions have two dimensions; None if
             they follow each other like tokens.
         row_end: text between the rows of the grid.
     """
 
-    inputs: Inputs
     grid: tuple[int, int] | None = None
     row_end: str = ""
 
@@ -41,18 +63,23 @@ class Embeddings:
 
     rows: NDArray[np.float32]
     grid: tuple[int, int] | None = None
+    kind: MediaKind = "image"
 
 
 class MediaEncoder(ABC):
     """The encoder and projector of a projector file (mmproj) whose ``clip.projector_type`` it is registered for.
 
-    ``__init__`` reads and checks the file's ``clip.vision`` keys; ``prepare`` needs no weights.
+    It is an ``ImageEncoder`` or an ``AudioEncoder``. ``__init__`` reads and checks the file's keys, ``clip.vision`` or
+    ``clip.audio``; ``prepare`` needs no weights.
 
     Attributes:
+        kind: what it encodes.
         width: values of a row, which is the width of the language model.
         n_rows: maximum rows of a piece in the graph, such as patches of a tile.
         sizes: maxima of further named sizes of the graph's inputs.
     """
+
+    kind: ClassVar[MediaKind]
 
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams
@@ -62,12 +89,32 @@ class MediaEncoder(ABC):
     n_rows: int
 
     @abstractmethod
+    def build(self, g: GraphBuilder) -> Tensor:
+        """Trace the encoder from ``prepare``'s inputs, and return float32 rows ``[n, width]``."""
+
+
+class ImageEncoder(MediaEncoder):
+    """An encoder of images."""
+
+    kind: ClassVar[MediaKind] = "image"
+
+    @abstractmethod
     def prepare(self, pixels: Pixels) -> Sequence[str | ImagePiece]:
         """Return the parts of the prompt that stand for an image ``[height, width, 3]``, in order.
 
         A part is text, whose special tokens are read as such, or a piece of the image.
         """
 
+
+class AudioEncoder(MediaEncoder):
+    """An encoder of sounds of 16,000 samples a second."""
+
+    kind: ClassVar[MediaKind] = "audio"
+
     @abstractmethod
-    def build(self, g: GraphBuilder) -> Tensor:
-        """Trace the encoder from ``prepare``'s inputs, and return float32 rows ``[n, width]``."""
+    def prepare(self, samples: Samples) -> Iterable[str | SoundPiece]:
+        """Return the parts of the prompt that stand for a sound ``[n]`` of values from -1 to 1, in order.
+
+        A part is text, whose special tokens are read as such, or a piece of the sound. Pieces of long sounds are
+        best made one by one, as they take memory.
+        """

@@ -29,7 +29,7 @@ from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
 from pumice.engine.placement import Backends, PlacementRules
 from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
-from pumice.engine.projector import LazyProjector
+from pumice.engine.projector import LazyProjector, Projector
 from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, SchedulingPolicy
 from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
@@ -42,6 +42,7 @@ from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
 from pumice.machine import available_memory_bytes
+from pumice.media_encoder import MediaKind
 from pumice.model_files.opening import open_adapter, open_configured, open_draft
 from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside
@@ -126,16 +127,24 @@ class Model(Frontend):
         """True after ``close``."""
         return not self._finalizer.alive
 
-    def check_sees(self) -> None:
-        projector = self._load_projector()
+    def check_takes(self, kind: MediaKind) -> None:
+        self._projector(kind)
+
+    def _projector(self, kind: MediaKind | None = None) -> Projector:
+        """Return the projector. Raises RequestError if there is none for ``kind``, or it is another model's."""
+        projector = self._load_projector(kind)
         if projector.width != self.runner.media_width:
             raise RequestError(
                 f"{projector.path.name}: it makes rows of {projector.width} values, but this model takes "
-                f"{self.runner.media_width or 'no images'}: it is the projector of another model"
+                f"{self.runner.media_width or 'no media'}: it is the projector of another model"
             )
+        return projector
 
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return self._load_projector().encode(pixels, self.n_ctx)
+        return self._projector("image").encode(pixels, self.n_ctx)
+
+    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
+        return self._projector("audio").encode_sound(samples, self.n_ctx)
 
     def open_projector(self) -> None:
         """Open the projector now, if there is one. One that is not configured, and cannot be used, is a warning.
@@ -145,11 +154,11 @@ class Model(Frontend):
         if not self.facts.media_width:
             return
         try:
-            self.check_sees()
+            self.facts = replace(self.facts, media=list(self._projector().encoders))
         except PumiceError as error:
             if self.config.mmproj:
                 raise
-            log.warning("no images: %s", error)
+            log.warning("no images or sound: %s", error)
             self.facts = replace(self.facts, media_width=0)
 
     def logits(

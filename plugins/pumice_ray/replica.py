@@ -28,6 +28,7 @@ from pumice.engine.messages import (
     Command,
     Encode,
     EncodeImage,
+    EncodeSound,
     Event,
     Failed,
     Finished,
@@ -112,14 +113,15 @@ class EngineReplica:
                     yield data
 
     async def answer(self, command: bytes) -> bytes:
-        """Return the event that answers an ``Encode``, ``EncodeImage``, ``Score`` or ``SavePrompt``.
+        """Return the event that answers an ``Encode``, ``EncodeImage``, ``EncodeSound``, ``Score`` or ``SavePrompt``.
 
         This replica assigns its id.
         """
         asked = decode_command(command)
-        if not isinstance(asked, (Encode, EncodeImage, Score, SavePrompt)):
+        if not isinstance(asked, (Encode, EncodeImage, EncodeSound, Score, SavePrompt)):
             raise pumice.RequestError(
-                f"answer expects an Encode, EncodeImage, Score or SavePrompt message, not {type(asked).__name__}"
+                "answer expects an Encode, EncodeImage, EncodeSound, Score or SavePrompt message, "
+                f"not {type(asked).__name__}"
             )
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))
 

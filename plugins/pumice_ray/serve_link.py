@@ -27,6 +27,7 @@ from pumice.engine.messages import (
     Command,
     Encode,
     EncodeImage,
+    EncodeSound,
     Event,
     Facts,
     Failed,
@@ -98,7 +99,7 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
-        elif isinstance(command, (Encode, EncodeImage, Score, SavePrompt)):
+        elif isinstance(command, (Encode, EncodeImage, EncodeSound, Score, SavePrompt)):
             self._start(self._answer(command.id, self._ask(command)))
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
@@ -248,7 +249,7 @@ class ServeLink:
             event = Failed(id, explain(error))
         self._receive([event])
 
-    async def _ask(self, command: Encode | EncodeImage | Score | SavePrompt) -> Event:
+    async def _ask(self, command: Encode | EncodeImage | EncodeSound | Score | SavePrompt) -> Event:
         (event,) = decode_events(await self._handle.answer.remote(encode_command(command)))
         return numbered(event, command.id)
 

@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.engine.encoded_images import EncodedImages
+from pumice.engine.encoded_media import EncodedMedia
 from pumice.hub.projectors import find_projector
 from vision_files import encoded, picture, write_projector
 
@@ -112,7 +112,7 @@ def test_a_model_continues_texts_and_images(tmp_path, monkeypatch):
         write_projector(tmp_path / "mmproj.gguf", "mlp")
         first, again = (model.generate(prompt, max_tokens=4, temperature=0.0) for _ in range(2))
         n_text = len(model.tokenize("a picture: ")) + len(model.tokenizer.tokenize_following(" shows"))
-        monkeypatch.setattr(EncodedImages, "get", lambda *_: pytest.fail("the text is too long for any image"))
+        monkeypatch.setattr(EncodedMedia, "get", lambda *_: pytest.fail("the text is too long for any image"))
         with pytest.raises(pumice.PromptTooLongError, match="at least"):
             model.request(["the word " * 100_000, *prompt])
     assert first.timings.prompt_tokens == n_text + 16

@@ -99,7 +99,7 @@ def test_requests_have_every_option():
 
 def test_requests_of_chats_have_every_option():
     fields = {field.name: field for field in dataclasses.fields(ChatRequest)}
-    assert fields.keys() == {*TEMPLATE, "messages", "images"}
+    assert fields.keys() == {*TEMPLATE, "messages", "media"}
     for name, option in TEMPLATE.items():
         assert default(fields[name]) == option.default, name
 

@@ -21,7 +21,8 @@ class AnswerBuilder:
         n_reasoning: number of ``tokens`` that belong to the reasoning.
     """
 
-    def __init__(self, parser: ChatParser, parallel_tool_calls: bool = True) -> None:
+    def __init__(self, parser: ChatParser, parallel_tool_calls: bool = True, audio_tokens: int = 0) -> None:
+        self._audio_tokens = audio_tokens
         self._parser = parser
         self._parallel = parallel_tool_calls
         self._content: list[str] = []
@@ -49,7 +50,7 @@ class AnswerBuilder:
         """
         delta = self._delta(self._parser.finish(cut=reason != "stop"))
         called = self._calls and reason == "stop"
-        usage = Usage(n_prompt, n_cached, len(self.tokens), self.n_reasoning)
+        usage = Usage(n_prompt, n_cached, len(self.tokens), self.n_reasoning, self._audio_tokens)
         self._end = ChatDelta(
             delta.content, delta.reasoning, delta.tool_calls, "tool_calls" if called else reason, usage
         )

@@ -14,14 +14,14 @@ from pumice.chat.answer import AnswerBuilder
 from pumice.chat.answer_grammar import answer_grammar
 from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat, detect
-from pumice.chat.images import NO_IMAGES
 from pumice.chat.isolated import TemplateWorkers, template_workers
+from pumice.chat.media import NO_MEDIA, kind_of
 from pumice.chat.mixed import (
     MARKER,
-    ImageEncoder,
+    EncodeMedia,
     PlacedEmbeddings,
     at_markers,
-    encode_images,
+    encode_media,
     tokenize_parts,
     within,
 )
@@ -50,13 +50,18 @@ class ChatPrompt:
         text: text that the template rendered.
         tokens: its token ids.
         opening: end of ``text`` that already belongs to the answer.
-        media: embeddings of images, with their positions among the tokens.
+        media: embeddings of images and sounds, with their positions among the tokens.
     """
 
     text: str
     tokens: list[int]
     opening: str
     media: PlacedEmbeddings = field(default_factory=list)
+
+    @property
+    def audio_tokens(self) -> int:
+        """Tokens of sounds."""
+        return sum(len(part.rows) for _, part in self.media if part.kind == "audio")
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Turn:
         request = self.request
         has_form = self.grammar is not None and not self.grammar.again
         parser = ChatParser(self.format, request.tools, self.prompt.opening, request.separate_reasoning, has_form)
-        return AnswerBuilder(parser, request.parallel_tool_calls)
+        return AnswerBuilder(parser, request.parallel_tool_calls, self.prompt.audio_tokens)
 
 
 @dataclass(frozen=True)
@@ -132,19 +137,19 @@ class Chat:
     def text(self, request: ChatRequest) -> str:
         """Return the prompt as text, without BOS if the tokenizer adds it. Raises like ``turn``.
 
-        ``MARKER`` stands for each image.
+        ``MARKER`` stands for each image and sound.
         """
-        text = self.turn(request, encode=lambda image: [MARKER]).prompt.text
+        text = self.turn(request, encode=lambda media: [MARKER]).prompt.text
         bos = self._tokenizer.bos
         return text if bos is None or not self._tokenizer.add_bos else text.removeprefix(self._spelling(bos))
 
-    def turn(self, request: ChatRequest, form: str | None = None, encode: ImageEncoder | None = None) -> Turn:
+    def turn(self, request: ChatRequest, form: str | None = None, encode: EncodeMedia | None = None) -> Turn:
         """Prepare the next turn: render the prompt and compile the answer's grammar.
 
         Args:
             request: the checked request.
             form: grammar that the answer has to fit, as llguidance's source.
-            encode: encodes images; None refuses them.
+            encode: encodes images and sounds; None refuses them.
 
         Raises:
             RequestError: there is no template, it refuses the messages, or tool calls cannot be enforced.
@@ -155,7 +160,7 @@ class Chat:
         if request.tools and not info.template.traits.has_tools:
             _warn_once(info.template.source)
         format, prompt = info.format, self._prompt(request, info, encode)
-        request = replace(request, images=())  # their memory is free while the answer is generated
+        request = replace(request, media=())  # their memory is free while the answer is generated
         marks = {self._spelling(token): token for token in info.special}
         grammar = answer_grammar(request, format, prompt.opening, marks, form, self._checker)
         if grammar:
@@ -178,10 +183,10 @@ class Chat:
         tokens = self._tokenizer.tokenize_following(closing)
         return ReasoningBudget(request.reasoning_budget, tokens, begin, end, reasons=format.reasons_after(opening))
 
-    def _prompt(self, request: ChatRequest, info: _TemplateInfo, encode: ImageEncoder | None) -> ChatPrompt:
-        if request.images and encode is None:
-            raise RequestError(f"messages: {NO_IMAGES}")
-        marker = f"<__media_{secrets.token_hex(16)}__>" if request.images else ""
+    def _prompt(self, request: ChatRequest, info: _TemplateInfo, encode: EncodeMedia | None) -> ChatPrompt:
+        if request.media and encode is None:
+            raise RequestError(f"messages: {NO_MEDIA}")
+        marker = f"<__media_{secrets.token_hex(16)}__>" if request.media else ""
         job = PromptJob(
             info.template,
             self._spellings,
@@ -192,19 +197,19 @@ class Chat:
             request.reasoning,
             request.continues,
             request.add_generation_prompt,
-            len(request.images),
+            [kind_of(item) for item in request.media],
             marker,
         )
         written = self._workers.write(job)
         if self._n_ctx is not None:
             self._tokenizer.check_fits([written.text], self._n_ctx)
         text = written.text.replace(written.mark, "")
-        if not request.images or encode is None:
+        if not request.media or encode is None:
             tokens = tokenize_marked(self._tokenizer, written.text, written.mark)
             return ChatPrompt(text, tokens, written.opening)
         first = partial(tokenize_marked, self._tokenizer, mark=written.mark)
         following = partial(self._tokenizer.tokenize_following, mark=written.mark)
-        parts = encode_images(at_markers(written.text.split(marker), request.images), encode)
+        parts = encode_media(at_markers(written.text.split(marker), request.media), encode)
         parts = parts if self._n_ctx is None else within(parts, self._n_ctx)
         tokens, media = tokenize_parts(parts, first, following)
         return ChatPrompt(text.replace(marker, MARKER), tokens, written.opening, media)

@@ -1,15 +1,15 @@
-"""Contents of checked messages: text, or parts of text and images."""
+"""Contents of checked messages: text, or parts of text, images and sounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 Content = str | Sequence[Mapping[str, str]]
-"""Content of a checked message: text, or parts of the types "text" and "image"."""
+"""Content of a checked message: text, or parts of the types "text", "image" and "audio"."""
 
 
 def with_markers(content: Content, marker: str) -> str:
-    """Return content as text: a marker for each image, and the lines of the texts."""
+    """Return content as text: a marker for each image and sound, and the lines of the texts."""
     if isinstance(content, str):
         return content
     text, after_text = "", False

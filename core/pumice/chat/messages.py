@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pumice.chat.bounds import MAX_ARGUMENTS, SizeBudget
-from pumice.chat.images import take_images
+from pumice.chat.media import take_media
+from pumice.chat.mixed import Media
 from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
-from pumice.images import Image
 from pumice.notebook import facts_line, folded_block, show_count, text_block
 
 #: The finish reasons of the engine, and "tool_calls": the model waits for the results of its calls.
@@ -102,12 +102,14 @@ class Usage:
         cached_tokens: tokens of the prompt that were read from the KV cache.
         completion_tokens: tokens of the answer, including reasoning.
         reasoning_tokens: tokens of the reasoning.
+        audio_tokens: tokens of the prompt that are sounds.
     """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     reasoning_tokens: int = 0
+    audio_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -210,13 +212,13 @@ class ChatCompletion:
 def read_messages(
     messages: Iterable[Mapping[str, Any] | Message],
     budget: SizeBudget | None = None,
-    images: list[Image] | None = None,
+    media: list[Media] | None = None,
 ) -> list[dict[str, Any]]:
     """Check messages and return them as templates take them.
 
     Contents become text, arguments of calls dictionaries, and reasoning is moved to the key ``reasoning``. A content
-    with images becomes a list of parts, ``{"type": "text", "text": ...}`` and ``{"type": "image"}``; its images are
-    appended to ``images``. Without ``images`` they are refused.
+    with media becomes a list of parts, ``{"type": "text", "text": ...}``, ``{"type": "image"}`` and
+    ``{"type": "audio"}``; the images and sounds are appended to ``media``. Without ``media`` they are refused.
 
     Raises:
         RequestError: a message is invalid; the error names its position.
@@ -225,7 +227,7 @@ def read_messages(
         raise RequestError("messages: expected a list of messages, each with a role and a content")
     budget = budget or SizeBudget()
     read = [
-        _read_message(take_images(message, f"messages[{i}]", images), f"messages[{i}]", budget)
+        _read_message(take_media(message, f"messages[{i}]", media), f"messages[{i}]", budget)
         for i, message in enumerate(messages)
     ]
     if not read:
@@ -256,7 +258,7 @@ def _read_message(source: Mapping[str, Any] | Message, where: str, budget: SizeB
 
 
 def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
-    """Return text, the lines of parts of type "text", or the parts if there is an image among them."""
+    """Return text, the lines of parts of type "text", or the parts if there is an image or a sound among them."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list | tuple):
@@ -265,14 +267,14 @@ def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
     for i, item in enumerate(content):
         part = _mapping(item, f"{where}[{i}]")
         kind = part.get("type", "text")
-        if kind == "image":
-            parts.append({"type": "image"})
+        if kind in ("image", "audio"):
+            parts.append({"type": kind})
         elif kind == "text":
             parts.append({"type": "text", "text": _text(part.get("text"), f"{where}[{i}].text")})
         else:
-            raise RequestError(f"{where}[{i}].type: expected 'text' or an image, not {shown(kind)}")
-    has_image = any(part["type"] == "image" for part in parts)
-    return parts if has_image else "\n".join(part["text"] for part in parts)
+            raise RequestError(f"{where}[{i}].type: expected 'text', an image or a sound, not {shown(kind)}")
+    has_media = any(part["type"] != "text" for part in parts)
+    return parts if has_media else "\n".join(part["text"] for part in parts)
 
 
 def _read_call(value: Any, where: str, budget: SizeBudget) -> dict[str, Any]:

@@ -1,39 +1,41 @@
-"""Prompts of texts and images: images at markers, their embeddings, and token ids."""
+"""Prompts of texts, images and sounds: media at markers, their embeddings, and token ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from pumice.audio import Audio
 from pumice.errors import PromptTooLongError
 from pumice.images import Image
 
 if TYPE_CHECKING:
     from pumice.media_encoder import Embeddings
 
+Media: TypeAlias = Image | Audio
 PromptPart: TypeAlias = "str | Embeddings"
 PlacedEmbeddings: TypeAlias = "list[tuple[int, Embeddings]]"
 """Embeddings, and the position of the first row."""
-ImageEncoder: TypeAlias = "Callable[[Image], Sequence[PromptPart]]"
-"""Returns the texts and embeddings that stand for an image in a prompt."""
+EncodeMedia: TypeAlias = "Callable[[Media], Sequence[PromptPart]]"
+"""Returns the texts and embeddings that stand for an image or a sound in a prompt."""
 T = TypeVar("T")
 
 MARKER = "<__media__>"
-"""Stands for an image in a prompt that is shown as text, as in llama.cpp."""
+"""Stands for an image or a sound in a prompt that is shown as text, as in llama.cpp."""
 
 
-def at_markers(texts: Sequence[str], images: Sequence[T]) -> Iterator[str | T]:
-    """Yield the texts around the markers of a prompt, one more than ``images``, with an image between each two."""
+def at_markers(texts: Sequence[str], media: Sequence[T]) -> Iterator[str | T]:
+    """Yield the texts around the markers of a prompt, one more than ``media``, with one of these between each two."""
     yield texts[0]
-    for image, text in zip(images, texts[1:], strict=True):
-        yield image
+    for item, text in zip(media, texts[1:], strict=True):
+        yield item
         yield text
 
 
-def encode_images(parts: Iterable[str | Image], encode: ImageEncoder) -> Iterator[PromptPart]:
-    """Yield texts, and for each image the texts and embeddings that stand for it. Raises as ``encode``."""
+def encode_media(parts: Iterable[str | Media], encode: EncodeMedia) -> Iterator[PromptPart]:
+    """Yield texts, and for each image or sound the texts and embeddings that stand for it. Raises as ``encode``."""
     for part in parts:
-        if isinstance(part, Image):
+        if isinstance(part, (Image, Audio)):
             yield from encode(part)
         else:
             yield str(part)

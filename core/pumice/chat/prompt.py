@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -12,6 +13,7 @@ from pumice.chat.formats import is_open
 from pumice.chat.special_tokens import guard_of
 from pumice.chat.template import ChatTemplate, reasoning_variables
 from pumice.errors import RequestError
+from pumice.media_encoder import MediaKind
 
 _END = "\ue000"  # marks the end of an unfinished answer; private use, so no template looks for it
 
@@ -30,8 +32,8 @@ class PromptJob:
         reasoning: True or False switches reasoning on or off; None leaves it to the template.
         continues: the answer continues the last message.
         add_generation_prompt: end the prompt with the start of the assistant's message.
-        n_images: parts of type "image" in the messages.
-        marker: text that stands for each image in the prompt, which no message contains.
+        media: types of the parts of the messages that are "image" or "audio", in their order.
+        marker: text that stands for each of them in the prompt, which no message contains.
     """
 
     template: ChatTemplate
@@ -43,7 +45,7 @@ class PromptJob:
     reasoning: bool | None = None
     continues: bool = False
     add_generation_prompt: bool = True
-    n_images: int = 0
+    media: Sequence[MediaKind] = ()
     marker: str = ""
 
 
@@ -65,22 +67,26 @@ class MarkedPrompt:
 def write_prompt(job: PromptJob) -> MarkedPrompt:
     """Render a prompt.
 
-    A template that writes placeholders gets images as parts, and any other gets markers in texts.
+    A template that writes placeholders gets images and sounds as parts, and any other gets markers in texts.
 
-    Raises RequestError if the template refuses the messages, or omits the one to continue or an image.
+    Raises RequestError if the template refuses the messages, or omits the one to continue, an image or a sound.
     """
-    if not job.n_images:
+    if not job.media:
         return _write(job)
-    placeholder = job.template.traits.placeholder
-    if placeholder:  # guarded like a special token: no user's text spells it
-        written = _write(replace(job, spellings=(*job.spellings, placeholder)))
-        pieces = written.text.split(placeholder)
-        if len(pieces) == job.n_images + 1:
-            return replace(written, text=job.marker.join(pieces))
+    traits = job.template.traits
+    placeholders = {"image": traits.placeholder, "audio": traits.audio_placeholder}
+    wanted = [placeholders[kind] for kind in job.media]
+    if all(wanted):  # guarded like a special token: no user's text spells it
+        written = _write(replace(job, spellings=(*job.spellings, *dict.fromkeys(wanted))))
+        pattern = "|".join(map(re.escape, dict.fromkeys(wanted)))
+        if re.findall(pattern, written.text) == wanted:
+            return replace(written, text=re.sub(pattern, lambda _: job.marker, written.text))
     texts = [{**message, "content": with_markers(message["content"], job.marker)} for message in job.messages]
     written = _write(replace(job, messages=texts))
-    if written.text.count(job.marker) != job.n_images:
-        raise RequestError("messages: the chat template leaves out an image; put images into messages of the user")
+    if written.text.count(job.marker) != len(job.media):
+        raise RequestError(
+            "messages: the chat template leaves out an image or a sound; put them into messages of the user"
+        )
     return written
 
 
@@ -126,7 +132,7 @@ def _unfinished(message: Mapping[str, Any]) -> dict[str, Any]:
             "continue_final_message: only a message of the assistant without tool calls can be continued"
         )
     if not isinstance(message["content"], str):
-        raise RequestError("continue_final_message: a message with images cannot be continued")
+        raise RequestError("continue_final_message: a message with images or sound cannot be continued")
     key = "content" if message["content"] or not message.get("reasoning") else "reasoning"
     return {**message, key: message[key] + _END}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from pumice.chat.bounds import MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, SizeBudget
 from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
+from pumice.chat.mixed import Media
 from pumice.chat.tools import Tool, list_tools
 from pumice.errors import RequestError
 from pumice.grammar import grammar_source
-from pumice.images import Image
 from pumice.options import TEMPLATE
 from pumice.wording import unknown_name
 
@@ -26,7 +26,7 @@ class ChatRequest:
     """A request for the next message of a chat, checked by ``read``; its options are those of ``TemplateOptions``."""
 
     messages: Sequence[Mapping[str, Any]]
-    images: Sequence[Image] = ()  # of the parts of type "image", in their order
+    media: Sequence[Media] = ()  # of the parts of the types "image" and "audio", in their order
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: str = "auto"
     response_format: Mapping[str, Any] | None = None
@@ -73,9 +73,9 @@ class ChatRequest:
         check_plain(variables, "template_variables")
         if effort not in (None, "none"):
             variables = {"reasoning_effort": effort, **variables}
-        images: list[Image] = []
-        read = read_messages(messages, budget, images)
-        request = cls(read, images, tools, choice, template_variables=variables, **settings)
+        media: list[Media] = []
+        read = read_messages(messages, budget, media)
+        request = cls(read, media, tools, choice, template_variables=variables, **settings)
         request._check()
         return request
 

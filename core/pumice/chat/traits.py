@@ -9,6 +9,7 @@ from typing import Any
 
 from pumice.chat.template import ChatTemplate, Traits, reasoning_variables
 from pumice.errors import RequestError
+from pumice.media_encoder import MediaKind
 
 # What published templates write for an image. Marks around a placeholder belong to it: encoders write their own.
 _PLACEHOLDERS = (
@@ -26,6 +27,20 @@ _PLACEHOLDERS = (
     "<image>",
     "[IMG]",
 )
+# The same for a sound.
+_AUDIO_PLACEHOLDERS = (
+    "<|audio_bos|><|AUDIO|><|audio_eos|>",
+    "<|audio_start|><|audio_pad|><|audio_end|>",
+    "[BEGIN_AUDIO][AUDIO]",
+    "<|begin_of_audio|><|pad|><|end_of_audio|>",
+    "<start_of_audio>",
+    "<audio_soft_token>",
+    "<|AUDIO|>",
+    "<|audio|>",
+    "<|audio_pad|>",
+    "<sound>",
+    "[AUDIO]",
+)
 _PROBE, _OTHER = "PROBE", "OTHER"  # strings that no template contains
 
 
@@ -42,7 +57,8 @@ def find_traits(template: ChatTemplate) -> Traits:
         takes_parts=_takes_parts(template),
         wants_text_arguments=_wants_text_arguments(template),
         can_switch_reasoning=_can_switch_reasoning(template),
-        placeholder=_placeholder(template),
+        placeholder=_placeholder(template, "image", _PLACEHOLDERS),
+        audio_placeholder=_placeholder(template, "audio", _AUDIO_PLACEHOLDERS),
     )
 
 
@@ -92,14 +108,14 @@ def _can_switch_reasoning(template: ChatTemplate) -> bool:
     return on != off
 
 
-def _placeholder(template: ChatTemplate) -> str:
-    """Return the placeholder that the template writes once for an image, with the marks around it."""
-    candidates = [text for text in _PLACEHOLDERS if text in template.source]
+def _placeholder(template: ChatTemplate, kind: MediaKind, known: Sequence[str]) -> str:
+    """Return the placeholder that the template writes once for an image or a sound, with the marks around it."""
+    candidates = [text for text in known if text in template.source]
     if not candidates:
         return ""
     text_part = {"type": "text", "text": _PROBE}
     without, written = (
-        _try(template, [{"role": "user", "content": [*images, text_part]}]) for images in ([], [{"type": "image"}])
+        _try(template, [{"role": "user", "content": [*media, text_part]}]) for media in ([], [{"type": kind}])
     )
     if _PROBE not in written:
         return ""

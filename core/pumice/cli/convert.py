@@ -97,7 +97,12 @@ class ConvertedFolder(InputFile, ConvertedFile):
     group="Output",
     help="Write the tokenizer and the hyperparameters, without tensors.",
 )
-@option("--mmproj", is_flag=True, group="Model", help="Write the projector of images instead of the language model.")
+@option(
+    "--mmproj",
+    is_flag=True,
+    group="Model",
+    help="Write the projector of images or sound instead of the language model.",
+)
 @max_size_option
 @max_tensors_option
 @option("--dry-run", is_flag=True, group="Output", help="Show what the file would hold; write nothing.")

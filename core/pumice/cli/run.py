@@ -26,7 +26,7 @@ from pumice.demo import DEMOS, demo_model_path
 from pumice.options import OUTPUT, REQUEST
 
 if TYPE_CHECKING:
-    from pumice.images import Image
+    from pumice.chat.mixed import Media
     from pumice.model import Model
     from pumice.streaming.stream import Stream
 
@@ -76,6 +76,15 @@ def _chosen(model: str, images: Sequence[Path]) -> str:
     group="Prompt",
     help="Image for a vision model; inserted before the prompt, or at each <__media__>. Repeatable.",
 )
+@option(
+    "--audio",
+    "sounds",
+    type=InputFile(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    group="Prompt",
+    help="Sound for a model that hears: like --image, and after the images. Repeatable.",
+)
 @defined(
     REQUEST["max_tokens"],
     help="Maximum number of tokens to generate; -1: until the model ends the text.  [default: 128; demo models: -1]",
@@ -105,6 +114,7 @@ def command(
     prompt: str | None,
     file: Path | None,
     images: tuple[Path, ...],
+    sounds: tuple[Path, ...],
     max_tokens: int | None,
     stop: tuple[str, ...],
     **rest: Any,
@@ -119,7 +129,7 @@ def command(
     """
     model = _chosen(model, images)
     demo = Path(model) in DEMOS.values()
-    text = read_prompt(prompt, file, "" if demo or images else None)
+    text = read_prompt(prompt, file, "" if demo or images or sounds else None)
     if max_tokens is None:
         max_tokens = -1 if demo else 128
     sampling = take_sampling(rest)
@@ -127,7 +137,7 @@ def command(
     with load_model(model, rest) as loaded:
         if "tokenizer.chat_template" in loaded.metadata and not demo:
             click.echo(f"note: {model} has a chat template; `run` applies none, `pumice chat {model}` does", err=True)
-        read = _with_images(text, images) if images else text
+        read = _with_media(text, images, sounds) if images or sounds else text
         stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stop, **form, **sampling)
         with stream:
             completed = write(stream)
@@ -136,17 +146,24 @@ def command(
         raise click.Abort
 
 
-def _with_images(text: str, files: Sequence[Path]) -> list[str | Image]:
-    """Return a prompt of images and texts. Raises UsageError unless the text has a mark for each image, or none."""
+def _with_media(text: str, images: Sequence[Path], sounds: Sequence[Path]) -> list[str | Media]:
+    """Return a prompt of images, sounds and texts.
+
+    Raises UsageError unless the text has a mark for each image and sound, or none.
+    """
+    from pumice.audio import Audio
     from pumice.chat.mixed import MARKER, at_markers
     from pumice.images import Image
 
-    images, texts = list(map(Image, files)), text.split(MARKER)
+    media: list[Media] = [*map(Image, images), *map(Audio, sounds)]
+    texts = text.split(MARKER)
     if len(texts) == 1:
-        return [*images, text]
-    if len(texts) != len(images) + 1:
-        raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {len(images)} images (--image)")
-    return list(at_markers(texts, images))
+        return [*media, text]
+    if len(texts) != len(media) + 1:
+        numbers = {f"{len(images)} images (--image)": images, f"{len(sounds)} sounds (--audio)": sounds}
+        given = " and ".join(text for text, files in numbers.items() if files)
+        raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {given}")
+    return list(at_markers(texts, media))
 
 
 def read_prompt(prompt: str | None, file: Path | None, default: str | None = None) -> str:

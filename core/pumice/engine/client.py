@@ -18,15 +18,16 @@ from pumice.engine.messages import (
     Encode,
     Encoded,
     EncodeImage,
+    EncodeSound,
     EndReasoning,
     Event,
     Failed,
     Finished,
-    ImageEncoded,
-    ImagePart,
     Inspect,
     Inspected,
     Logprobs,
+    MediaEncoded,
+    MediaPart,
     Pooling,
     PromptSaved,
     Request,
@@ -100,11 +101,17 @@ class EngineClient:
             lambda id: Encode(id, texts, pooling, scores, adapter_scales), lambda event: cast(Encoded, event).values
         )
 
-    def encode_image(self, pixels: NDArray[np.uint8]) -> Future[Sequence[ImagePart]]:
+    def encode_image(self, pixels: NDArray[np.uint8]) -> Future[Sequence[MediaPart]]:
         """Return what stands for an image ``[height, width, 3]`` in a prompt, like ``EncodeImage``."""
         height, width, _ = pixels.shape
         return self._future(
-            lambda id: EncodeImage(id, height, width, pixels.tobytes()), lambda event: cast(ImageEncoded, event).parts
+            lambda id: EncodeImage(id, height, width, pixels.tobytes()), lambda event: cast(MediaEncoded, event).parts
+        )
+
+    def encode_sound(self, samples: NDArray[np.float32]) -> Future[Sequence[MediaPart]]:
+        """Return what stands for a sound ``[n]`` in a prompt, like ``EncodeSound``."""
+        return self._future(
+            lambda id: EncodeSound(id, samples.tobytes()), lambda event: cast(MediaEncoded, event).parts
         )
 
     def score(
@@ -164,7 +171,7 @@ class EngineClient:
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
-            last = isinstance(event, (Finished, Failed, Inspected, Encoded, ImageEncoded, Scored, PromptSaved))
+            last = isinstance(event, (Finished, Failed, Inspected, Encoded, MediaEncoded, Scored, PromptSaved))
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pumice.cache_tiers import Tally
 from pumice.grammar import Grammar, ReasoningBudget
+from pumice.media_encoder import MediaKind
 from pumice.options import Algorithm
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
@@ -211,7 +212,8 @@ class Facts:
         generates: True if it generates text; an encoder does not. ``fills_masks``: by diffusion.
         n_embd: values per embedding; 0 without embeddings.
         n_labels: scores per text; 0 if it does not rank texts.
-        media_width: values of a row of an image's embeddings; 0 without a projector of images.
+        media_width: values of a row of media's embeddings; 0 without a projector.
+        media: what the projector encodes; empty before it is open.
         devices: what lies on which device, GPUs first.
     """
 
@@ -226,6 +228,7 @@ class Facts:
     n_labels: VectorWidth = 0
     media_width: VectorWidth = 0
     devices: list[DeviceFacts] = field(default_factory=list)
+    media: list[MediaKind] = field(default_factory=list)
 
     @property
     def media_bytes(self) -> int:
@@ -269,12 +272,19 @@ class Encode(EngineMessage, frozen=True):
 
 
 class EncodeImage(EngineMessage, frozen=True):
-    """Answer with ``ImageEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt."""
+    """Answer with ``MediaEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt."""
 
     id: Id
     height: Count
     width: Count
     pixels: bytes
+
+
+class EncodeSound(EngineMessage, frozen=True):
+    """Like ``EncodeImage``, for a sound: float32 values, 16,000 a second."""
+
+    id: Id
+    samples: bytes
 
 
 class Score(EngineMessage, frozen=True):
@@ -324,7 +334,7 @@ class Close(EngineMessage, frozen=True):
     """Cancel everything and end."""
 
 
-Command = Add | Encode | EncodeImage | Score | SavePrompt | Cancel | EndReasoning | Inspect | Close
+Command = Add | Encode | EncodeImage | EncodeSound | Score | SavePrompt | Cancel | EndReasoning | Inspect | Close
 
 # --- events
 
@@ -397,7 +407,7 @@ class Encoded(EngineMessage, frozen=True):
 
 
 @dataclass(frozen=True)
-class ImagePart:
+class MediaPart:
     """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none."""
 
     text: str
@@ -405,11 +415,11 @@ class ImagePart:
     grid: tuple[Count, Count] | None = None
 
 
-class ImageEncoded(EngineMessage, frozen=True):
-    """The answer to ``EncodeImage``."""
+class MediaEncoded(EngineMessage, frozen=True):
+    """The answer to ``EncodeImage`` and ``EncodeSound``."""
 
     id: Id
-    parts: Sequence[ImagePart]
+    parts: Sequence[MediaPart]
 
 
 class Scored(EngineMessage, frozen=True):
@@ -426,4 +436,4 @@ class PromptSaved(EngineMessage, frozen=True):
     n_tokens: Count
 
 
-Event = Accepted | Progress | Output | Finished | Failed | Inspected | Encoded | ImageEncoded | Scored | PromptSaved
+Event = Accepted | Progress | Output | Finished | Failed | Inspected | Encoded | MediaEncoded | Scored | PromptSaved

@@ -94,7 +94,7 @@ class Preparer:
                 request.prompt, request.media, self.media_ids, self.media_width, self.media_rules, self.n_batch
             )
             if request.context_shift:
-                raise RequestError("context_shift: prompts with images cannot shift, as parts would remain; remove it")
+                raise RequestError("context_shift: prompts with images or sound cannot shift, since parts would remain")
             request = replace(request, speculate="off")  # drafts are made of tokens
         ends = self._ends(request)
         late = without_tokens(ends, self.n_vocab) if request.min_tokens and ends else None

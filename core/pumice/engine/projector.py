@@ -1,11 +1,14 @@
-"""A projector file (mmproj): its encoder turns images into texts and rows of embeddings for prompts."""
+"""A projector file (mmproj): its encoders turn images and sounds into texts and rows of embeddings for prompts."""
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,64 +25,102 @@ from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
-from pumice.media_encoder import Embeddings, ImagePiece, Inputs, MediaEncoder
+from pumice.media_encoder import (
+    AudioEncoder,
+    Embeddings,
+    ImageEncoder,
+    ImagePiece,
+    Inputs,
+    MediaEncoder,
+    MediaKind,
+    Pixels,
+    Samples,
+    SoundPiece,
+)
 from pumice.registry import Registry
 
 Rows = NDArray[np.float32]
+IMAGE: Final = "image"
+AUDIO: Final = "audio"
+_PARTS: Mapping[MediaKind, tuple[str, str]] = {IMAGE: ("vision", "images"), AUDIO: ("audio", "sound")}
+"""The part of a file's keys for each kind of media, and what users call these."""
+
+logger = logging.getLogger("pumice")
 
 
 class Projector:
-    """The encoder of a projector file, on the configured backends. It computes one piece of an image at a time.
+    """The encoders of a projector file, on the configured backends. One piece is computed at a time.
 
     Raises ModelError for a file that is no projector, or of a type that no plugin reads.
+
+    Attributes:
+        encoders: the file's encoders by what they encode.
+        width: values of a row.
     """
 
     def __init__(self, path: Path, config: Config, registry: Registry) -> None:
         with ExitStack() as stack:
             file = stack.enter_context(GGUFFile.open(path))
             self.path = path
-            limits_of_images = (config.image_min_tokens, config.image_max_tokens)
-            self.encoder, graph = trace_projector(file, registry, *limits_of_images)
-            graphs = {MAIN: graph}
-            backends = backend_line(registry, config)
-            for _, backend in backends:
-                stack.callback(backend.close)
-            limits = make_limits(graphs, EngineSizes(self.encoder.n_rows, self.encoder.n_rows, 1, "f32"))
-            runner = Runner(graphs, backends, limits, PlacementRules(config.n_gpu_layers))
-            stack.callback(runner.close)
-            runner.compile()
-            self._runner: Runner | None = runner
+            self.encoders: dict[MediaKind, MediaEncoder] = {}
+            self._runners: dict[MediaKind, Runner] = {}
+            for encoder, graph in trace_projector(file, registry, config.image_min_tokens, config.image_max_tokens):
+                self.encoders[encoder.kind] = encoder
+                self._runners[encoder.kind] = _runner(stack, encoder, graph, config, registry)
+            self.width, *others = {encoder.width for encoder in self.encoders.values()}
+            if others:
+                raise ModelError(f"{path}: rows of images have {self.width} values, but those of sounds {others[0]}")
             self._lock = threading.Lock()
             self._close = stack.pop_all().close
 
-    @property
-    def width(self) -> int:
-        """Values of a row."""
-        return self.encoder.width
-
-    def encode(self, pixels: NDArray[np.uint8], n_ctx: int | None = None) -> list[str | Embeddings]:
+    def encode(self, pixels: Pixels, n_ctx: int | None = None) -> list[str | Embeddings]:
         """Return the texts and embeddings that stand for an image ``[height, width, 3]``, in order.
 
-        Raises PromptTooLongError as soon as they are known to have more than ``n_ctx`` rows, unless that is None.
+        Raises:
+            PromptTooLongError: as soon as they are known to have more than ``n_ctx`` rows, unless that is None.
+            RequestError: there is no encoder of images.
         """
+        self.check(IMAGE)
+        encoder = self.encoders[IMAGE]
+        assert isinstance(encoder, ImageEncoder)
+        return self._encoded(IMAGE, encoder.prepare(pixels), n_ctx)
+
+    def encode_sound(self, samples: Samples, n_ctx: int | None = None) -> list[str | Embeddings]:
+        """Like ``encode``, for a sound ``[n]``."""
+        self.check(AUDIO)
+        encoder = self.encoders[AUDIO]
+        assert isinstance(encoder, AudioEncoder)
+        return self._encoded(AUDIO, encoder.prepare(samples), n_ctx)
+
+    def check(self, kind: MediaKind) -> None:
+        """Raise RequestError if there is no encoder of images or of sounds."""
+        if kind not in self.encoders:
+            raise RequestError(
+                f"{refusal(kind)}: {self.path.name} has no encoder of {'them' if kind == IMAGE else 'it'}"
+            )
+
+    def _encoded(
+        self, kind: MediaKind, pieces: Iterable[str | ImagePiece | SoundPiece], n_ctx: int | None
+    ) -> list[str | Embeddings]:
         parts: list[str | Embeddings] = []
         n_rows = 0
-        for part in self.encoder.prepare(pixels):
+        for part in pieces:
             if isinstance(part, str):
                 parts.append(part)
                 continue
-            if part.grid is not None:  # the number of rows is known before they are computed
-                _check_rows(n_rows + math.prod(part.grid), n_ctx)
-            rows = self._rows(part.inputs)
+            grid = part.grid if isinstance(part, ImagePiece) else (1, part.n_rows)
+            if grid is not None:  # the number of rows is known before they are computed
+                _check_rows(n_rows + math.prod(grid), n_ctx)
+            rows = self._rows(kind, part.inputs)
             n_rows += len(rows)
             _check_rows(n_rows, n_ctx)
-            parts += self._separated(rows, part)
+            parts += self._separated(rows, part) if isinstance(part, ImagePiece) else [Embeddings(rows, kind=kind)]
         return parts
 
     def close(self) -> None:
         """Free the memory and close the file, after the piece that is being computed."""
         with self._lock:
-            self._runner = None  # its weights are views of the file
+            self._runners.clear()  # their weights are views of the file
             self._close()
 
     def _separated(self, rows: Rows, piece: ImagePiece) -> list[str | Embeddings]:
@@ -91,15 +132,28 @@ class Projector:
             parts += [Embeddings(row), piece.row_end]
         return parts[:-1]
 
-    def _rows(self, inputs: Inputs) -> Rows:
+    def _rows(self, kind: MediaKind, inputs: Inputs) -> Rows:
         n = len(inputs["patches"])
         one = np.zeros(1, np.int32)
         starts = np.array([0, n], np.int32)
         batch = Batch(np.zeros(n, np.int32), np.arange(n, dtype=np.int32), one[:0], starts, one, {}, inputs)
         with self._lock:
-            if self._runner is None:
+            if kind not in self._runners:
                 raise ModelClosedError("the model is closed")
-            return np.array(self._runner.outputs(batch)["rows"])
+            return np.array(self._runners[kind].outputs(batch)["rows"])
+
+
+def _runner(stack: ExitStack, encoder: MediaEncoder, graph: Graph, config: Config, registry: Registry) -> Runner:
+    """Return the compiled graph of an encoder, which ``stack`` closes."""
+    backends = backend_line(registry, config)
+    for _, backend in backends:
+        stack.callback(backend.close)
+    graphs = {MAIN: graph}
+    limits = make_limits(graphs, EngineSizes(encoder.n_rows, encoder.n_rows, 1, "f32"))
+    runner = Runner(graphs, backends, limits, PlacementRules(config.n_gpu_layers))
+    stack.callback(runner.close)
+    runner.compile()
+    return runner
 
 
 def _check_rows(n_rows: int, n_ctx: int | None) -> None:
@@ -108,17 +162,42 @@ def _check_rows(n_rows: int, n_ctx: int | None) -> None:
         raise PromptTooLongError(n_rows, n_ctx, exact=False)
 
 
-def trace_projector(file: GGUFFile, registry: Registry, least: int = 0, most: int = 0) -> tuple[MediaEncoder, Graph]:
-    """Return the encoder of a projector file and its graph.
+def trace_projector(
+    file: GGUFFile, registry: Registry, least: int = 0, most: int = 0
+) -> list[tuple[MediaEncoder, Graph]]:
+    """Return the encoders of a projector file with their graphs.
 
     Args:
         file: the file.
         registry: registered plugins.
         least, most: tokens of an image, for encoders of any size; 0: as the file says.
 
-    Raises ModelError for a file that is no projector, of a type that no plugin reads, or with wrong tensors.
+    Raises:
+        ModelError: the file is no projector, of a type that no plugin reads, or with wrong tensors. If only one of
+            its encoders can be read, the other one is a warning.
     """
-    encoder = _encoder(file, registry, least, most)
+    kinds = [kind for kind, (name, _) in _PARTS.items() if file.metadata.get(f"clip.has_{name}_encoder")]
+    if file.architecture != "clip" or not kinds:
+        raise ModelError(
+            f"{file.path}: not a projector of images or sound: general.architecture is {file.architecture!r}"
+        )
+    traced, errors = [], []
+    for kind in kinds:
+        try:
+            traced.append(_traced(file, registry, kind, {"image_min_tokens": least, "image_max_tokens": most}))
+        except ModelError as error:
+            errors.append(error)
+    if not traced:
+        raise errors[0]
+    for unread in errors:
+        logger.warning("%s", unread)
+    return traced
+
+
+def _traced(
+    file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]
+) -> tuple[MediaEncoder, Graph]:
+    encoder = _encoder(file, registry, kind, options)
     g = GraphBuilder(file.tensors, encoder.n_layer, encoder.n_rows)
     try:
         g.output("rows", encoder.build(g))
@@ -127,10 +206,14 @@ def trace_projector(file: GGUFFile, registry: Registry, least: int = 0, most: in
         raise ModelError(f"{file.path}: {error}") from None
 
 
-NO_PROJECTOR = (
-    "this model takes no images without a projector: put one file mmproj*.gguf beside it, "
-    "or give it by the option mmproj"
-)
+def refusal(kind: MediaKind) -> str:
+    """Return the beginning of the error for a model that takes no images, or no sound."""
+    return f"this model takes no {_PARTS[kind][1]}"
+
+
+def no_projector(kind: MediaKind) -> str:
+    """Return the error for a model without a projector."""
+    return f"{refusal(kind)} without a projector: put one file mmproj*.gguf beside it, or give it by the option mmproj"
 
 
 class LazyProjector:
@@ -144,16 +227,23 @@ class LazyProjector:
         self._projector: Projector | None = None
         self._closed = False
 
-    def __call__(self) -> Projector:
-        """Return the projector. Raises RequestError if there is none, and ModelClosedError after ``close``."""
+    def __call__(self, kind: MediaKind | None = None) -> Projector:
+        """Return the projector.
+
+        Raises:
+            RequestError: there is none, or it does not encode ``kind``.
+            ModelClosedError: after ``close``.
+        """
         with self._lock:
             if self._closed:
                 raise ModelClosedError("the model is closed")
             if self._projector is None:
                 path = find_projector(self._model, self._config.mmproj)
                 if path is None:
-                    raise RequestError(NO_PROJECTOR)
+                    raise RequestError(no_projector(kind or IMAGE))
                 self._projector = Projector(path, self._config, self._registry)
+            if kind:
+                self._projector.check(kind)
             return self._projector
 
     def close(self) -> None:
@@ -165,21 +255,21 @@ class LazyProjector:
                 self._projector = None
 
 
-def _encoder(file: GGUFFile, registry: Registry, least: int, most: int) -> MediaEncoder:
-    metadata = file.metadata
-    if file.architecture != "clip" or not metadata.get("clip.has_vision_encoder"):
-        raise ModelError(f"{file.path}: not a projector of images: general.architecture is {file.architecture!r}")
-    name = metadata.get("clip.projector_type") or metadata.get("clip.vision.projector_type")
+def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]) -> MediaEncoder:
+    metadata, part = file.metadata, _PARTS[kind][0]
+    name = metadata.get("clip.projector_type") or metadata.get(f"clip.{part}.projector_type")
     if not isinstance(name, str):
         raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
     activation = "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "quick"
-    keys = {**metadata, "general.architecture": "clip.vision", "clip.vision.activation": activation}
-    keys |= {"clip.vision.image_min_tokens": least, "clip.vision.image_max_tokens": most}
+    keys = {**metadata, "general.architecture": f"clip.{part}", f"clip.{part}.activation": activation}
+    keys |= {f"clip.{part}.{key}": value for key, value in options.items()}
     try:
         make = registry.media_encoders.find(name)
         where = registry.media_encoders.describe(name)
         encoder: MediaEncoder = guarded(make, f"{where}: __init__")(HParams(keys))
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
+    if encoder.kind != kind:
+        raise ModelError(f"{file.path}: the projector type {name!r} is no encoder of {_PARTS[kind][1]}")
     guard(encoder, where, ["prepare", "build"])
     return encoder

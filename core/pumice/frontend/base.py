@@ -9,16 +9,18 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pumice.chat.mixed import PromptPart
+from pumice.audio import Audio, samples_of
+from pumice.chat.mixed import Media, PromptPart
 from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
-from pumice.engine.encoded_images import MAX_BYTES, EncodedImages
+from pumice.engine.encoded_media import MAX_BYTES, EncodedMedia
 from pumice.engine.messages import Facts
 from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
-from pumice.images import Image
+from pumice.images import pixels_of
+from pumice.media_encoder import MediaKind
 from pumice.model_files.opening import is_lora
 from pumice.model_files.summary import Summary
 from pumice.registry import Registry
@@ -56,7 +58,7 @@ class Base(ABC):
         self._file = file
         self._registry = registry
         self._load_tokenizer = LazyTokenizer(file, registry)
-        self._encoded_images = EncodedImages(max(MAX_BYTES, facts.media_bytes))
+        self._encoded = EncodedMedia(max(MAX_BYTES, facts.media_bytes))
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
         self._checker = GrammarChecker()
@@ -107,21 +109,31 @@ class Base(ABC):
     def closed(self) -> bool:
         """True after ``close``."""
 
-    def _encode_image(self, image: Image, salt: str) -> Sequence[PromptPart]:
-        """Return the texts and embeddings that stand for an image in a prompt.
+    def _encode_media(self, media: Media, salt: str) -> Sequence[PromptPart]:
+        """Return the texts and embeddings that stand for an image or a sound in a prompt.
 
-        Raises RequestError for an image that cannot be read, and a model without a projector.
+        Raises RequestError for a file that cannot be read, and a model without a projector for it.
         """
-        self.check_sees()
-        return self._encoded_images.get(image, self.encode_pixels, salt)
+        if isinstance(media, Audio):
+            self.check_takes("audio")
+            return self._encoded.get(media, lambda content: self.encode_samples(samples_of(content)), salt)
+        self.check_takes("image")
+        return self._encoded.get(media, lambda content: self.encode_pixels(pixels_of(content)), salt)
 
     @abstractmethod
-    def check_sees(self) -> None:
-        """Raise RequestError for a model that takes no images, before any of them is decoded."""
+    def check_takes(self, kind: MediaKind) -> None:
+        """Raise RequestError for a model that takes no images or no sound, before any is decoded."""
 
     @abstractmethod
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
         """Return the texts and embeddings that stand for an image ``[height, width, 3]`` in a prompt.
+
+        Raises PromptTooLongError if they have more rows than the context.
+        """
+
+    @abstractmethod
+    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
+        """Return the texts and embeddings that stand for a sound ``[n]`` in a prompt.
 
         Raises PromptTooLongError if they have more rows than the context.
         """

@@ -55,7 +55,7 @@ class Chatting(Generating):
 
         Args:
             messages: The conversation so far: messages that ``chat`` returned, or objects with ``role`` and
-                ``content``, which is text, or a list of texts and ``pumice.Image``.
+                ``content``, which is text, or a list of texts, ``pumice.Image`` and ``pumice.Audio``.
             progress: Called with the number of prompt tokens that have been read and with their total.
             run_tools: Run the calls of functions and ``Tool`` objects among ``tools``, and let the model read their
                 results, until it answers in text. A function is asked before each call; ``True`` runs it, and any
@@ -188,7 +188,7 @@ class Chatting(Generating):
         begins = read_triggers(triggers, form)
         if begins and request.tools:
             raise RequestError("grammar_triggers: tools begin their calls themselves; give no tools, or no triggers")
-        encode = partial(self._encode_image, salt=options.request.get("cache_salt", ""))
+        encode = partial(self._encode_media, salt=options.request.get("cache_salt", ""))
         turn = self._chat.turn(request, form, encode)
         return replace(turn, grammar=replace(turn.grammar, begins=begins)) if begins and turn.grammar else turn
 

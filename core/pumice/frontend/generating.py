@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
-from pumice.chat.mixed import PlacedEmbeddings, encode_images, tokenize_parts, within
+from pumice.audio import Audio
+from pumice.chat.mixed import Media, PlacedEmbeddings, encode_media, tokenize_parts, within
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
@@ -30,11 +31,11 @@ from pumice.streaming.pieces import Completion
 from pumice.streaming.stream import AsyncStream, Stream
 from pumice.tracebacks import short_traceback
 
-Prompt = str | Sequence[int] | Sequence[str | Image]
+Prompt = str | Sequence[int] | Sequence[str | Media]
 PromptProgress = Callable[[int, int], None] | None
 S = TypeVar("S", Stream, AsyncStream)
 
-NO_PROMPT = "the prompt must be text, a list of token ids, or a list of texts and images"
+NO_PROMPT = "the prompt must be text, a list of token ids, or a list of texts, images and sounds"
 
 
 class Generating(Base):
@@ -63,7 +64,8 @@ class Generating(Base):
         """Continue a prompt.
 
         Args:
-            prompt: Text, token ids that are used unchanged, or a list of texts and ``pumice.Image``, in order.
+            prompt: Text, token ids that are used unchanged, or a list of texts, ``pumice.Image`` and
+                ``pumice.Audio``, in order.
             n: Number of completions, returned as a list; the prompt is read once, and each seed is higher by one.
             progress: Called with the number of prompt tokens that have been read and with their total: first with the
                 tokens found in the cache, then after each step.
@@ -83,7 +85,7 @@ class Generating(Base):
     async def agenerate(
         self, prompt: Prompt, *, n: None = None, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
     ) -> Completion:
-        """Like ``generate``, for a coroutine; the event loop runs on while images are encoded."""
+        """Like ``generate``, for a coroutine; the event loop runs on while media are encoded."""
 
     @overload
     async def agenerate(
@@ -118,7 +120,7 @@ class Generating(Base):
         """Continue several prompts at once, each as ``generate`` would.
 
         Args:
-            prompts: Texts, lists of token ids, or lists of texts and ``pumice.Image``.
+            prompts: Texts, lists of token ids, or lists of texts, ``pumice.Image`` and ``pumice.Audio``.
             each: Options of single prompts, which take precedence over those for all prompts.
 
         Returns:
@@ -167,7 +169,8 @@ class Generating(Base):
         """Return the request that ``generate`` and ``stream`` send to the engine.
 
         Args:
-            prompt: Text, token ids that are used unchanged, or a list of texts and ``pumice.Image``, in order.
+            prompt: Text, token ids that are used unchanged, or a list of texts, ``pumice.Image`` and
+                ``pumice.Audio``, in order.
 
         Raises:
             RequestError: An option is wrong, or this model does not generate text.
@@ -178,8 +181,8 @@ class Generating(Base):
         return self._request(prompt, parts)
 
     async def _arequest(self, prompt: Prompt, **options: Unpack[CountedOptions]) -> Request:
-        """Like ``request``; the event loop does not wait while images are decoded and encoded."""
-        if not _contains(prompt, Image):
+        """Like ``request``; the event loop does not wait while media are decoded and encoded."""
+        if not _contains(prompt, (Image, Audio)):
             return self.request(prompt, **options)
         from asyncio import to_thread
 
@@ -211,17 +214,17 @@ class Generating(Base):
         """Return the token ids of a prompt, with those of media left open, and its media."""
         if isinstance(prompt, str):
             return self.tokenize(prompt), []
-        if not _contains(prompt, (str, Image)):
+        if not _contains(prompt, (str, Image, Audio)):
             return token_ids(prompt, NO_PROMPT), []
-        mixed: list[str | Image] = []
+        mixed: list[str | Media] = []
         for part in prompt:
-            if not isinstance(part, (str, Image)):
+            if not isinstance(part, (str, Image, Audio)):
                 raise RequestError(f"{NO_PROMPT}, not {part!r:.60}")
             mixed.append(part)
-        if sum(isinstance(part, Image) for part in mixed) > MAX_IMAGES:
-            raise RequestError(f"the prompt has more than {MAX_IMAGES} images")
+        if sum(not isinstance(part, str) for part in mixed) > MAX_IMAGES:
+            raise RequestError(f"the prompt has more than {MAX_IMAGES} images and sounds")
         self.check_fits([part for part in mixed if isinstance(part, str)])
-        parts = within(encode_images(mixed, partial(self._encode_image, salt=salt)), self.n_ctx)
+        parts = within(encode_media(mixed, partial(self._encode_media, salt=salt)), self.n_ctx)
         ids, placed = tokenize_parts(parts, self.tokenize, self.tokenizer.tokenize_following)
         return ids, spans_of(placed)
 

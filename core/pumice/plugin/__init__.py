@@ -8,7 +8,7 @@ from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.backend.step import Batch, Limits, Memory, Pending, Step
 from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
 from pumice.chat import ChatFormat, Keys
-from pumice.chat.images import web_address
+from pumice.chat.media import MEDIA_TYPES, web_address
 from pumice.chat.mixed import at_markers
 from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
@@ -60,9 +60,9 @@ from pumice.graph import (
     row_size,
 )
 from pumice.hookspecs import hookimpl
-from pumice.images import IMAGE_TYPES, MAX_IMAGES, REQUEST_CANCELLED
+from pumice.images import MAX_IMAGES, REQUEST_CANCELLED
 from pumice.machine import cores, host_memory_bytes, parse_size
-from pumice.media_encoder import ImagePiece, MediaEncoder
+from pumice.media_encoder import AudioEncoder, ImageEncoder, ImagePiece, MediaEncoder, Samples, SoundPiece
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
@@ -79,10 +79,10 @@ __all__ = [
     "FEATURES",
     "GATES",
     "HEAD",
-    "IMAGE_TYPES",
     "KV_TYPES",
     "MAIN",
     "MAX_IMAGES",
+    "MEDIA_TYPES",
     "N_OUTPUTS",
     "N_SEQS",
     "N_TOKENS",
@@ -95,6 +95,7 @@ __all__ = [
     "Arena",
     "ArraySource",
     "Ask",
+    "AudioEncoder",
     "Backend",
     "BackendError",
     "Batch",
@@ -115,6 +116,7 @@ __all__ = [
     "GraphBuilder",
     "HParams",
     "HostProgram",
+    "ImageEncoder",
     "ImagePiece",
     "Input",
     "KVState",
@@ -151,9 +153,11 @@ __all__ = [
     "Result",
     "Sampler",
     "SamplerContext",
+    "Samples",
     "Segment",
     "Selector",
     "Sizes",
+    "SoundPiece",
     "SpecialTokens",
     "State",
     "Step",

@@ -8,6 +8,7 @@ from pumice.convert.pooling import pooling
 from pumice.convert.projector import ProjectorConversion, split_qkv
 from pumice.convert.quantized import mxfp4, q8_0, times_scales
 from pumice.errors import ConvertError
+from pumice.gguf import GGMLType
 
 __all__ = [
     "FLOAT32",
@@ -18,6 +19,7 @@ __all__ = [
     "Conversion",
     "ConvertError",
     "Folder",
+    "GGMLType",
     "HFConfig",
     "LazyTensor",
     "ProjectorConversion",

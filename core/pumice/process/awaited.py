@@ -14,15 +14,16 @@ from pumice.engine.messages import (
     Encode,
     Encoded,
     EncodeImage,
+    EncodeSound,
     Event,
     Facts,
     Failed,
     Finished,
-    ImageEncoded,
-    ImagePart,
     Inspect,
     Inspected,
     Logprobs,
+    MediaEncoded,
+    MediaPart,
     Output,
     Progress,
     PromptSaved,
@@ -62,7 +63,7 @@ class Awaited:
         if isinstance(command, Add):
             for id in command.ids:
                 self._put(id, _Generation(command.request))
-        elif isinstance(command, (Encode, EncodeImage, Score, SavePrompt, Inspect)):
+        elif isinstance(command, (Encode, EncodeImage, EncodeSound, Score, SavePrompt, Inspect)):
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
@@ -113,11 +114,11 @@ class Awaited:
             return _are_valid(event.logprobs, command.n_top, self._n_vocab)
         if isinstance(command, SavePrompt):
             return isinstance(event, PromptSaved) and event.n_tokens <= len(command.tokens)
-        if isinstance(command, EncodeImage):
-            return isinstance(event, ImageEncoded) and self._are_rows(event.parts)
+        if isinstance(command, (EncodeImage, EncodeSound)):
+            return isinstance(event, MediaEncoded) and self._are_rows(event.parts)
         return isinstance(event, Encoded) and [array.shape for array in event.values] == self._shapes(command)
 
-    def _are_rows(self, parts: Sequence[ImagePart]) -> bool:
+    def _are_rows(self, parts: Sequence[MediaPart]) -> bool:
         """Return True for embeddings of the model's width, which are no more than its context has positions."""
         if self.facts is None:
             return False
@@ -136,7 +137,7 @@ class Awaited:
         """Return the maximum bytes of an answer's largest message beyond the usual limit."""
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
-        if isinstance(command, EncodeImage):
+        if isinstance(command, (EncodeImage, EncodeSound)):
             return self.facts.media_bytes + _SMALL if self.facts else 0
         if isinstance(command, Score):
             return len(command.tokens) * _TOP_BYTES * (2 + min(command.n_top, self._n_vocab))
@@ -179,4 +180,4 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     return True
 
 
-_Owed = _Generation | Encode | EncodeImage | Score | SavePrompt | Inspect
+_Owed = _Generation | Encode | EncodeImage | EncodeSound | Score | SavePrompt | Inspect

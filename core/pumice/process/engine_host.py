@@ -14,12 +14,13 @@ from pumice.engine.messages import (
     Cancel,
     Encode,
     EncodeImage,
+    EncodeSound,
     EndReasoning,
     Event,
     Failed,
-    ImageEncoded,
-    ImagePart,
     Inspect,
+    MediaEncoded,
+    MediaPart,
     Request,
     SavePrompt,
     Score,
@@ -44,16 +45,18 @@ class EngineHost:
         self.model = model
         self._write = write
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
-        self._encoder = ThreadPoolExecutor(1, "pumice-images")
+        self._encoder = ThreadPoolExecutor(1, "pumice-media")
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
         self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
         self._lock = threading.Lock()
         model.engine.emit = write
 
-    def obey(self, command: Add | Encode | EncodeImage | Score | SavePrompt | Cancel | EndReasoning | Inspect) -> None:
+    def obey(
+        self, command: Add | Encode | EncodeImage | EncodeSound | Score | SavePrompt | Cancel | EndReasoning | Inspect
+    ) -> None:
         """Pass a command to the engine. Errors are sent as events."""
-        if isinstance(command, EncodeImage):
-            self._encoder.submit(self._encode_image, command)
+        if isinstance(command, (EncodeImage, EncodeSound)):
+            self._encoder.submit(self._encode_media, command)
         elif isinstance(command, Add) and _is_slow(command.request):
             with self._lock:
                 self._waiting.update(command.ids)
@@ -61,16 +64,19 @@ class EngineHost:
         elif not (isinstance(command, Cancel) and self._is_waiting(command.id)):
             self._obey(command)
 
-    def _encode_image(self, command: EncodeImage) -> None:
-        """Encode an image beside the engine's steps, and send what stands for it."""
+    def _encode_media(self, command: EncodeImage | EncodeSound) -> None:
+        """Encode an image or a sound beside the engine's steps, and send what stands for it."""
         try:
-            shape = command.height, command.width, 3
-            parts = self.model.encode_pixels(np.frombuffer(command.pixels, np.uint8).reshape(shape))
-            sent = [ImagePart(part) if isinstance(part, str) else ImagePart("", part.rows, part.grid) for part in parts]
+            if isinstance(command, EncodeImage):
+                shape = command.height, command.width, 3
+                parts = self.model.encode_pixels(np.frombuffer(command.pixels, np.uint8).reshape(shape))
+            else:
+                parts = self.model.encode_samples(np.frombuffer(command.samples, np.float32))
+            sent = [MediaPart(part) if isinstance(part, str) else MediaPart("", part.rows, part.grid) for part in parts]
             size, most = sum(part.rows.nbytes for part in sent if part.rows is not None), self.model.facts.media_bytes
             if size > most:
-                raise RequestError(f"the image takes {size} bytes, but the limit is {most}: send a smaller one")
-            self._write([ImageEncoded(command.id, sent)])
+                raise RequestError(f"the embeddings take {size} bytes, but the limit is {most}: send a smaller one")
+            self._write([MediaEncoded(command.id, sent)])
         except Exception as error:
             self._write([Failed(command.id, error)])
 

@@ -14,13 +14,13 @@ from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
-from pumice.engine.messages import Event, Facts
-from pumice.engine.projector import NO_PROJECTOR
+from pumice.engine.messages import Event, Facts, MediaPart
+from pumice.engine.projector import no_projector, refusal
 from pumice.errors import RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
-from pumice.media_encoder import Embeddings
+from pumice.media_encoder import Embeddings, MediaKind
 from pumice.model_files.opening import open_configured
 from pumice.process.header import Header
 from pumice.registry import get_registry
@@ -81,16 +81,16 @@ class LinkedModel(Frontend):
     def closed(self) -> bool:
         return not self._finalizer.alive
 
-    def check_sees(self) -> None:
-        if not self.facts.media_width:
-            raise RequestError(NO_PROJECTOR)
+    def check_takes(self, kind: MediaKind) -> None:
+        if kind not in self.facts.media:
+            reason = f"{refusal(kind)}: its projector has no such encoder" if self.facts.media else no_projector(kind)
+            raise RequestError(reason)
 
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        parts: list[PromptPart] = []
-        for part in self.client.encode_image(pixels).result():
-            parts += [part.text] if part.text else []
-            parts += [] if part.rows is None else [Embeddings(part.rows, part.grid)]
-        return parts
+        return _prompt_parts(self.client.encode_image(pixels).result(), "image")
+
+    def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
+        return _prompt_parts(self.client.encode_sound(samples).result(), "audio")
 
     def _header(self) -> Header | None:
         """Return the header sent by the engine; None if the file is to be read here."""
@@ -102,6 +102,14 @@ class LinkedModel(Frontend):
 
     def close(self) -> None:
         self._finalizer()
+
+
+def _prompt_parts(encoded: Sequence[MediaPart], kind: MediaKind) -> list[PromptPart]:
+    parts: list[PromptPart] = []
+    for part in encoded:
+        parts += [part.text] if part.text else []
+        parts += [] if part.rows is None else [Embeddings(part.rows, part.grid, kind)]
+    return parts
 
 
 def _deliver(

@@ -16,6 +16,7 @@ class _Deltas:
 
     def __init__(self, turn: Turn) -> None:
         self.answer = turn.answer()
+        self.audio_tokens = turn.prompt.audio_tokens
         self.ended = False
 
     def take(self, piece: Piece, timings: Timings) -> ChatDelta:
@@ -45,6 +46,11 @@ class _Answer(Generic[S]):
     def timings(self) -> Timings:
         """Timings so far; complete when the stream has ended."""
         return self._stream.timings
+
+    @property
+    def audio_tokens(self) -> int:
+        """Tokens of the prompt that are sounds."""
+        return self._deltas.audio_tokens
 
     def end_reasoning(self) -> None:
         """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""

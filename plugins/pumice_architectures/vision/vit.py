@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, MediaEncoder, ModelError, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor
 from pumice.plugin.nn import blocks
 
 Grid = tuple[int, int]  # rows and columns of patches
@@ -72,7 +72,7 @@ def limited(hparams: HParams, least: int, most: int, factor: int, most_rows: int
     return fewest_rows * factor**2 or min(least, most), most
 
 
-class PatchEncoder(MediaEncoder):
+class PatchEncoder(ImageEncoder):
     """A transformer over patches of an image, with attention in both directions.
 
     A class defines how images become patches, where these have their positions, and what follows the last block.

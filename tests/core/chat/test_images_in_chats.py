@@ -48,7 +48,7 @@ DATA = f"data:image/png;base64,{BASE64}"
 )
 def test_parts_of_every_form_are_the_same_picture(part):
     images: list[Image] = []
-    (message,) = read_messages([{"role": "user", "content": ["a", part]}], images=images)
+    (message,) = read_messages([{"role": "user", "content": ["a", part]}], media=images)
     assert message["content"] == [{"type": "text", "text": "a"}, {"type": "image"}]
     np.testing.assert_array_equal(images[0].pixels(), picture(20, 10))
 
@@ -71,23 +71,23 @@ def test_parts_of_every_form_are_the_same_picture(part):
 )
 def test_wrong_parts_are_named(part, problem):
     with pytest.raises(RequestError, match=rf"messages\[0\]\.content\[1\]: .*{problem}"):
-        read_messages([{"role": "user", "content": [{"type": "text", "text": "a"}, part]}], images=[])
+        read_messages([{"role": "user", "content": [{"type": "text", "text": "a"}, part]}], media=[])
 
 
 def test_images_are_counted_and_are_no_text_of_a_request():
     message = {"role": "user", "content": [Image(PNG)] * MAX_IMAGES}
-    assert len(read_messages([message], images=[])[0]["content"]) == MAX_IMAGES
+    assert len(read_messages([message], media=[])[0]["content"]) == MAX_IMAGES
     with pytest.raises(RequestError, match=f"more than {MAX_IMAGES} images"):
-        read_messages([message, {"role": "user", "content": [Image(PNG)]}], images=[])
+        read_messages([message, {"role": "user", "content": [Image(PNG)]}], media=[])
     large = "data:image/png;base64," + "A" * (20 << 20)  # more than the characters of a chat
-    read_messages([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": large}}]}], images=[])
+    read_messages([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": large}}]}], media=[])
 
 
 def prompt(source, *contents, spellings=(), roles="user"):
     messages = [{"role": roles, "content": content} for content in contents]
     n_images = sum(part == {"type": "image"} for content in contents for part in content)
     template = with_traits(ChatTemplate(source))
-    job = PromptJob(template, spellings, ("", "", ""), messages, n_images=n_images, marker=MARKER)
+    job = PromptJob(template, spellings, ("", "", ""), messages, media=["image"] * n_images, marker=MARKER)
     return write_prompt(job)
 
 
@@ -126,7 +126,7 @@ def test_a_template_that_leaves_out_an_image_is_an_error():
 def test_a_system_message_with_an_image_joins_the_next():
     template = with_traits(ChatTemplate(PARTS.replace("{{ m.role }}", "{{ {'user': 'u'}[m.role][0] }}")))
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": said("a", "")}]
-    job = PromptJob(template, (), ("", "", ""), messages, n_images=1, marker=MARKER)
+    job = PromptJob(template, (), ("", "", ""), messages, media=["image"] * 1, marker=MARKER)
     assert not template.traits.has_system
     assert write_prompt(job).text == f"u: s\n\n a{MARKER}\n\n"
 

@@ -52,7 +52,7 @@ def test_pixels_are_those_of_transformers(projector, kind, expected):
     names = [name for name in expected if name.startswith(f"{kind}.pixels.")]
     assert names
     for name in names:
-        parts = projector.encoder.prepare(picture(*map(int, name.rpartition(".")[2].split("x"))))
+        parts = projector.encoders["image"].prepare(picture(*map(int, name.rpartition(".")[2].split("x"))))
         pixels = images(parts)
         if kind == "idefics3":
             pixels = (pixels * 0.5 + 0.5) * 255
@@ -86,7 +86,7 @@ def test_texts_around_tiles(tmp_path):
 
 def test_thin_images_are_refused(projector):
     with pytest.raises(RequestError, match="too thin"):
-        projector.encoder.prepare(picture(1000, 2))
+        projector.encoders["image"].prepare(picture(1000, 2))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_projector_beside_a_model_is_found(tmp_path):
 
 def test_the_encoder_of_the_tutorial(tmp_path):
     tutorial = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
-    (code,) = (code for code in re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL) if "MediaEncoder" in code)
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL) if "ImageEncoder" in code)
     plugin = ModuleType("mosaic")
     exec(compile(code, "docs/plugins.md", "exec"), vars(plugin))
     keys = {"clip.has_vision_encoder": True, "clip.projector_type": "mosaic"}

@@ -61,7 +61,7 @@ def expected(kind, name):
 
 def pixels_of(projector, part, reference):
     """Undo patches and the scaling of pixels; ``reference`` has the form of the result."""
-    encoder = projector.encoder
+    encoder = projector.encoders["image"]
     patches = part.inputs["patches"]
     if "kinds" in part.inputs:
         patches = patches[1:]
@@ -103,7 +103,7 @@ def test_the_table_in_the_documentation_has_every_type():
 def test_pixels_are_those_of_transformers(folders, kind):
     projector = opened(folders(kind))
     for size in (*SIZES, SIZE):
-        pieces = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
+        pieces = [part for part in projector.encoders["image"].prepare(picture(*size)) if isinstance(part, ImagePiece)]
         reference = expected(kind, "pixels.{}x{}".format(*size))
         if kind == "lfm2vl":  # tiles and a thumbnail of another size
             ours = [np.concatenate([flat_pixels(part) for part in pieces])]
@@ -154,7 +154,9 @@ def test_the_options_bound_the_tokens_of_an_image(folders, kind):
     ):
         projector = opened(folders(kind), **options)
         for size in ((90, 50), (20, 11), (201, 130), *([(1900, 10)] if options.get("image_max_tokens") else [])):
-            (piece,) = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
+            (piece,) = [
+                part for part in projector.encoders["image"].prepare(picture(*size)) if isinstance(part, ImagePiece)
+            ]
             assert least <= math.prod(piece.grid) <= most, (options, size)
         projector.close()
 
@@ -162,8 +164,10 @@ def test_the_options_bound_the_tokens_of_an_image(folders, kind):
 def test_images_of_at_most_some_tokens_have_no_tiles(folders):
     projector = opened(folders("lfm2vl"), image_max_tokens=4)
     for size in ((90, 50), (201, 130), (1900, 10)):
-        (piece,) = [part for part in projector.encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
-        assert 1 <= len(piece.inputs["patches"]) // projector.encoder.merge**2 <= 4, size
+        (piece,) = [
+            part for part in projector.encoders["image"].prepare(picture(*size)) if isinstance(part, ImagePiece)
+        ]
+        assert 1 <= len(piece.inputs["patches"]) // projector.encoders["image"].merge ** 2 <= 4, size
     projector.close()
 
 

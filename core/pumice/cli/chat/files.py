@@ -23,8 +23,9 @@ from typing import Any, NoReturn
 
 from pumice.cache_files import read_regular, replace_file
 from pumice.chat.messages import Message, ToolCall, read_messages
+from pumice.encoded import MAX_BYTES
 from pumice.errors import PumiceError
-from pumice.images import MAX_BYTES, Image
+from pumice.images import Image
 from pumice.spawning.fork import detach, fork_helper
 
 SUFFIX = ".json"

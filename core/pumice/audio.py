@@ -1,0 +1,169 @@
+"""Sounds of prompts as samples. Files are decoded by libsndfile in a confined worker process."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, read_source
+from pumice.errors import RequestError
+from pumice.isolation import CallLimits, WorkerPool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+RATE = 16_000  # samples a second that encoders take
+MAX_SECONDS = 30 * 60  # of a sound
+MAX_CHANNELS = 16
+MIN_RATE, MAX_RATE = 4_000, 192_000  # samples a second of a file
+AUDIO_TYPES = ("audio", "audio_url", "input_audio")  # of parts of messages
+FORMATS = ("WAV", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF", "W64", "RF64", "WAVEX")  # names of libsndfile
+_SHOWN = "WAV, FLAC, OGG (Vorbis, Opus), MP3 or AIFF"
+_BLOCK = 1 << 16  # samples that are decoded at once
+_LIMITS = CallLimits(
+    cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=4 * RATE * MAX_SECONDS + (1 << 16)
+)
+_INSTALL = "decoding needs soundfile and soxr; install them with: pip install 'pumice[media]'"
+
+
+class Audio:
+    """A sound of a prompt.
+
+    Args:
+        source: Path, bytes of a file (WAV, FLAC, OGG, MP3 or AIFF), or array ``[samples]`` or ``[samples, channels]``:
+            float of -1 to 1, or int16. Channels are mixed.
+        rate: Samples a second of an array; a file has its own.
+    """
+
+    def __init__(self, source: Any, rate: int | None = None) -> None:
+        self.source = source
+        self.rate = rate
+
+    @classmethod
+    def from_url(cls, url: str) -> Audio:
+        """Return the sound of a ``data:`` URL. Raises RequestError for any other URL, which is never fetched."""
+        return cls(decode_data_url(url, "audio", "audio/wav"))
+
+    @classmethod
+    def from_base64(cls, text: str) -> Audio:
+        """Return the sound of a file in base64. Raises RequestError for other texts, and files that are too large."""
+        return cls(decode_base64(text, "audio"))
+
+    def samples(self) -> NDArray[np.float32]:
+        """Return float32 ``[n]``: one channel of 16,000 samples a second.
+
+        Raises RequestError for a file that cannot be read, or a sound that is damaged or beyond a limit.
+        """
+        return samples_of(self.content())
+
+    def seconds(self) -> float:
+        """Return the duration. The sound is decoded for it; raises as ``samples``."""
+        return len(self.samples()) / RATE
+
+    def content(self) -> bytes | NDArray[np.float32]:
+        """Return the bytes of the file, or the samples of an array. Raises as ``samples``."""
+        import numpy as np
+
+        if not isinstance(self.source, np.ndarray):
+            if self.rate is not None:
+                raise RequestError("audio: rate belongs to an array; a file has its own")
+            return read_source(self.source, "audio", "a path, bytes or an array")
+        if self.rate is None:
+            raise RequestError("audio: an array needs its rate: pumice.Audio(samples, rate=16000)")
+        array = self.source[:, None] if self.source.ndim == 1 else self.source
+        if array.ndim != 2 or not (array.dtype == np.int16 or np.issubdtype(array.dtype, np.floating)):
+            shape = list(self.source.shape)
+            raise RequestError(f"audio: expected float or int16 [samples, channels], not {self.source.dtype} {shape}")
+        check_form(len(array), self.rate, array.shape[1])
+        scale = 1 / 32768 if array.dtype == np.int16 else 1
+        blocks = (array[i : i + _BLOCK] * np.float32(scale) for i in range(0, len(array), _BLOCK))
+        return _joined(blocks, self.rate)
+
+
+def samples_of(content: bytes | NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the samples of ``Audio.content``. Raises as ``Audio.samples``."""
+    import numpy as np
+
+    if isinstance(content, np.ndarray):
+        return content
+    return _checked(np.frombuffer(_workers().call(f"{__name__}:decode", content, bytes), np.float32))
+
+
+def decode(data: bytes) -> bytes:
+    """Return the float32 samples of a file; runs in a worker. Raises RequestError."""
+    try:
+        import soundfile
+        import soxr  # noqa: F401  (before a file is read)
+    except (ImportError, OSError):  # OSError: libsndfile is missing
+        raise RequestError(f"audio: {_INSTALL}") from None
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if file.format not in FORMATS:
+                raise RequestError(f"audio: the format {file.format} is not supported; send {_SHOWN}")
+            check_form(file.frames, file.samplerate, file.channels)
+            return _joined(_blocks(file), file.samplerate).tobytes()
+    except soundfile.LibsndfileError as error:
+        reason = error.error_string.strip().rstrip(".")
+        raise RequestError(f"audio: the bytes are no sound, or damaged: {reason}; send {_SHOWN}") from None
+    except (ValueError, RuntimeError) as error:
+        raise RequestError(f"audio: it cannot be decoded: {type(error).__name__}: {error}") from None
+
+
+def check_form(frames: int, rate: int, channels: int) -> None:
+    """Raise RequestError for a sound that is too long, or has an unusual rate or number of channels."""
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise RequestError(f"audio: {channels} channels; 1 to {MAX_CHANNELS} are supported")
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise RequestError(f"audio: {rate} samples a second; {MIN_RATE} to {MAX_RATE} are supported")
+    if frames > rate * MAX_SECONDS:
+        raise RequestError(f"audio: {frames / rate:.0f} seconds; at most {MAX_SECONDS} are supported")
+
+
+def _blocks(file: Any) -> Iterator[NDArray[np.float32]]:
+    """Yield the samples ``[n, channels]`` of an open file, however many its header names."""
+    n_read, most = 0, file.samplerate * MAX_SECONDS
+    while len(block := file.read(max(_BLOCK // file.channels, 1), dtype="float32", always_2d=True)):
+        n_read += len(block)
+        check_form(min(n_read, most + 1), file.samplerate, file.channels)
+        yield block
+
+
+def _joined(blocks: Iterator[NDArray[np.float32]], rate: int) -> NDArray[np.float32]:
+    """Return blocks ``[n, channels]`` as one channel of ``RATE`` samples a second. Raises RequestError."""
+    import numpy as np
+
+    mixed = (block.mean(axis=1, dtype=np.float64).astype(np.float32) for block in blocks)
+    parts = list(mixed if rate == RATE else _resampled(mixed, rate))
+    return _checked(np.concatenate(parts) if parts else np.zeros(0, np.float32))
+
+
+def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int) -> Iterator[NDArray[np.float32]]:
+    import numpy as np
+
+    try:
+        import soxr
+    except ImportError:
+        raise RequestError(f"audio: {_INSTALL}") from None
+    stream = soxr.ResampleStream(rate, RATE, 1, dtype="float32", quality="HQ")
+    for block in blocks:
+        yield stream.resample_chunk(block)
+    yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
+
+
+def _checked(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    import numpy as np
+
+    if not len(samples):
+        raise RequestError("audio: the sound has no samples")
+    if not np.isfinite(samples).all():
+        raise RequestError("audio: a sample is not a finite number")
+    return samples
+
+
+@functools.cache
+def _workers() -> WorkerPool:
+    """Return the workers that this process shares."""
+    return WorkerPool("decoding the sound", _LIMITS, n_workers=2)

@@ -1,0 +1,69 @@
+"""Files of images and sounds in requests: base64, paths and bytes, within a bound."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from pathlib import Path
+from typing import Any
+
+from pumice.errors import RequestError
+
+MAX_BYTES = 32 << 20  # of an encoded image or sound
+_MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
+_PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
+_MAX_HEAD = 256  # characters of a data: URL before its data
+
+
+def decode_base64(text: str, kind: str) -> bytes:
+    """Return the file in a text of base64. Raises RequestError, with ``kind`` in front, unless it is one in bounds."""
+    if len(text) > _MAX_BASE64:
+        raise too_large(kind)
+    try:  # in pieces, since other threads wait for each
+        pieces = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
+        data = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+    except (binascii.Error, ValueError):  # ValueError: letters beyond ASCII
+        raise RequestError(f"{kind}: the data is not valid base64") from None
+    if not data:
+        raise RequestError(f"{kind}: the data is empty")
+    return data
+
+
+def decode_data_url(url: str, kind: str, example: str) -> bytes:
+    """Return the file of a ``data:`` URL. Raises RequestError for any other URL, which is never fetched.
+
+    Args:
+        url: the URL.
+        kind: first part of its media type, such as "image".
+        example: a media type, for errors.
+    """
+    head, comma, _ = url[:_MAX_HEAD].partition(",")
+    if not head.lower().startswith("data:"):
+        raise RequestError(f"{kind}: URLs and paths are not opened: send a data: URL, not {url[:40]!r}")
+    media_type, *others = head[len("data:") :].lower().split(";")
+    if not comma or "base64" not in others or not media_type.startswith(f"{kind}/"):
+        raise RequestError(f"{kind}: expected data:{example};base64,... or another {kind}, not {head[:40]!r}")
+    return decode_base64(url[len(head) + 1 :], kind)
+
+
+def read_source(source: Any, kind: str, expected: str) -> bytes:
+    """Return the bytes of a path's file, or those given. Raises RequestError; ``expected`` says what else is taken."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = bytes(source)
+    elif isinstance(source, (str, os.PathLike)):
+        try:
+            with Path(source).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise RequestError(f"{kind}: cannot read {os.fspath(source)!r}: {error.strerror}") from None
+    else:
+        raise RequestError(f"{kind}: expected {expected}, not {type(source).__name__}")
+    if len(data) > MAX_BYTES:
+        raise too_large(kind)
+    return data
+
+
+def too_large(kind: str) -> RequestError:
+    """Return the error of a file with more than ``MAX_BYTES``."""
+    return RequestError(f"{kind}: more than {MAX_BYTES >> 20} MiB; send a smaller file")

@@ -1,0 +1,96 @@
+"""Configurations of tiny models that hear, and a sound by a formula; see make_fixtures/hearing_models.py."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checkpoints import N_TOKENS, write_checkpoint
+from vision_models import TEXT
+
+FIXTURE = Path(__file__).parent / "fixtures" / "hearing_models" / "values.npz"
+SHAPES = FIXTURE.with_name("cases.json")
+SECONDS = 1.7  # of the sound that rows and log-probabilities are of
+RATE = 16_000
+SOUND = 410  # token id of a sound's rows
+
+ENCODER: dict[str, Any] = {
+    "d_model": 16,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "encoder_layers": 3,
+    "num_mel_bins": 80,
+    "max_source_positions": 1500,
+}
+_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+
+CASES: dict[str, dict[str, Any]] = {
+    "qwen2audio": {
+        "class": "Qwen2AudioForConditionalGeneration",
+        "config_class": "Qwen2AudioConfig",
+        "model_type": "qwen2_audio",
+        "config": {
+            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            | _ROPE
+            | {"model_type": "qwen2"},
+            "audio_config": ENCODER | {"model_type": "qwen2_audio_encoder", "num_mel_bins": 128},
+            "audio_token_index": SOUND,
+        },
+    },
+    "voxtral": {
+        "class": "VoxtralForConditionalGeneration",
+        "config_class": "VoxtralConfig",
+        "model_type": "voxtral",
+        "config": {
+            "text_config": TEXT | _ROPE | {"model_type": "llama"},
+            "audio_config": {
+                "model_type": "voxtral_encoder",
+                "hidden_size": 16,
+                "num_attention_heads": 2,
+                "intermediate_size": 64,
+                "num_hidden_layers": 3,
+                "num_mel_bins": 128,
+                "max_source_positions": 1500,
+            },
+            "audio_token_id": SOUND,
+            "projector_hidden_act": "gelu",
+        },
+    },
+    "ultravox": {
+        "class": "UltravoxModel",
+        "model_type": "ultravox",
+        "config": {
+            "hidden_size": 48,
+            "stack_factor": 8,
+            "projector_act": "swiglu",
+            "projector_ln_mid": True,
+            "norm_init": 0.4,
+            "audio_config": ENCODER | {"model_type": "whisper"},
+            "text_config": TEXT | {"model_type": "llama"},
+        },
+    },
+}
+
+
+def sound(seconds: float, rate: int = RATE) -> np.ndarray:
+    """Return a rising tone with pauses, float32."""
+    t = np.arange(round(seconds * rate)) / rate
+    return (0.4 * np.sin(2 * np.pi * (200 + 300 * t) * t) * (np.sin(2 * np.pi * 3 * t) > -0.5)).astype(np.float32)
+
+
+def config_of(kind: str) -> dict[str, Any]:
+    """Return a case's ``config.json``."""
+    case = CASES[kind]
+    return {"architectures": [case["class"]], "model_type": case["model_type"], **case["config"]}
+
+
+def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:
+    """Write a case's checkpoint."""
+    write_checkpoint(folder, config_of(kind), shapes, "bpe")
+    (folder / "tokenizer_config.json").write_text("{}")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": N_TOKENS, "content": "[BEGIN_AUDIO]"})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
