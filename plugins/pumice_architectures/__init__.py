@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pumice.plugin import hookimpl
 from pumice_architectures.conversions import CONVERSIONS, PROJECTORS
+from pumice_architectures.hearing import SOUND_ENCODERS
 from pumice_architectures.vision import ENCODERS
 
 ARCHITECTURES = {
@@ -182,5 +183,5 @@ def pumice_register_projector_conversions(register: Callable[[str, str], None]) 
 
 @hookimpl
 def pumice_register_media_encoders(register: Callable[[str, str], None]) -> None:
-    for kind, encoder in ENCODERS.items():
+    for kind, encoder in {**ENCODERS, **SOUND_ENCODERS}.items():
         register(kind, encoder)

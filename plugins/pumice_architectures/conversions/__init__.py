@@ -271,9 +271,15 @@ CONVERSIONS = {
 }
 """Conversion of each Hugging Face model class, imported when a folder needs it."""
 
+HEARING = {
+    "Qwen2Audio": ("Qwen2AudioForConditionalGeneration",),
+    "Ultravox": ("UltravoxModel",),
+    "Voxtral": ("VoxtralForConditionalGeneration",),
+}
 PROJECTORS = {
-    name: f"pumice_architectures.conversions.vision:{cls}"
+    name: f"pumice_architectures.conversions.{'hearing' if cls in HEARING else 'vision'}:{cls}"
     for cls, names in {
+        **HEARING,
         "Gemma3": ("Gemma3ForConditionalGeneration",),
         "Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
         "InternVL": ("InternVLForConditionalGeneration", "InternVLChatModel"),

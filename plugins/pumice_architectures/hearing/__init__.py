@@ -1,0 +1,7 @@
+"""Encoders of sounds, by projector type."""
+
+SOUND_ENCODERS = {
+    "qwen2a": "pumice_architectures.hearing.whisper:Qwen2Audio",
+    "ultravox": "pumice_architectures.hearing.whisper:Ultravox",
+    "voxtral": "pumice_architectures.hearing.whisper:Voxtral",
+}

@@ -1,0 +1,57 @@
+"""Log-mel spectrograms as Whisper's (Radford et al. 2022, arXiv:2212.04356)."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Samples
+
+RATE = 16_000  # samples a second
+HOP = 160  # samples between frames
+WINDOW = 400  # samples of a frame
+WINDOW_FRAMES = 3000  # of the 30 seconds that Whisper hears at once
+_BLOCK = 1 << 10  # frames that are transformed at once
+
+Mel = NDArray[np.float32]
+
+
+def log_mel(samples: Samples, n_mels: int) -> Mel:
+    """Return the log-mel spectrogram ``[n // HOP, n_mels]`` of samples, each a value from -1 to 1.
+
+    A frame is the power spectrum of ``WINDOW`` samples around it under Hann's window; the ends are mirrored. The
+    logarithm reaches 8 decades below the loudest value, and is scaled as ``(x + 4) / 4``.
+    """
+    n = len(samples) // HOP
+    padded = np.pad(samples, WINDOW // 2, "reflect")
+    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:n]
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
+    filters = mel_filters(n_mels)
+    mel = np.empty((n, n_mels), np.float32)
+    for i in range(0, n, _BLOCK):
+        power = np.abs(np.fft.rfft(frames[i : i + _BLOCK] * window)) ** 2
+        mel[i : i + _BLOCK] = np.log10(np.maximum(power @ filters, 1e-10))
+    return (np.maximum(mel, mel.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
+
+
+@functools.cache
+def mel_filters(n_mels: int) -> NDArray[np.float64]:
+    """Return the triangles ``[WINDOW // 2 + 1, n_mels]`` of Slaney's mel scale, each of the same area.
+
+    The scale is linear up to 1,000 Hz, and logarithmic above (Slaney 1998, Auditory Toolbox).
+    """
+    top = 15 + 27 * np.log(RATE / 2000) / np.log(6.4)
+    mels = np.linspace(0, top, n_mels + 2)
+    hertz = np.where(mels < 15, mels * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (mels - 15)))
+    bins = np.arange(WINDOW // 2 + 1)[:, None] * (RATE / WINDOW)
+    low, middle, high = hertz[:-2], hertz[1:-1], hertz[2:]
+    rising, falling = (bins - low) / (middle - low), (high - bins) / (high - middle)
+    triangles = np.maximum(0, np.minimum(rising, falling))
+    return triangles * 2 / (high - low)
+
+
+def padded_to(samples: Samples, n: int) -> Samples:
+    """Return samples with zeros behind them, ``n`` or more together."""
+    return np.pad(samples, (0, max(0, n - len(samples))))

@@ -1,0 +1,161 @@
+"""Make tests/fixtures/hearing_models: tiny models that hear, by transformers: spectrograms, rows, and texts.
+
+    python tests/make_fixtures/hearing_models.py path/to/llama.cpp [case...]     (needs torch and transformers)
+
+A case is a configuration; its weights follow from the names of tensors (tests/checkpoints.py). Stored are shapes,
+spectrograms of sounds, rows of one, and the logits of the tokens after a prompt with it; also metadata and digests of
+tensors of the projector that llama.cpp's converter writes. Transformers has no Ultravox: its rows are those of
+transformers' Whisper encoder and of the projector below, which follows the description of its authors.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch.nn.functional import pad, silu
+from transformers import WhisperConfig, WhisperFeatureExtractor
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from checkpoints import weights
+from hearing_models import CASES, FIXTURE, RATE, SECONDS, SHAPES, SOUND, sound, write_folder
+from vision_models import described
+
+N_GENERATED = 4
+WINDOW = 30 * RATE
+MEL = {80: (0.3, 2.4), 128: (1.0,)}  # values a frame -> seconds of the sounds whose spectrograms are stored
+STEP = 7  # of the frames that are stored
+
+
+def spectrogram(samples, n_mels, **more):
+    """Return transformers' features, computed without torch in float64, and their lengths."""
+    extractor = WhisperFeatureExtractor(feature_size=n_mels)
+    torch_features = extractor(samples, sampling_rate=RATE, return_attention_mask=True, return_tensors="np", **more)
+    own = extractor.pad({"input_features": samples[None, :, None]}, padding=False)["input_features"]
+    n = 160 * torch_features["input_features"].shape[-1]
+    waveform = np.pad(own[0][:, 0], (0, n - own[0].shape[0]))[None]
+    features = extractor._np_extract_fbank_features(waveform, "cpu")
+    return torch.tensor(features), torch.tensor(torch_features["attention_mask"])
+
+
+def saved(kind, state):
+    """Return the weights of the names and shapes of a model's tensors, and these shapes."""
+    shapes = {name: list(tensor.shape) for name, tensor in state.items()}
+    return {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}, shapes
+
+
+def make_model(kind, case):
+    config = getattr(transformers, case["config_class"])(**case["config"])
+    model_class = getattr(transformers, case["class"])
+    with tempfile.TemporaryDirectory() as folder:
+        model_class(config).save_pretrained(folder)
+        with safetensors.safe_open(Path(folder) / "model.safetensors", "np") as file:
+            shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+        save_file(values, Path(folder) / "model.safetensors", {"format": "pt"})
+        return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval(), shapes
+
+
+def rows_of(kind, model, given):
+    if kind == "voxtral":
+        return model.get_audio_features(given["input_features"]).pooler_output
+    rows = []
+    inner = model.model
+    hook = inner.multi_modal_projector.register_forward_hook(lambda module, inputs, output: rows.append(output))
+    n = (int(given["feature_attention_mask"].sum()) - 1) // 2 + 1
+    model(input_ids=torch.tensor([[1, *[SOUND] * (n // 2)]]), **given)
+    hook.remove()
+    return rows[0][0, : n // 2]
+
+
+@torch.no_grad()
+def make(kind, case):
+    samples = sound(SECONDS)
+    if kind == "ultravox":
+        return make_ultravox(case, samples)
+    model, shapes = make_model(kind, case)
+    features, mask = spectrogram(samples, case["config"]["audio_config"]["num_mel_bins"])
+    given = {"input_features": features}
+    if kind == "qwen2audio":
+        given["feature_attention_mask"] = mask
+    rows = rows_of(kind, model, given)
+    ids = [*[(7 * i + 3) % 300 for i in range(13)], *[SOUND] * len(rows), *[(7 * i + 5) % 300 for i in range(16)]]
+    values = {"rows": rows.numpy(), "ids": np.array(ids, np.int32)}
+    logits = []
+    for _ in range(N_GENERATED):
+        out = model(input_ids=torch.tensor([ids]), use_cache=False, **given).logits[0, -1]
+        logits.append(torch.log_softmax(out.float(), -1).numpy())
+        ids = [*ids, int(out.argmax())]
+    return shapes, values | {"logprobs": np.stack(logits)}
+
+
+def make_ultravox(case, samples):
+    config = case["config"]
+    encoder = WhisperEncoder(WhisperConfig(**config["audio_config"], attn_implementation="eager")).eval()
+    width, hidden, stack = config["audio_config"]["d_model"], config["hidden_size"], config["stack_factor"]
+    shapes = {f"audio_tower.{name}": list(tensor.shape) for name, tensor in encoder.state_dict().items()}
+    shapes |= {
+        "multi_modal_projector.ln_pre.weight": [width * stack],
+        "multi_modal_projector.linear_1.weight": [hidden, width * stack],
+        "multi_modal_projector.ln_mid.weight": [hidden // 2],
+        "multi_modal_projector.linear_2.weight": [config["text_config"]["hidden_size"], hidden // 2],
+    }
+    values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+    encoder.load_state_dict({name.removeprefix("audio_tower."): v for name, v in values.items() if "tower" in name})
+    features, _ = spectrogram(
+        samples, config["audio_config"]["num_mel_bins"], padding="longest", pad_to_multiple_of=160
+    )
+    x = torch.nn.functional.gelu(encoder.conv1(features))
+    x = torch.nn.functional.gelu(encoder.conv2(x)).permute(0, 2, 1)
+    x = x + encoder.embed_positions.weight[: x.shape[1]]
+    for layer in encoder.layers:
+        out = layer(x, None)
+        x = out[0] if isinstance(out, tuple) else out
+    x = encoder.layer_norm(x)[0]
+    x = pad(x, (0, 0, 0, -len(x) % stack)).reshape(-1, width * stack)
+    x = normed(x, values["multi_modal_projector.ln_pre.weight"]) @ values["multi_modal_projector.linear_1.weight"].T
+    x, gate = x.chunk(2, -1)
+    x = normed(silu(gate) * x, values["multi_modal_projector.ln_mid.weight"])
+    return shapes, {"rows": (x @ values["multi_modal_projector.linear_2.weight"].T).numpy()}
+
+
+def normed(x, weight):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def theirs(sources, kind, shapes):
+    """Return metadata and tensors of the projector that llama.cpp's converter writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(Path(folder) / kind, kind, shapes)
+        out = Path(folder) / "mmproj.gguf"
+        command = [sys.executable, str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
+        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
+        subprocess.run([*command, "--outfile", str(out), str(Path(folder) / kind)], env=environment, check=True)
+        return described(out)
+
+
+if __name__ == "__main__":
+    sources, *names = sys.argv[1:]
+    names = names or list(CASES)
+    FIXTURE.parent.mkdir(exist_ok=True)
+    cases = json.loads(SHAPES.read_text()) if SHAPES.exists() else {}
+    values = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
+    for n_mels, lengths in MEL.items():
+        for seconds in lengths:
+            values[f"mel.{n_mels}.{seconds}"] = spectrogram(sound(seconds), n_mels)[0][0].T.numpy()[:400:STEP]
+    for name in names:
+        shapes, made = make(name, CASES[name])
+        values = {key: value for key, value in values.items() if not key.startswith(f"{name}.")}
+        values |= {f"{name}.{key}": value for key, value in made.items()}
+        cases[name] = {"shapes": shapes, "theirs": theirs(Path(sources), name, shapes)}
+    SHAPES.write_text(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+    np.savez_compressed(FIXTURE, **values)

@@ -1,0 +1,112 @@
+"""Tiny models that hear, beside transformers: their conversion, spectrograms, rows, and the text after a sound."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pumice
+from hearing_models import CASES, FIXTURE, RATE, SECONDS, SHAPES, SOUND, sound, write_folder
+from pumice.config import load_config
+from pumice.convert import ConvertOptions, write_model
+from pumice.engine import Request
+from pumice.engine.messages import Span
+from pumice.engine.projector import Projector
+from pumice.gguf import GGMLType
+from pumice.media_encoder import Embeddings, SoundPiece
+from pumice.model_files.opening import open_model
+from pumice.registry import get_registry
+from pumice.streaming.stream import Stream
+from pumice_architectures.hearing import SOUND_ENCODERS
+from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, log_mel
+from vision_models import described
+
+VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
+STEP, WINDOW = 7, HOP * WINDOW_FRAMES
+N_TOP = 20
+TEXTS = {"qwen2audio": ["<|audio_bos|>", "<|audio_eos|>"], "voxtral": ["[BEGIN_AUDIO]"], "ultravox": []}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+
+    def make(kind):
+        folder = root / kind
+        if not folder.exists():
+            write_folder(folder, kind, FILES[kind]["shapes"])
+            for name, mmproj in (("model", False), ("mmproj", True))[kind == "ultravox" :]:
+                with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
+                    write_model(file, folder / f"{name}.gguf")
+        return folder
+
+    return make
+
+
+def opened(folder, backend="numpy"):
+    config = load_config(overrides={"backend": backend})
+    return Projector(folder / "mmproj.gguf", config, get_registry(config))
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
+    ours, theirs = described(folders(kind) / "mmproj.gguf"), FILES[kind]["theirs"]
+    assert ours == theirs
+
+
+def test_the_table_in_the_documentation_has_every_type():
+    table = (Path(__file__).parents[3] / "docs" / "media.md").read_text().partition("## Types of sound encoders")[2]
+    assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == sorted(SOUND_ENCODERS)
+
+
+@pytest.mark.parametrize(("n_mels", "seconds"), [(80, 0.3), (80, 2.4), (128, 1.0)])
+def test_spectrograms_are_those_of_transformers(n_mels, seconds):
+    samples = sound(seconds)
+    ours = log_mel(np.pad(samples, (0, WINDOW - len(samples))), n_mels)[:400:STEP]
+    np.testing.assert_allclose(ours, VALUES[f"mel.{n_mels}.{seconds}"], rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize(("kind", "backend"), [*((kind, "numpy") for kind in CASES), ("qwen2audio", "cpu")])
+def test_rows_are_those_of_transformers(folders, kind, backend):
+    projector = opened(folders(kind), backend)
+    parts = projector.encode_sound(sound(SECONDS))
+    projector.close()
+    assert [part for part in parts if isinstance(part, str)] == TEXTS[kind]
+    (rows,) = [part.rows for part in parts if isinstance(part, Embeddings)]
+    reference = VALUES[f"{kind}.rows"]
+    limit = {"numpy": 1e-6, "cpu": 1e-4}[backend]
+    assert rows.shape == reference.shape
+    assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
+
+
+@pytest.mark.parametrize("kind", ["qwen2audio", "voxtral"])
+def test_texts_after_a_sound_are_those_of_transformers(folders, kind):
+    logprobs, ids = VALUES[f"{kind}.logprobs"], VALUES[f"{kind}.ids"].tolist()
+    span = Span(ids.index(SOUND), VALUES[f"{kind}.rows"])
+    options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": N_TOP}
+    request = Request(ids, media=[span], end_tokens=frozenset(), **options)
+    with pumice.load(folders(kind) / "model.gguf", backend="numpy", kv_type="f32", n_ctx=512) as model:
+        result = Stream.open(model.client, request)[0].completion()
+    assert result.tokens == logprobs.argmax(-1).tolist()
+    for row, top in zip(logprobs, result.logprobs, strict=True):
+        ours = np.array([value for _, value in top.top])
+        np.testing.assert_allclose(ours, [row[token] for token, _ in top.top], atol=2e-4)
+
+
+def test_long_sounds_have_a_window_for_each_30_seconds(folders):
+    for kind, counts in {
+        "voxtral": {1: [375], WINDOW: [375], WINDOW + 1: [375, 375]},
+        "qwen2audio": {1: [1], RATE: [25], WINDOW: [750], WINDOW + RATE: [750, 25]},
+        "ultravox": {1: [1], RATE: [7], WINDOW: [188], WINDOW + RATE: [188, 7]},
+    }.items():
+        projector = opened(folders(kind))
+        for n_samples, expected in counts.items():
+            pieces = projector.encoders["audio"].prepare(np.zeros(n_samples, np.float32))
+            assert [part.n_rows for part in pieces if isinstance(part, SoundPiece)] == expected, (kind, n_samples)
+        with pytest.raises(pumice.PromptTooLongError):  # before anything is computed
+            projector.encode_sound(np.zeros(WINDOW, np.float32), n_ctx=100)
+        with pytest.raises(pumice.RequestError, match=r"takes no images: mmproj.gguf has no encoder"):
+            projector.encode(np.zeros((8, 8, 3), np.uint8))
+        projector.close()
