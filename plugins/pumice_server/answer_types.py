@@ -136,6 +136,8 @@ class PromptDetails(Struct, kw_only=True):
     """Tokens that were cached."""
     cache_write_tokens: int | None = None
     """0 (responses)."""
+    audio_tokens: int | None = None
+    """Tokens of sounds, if there are any."""
 
 
 class CompletionDetails(Struct, kw_only=True):
@@ -331,6 +333,60 @@ class OutputItem(Struct, kw_only=True):
     """Name of the called function."""
     arguments: str | None = None
     """Arguments of a call, as JSON text."""
+
+
+class InputDetails(Struct, kw_only=True):
+    """Tokens of what was read for a transcription."""
+
+    text_tokens: int
+    """Tokens of text."""
+    audio_tokens: int
+    """Tokens of the sound."""
+
+
+class TranscriptionUsage(Struct, kw_only=True):
+    """Cost of a transcription: tokens, or its duration with `verbose_json`."""
+
+    type: str
+    """`tokens` or `duration`."""
+    input_tokens: int | None = None
+    """Tokens of the prompt."""
+    input_token_details: InputDetails | None = None
+    """Tokens of the prompt in detail."""
+    output_tokens: int | None = None
+    """Generated tokens."""
+    total_tokens: int | None = None
+    """Tokens of prompt and text."""
+    seconds: float | None = None
+    """Duration of the sound."""
+
+
+class Transcription(Struct, kw_only=True):
+    """What is said in a sound; with `response_format` `text` the text alone."""
+
+    text: str
+    """Text."""
+    usage: TranscriptionUsage
+    """Cost."""
+    task: str | None = None
+    """`transcribe` or `translate` (verbose_json)."""
+    language: str | None = None
+    """Language of the request, or `unknown` (verbose_json)."""
+    duration: float | None = None
+    """Seconds of the sound (verbose_json)."""
+
+
+class TranscriptionEvent(Struct, kw_only=True):
+    """A part of a transcription's stream."""
+
+    type: str
+    """`transcript.text.delta`, or `transcript.text.done` in the last part."""
+    delta: str | None = None
+    """Text of the part."""
+    text: str | None = None
+    """Whole text, in the last part."""
+    usage: TranscriptionUsage | None = None
+    """Cost, in the last part."""
 
 
 class ResponseUsage(Struct, kw_only=True):

@@ -34,6 +34,7 @@ from pumice_server import (
     slots,
     static,
     texts,
+    transcriptions,
     unserved,
     vertex,
 )
@@ -92,6 +93,8 @@ POST: Mapping[Handler, Sequence[str]] = {
     chat_completions: ["/v1/chat/completions", "/chat/completions"],
     completions: ["/v1/completions"],
     control.control: ["/v1/chat/completions/control"],
+    transcriptions.transcriptions: ["/v1/audio/transcriptions", "/audio/transcriptions"],
+    transcriptions.translations: ["/v1/audio/translations", "/audio/translations"],
     jobs.upload: ["/v1/files"],
     jobs.create_batch: ["/v1/batches"],
     jobs.cancel_batch: ["/v1/batches/{id}/cancel"],

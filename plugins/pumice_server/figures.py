@@ -40,12 +40,15 @@ def finish_reason(reason: str) -> str:
     return "length" if reason in _ENDED_SHORT else "stop" if reason == "cancelled" else reason
 
 
-def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int, reasoning_tokens: int = 0) -> dict[str, Any]:
+def usage(
+    prompt_tokens: int, cached_tokens: int, completion_tokens: int, reasoning_tokens: int = 0, audio_tokens: int = 0
+) -> dict[str, Any]:
+    heard = {"audio_tokens": audio_tokens} if audio_tokens else {}
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": cached_tokens, **heard},
         "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
     }
 

@@ -31,15 +31,26 @@ class ImageURL(Struct, kw_only=True):
     """Ignored."""
 
 
+class InputAudio(Struct, kw_only=True):
+    """A sound."""
+
+    data: str
+    """The file in base64: WAV, FLAC, OGG, MP3 or AIFF."""
+    format: str | None = None
+    """Ignored: the data tells the format."""
+
+
 class ContentPart(Struct, kw_only=True):
     """A part of a message's content."""
 
     type: str
-    """`text` or `image_url`."""
+    """`text`, `image_url` or `input_audio`."""
     text: str | None = None
     """Text of the part."""
     image_url: ImageURL | str | None = None
     """Image of the part."""
+    input_audio: InputAudio | None = None
+    """Sound of the part."""
 
 
 class FunctionCall(Struct, kw_only=True):
@@ -68,7 +79,7 @@ class ChatMessage(Struct, kw_only=True):
     role: str
     """`system`, `developer`, `user`, `assistant`, `tool`, or another role of the chat template."""
     content: str | list[ContentPart] | None = None
-    """Text, or parts with text and images."""
+    """Text, or parts with text, images and sounds."""
     name: str | None = None
     """Name of the author, or of the tool."""
     reasoning_content: str | None = None

@@ -18,7 +18,7 @@ from pumice_server.models import Models
 from pumice_server.ollama import read_message
 from pumice_server.ollama_pull import progress
 from pumice_server.served_model import ServedModel
-from pumice_server.service import has_images
+from pumice_server.service import has_media
 from pumice_server.variant import Variant
 
 _MAX_NAMES = 1000  # that clients made, of all models
@@ -35,8 +35,8 @@ async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response
     served_model, inherited = _find(models, base)
     if body.size > _MAX_BYTES:
         raise bad_request(f"the body has {body.size} bytes; one that makes a name has at most {_MAX_BYTES}")
-    if any(message.get("images") for message in body.messages) or has_images(body.messages):
-        raise bad_request("messages: images belong to chats, not to a name")
+    if any(message.get("images") for message in body.messages) or has_media(body.messages):
+        raise bad_request("messages: images and sounds belong to chats, not to a name")
     if body.parameters:
         body.parameters.refuse_unsupported()
     system, parameters = body.system or inherited.system, body.parameters or inherited.parameters

@@ -252,4 +252,5 @@ def total_usage(usages: Sequence[pumice.Usage]) -> dict[str, Any]:
         first.cached_tokens,
         generated,
         sum(answer_usage.reasoning_tokens for answer_usage in usages),
+        first.audio_tokens,
     )

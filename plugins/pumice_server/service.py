@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pumice
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.options import OUTPUT
-from pumice.plugin import IMAGE_TYPES
+from pumice.plugin import MEDIA_TYPES
 from pumice_server import logs
 from pumice_server.errors import bad_request, too_late
 from pumice_server.figures import build_info
@@ -34,7 +34,7 @@ T = TypeVar("T")
 TextOrTokens = str | list[int]
 ChatMessages = Sequence[Mapping[str, Any]]
 """Messages of a chat as clients send them; ``pumice.Model.prepare_chat`` checks them."""
-_UNSHIFTED = {"context_shift": False}  # a part of an image would remain
+_UNSHIFTED = {"context_shift": False}  # a part of an image or a sound would remain
 Slot = tuple[str, int]  # client and number of a slot; -1: no slot
 CompletionProgress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
@@ -48,17 +48,19 @@ logger = logging.getLogger("pumice")
 
 @dataclass
 class MediaPrompt:
-    """A prompt of texts and images.
+    """A prompt of texts, images and sounds.
 
     Attributes:
-        text: the prompt with markers for its images.
-        parts: its texts and images.
-        tokens: its tokens, once it has been read; those of images mean nothing.
+        text: the prompt with markers for its images and sounds.
+        parts: its texts, images and sounds.
+        tokens: its tokens, once it has been read; those of images and sounds mean nothing.
+        n_media: tokens of these, once it has been read.
     """
 
     text: str
-    parts: Sequence[str | pumice.Image]
+    parts: Sequence[str | pumice.Image | pumice.Audio]
     tokens: list[int] = field(default_factory=list)
+    n_media: int = 0
 
 
 class Service:
@@ -110,7 +112,12 @@ class Service:
     @property
     def sees(self) -> bool:
         """True if the model takes images."""
-        return self.model.facts.media_width > 0
+        return "image" in self.model.facts.media
+
+    @property
+    def hears(self) -> bool:
+        """True if the model takes sound."""
+        return "audio" in self.model.facts.media
 
     def called(self, name: str) -> Service:
         """Return this service, or for ``ADAPTER`` and ``MODEL:ADAPTER`` the same model with that adapter alone."""
@@ -207,10 +214,11 @@ class Service:
     async def _stream(
         self, prompt: MediaPrompt, options: Mapping[str, Any], progress: Callable[[int, int], None] | None
     ) -> pumice.AsyncStream:
-        """Start a completion of texts and images, which are encoded off the event loop. Raises as ``in_time``."""
+        """Start a completion of texts and media, which are encoded off the event loop. Raises as ``in_time``."""
         options = {**self._always, **options, **_UNSHIFTED}
         request = await self.in_time(seeing(lambda: self.model.request(prompt.parts, **options)))
         prompt.tokens = list(request.prompt)
+        prompt.n_media = sum(len(span.rows) for span in request.media)
         return pumice.AsyncStream.open(self.model.client, request, progress)[0]
 
     async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[pumice.Logprobs]:
@@ -251,7 +259,7 @@ class Service:
         return streams
 
     async def _turn(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn:
-        """Return the prepared turn of a chat. Raises RequestError, and with images as ``in_time``."""
+        """Return the prepared turn of a chat. Raises RequestError, and with media as ``in_time``."""
         messages = self._variant.beginning(messages)
         turn = await waiting(self._prepare_text, messages, options)
         if turn is None:
@@ -266,16 +274,16 @@ class Service:
     async def count_tokens(self, messages: ChatMessages, options: Mapping[str, Any], salt: str) -> int:
         """Return the number of tokens of a chat's prompt.
 
-        Images are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
+        Images and sounds are encoded, and not again for the chat itself if its ``cache_salt`` is ``salt``.
         """
-        if await waiting(has_images, messages):
+        if await waiting(has_media, messages):
             turn = await self._turn(messages, {**self.with_defaults(options), "cache_salt": salt})
             return len(turn.prompt.tokens)
         return len(await self.tokenize(await self.apply_template(messages, options)))
 
     def _prepare_text(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn | None:
-        """Return the prepared turn of a chat; None if it has images."""
-        return None if has_images(messages) else self._prepare_chat(messages, options)
+        """Return the prepared turn of a chat; None if it has images or sounds."""
+        return None if has_media(messages) else self._prepare_chat(messages, options)
 
     def _prepare_chat(self, messages: ChatMessages, options: Mapping[str, Any]) -> pumice.Turn:
         self.model.check_fits(texts_of(messages))
@@ -394,11 +402,11 @@ class Service:
             raise bad_request(f"the request asks for {n} completions at once, the maximum is {self.max_sequences}")
 
 
-def has_images(messages: ChatMessages) -> bool:
-    """Return True if a message has an image. Errors in messages are found later."""
+def has_media(messages: ChatMessages) -> bool:
+    """Return True if a message has an image or a sound. Errors in messages are found later."""
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     parts = (part for content in contents if isinstance(content, list) for part in content)
-    return any(isinstance(part, Mapping) and part.get("type") in IMAGE_TYPES for part in parts)
+    return any(isinstance(part, Mapping) and part.get("type") in MEDIA_TYPES for part in parts)
 
 
 def texts_of(messages: ChatMessages) -> list[str]:

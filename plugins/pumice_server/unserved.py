@@ -6,14 +6,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-_AUDIO = "models do not accept audio yet"
 _STREAMS = "streams are not stored: repeat the request, its prompt is in the cache"
 _TOOLS = "clients run tools, not the server"
 _PROXY = "the server fetches nothing for pages"
 
 REASONS = {
-    ("POST", "/v1/audio/transcriptions"): _AUDIO,
-    ("POST", "/audio/transcriptions"): _AUDIO,
     ("GET", "/v1/stream"): _STREAMS,
     ("DELETE", "/v1/stream"): _STREAMS,
     ("POST", "/v1/streams/lookup"): _STREAMS,

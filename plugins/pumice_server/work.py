@@ -21,7 +21,7 @@ SMALL = 4 << 10  # bytes up to which work is cheaper than a switch of threads
 MEDIUM = 256 << 10  # bytes up to which work has threads apart from larger work
 MAX_WORKERS = 2  # threads for medium work, and as many for large work
 MAX_WAITERS = 16  # threads that wait for other processes and files
-MAX_SEEING = 2  # threads that wait for images to be decoded and encoded
+MAX_SEEING = 2  # threads that wait for images and sounds to be decoded and encoded
 MAX_FETCHING = 4  # threads that fetch images from other hosts
 MAX_QUEUED = 8  # calls that wait for either
 
@@ -90,8 +90,8 @@ class _Line:
             raise
 
 
-seeing = _Line("pumice-images", MAX_SEEING, MAX_QUEUED, "too many requests with images wait")
-"""Does work with images: decoding and encoding, of which a cancelled call begins no further one."""
+seeing = _Line("pumice-images", MAX_SEEING, MAX_QUEUED, "too many requests with images or sound wait")
+"""Does work with images and sounds: decoding and encoding, of which a cancelled call begins no further one."""
 
 fetching = _Line("pumice-fetch", MAX_FETCHING, MAX_QUEUED, "too many requests wait for images of other hosts")
 """Fetches images."""

@@ -20,8 +20,8 @@ import pumice
 from gguf_files import tiny_llama
 from hostile_images import KINDS, hostile
 from loop_monitor import monitored
-from pumice.engine import encoded_images
-from pumice.engine.encoded_images import EncodedImages
+from pumice.engine.encoded_media import EncodedMedia
+from pumice.frontend import base
 from pumice.hub.client import _Transport
 from pumice.images import REQUEST_CANCELLED
 from pumice.plugin import ModelSpec
@@ -224,7 +224,7 @@ def test_an_image_of_a_listed_host_is_fetched(server, expected, monkeypatch):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_ends_the_work_on_its_images(server, monkeypatch, stream):
     """The second image is not decoded, although no token was sent that could have failed."""
-    decode, begun, left = encoded_images.pixels_of, threading.Event(), []
+    decode, begun, left = base.pixels_of, threading.Event(), []
 
     def wait_for_its_end(content):
         cancelled = REQUEST_CANCELLED.get()
@@ -232,7 +232,7 @@ def test_a_client_that_leaves_ends_the_work_on_its_images(server, monkeypatch, s
         left.append(cancelled.wait(PATIENCE))
         return decode(content)
 
-    monkeypatch.setattr(encoded_images, "pixels_of", wait_for_its_end)
+    monkeypatch.setattr(base, "pixels_of", wait_for_its_end)
     urls = [f"data:image/png;base64,{base64.b64encode(encoded(picture(9, i))).decode()}" for i in (7 + stream, 5)]
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     body = json.dumps({"messages": [{"role": "user", "content": parts}], "stream": stream}).encode()
@@ -259,8 +259,8 @@ def test_images_have_bounds(server):
 
 def test_an_image_with_more_rows_than_the_context(path, monkeypatch):
     """Its client alone gets an error. What counts tokens encodes images for its own client, too."""
-    get, salts = EncodedImages.get, []
-    monkeypatch.setattr(EncodedImages, "get", lambda *given: salts.append(given[-1]) or get(*given))
+    get, salts = EncodedMedia.get, []
+    monkeypatch.setattr(EncodedMedia, "get", lambda *given: salts.append(given[-1]) or get(*given))
     content = [{"role": "user", "content": ANTHROPIC}]
     counting = [
         ("/v1/messages/count_tokens", {"messages": content}),
@@ -292,7 +292,7 @@ def test_few_calls_with_images_wait():
         let = threading.Event()
         waiting = [asyncio.create_task(seeing(let.wait, PATIENCE)) for _ in range(MAX_SEEING + MAX_QUEUED)]
         await asyncio.sleep(0)  # each begins
-        with pytest.raises(HTTPException, match="too many requests with images wait"):
+        with pytest.raises(HTTPException, match="too many requests with images or sound wait"):
             await seeing(int)
         waiting[-1].cancel()
         await asyncio.wait(waiting[-1:])
@@ -315,7 +315,7 @@ def test_a_cancelled_call_encodes_no_further_image():
         return ["seen"]
 
     def see() -> None:
-        images = EncodedImages()
+        images = EncodedMedia()
         try:
             for width in (2, 3):
                 images.get(pumice.Image(picture(width, 2)), encode)

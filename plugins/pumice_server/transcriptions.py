@@ -1,0 +1,163 @@
+"""OpenAI's transcriptions and translations of speech, by models that hear."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Annotated, Any, cast
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+import pumice
+from pumice_server.answer_types import Transcription, TranscriptionEvent
+from pumice_server.answers import Streaming, event, json_response, unless_gone
+from pumice_server.bodies import ChatBody, TranscriptionBody
+from pumice_server.body import arriving
+from pumice_server.errors import bad_request
+from pumice_server.jobs.form import Field, read_form
+from pumice_server.models import service_of
+from pumice_server.openai_chat import chat_options
+from pumice_server.options import cache_salt
+from pumice_server.service import MediaPrompt, Service
+from pumice_server.streams import merge
+from pumice_server.work import seeing, waiting
+
+_TRANSCRIBE = "[TRANSCRIBE]"
+"""Token that begins a transcription in Voxtral's vocabulary."""
+_LANGUAGE = re.compile("[A-Za-z][A-Za-z -]*")
+_NUMBERS = ("temperature", "max_tokens")
+_FLAGS = ("stream",)
+Done = pumice.Completion | pumice.ChatCompletion
+Streams = Sequence[pumice.AsyncChatStream] | Sequence[pumice.AsyncStream]
+
+
+async def transcriptions(request: Request) -> Annotated[Response, Transcription, TranscriptionEvent]:
+    """Write down what is said in a sound, sent as a form with `file` and the fields of `TranscriptionBody`."""
+    return await _written(request, translates=False)
+
+
+async def translations(request: Request) -> Annotated[Response, Transcription, TranscriptionEvent]:
+    """Like transcriptions, in English."""
+    return await _written(request, translates=True)
+
+
+async def _written(request: Request, translates: bool) -> Response:
+    async with arriving(request) as parts:
+        head = request.headers.get("content-type", "")
+        form = await waiting(lambda: read_form(head, b"".join(parts)))
+    body, audio = _read(form)
+    service = await service_of(request, body.model)
+    service.model.check_takes("audio")
+    seconds = 0.0
+    if body.response_format == "verbose_json":
+        seconds = await service.in_time(seeing(audio.seconds))
+    streams, n_audio = await unless_gone(request, _start(request, service, body, audio, translates))
+    if body.stream:
+        return Streaming(_events(streams, n_audio), lambda: service.end(streams))
+    (done,) = await unless_gone(request, service.gather(streams))
+    text = _text(cast(Done, done))
+    if body.response_format == "text":
+        return PlainTextResponse(text + "\n")
+    answer: dict[str, Any] = {"text": text, "usage": _usage(streams[0].timings, n_audio)}
+    if body.response_format == "verbose_json":
+        answer |= {
+            "task": "translate" if translates else "transcribe",
+            "language": "english" if translates else body.language or "unknown",
+            "duration": seconds,
+            "usage": {"type": "duration", "seconds": seconds},
+        }
+    return json_response(answer)
+
+
+def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
+    """Return the fields of a form, and its file. Raises HTTPException."""
+    if "file" not in form or not form["file"].content:
+        raise bad_request("the form has no field 'file' with a sound")
+    fields: dict[str, Any] = {}
+    for name, field in form.items():
+        if name == "file":
+            continue
+        try:
+            text = field.content.decode()
+        except UnicodeDecodeError:
+            raise bad_request(f"{name} is not UTF-8") from None
+        fields[name.removesuffix("[]")] = _value(name, text)
+    body = TranscriptionBody.of(fields)
+    if body.language and not _LANGUAGE.fullmatch(body.language):
+        raise bad_request(f"language: expected a code such as 'en', or a name, not {body.language!r}")
+    return body, pumice.Audio(form["file"].content)
+
+
+def _value(name: str, text: str) -> object:
+    """Return the value of a field, which a form has as text. Other values than a field's are refused later."""
+    if name in _FLAGS:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if name in _NUMBERS:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text
+
+
+async def _start(
+    request: Request, service: Service, body: TranscriptionBody, audio: pumice.Audio, translates: bool
+) -> tuple[Streams, int]:
+    """Start an answer; return its stream, and the tokens of the sound. Raises RequestError."""
+    chat = {"messages": [{"role": "user", "content": ""}], "temperature": body.temperature}
+    chat |= {"chat_template_kwargs": {"enable_thinking": False}, "max_tokens": body.max_tokens}
+    asked = ChatBody.of(chat)
+    options = chat_options(asked, service, cache_salt(request, asked))
+    if not translates and not body.prompt and _has_token(service, _TRANSCRIBE):
+        language = f"lang:{body.language}" if body.language else ""
+        prompt = MediaPrompt("", ["[INST]", audio, f"[/INST]{language}{_TRANSCRIBE}"])
+        kept = {name: value for name, value in options.items() if name not in _CHAT_ONLY}
+        started = await service.complete([prompt], 1, kept)
+        return started, prompt.n_media
+    content = [{"type": "input_audio", "input_audio": audio}, {"type": "text", "text": _instruction(body, translates)}]
+    streams = await service.chat([{"role": "user", "content": content}], 1, options)
+    return streams, streams[0].audio_tokens
+
+
+_CHAT_ONLY = ("template_variables", "reasoning", "reasoning_budget", "parallel_tool_calls", "separate_reasoning")
+
+
+def _has_token(service: Service, text: str) -> bool:
+    """Return True if the vocabulary has a token of its own for a text."""
+    return len(service.model.tokenize(text, add_special=False)) == 1
+
+
+def _instruction(body: TranscriptionBody, translates: bool) -> str:
+    """Return what the model is asked to do with a sound."""
+    language = f" The language spoken is {body.language!r}." if body.language else ""
+    before = f" For context: {body.prompt}" if body.prompt else ""
+    if translates:
+        return f"Translate the speech to English. Answer with the translation alone.{language}{before}"
+    return f"Transcribe the speech. Answer with the transcript alone.{language}{before}"
+
+
+def _text(done: Done) -> str:
+    return (done.text if isinstance(done, pumice.Completion) else done.message.content).strip()
+
+
+def _usage(timings: pumice.Timings, n_audio: int) -> dict[str, Any]:
+    return {
+        "type": "tokens",
+        "input_tokens": timings.prompt_tokens,
+        "input_token_details": {"text_tokens": timings.prompt_tokens - n_audio, "audio_tokens": n_audio},
+        "output_tokens": timings.generated_tokens,
+        "total_tokens": timings.prompt_tokens + timings.generated_tokens,
+    }
+
+
+async def _events(streams: Streams, n_audio: int) -> AsyncIterator[bytes]:
+    text = ""
+    async for _, items in merge(streams):
+        for item in items:
+            piece = item.content if isinstance(item, pumice.ChatDelta) else cast(pumice.Piece, item).text
+            piece = piece if text else piece.lstrip()
+            text += piece
+            if piece:
+                yield event({"type": "transcript.text.delta", "delta": piece})
+    yield event({"type": "transcript.text.done", "text": text.rstrip(), "usage": _usage(streams[0].timings, n_audio)})

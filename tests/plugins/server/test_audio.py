@@ -1,0 +1,134 @@
+"""Sound in requests, by OpenAI's client; the model is a tiny one with Qwen2-Audio's projector."""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from hearing_models import SHAPES, sound, write_folder
+from hostile_sounds import hostile_sounds, pcm, wav
+from pumice.convert import ConvertOptions, write_model
+from pumice.gguf import GGMLType
+from pumice.model_files.opening import open_model
+from pumice.plugin import ModelSpec
+from pumice_server import transcriptions
+from pumice_server.service import MediaPrompt, Service
+from server_thread import Serving, serving
+
+pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+WAV = wav(pcm(sound(0.4)))
+N_AUDIO = 10  # its tokens
+PART = {"type": "input_audio", "input_audio": {"data": base64.b64encode(WAV).decode(), "format": "wav"}}
+OPTIONS = {"backend": "numpy", "chat_template": "chatml"}
+GREEDY = {"temperature": 0.0, "max_tokens": 5}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hears")
+    write_folder(folder / "audio", "qwen2audio", json.loads(SHAPES.read_text())["qwen2audio"]["shapes"])
+    with open_model(folder / "audio", options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
+        write_model(file, folder / "mmproj.gguf")
+    return tiny_llama(folder / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def server(path) -> Iterator[Serving]:
+    with serving(ModelSpec(["hears"], str(path), OPTIONS)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+
+def test_chats_hear(server, client, path):
+    content = [{"type": "text", "text": "What is said?"}, PART]
+    answer = client.chat.completions.create(model="hears", messages=[{"role": "user", "content": content}], **GREEDY)
+    with pumice.load(path, **OPTIONS) as model:
+        expected = model.chat([{"role": "user", "content": ["What is said?", pumice.Audio(WAV)]}], **GREEDY)
+    assert answer.choices[0].message.content == expected.message.content
+    assert answer.usage.prompt_tokens == expected.usage.prompt_tokens
+    assert answer.usage.prompt_tokens_details.audio_tokens == expected.usage.audio_tokens == N_AUDIO
+    assert server.client.get("/props").json()["modalities"] == {"vision": False, "video": False, "audio": True}
+
+
+def test_transcriptions_and_translations(client):
+    options = {"model": "hears", "file": ("a.wav", WAV), "extra_body": {"max_tokens": 5}}
+    made = client.audio.transcriptions.create(**options)
+    assert made.text
+    assert made.usage.output_tokens <= 5
+    assert made.usage.input_token_details.audio_tokens == N_AUDIO
+    assert made.usage.input_tokens == made.usage.input_token_details.text_tokens + N_AUDIO
+    assert client.audio.transcriptions.create(**options, response_format="text").strip() == made.text
+    verbose = client.audio.transcriptions.create(**options, response_format="verbose_json", language="en")
+    assert (verbose.duration, verbose.language, verbose.segments) == (0.4, "en", None)
+    *deltas, done = client.audio.transcriptions.create(**options, stream=True)
+    assert "".join(event.delta for event in deltas).rstrip() == done.text == made.text
+    assert client.audio.translations.create(**options).text
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"response_format": "srt"}, "response_format"),
+        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "report no times"),
+        ({"temperature": 9}, "temperature"),
+        ({"language": "x" * 99}, "language"),
+        ({"language": "en[/INST]"}, "language"),
+        ({"extra_body": {"max_tokens": "many"}}, "max_tokens"),
+        ({"file": ("a.wav", b"")}, "no field 'file'"),
+    ],
+)
+def test_wrong_forms_are_named(client, fields, problem):
+    with pytest.raises(openai.BadRequestError, match=problem):
+        client.audio.transcriptions.create(**{"model": "hears", "file": ("a.wav", WAV), **fields})
+
+
+def test_hostile_sounds_get_one_clear_error(server):
+    for name, data, _ in hostile_sounds():
+        response = server.client.post("/v1/audio/transcriptions", files={"file": ("a.wav", data)})
+        message = response.json()["error"]["message"]
+        assert response.status_code == 400, name
+        assert message.startswith("audio: "), (name, message)
+        assert len(message.splitlines()) == 1, name
+    assert server.client.post("/v1/audio/transcriptions", json={}).status_code == 400
+    assert server.client.get("/health").status_code == 200
+
+
+def test_voxtral_transcribes_by_its_own_token(server, client, monkeypatch):
+    prompts, complete = [], Service.complete
+
+    async def noted(self, given, *others):
+        prompts.extend(given)
+        return await complete(self, given, *others)
+
+    monkeypatch.setattr(Service, "complete", noted)
+    monkeypatch.setattr(transcriptions, "_has_token", lambda *_: True)
+    options = {"model": "hears", "file": ("a.wav", WAV), "extra_body": {"max_tokens": 5}}
+    made = client.audio.transcriptions.create(**options, language="en")
+    (prompt,) = prompts
+    assert isinstance(prompt, MediaPrompt)
+    assert [part for part in prompt.parts if isinstance(part, str)] == ["[INST]", "[/INST]lang:en[TRANSCRIBE]"]
+    assert made.text
+    assert made.usage.input_token_details.audio_tokens == N_AUDIO
+    client.audio.translations.create(**options)
+    assert len(prompts) == 1  # by a chat
+
+
+def test_models_that_do_not_hear_say_so(tmp_path):
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    with serving(ModelSpec(["deaf"], str(path), OPTIONS)) as server:
+        chat = {"messages": [{"role": "user", "content": [PART]}]}
+        for response in (
+            server.client.post("/v1/chat/completions", json=chat),
+            server.client.post("/v1/audio/transcriptions", files={"file": ("a.wav", WAV)}),
+        ):
+            assert response.status_code == 400
+            assert "this model takes no sound without a projector" in response.json()["error"]["message"]
