@@ -3,7 +3,7 @@
 GROUPS = {
     "Use a model": ("chat", "run", "serve", "launch", "batch", "embed", "tokenize"),
     "Fetch models": ("pull", "list", "rm", "info", "ps"),
-    "Make models": ("convert", "quantize", "imatrix", "gguf", "export-lora", "control-vector"),
+    "Make models": ("convert", "quantize", "create", "imatrix", "gguf", "export-lora", "control-vector"),
     "Measure": ("fit", "bench", "perplexity"),
     "Set up": ("config", "plugins", "devices", "doctor"),
 }

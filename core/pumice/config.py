@@ -1,6 +1,7 @@
 """The configuration, merged from layers with the same keys; each layer overrides those before it.
 
-    registry.yaml in the package < $XDG_CONFIG_HOME/pumice/config.yaml < ./pumice.yaml < $PUMICE_CONFIG
+    registry.yaml in the package < $XDG_CONFIG_HOME/pumice/models/*.yaml < $XDG_CONFIG_HOME/pumice/config.yaml
+    < ./pumice.yaml < $PUMICE_CONFIG
     < options of the model in the catalogue < arguments
 
 Maps are merged key by key; every other value, lists included, replaces the one below. ``pumice.options.EngineOptions``
@@ -339,8 +340,14 @@ def config_files() -> list[Path]:
     named = os.environ.get("PUMICE_CONFIG")
     if named and not Path(named).is_file():
         raise ConfigError(f"$PUMICE_CONFIG names {named!r}, which is not a file; correct or unset it")
-    optional = [user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
+    created = sorted(created_models_folder().glob("*.yaml"))
+    optional = [*created, user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
     return [_package_file(), *filter(_exists, optional), *([Path(named)] if named else [])]
+
+
+def created_models_folder() -> Path:
+    """Return the folder of entries of the catalogue that `pumice create` makes."""
+    return user_directory() / "pumice" / "models"
 
 
 def _exists(path: Path) -> bool:

@@ -722,7 +722,8 @@ class OllamaCreateBody(OllamaNameBody):
     files: Annotated[Any, refused("the server takes no files from clients")] = None
     adapters: Annotated[Any, refused("adapters come with `pumice serve --lora`")] = None
     quantize: Annotated[Any, refused("`pumice quantize` quantizes files")] = None
-    modelfile: Annotated[Any, refused("send the values of the Modelfile as `from`, `system`, `parameters`")] = None
+    modelfile: Annotated[str, Meta(max_length=1 << 20)] = ""
+    """Modelfile with FROM, PARAMETER, SYSTEM and MESSAGE, in place of the other fields."""
 
 
 class OllamaCopyBody(Body):

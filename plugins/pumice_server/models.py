@@ -28,6 +28,7 @@ from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel
 from pumice_server.service import BEAT_SECONDS, AnyModel, Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
+from pumice_server.variant import default_variant
 from pumice_server.work import waiting
 
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
@@ -54,6 +55,8 @@ class Models:
         self.events = ModelEvents()
         self.ends: list[Callable[[], None]] = [self.pulls.stop, self.events.end]  # called when the server stops
         self.served_models = [ServedModel(spec, settings.keep_alive) for spec in specs]
+        for served_model in self.served_models:
+            served_model.defaults = default_variant(served_model.spec.path)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
         self._turn = asyncio.Lock()  # one model loads at a time, so that free memory is known
@@ -102,8 +105,10 @@ class Models:
         """Serve another model, which a client has fetched, unless its name is known already."""
         if self.known(name) is None:
             spec = ModelSpec([name], pulled.loads_as, self._options, pulled.size)
-            by_clients = pulled.new_files.union(*(served_model.fetched for served_model in self.served_models))
-            self.served_models.append(ServedModel(spec, self.settings.keep_alive, pulled.files & by_clients))
+            by_clients = pulled.new_files.union(*(other.fetched for other in self.served_models))
+            served_model = ServedModel(spec, self.settings.keep_alive, pulled.files & by_clients)
+            served_model.defaults = default_variant(spec.path)
+            self.served_models.append(served_model)
             self.events.tell("models_reload", "*")
 
     async def remove(self, served_model: ServedModel) -> None:
@@ -373,9 +378,9 @@ async def service_of(request: Request, name: object = None) -> Service:
     service = await stack.enter_async_context(models.using(served_model))
     if timeout := getattr(request.state, "timeout", None):
         service = service.within(timeout)
-    if name is None:
-        return service
-    variant = served_model.variants.get(name.removesuffix(":latest"))
+    variant = served_model.variants.get(name.removesuffix(":latest")) if name else None
+    variant = variant or served_model.defaults
     if variant is None:
-        return service.called(name)
+        return service.called(name) if name else service
+    name = name or served_model.name
     return service.with_variant(name, variant, generation_options(variant.parameters or OllamaOptions(), service))

@@ -9,9 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+import pumice
+from pumice.hub import parse_modelfile
 from pumice_server.answer_types import OllamaStatus
 from pumice_server.answers import json_response
-from pumice_server.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody
+from pumice_server.bodies import OllamaCopyBody, OllamaCreateBody, OllamaNameBody, OllamaOptions
 from pumice_server.errors import bad_request, no_model
 from pumice_server.model_changes import delete_model
 from pumice_server.models import Models
@@ -29,6 +31,7 @@ _MAX_KEPT = 16 << 20  # bytes that all names keep together
 async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response, OllamaStatus, OllamaStatus]:
     """Make a name for a served model, with a system message, messages and parameters of its own."""
     models: Models = request.app.state.models
+    body = _read_modelfile(body) if body.modelfile else body
     base = body.base
     if not base:
         raise bad_request("from must name a served model; files and adapters come with pumice serve")
@@ -62,12 +65,27 @@ async def delete(request: Request, body: OllamaNameBody) -> Annotated[Response, 
     return json_response({"status": "success"})
 
 
+def _read_modelfile(body: OllamaCreateBody) -> OllamaCreateBody:
+    """Return the body with the fields that its Modelfile stands for. Raises HTTPException."""
+    try:
+        parsed = parse_modelfile(body.modelfile, "modelfile")
+        if parsed.template or parsed.adapters:
+            raise bad_request("modelfile: TEMPLATE and ADAPTER come with `pumice create` and `pumice serve`")
+        known = {name: value for name, value in parsed.parameters.items() if name in OllamaOptions.__struct_fields__}
+        parameters = msgspec.convert(known, OllamaOptions) if known else None
+    except (pumice.ConfigError, msgspec.ValidationError) as error:
+        raise bad_request(str(error)) from None
+    return msgspec.structs.replace(
+        body, base=parsed.base, system=parsed.system, messages=parsed.messages, parameters=parameters
+    )
+
+
 def _find(models: Models, name: str) -> tuple[ServedModel, Variant]:
     """Return a served model by its exact name, and the defaults of the name. Raises HTTPException."""
     served_model = models.known(name)
     if served_model is None:
         raise no_model(name, models.names)
-    return served_model, served_model.variants.get(_plain(name), Variant())
+    return served_model, served_model.variants.get(_plain(name)) or served_model.defaults or Variant()
 
 
 def _add(models: Models, served_model: ServedModel, name: str | None, variant: Variant) -> None:

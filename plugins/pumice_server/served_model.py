@@ -34,6 +34,7 @@ class ServedModel:
         self.spec = spec
         self.fetched = fetched  # files that a client fetched, and may delete
         self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
+        self.defaults: Variant | None = None  # how its chats begin, by its entry in the catalogue
         self.variants: dict[str, Variant] = {}  # names that clients made
         self.created = int(time.time())
         self.service: Service | None = None

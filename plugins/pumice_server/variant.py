@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.hub import chat_defaults
 from pumice_server.bodies import OllamaOptions
 
 
@@ -32,3 +33,12 @@ class Variant:
         system = [{"role": "system", "content": self.system}] if self.system and not has_system else []
         own = list(messages[:1]) if has_system else []
         return [*system, *own, *self.messages, *messages[len(own) :]]
+
+
+def default_variant(model: str) -> Variant | None:
+    """Return how chats with a model begin, by its entry in the catalogue; None without such an entry."""
+    chat = chat_defaults(model) if model else None
+    if chat is None or not chat.model_fields_set:
+        return None
+    parameters = OllamaOptions(num_predict=chat.max_tokens, stop=chat.stop or None)
+    return Variant(chat.system, chat.messages, parameters)

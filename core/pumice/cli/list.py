@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @option("--catalogue", is_flag=True, help="List the names of the catalogue instead, each with its model.")
 @json_option
 def command(catalogue: bool, as_json: bool) -> None:
-    """List downloaded models.
+    """List downloaded models, and created ones.
 
     Shows the name that loads each model, its size, its date and its path.
     """
@@ -31,9 +31,11 @@ def command(catalogue: bool, as_json: bool) -> None:
         from pumice.hub.store import stored_models
 
         models = stored_models()
-        rows = [describe(model) for model in models]
-        width = max((len(model.name) for model in models), default=0)
+        created = list_created()
+        rows = [*map(describe, models), *created]
+        width = max((len(row["name"]) for row in rows), default=0)
         lines = [format_model(model, width) for model in models]
+        lines += [f"{row['name']:<{width}}  {'created':>10}  from {row['from']}" for row in created]
     if not rows and not as_json:
         click.echo("no models were fetched yet: `pumice pull NAME` fetches one (`pumice list --catalogue`)", err=True)
     click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(lines), nl=as_json or bool(lines))
@@ -47,6 +49,15 @@ def list_catalogue() -> list[dict[str, Any]]:
     config = load_config()
     entries = {name: look_up(name, config) for name in sorted(catalogue(config))}
     return [{"name": name, "model": entry.model, "options": entry.options.data} for name, entry in entries.items()]
+
+
+def list_created() -> list[dict[str, Any]]:
+    """Return the models that `pumice create` made, each with the name of the one it is made of."""
+    from pumice.config import load_config
+    from pumice.hub.created import created_models
+
+    models = load_config().models
+    return [{"name": name, "from": models[name].get("model", "")} for name in created_models()]
 
 
 def describe(model: StoredModel) -> dict[str, Any]:

@@ -17,13 +17,20 @@ if TYPE_CHECKING:
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @option("-y", "--yes", is_flag=True, help="Remove without asking.")
 def command(models: tuple[str, ...], yes: bool) -> None:
-    """Remove downloaded models.
+    """Remove downloaded models, or created ones.
 
     MODEL is a name as `pumice list` writes it, or any other name of the same files. Your own files are not removed.
     """
+    from pumice.hub.created import created_models, remove_created
     from pumice.hub.store import remove
 
-    chosen = {(model.name, model.unfinished): model for name in models for model in [find(name)]}
+    created = [name for name in models if name.removesuffix(":latest") in created_models()]
+    for name in created:
+        if yes or click.confirm(f"Remove {name}?", err=True):
+            remove_created(name)
+            click.echo(f"removed {name}", err=True)
+    fetched = [name for name in models if name not in created]
+    chosen = {(model.name, model.unfinished): model for name in fetched for model in [find(name)]}
     for model in chosen.values():
         title = f"{model.name} ({format_bytes(model.size)})"
         if yes or click.confirm(f"Remove {title}?", err=True):

@@ -10,9 +10,30 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pumice.config import Config, Layer
+from pydantic import BaseModel, ConfigDict, Field
+
+from pumice.config import Config, Layer, load_config, validate
 from pumice.demo import DEMOS
 from pumice.errors import ConfigError
+from pumice.hub.names import CatalogueName, parse_name
+
+
+class ChatDefaults(BaseModel):
+    """How chats with a model begin, the key ``chat`` of its entry; what a chat says itself takes precedence.
+
+    Attributes:
+        system: System message.
+        messages: Messages before the first one, with ``role`` and ``content``.
+        stop: Texts that end an answer.
+        max_tokens: Maximum number of tokens of an answer; None or -1: no limit.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    system: str = ""
+    messages: list[dict[str, str]] = []
+    stop: list[str] = []
+    max_tokens: int | None = Field(default=None, ge=-2, lt=2**31)
 
 
 class CatalogueEntry(NamedTuple):
@@ -20,6 +41,7 @@ class CatalogueEntry(NamedTuple):
 
     model: str  # path, or another name of a model
     options: Layer  # keys of the configuration
+    chat: ChatDefaults
 
 
 def catalogue(config: Config) -> Mapping[str, Mapping[str, Any]]:
@@ -36,6 +58,7 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
     """
     records = catalogue(config)
     options: dict[str, Any] = {}
+    chat: dict[str, Any] = {}
     names: list[str] = []
     while name in records and name not in names:
         names.append(name)
@@ -43,11 +66,21 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
         model = record.pop("model", None)
         if not isinstance(model, str):
             raise ConfigError(f"{config.source('models', name)}: models.{name}: the key 'model' is missing")
+        own = record.pop("chat", {})
+        chat = {**own, **chat} if isinstance(own, dict) else {"chat": own}
         options = {**record, **options}
         name = model
     if name in names:
         raise ConfigError(f"{config.source('models', name)}: models.{name} refers to itself")
-    return CatalogueEntry(name, Layer(f"models.{names[0]}", options))
+    source = f"models.{names[0]}"
+    return CatalogueEntry(name, Layer(source, options), validate(ChatDefaults, chat, f"{source}.chat"))
+
+
+def chat_defaults(model: str | Path, config: Config | None = None) -> ChatDefaults:
+    """Return how chats with a model begin, of its entry in the catalogue; all empty without one."""
+    config = config or load_config()
+    name = parse_name(model, lambda text: text in catalogue(config))
+    return look_up(name.name, config).chat if isinstance(name, CatalogueName) else ChatDefaults()
 
 
 @cache

@@ -119,11 +119,21 @@ def test_names_with_defaults_of_their_own(client, server, expected):
     assert answer.message.content == asked.message.content
     assert client.chat(model="demo", messages=CHAT, options=GREEDY).message.content == expected.message.content
 
+    text = f"FROM demo\nSYSTEM {pirate}\nPARAMETER temperature 0\nPARAMETER num_predict 7\nMESSAGE user {PROMPT}"
+    server.client.post("/api/create", json={"model": "corsair", "modelfile": text, "stream": False}).raise_for_status()
+    assert client.chat(model="corsair", messages=CHAT).message.content == said.message.content
+    client.delete("corsair")
     client.copy("pirate", "buccaneer")
     assert {"demo", "pirate", "buccaneer"} <= {model.model for model in client.list().models}
     client.delete("pirate")
     assert client.chat(model="buccaneer", messages=CHAT).message.content == said.message.content
     client.delete("buccaneer")
+
+    def modelfile(text: str) -> None:
+        answer = server.client.post("/api/create", json={"model": "x", "modelfile": text, "stream": False})
+        if answer.is_error:
+            raise ollama.ResponseError(answer.text, answer.status_code)
+
     for act, status in (
         (lambda: client.delete("pirate"), 404),
         (lambda: client.delete("demo"), 403),
@@ -132,6 +142,9 @@ def test_names_with_defaults_of_their_own(client, server, expected):
         (lambda: client.create(model="x"), 400),
         (lambda: client.create(model="x", from_="demo", template="{{ .Prompt }}"), 400),
         (lambda: client.create(model="x", from_="demo", parameters={"image_data": [3]}), 400),
+        (lambda: modelfile("FROM demo\nTEMPLATE chatml"), 400),
+        (lambda: modelfile("FROM demo\nPARAMETER heat 1"), 400),
+        (lambda: modelfile("SYSTEM Be brief."), 400),
         (lambda: client.push("demo"), 501),
     ):
         with pytest.raises(ollama.ResponseError) as error:

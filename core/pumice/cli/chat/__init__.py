@@ -162,7 +162,14 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     options = _take_chat_options(rest)
     options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
     text = None if sys.stdin.isatty() else _read_input()
-    messages = [] if resumed is None else read_session(resumed)
+    from pumice.hub.catalogue import chat_defaults
+
+    defaults = chat_defaults(model)
+    options = {"stop": defaults.stop or None, **options}
+    if max_tokens is None and defaults.max_tokens is not None and defaults.max_tokens >= 0:
+        options["max_tokens"] = defaults.max_tokens
+    system = system or defaults.system or None
+    messages: list[dict[str, Any]] = [*defaults.messages] if resumed is None else read_session(resumed)
     with ChatModel(model, rest) as chat_model:
         loaded = chat_model.model
         if not (options["chat_template"] or loaded.has_chat_template):
@@ -176,7 +183,7 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
 
             about = f"{Path(model).stem} on {', '.join(loaded.backends)}, {loaded.n_ctx} tokens of context"
             click.secho(about, bold=True, err=True)
-            if messages:
+            if resumed is not None:
                 click.echo(f"resumed {resumed}: {len(messages)} messages", err=True)
             editor = Editor()
             Session(conversation, editor.read, stats, editor.edit, resumed or LAST, chat_model).run()

@@ -1,0 +1,46 @@
+"""``pumice create``: make a model of another one and a Modelfile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pumice.cli.messages import say
+from pumice.cli.vocabulary import option
+
+
+@click.command("create")
+@click.argument("name")
+@option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    default=Path("Modelfile"),
+    metavar="FILE",
+    help="Modelfile.  [default: Modelfile in this folder]",
+)
+def command(name: str, file: Path) -> None:
+    """Make a model NAME of another one, by a Modelfile.
+
+    FROM names a GGUF file or a model; PARAMETER, SYSTEM, MESSAGE, TEMPLATE (a name or Jinja) and ADAPTER change how it
+    answers. `pumice list` shows it, `pumice rm` removes it, and all commands take NAME as a model.
+    """
+    from pumice.hub.created import create_model
+    from pumice.hub.modelfile import MAX_BYTES, catalogue_record, parse_modelfile
+
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise click.ClickException(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file}: not UTF-8: byte {error.start}") from None
+    if len(data) > MAX_BYTES:
+        raise click.ClickException(f"{file}: more than {MAX_BYTES} bytes, which a Modelfile has at most")
+    parsed = parse_modelfile(text.replace("\r\n", "\n"), str(file))
+    path = create_model(name, catalogue_record(parsed, file.absolute().parent))
+    for parameter in parsed.ignored:
+        say("warning", f"PARAMETER {parameter} has no effect here")
+    click.echo(f"created {name.removesuffix(':latest')} from {parsed.base}: {path}", err=True)
