@@ -70,6 +70,24 @@ XSS = """\
 | <style>body{display:none}</style> | <svg onload=window.hacked=9> |
 """
 
+SHOWN = """\
+```html
+<p id="said">waits</p>
+<script>
+  let found = [];
+  try { found.push(parent.document.title) } catch { found.push("no page") }
+  try { found.push(localStorage.length) } catch { found.push("no storage") }
+  fetch("/v1/models").then(() => "network", () => "no network").then((text) => {
+    document.getElementById("said").textContent = [...found, text].join(", ");
+  });
+</script>
+```
+
+```css
+.a:hover { color: #fff !important }
+```
+"""
+
 CALL = {"index": 0, "id": "call_1", "type": "function"}
 WEATHER = {"name": "get_weather", "arguments": '{"city": "Reykjavík", "days": 2}'}
 
@@ -100,6 +118,8 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return pieces(FORMULAS)
     if "far left" in said:
         return pieces(r"Behind $\hspace{-8em}x$ nothing.")
+    if "draw" in said:
+        return pieces(SHOWN)
     if "attack" in said:
         return pieces(XSS)
     if "weather" in said:

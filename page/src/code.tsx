@@ -2,17 +2,15 @@
 
 import { createLowlight } from "lowlight";
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import bash from "highlight.js/lib/languages/bash";
-import c from "highlight.js/lib/languages/c";
 import cpp from "highlight.js/lib/languages/cpp";
 import csharp from "highlight.js/lib/languages/csharp";
-import css from "highlight.js/lib/languages/css";
 import diff from "highlight.js/lib/languages/diff";
 import dockerfile from "highlight.js/lib/languages/dockerfile";
 import go from "highlight.js/lib/languages/go";
 import ini from "highlight.js/lib/languages/ini";
 import java from "highlight.js/lib/languages/java";
-import javascript from "highlight.js/lib/languages/javascript";
 import json from "highlight.js/lib/languages/json";
 import kotlin from "highlight.js/lib/languages/kotlin";
 import lua from "highlight.js/lib/languages/lua";
@@ -30,23 +28,32 @@ import typescript from "highlight.js/lib/languages/typescript";
 import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
 
-import { CopyButton } from "./buttons";
+import { Artifact, isShowable } from "./artifact";
+import { CopyButton, IconButton } from "./buttons";
+import { css } from "./css-language";
 import { memo } from "./memo";
 
 const MAX_COLOURED = 50_000; // characters of a block; longer ones are plain
 
 const lowlight = createLowlight({
-  bash, c, cpp, csharp, css, diff, dockerfile, go, ini, java, javascript, json, kotlin, lua, makefile, markdown, php,
+  bash, cpp, csharp, css, diff, dockerfile, go, ini, java, json, kotlin, lua, makefile, markdown, php,
   python, r, ruby, rust, shell, sql, swift, typescript, xml, yaml,
 });
 
+// Each of these is a part of the other, whose grammar is enough.
+lowlight.registerAlias({ cpp: ["c", "h"], typescript: ["javascript", "js", "jsx", "mjs", "cjs"] });
+
 export const CodeBlock = memo(function CodeBlock({ code, language }: { code: string; language?: string }) {
+  const [shows, setShows] = useState(false);
+  const canShow = isShowable(code, language);
   return (
     <figure class="code">
       <figcaption>
         <span>{language || "text"}</span>
+        {canShow && <IconButton icon="play" label="Show it in a frame" pressed={shows} onClick={() => setShows(!shows)} />}
         <CopyButton text={code} label="Copy code" />
       </figcaption>
+      {canShow && shows && <Artifact key={code} code={code} />}
       <pre tabIndex={0} role="region" aria-label={`Code${language ? `, ${language}` : ""}`}>
         <code>{coloured(code, language)}</code>
       </pre>

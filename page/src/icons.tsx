@@ -2,6 +2,8 @@
 
 const PATHS = {
   plus: "M12 5v14M5 12h14",
+  play: "M8 5l11 7-11 7z",
+  folder: "M4 6h6l2 2h8v10H4z",
   menu: "M4 7h16M4 12h16M4 17h10",
   sliders: "M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4",
   send: "M12 19V5M6 11l6-6 6 6",

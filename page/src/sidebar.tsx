@@ -6,7 +6,7 @@ import { running } from "./answer";
 import { IconButton } from "./buttons";
 import { Icon, Mark } from "./icons";
 import { found, query, search } from "./search";
-import { announcement, attempt, conversations, current, keptBy, open, remove, rename, startNew } from "./state";
+import { announcement, attempt, conversations, current, keptBy, move, open, remove, rename, startNew } from "./state";
 import { ThemeChoice } from "./theme-choice";
 import { exportAll, importFile } from "./transfer";
 import type { Conversation } from "./types";
@@ -28,17 +28,20 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
       <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value={query.value} onInput={(event) => void attempt(() => search(event.currentTarget.value))} />
       <nav aria-label="Conversations">
         {found.value && !shown.length && <p class="note">No conversation has these words.</p>}
-        {grouped(shown).map(([name, group]) => (
+        {folders(shown).map(([name, group]) => (
+          <details key={`folder ${name}`} class="folder" open={!!found.value || group.some(({ id }) => id === current.value?.id)}>
+            <summary><Icon name="folder" />{name}</summary>
+            <Items group={group} go={go} />
+          </details>
+        ))}
+        {grouped(shown.filter(({ folder }) => !folder)).map(([name, group]) => (
           <section key={name}>
             <h2>{name}</h2>
-            <ul>
-              {group.map((each) => (
-                <Item key={each.id} conversation={each} onOpen={() => go(() => void open(each))} />
-              ))}
-            </ul>
+            <Items group={group} go={go} />
           </section>
         ))}
       </nav>
+      <datalist id="folders">{folders(conversations.value).map(([name]) => <option key={name} value={name} />)}</datalist>
       <footer>
         <ThemeChoice />
         <p>Kept {keptBy.value === "server" ? "by the server" : "in this browser"}</p>
@@ -49,6 +52,16 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
         </span>
       </footer>
     </>
+  );
+}
+
+function Items({ group, go }: { group: readonly Conversation[]; go: (work: () => void) => void }) {
+  return (
+    <ul>
+      {group.map((each) => (
+        <Item key={each.id} conversation={each} onOpen={() => go(() => void open(each))} />
+      ))}
+    </ul>
   );
 }
 
@@ -65,9 +78,12 @@ async function read(picker: HTMLInputElement): Promise<void> {
 }
 
 function Item({ conversation, onOpen }: { conversation: Conversation; onOpen: () => void }) {
-  const [state, setState] = useState<"" | "renaming" | "removing">("");
+  const [state, setState] = useState<"" | "renaming" | "moving" | "removing">("");
   const isOpen = current.value?.id === conversation.id;
-  if (state === "renaming") return <li><TitleEditor conversation={conversation} onDone={() => setState("")} /></li>;
+  const { title, folder = "" } = conversation;
+  const close = () => setState("");
+  if (state === "renaming") return <li><Line label="Title" value={title} onDone={close} set={(text) => text && void rename(conversation, text)} /></li>;
+  if (state === "moving") return <li><Line label="Folder" value={folder} list="folders" onDone={close} set={(text) => void move(conversation, text)} /></li>;
   if (state === "removing") {
     return (
       <li class="asking" role="group" aria-label={`Delete ${conversation.title}?`}>
@@ -85,21 +101,33 @@ function Item({ conversation, onOpen }: { conversation: Conversation; onOpen: ()
       </button>
       <span class="item-actions">
         <IconButton icon="edit" label={`Rename ${conversation.title}`} onClick={() => setState("renaming")} />
+        <IconButton icon="folder" label={`Move ${conversation.title} to a folder`} onClick={() => setState("moving")} />
         <IconButton icon="trash" label={`Delete ${conversation.title}`} onClick={() => setState("removing")} />
       </span>
     </li>
   );
 }
 
-function TitleEditor({ conversation, onDone }: { conversation: Conversation; onDone: () => void }) {
-  const finish = (title: string) => {
+interface LineProperties {
+  label: string;
+  value: string;
+  list?: string;
+  onDone: () => void;
+  set: (text: string) => void;
+}
+
+/** A text of a conversation while it is changed. */
+function Line({ label, value, list, onDone, set }: LineProperties) {
+  const finish = (text: string) => {
     onDone();
-    if (title.trim() && title !== conversation.title) void rename(conversation, title.trim());
+    if (text.trim() !== value) set(text.trim());
   };
   return (
     <input
-      aria-label="Title"
-      defaultValue={conversation.title}
+      aria-label={label}
+      placeholder={label}
+      defaultValue={value}
+      list={list}
       maxLength={120}
       ref={(input) => input?.focus()}
       onBlur={(event) => finish(event.currentTarget.value)}
@@ -109,6 +137,13 @@ function TitleEditor({ conversation, onDone }: { conversation: Conversation; onD
       }}
     />
   );
+}
+
+/** Folders by name, with their conversations. */
+function folders(all: readonly Conversation[]): [string, Conversation[]][] {
+  const byName = new Map<string, Conversation[]>();
+  for (const each of all) if (each.folder) byName.set(each.folder, [...(byName.get(each.folder) ?? []), each]);
+  return [...byName].sort(([a], [b]) => a.localeCompare(b));
 }
 
 function grouped(all: readonly Conversation[]): [string, Conversation[]][] {

@@ -191,6 +191,11 @@ export async function rename(conversation: Conversation, title: string): Promise
   await attempt(() => keepConversation({ ...conversation, title }));
 }
 
+/** Put a conversation into a folder; an empty name takes it out of its folder. */
+export async function move(conversation: Conversation, folder: string): Promise<void> {
+  await attempt(() => keepConversation({ ...conversation, folder: folder || undefined }));
+}
+
 export async function remove(conversation: Conversation): Promise<void> {
   await attempt(async () => {
     await store.remove(conversation.id);

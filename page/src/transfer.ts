@@ -145,7 +145,7 @@ const isOptions = has({
   reasoning: orNone((value) => value === "on" || value === "off"),
 });
 
-const isConversation = has({ title: isString, created: isNumber, updated: isNumber, leaf: orNull(isString), options: isOptions });
+const isConversation = has({ title: isString, folder: orNone(isString), created: isNumber, updated: isNumber, leaf: orNull(isString), options: isOptions });
 
 function isWhole(value: any): value is Whole {
   if (!has({ conversation: isConversation, messages: listOf(isMessage) })(value)) return false;

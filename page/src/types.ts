@@ -43,6 +43,7 @@ export interface Figures {
 export interface Conversation {
   id: string;
   title: string;
+  folder?: string;
   created: number;
   updated: number;
   leaf: string | null; // the last message of the branch that is shown

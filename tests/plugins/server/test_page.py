@@ -410,6 +410,38 @@ def test_a_request_is_read_with_its_pictures_and_parameters(page, chats, tmp_pat
     assert sent["model"] != "nowhere"
 
 
+def test_html_is_shown_in_a_frame_that_reaches_nothing(page):
+    say(page, "draw it")
+    expect(answer(page).locator("iframe")).to_have_count(0)
+    answer(page).get_by_label("Show it in a frame").click()
+    frame = answer(page).frame_locator("iframe")
+    expect(frame.locator("#said")).to_have_text("no page, no storage, no network")
+    expect(answer(page).locator("iframe")).to_have_attribute("sandbox", "allow-scripts")
+    expect(answer(page).locator(".hljs-selector-class")).to_have_text(".a")
+    assert page.evaluate("window.hacked") is None
+    answer(page).get_by_label("Show it in a frame").click()
+    expect(answer(page).locator("iframe")).to_have_count(0)
+    assert all("frame.html" in text or "Content Security Policy" in text for text in page.problems), page.problems
+    page.problems.clear()
+
+
+def test_folders(page):
+    say(page, "about cats")
+    page.get_by_label("Move about cats to a folder").click()
+    page.get_by_label("Folder", exact=True).fill("Animals")
+    page.keyboard.press("Enter")
+    list = page.get_by_role("navigation")
+    expect(list.locator("details.folder summary")).to_have_text("Animals")
+    expect(list.locator("details.folder li")).to_have_count(1)
+    page.reload()
+    expect(list.locator("details.folder li")).to_contain_text("about cats")
+    page.get_by_label("Move about cats to a folder").click()
+    page.get_by_label("Folder", exact=True).fill("")
+    page.keyboard.press("Enter")
+    expect(list.locator("details.folder")).to_have_count(0)
+    expect(list).to_contain_text("about cats")
+
+
 def test_a_new_conversation_has_examples(page):
     page.get_by_role("button", name="Why is the sky blue?").click()
     expect(page.get_by_label("Message", exact=True)).to_have_value("Why is the sky blue?")

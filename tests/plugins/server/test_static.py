@@ -36,6 +36,21 @@ def test_files(page):
     assert page.get("/page/app.js", headers={"If-None-Match": answer.headers["ETag"]}).status_code == 304
 
 
+def test_what_models_write_runs_without_an_origin_or_a_server(page):
+    (static.FOLDER / "frame.html").write_text("<!doctype html>")
+    policy = page.get("/page/frame.html").headers["Content-Security-Policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["sandbox"] == "allow-scripts"
+    assert "connect-src" not in rules
+    assert "unsafe-inline" not in page.get("/page/app.js").headers["Content-Security-Policy"]
+
+
+def test_the_javascript_of_the_page_is_small():
+    sizes = {path.name: path.stat().st_size for path in static.FOLDER.glob("*.js")}
+    assert sum(sizes.values()) < 400_000, sizes
+
+
 @pytest.mark.parametrize("path", ["/page/none", "/page/../secret", "/page/%2e%2e/secret", "/page/link", "/page/"])
 def test_nothing_beside_them(page, path):
     assert page.get(path).status_code == 404
