@@ -17,6 +17,7 @@ layout(constant_id = 6) const uint mask = 0u;
 layout(constant_id = 7) const uint ADDED = 0u;
 layout(constant_id = 8) const bool OF_STEP = false;
 layout(constant_id = 9) const bool LOG_SUM = false; // append the logarithm of the sum to each result
+layout(constant_id = 10) const uint SLICE = 32u;    // quads of values at a time, a multiple of 16
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -24,7 +25,6 @@ layout(constant_id = 9) const bool LOG_SUM = false; // append the logarithm of t
 const uint ROWS = 16u * ROWS_EACH;
 const uint COLUMNS = 32u;
 const uint STRIDE = 9u;        // quads of 32 columns of queries or keys, and one to spread them over the banks
-const uint SLICE = 32u;        // quads of values at a time
 const uint V_EACH = (V_QUADS + 15u) / 16u;
 
 shared vec4 tile[(ROWS + COLUMNS) * STRIDE > COLUMNS * SLICE ? (ROWS + COLUMNS) * STRIDE : COLUMNS * SLICE];

@@ -47,6 +47,7 @@ class VulkanOptions:
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "never"  # tokens of one sequence in one dispatch: "always" (where possible), or "never"
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
+    profile: str = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
     memory: str = ""  # most memory of each device to use for a model, such as 12GiB; empty: all that is free
 
 
@@ -131,10 +132,16 @@ class VulkanBackend(Backend):
         from pumice_vulkan.memory import Arena, Weights
         from pumice_vulkan.persistent import is_wanted
         from pumice_vulkan.probe import cooperative_matrices_work
+        from pumice_vulkan.profiles import find_profile, narrowed
         from pumice_vulkan.program import Shared
+        from pumice_vulkan.quirks import without_quirks
 
+        profile = find_profile(self.options.profile) if self.options.profile else None
         device = open_device(self.options.driver, find_device(self.options.driver, name))
         try:
+            if profile:
+                device.description = narrowed(device.description, profile)
+            device.description = without_quirks(device.description)
             int8 = _use_int8(self.options.activations, device)
             prepares = _prepares(self.options.prepare, device)
             persistent = is_wanted(self.options.persistent, device)

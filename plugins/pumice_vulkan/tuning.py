@@ -133,6 +133,8 @@ def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired
         shape = FewShape(1, 16, 1)
     else:
         shape = FewShape(1, 8, 1 if n_tokens <= 32 or n_rows < 4096 else 2)
+    most = device.description.max_threads_per_threadgroup // device.subgroup_size // shape.parts_m
+    shape = dataclasses.replace(shape, parts_k=max(1, min(shape.parts_k, most)))
     return dataclasses.replace(shape, k=32) if n_columns % shape.k else shape
 
 

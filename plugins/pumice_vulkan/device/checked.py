@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from pumice_vulkan.device.checks import check_buffer_size, check_push_bytes
+from pumice_vulkan.device.checks import check_buffer_size, check_push_bytes, check_resources
 from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device, DeviceDescription
 from pumice_vulkan.device.ledger import Ledger
+from pumice_vulkan.device.resources import resources
 from pumice_vulkan.device.spirv import check_shader
 
 
@@ -42,6 +43,8 @@ class CheckedDevice(Device):
     ) -> ComputePipeline:
         check_shader(spirv, self.features)
         check_push_bytes(self.description, push_bytes)
+        if self.description.limited:  # otherwise the driver checks
+            check_resources(self.description, resources(spirv, constants))
         return self._compile(spirv, n_buffers, push_bytes, constants, full_subgroups)
 
     def close(self) -> None:

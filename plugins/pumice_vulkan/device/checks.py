@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device, DeviceDescription
+from pumice_vulkan.device.resources import Resources
 
 OUT_OF_MEMORY = "out of memory; lower n_gpu_layers or n_ctx, or choose a smaller kv_type"
 LOST = "the driver has reset the device; load the model again; if it recurs, lower n_batch or update the driver"
@@ -57,6 +58,16 @@ def check_push_bytes(device: DeviceDescription, push_bytes: int) -> None:
             f"vulkan: {push_bytes} bytes of push constants are too many for {device.name}: "
             f"at most {device.push_constant_bytes}"
         )
+
+
+def check_resources(device: DeviceDescription, taken: Resources) -> None:
+    limits = {
+        "invocations": (taken.threads, device.max_threads_per_threadgroup),
+        "bytes of shared memory": (taken.shared_bytes, device.threadgroup_memory_bytes),
+    }
+    for name, (number, most) in limits.items():
+        if number > most:
+            raise BackendError(f"vulkan: {number} {name} are too many for {device.name}: at most {most}")
 
 
 def check_dispatch(

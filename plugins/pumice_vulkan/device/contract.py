@@ -62,6 +62,8 @@ class DeviceDescription:
     timestamp_period_ns: float  # 0: no timestamps
     features: frozenset[str]
     cooperative_matrices: tuple[MatrixShape, ...]
+    avoided: frozenset[str] = frozenset()  # kernels and features that are not used because of a quirk
+    limited: bool = False  # the device stands for a smaller one, so its pipelines are checked against these limits
 
     @property
     def software(self) -> bool:

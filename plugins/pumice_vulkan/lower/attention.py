@@ -7,6 +7,8 @@ chunks, non-causal attention and attention without a cache use the general kerne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pumice.plugin import KVState, Limits, Node, Weight
@@ -95,7 +97,7 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
     """Return False if matrix units do not apply: float32 precision, unsupported head dimensions, or a bias."""
     q, sinks = node.inputs["q"], node.inputs.get("sinks")
     k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
-    if not is_plain(node):
+    if not is_plain(node) or "attention_cooperative" in lowering.device.description.avoided:
         return False
     shape = attention_shape(lowering.device, k_dim, v_dim, UNIT)
     if (
@@ -128,7 +130,7 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
 def _attend_in_tiles(lowering: Lowering, node: Node) -> None:
     q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node).n_head_kv
     k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-v_dim_of(node) // 4)
-    rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
+    rows_each, n_slice = _tile(lowering.device.threadgroup_memory_bytes, v_quads)
     per_key = int(q.shape[1]) // n_head_kv
     _attend(
         lowering,
@@ -138,7 +140,16 @@ def _attend_in_tiles(lowering: Lowering, node: Node) -> None:
         constants=[rows_each, k_quads, v_quads, sinks is not None],
         n_parts=1,
         grid=(-(-lowering.rows(q) * per_key // (16 * rows_each)), n_head_kv, 1),
+        more=[n_slice],
     )
+
+
+def _tile(memory_bytes: int, v_quads: int) -> tuple[int, int]:
+    """Return 16ths of a tile's rows, and the quads of values at a time, that fit into shared memory."""
+    rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
+    quads = max((16 * rows_each + 32) * 9, 32 * 32)  # of queries and keys, then of values
+    fits = 16 * quads + 4 * 16 * rows_each * 33 <= memory_bytes
+    return (rows_each, 32) if fits else (min(rows_each, 2), 16)
 
 
 def _attend(
@@ -150,9 +161,10 @@ def _attend(
     constants: list[int],
     n_parts: int,
     grid: tuple[int, int, int],
+    more: Sequence[int] = (),
     full_subgroups: bool = False,
 ) -> None:
-    """Append a dispatch of a kernel with the arguments of shaders/attention_arguments.glsl."""
+    """Append a dispatch with the arguments of shaders/attention_arguments.glsl; ``more``: the last constants."""
     q, sinks, cells = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node)
     added, bias, reach = _added(lowering, node)
     layout, steps = cells.layout, lowering.memory.layout
@@ -188,6 +200,7 @@ def _attend(
         constants=[
             *(*constants, lowering.limits.block_size, float_bits(node.attrs["softcap"])),
             *(mask_of(node), added, cells.of_step, node.attrs["log_sum"]),
+            *more,
         ],
         grid=grid,
         full_subgroups=full_subgroups,

@@ -1,0 +1,245 @@
+"""Devices that others have reported: ``vulkan.profile`` restricts the device at hand to what one of them offers.
+
+A report is the line that llama.cpp writes about a device: its name and driver, subgroup size, bytes of shared memory,
+float16, integer dot products and matrix units. What it leaves out is the least that Vulkan guarantees, but for
+subgroup operations and the memory model, which are assumed, and workgroups of 256 invocations, which all but the oldest
+Mali have (gpuweb/gpuweb#1898).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pumice.plugin import BackendError
+from pumice_vulkan.device import DeviceDescription, MatrixShape
+from pumice_vulkan.device.contract import MAX_BUFFER_BYTES
+
+LEAST_SHARED, LEAST_PUSH, LEAST_BUFFER = 16384, 128, 2**27  # bytes; Vulkan 1.3 specification, table "Required Limits"
+LEAST_GROUPS = (65535, 65535, 65535)
+THREADS = 256
+
+ASSUMED = frozenset(
+    {
+        *("vulkan_memory_model", "vulkan_memory_model_device", "timeline_semaphore", "int16"),
+        *("subgroup_vote", "subgroup_arithmetic", "subgroup_ballot", "subgroup_shuffle", "subgroup_shuffle_relative"),
+    }
+)
+HALF = frozenset({"float16", "storage16", "storage8", "int8"})
+DOT = frozenset({"integer_dot_product", "integer_dot_product_fast"})
+MATRICES = frozenset({"cooperative_matrix"})
+SQUARE = (MatrixShape(16, 16, 16, "float16", "float32"), MatrixShape(16, 16, 16, "float16", "float16"))
+WIDE = (MatrixShape(8, 16, 16, "float16", "float32"),)  # Intel's since Xe2
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A reported device; ``source``: where."""
+
+    device: str
+    vulkan_driver: str
+    vendor: str
+    subgroup_size: int
+    source: str
+    features: frozenset[str] = HALF
+    shared: int = LEAST_SHARED
+    matrices: tuple[MatrixShape, ...] = ()
+    type: str = "discrete"
+    threads: int = THREADS
+    buffer: int = LEAST_BUFFER
+
+    @property
+    def all_features(self) -> frozenset[str]:
+        return ASSUMED | self.features | (MATRICES if self.matrices else frozenset())
+
+    def described(self, memory_bytes: int = 2**32) -> DeviceDescription:
+        """Return the device, with ``memory_bytes`` of memory."""
+        return DeviceDescription(
+            index=0,
+            loader_index=0,
+            name=self.device,
+            driver="native",
+            vulkan_driver=self.vulkan_driver,
+            vendor=self.vendor,
+            uuid="",
+            type=self.type,
+            api_version="1.3.0",
+            memory_bytes=memory_bytes,
+            subgroup_size=self.subgroup_size,
+            max_buffer_bytes=self.buffer,
+            max_threadgroups=LEAST_GROUPS,
+            max_threads_per_threadgroup=self.threads,
+            threadgroup_memory_bytes=self.shared,
+            push_constant_bytes=LEAST_PUSH,
+            timestamp_period_ns=1.0,
+            features=self.all_features,
+            cooperative_matrices=self.matrices,
+            limited=True,
+        )
+
+
+def _amd(device: str, driver: str, size: int, source: str, **more: object) -> Profile:
+    known = Profile(device, driver, "AMD", size, source)
+    if driver == "radv":  # Mesa, radv_physical_device.c
+        known = replace(known, buffer=MAX_BUFFER_BYTES, threads=1024)
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+def _intel(device: str, driver: str, source: str, **more: object) -> Profile:
+    return replace(Profile(device, driver, "Intel", 32, source), **more)  # type: ignore[arg-type]
+
+
+def _nvidia(device: str, source: str, **more: object) -> Profile:
+    known = Profile(device, "NVIDIA", "NVIDIA", 32, source, HALF | DOT, 49152, SQUARE, threads=1024)
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+_LLAMA = "ggml-org/llama.cpp#"
+_NONE: frozenset[str] = frozenset()
+_PROPRIETARY, _AMDVLK = "AMD proprietary driver", "AMD open-source driver"
+_MESA, _WINDOWS = "Intel open-source Mesa driver", "Intel Corporation"
+_MOLTEN = "MoltenVK"
+
+PROFILES = {
+    "gcn4-rx550-windows": _amd("Radeon RX 550 Series", _PROPRIETARY, 64, _LLAMA + "23311", features=_NONE),
+    "gcn5-pro-vii-radv": _amd("AMD Radeon (TM) Pro VII (RADV VEGA20)", "radv", 64, _LLAMA + "12015", shared=65536),
+    "gcn5-vega8-windows": _amd(
+        "AMD Radeon(TM) Graphics", _PROPRIETARY, 64, _LLAMA + "26163", shared=32768, type="integrated"
+    ),
+    "rdna1-rx5700xt-radv": _amd("AMD Radeon RX 5700 XT (RADV NAVI10)", "radv", 64, _LLAMA + "13324", shared=65536),
+    "rdna1-rx5700xt-amdvlk": _amd("AMD Radeon RX 5700 XT", _AMDVLK, 32, _LLAMA + "13324", shared=32768),
+    "rdna1-pro5500m-moltenvk": _amd("AMD Radeon Pro 5500M", _MOLTEN, 64, "ollama/ollama#1016", shared=65536),
+    "rdna2-rx6700xt-radv": _amd(
+        "AMD Radeon RX 6700 XT (RADV NAVI22)", "radv", 64, "geerlingguy/raspberry-pi-pcie-devices#680"
+    ),
+    "rdna2-rx6800xt-moltenvk": _amd("AMD Radeon RX 6800 XT", _MOLTEN, 64, "ollama/ollama#1016", shared=65536),
+    "rdna3-rx7900xtx-radv": _amd(
+        *("AMD Radeon RX 7900 XTX (RADV NAVI31)", "radv", 64, _LLAMA + "27952"),
+        features=HALF | DOT,
+        shared=65536,
+        matrices=SQUARE,
+    ),
+    "rdna35-8060s-radv": _amd(
+        *("Radeon 8060S Graphics (RADV GFX1151)", "radv", 64, _LLAMA + "18749"),
+        features=HALF | DOT,
+        shared=65536,
+        matrices=SQUARE,
+        type="integrated",
+    ),
+    "rdna35-8060s-amdvlk": _amd(
+        "Radeon 8060S", _AMDVLK, 64, "GPUOpen-Drivers/AMDVLK#420", shared=32768, type="integrated"
+    ),
+    "rdna4-rx9070xt-windows": _amd(
+        *("AMD Radeon RX 9070 XT", _PROPRIETARY, 64, _LLAMA + "26663"),
+        features=HALF | DOT,
+        shared=32768,
+        matrices=SQUARE,
+    ),
+    "rdna4-rx9070xt-radv": _amd(
+        "AMD Radeon Graphics (RADV GFX1201)", "radv", 64, "geerlingguy/ai-benchmarks#25", shared=65536
+    ),
+    "xe-adl-gt2-mesa": _intel("Intel(R) Graphics (ADL GT2)", _MESA, "0xShug0/audio.cpp#524", type="integrated"),
+    "xe-a770-mesa": _intel("Intel(R) Arc(tm) A770 Graphics (DG2)", _MESA, _LLAMA + "11595", shared=65536),
+    "xe-a770-windows": _intel("Intel(R) Arc(TM) A770 Graphics", _WINDOWS, _LLAMA + "14001", shared=32768),
+    "xe-mtl-mesa": _intel(
+        *("Intel(R) Arc(tm) Graphics (MTL)", _MESA, _LLAMA + "16463"),
+        features=HALF | DOT,
+        shared=65536,
+        type="integrated",
+    ),
+    "xe2-130v-windows": _intel(
+        *("Intel(R) Arc(TM) 130V GPU (16GB)", _WINDOWS, "ollama/ollama#13153"),
+        features=HALF | DOT,
+        shared=32768,
+        matrices=WIDE,
+        type="integrated",
+    ),
+    "xe2-lnl-mesa": _intel(
+        *("Intel(R) Graphics (LNL)", _MESA, _LLAMA + "14001"),
+        features=HALF | DOT,
+        shared=131072,
+        type="integrated",
+    ),
+    "xe2-b50-mesa": _intel(
+        *("Intel(R) Arc(tm) Pro B50 Graphics (BMG G21)", _MESA, _LLAMA + "25380"),
+        features=HALF | DOT,
+        shared=49152,
+        matrices=WIDE,
+    ),
+    "xe2-b60-windows": _intel(
+        *("Intel(R) Arc(TM) Pro B60 Graphics", _WINDOWS, _LLAMA + "17374"),
+        features=HALF | DOT,
+        shared=49152,
+        matrices=WIDE,
+    ),
+    "adreno-750-qualcomm": Profile(
+        *("Adreno (TM) 750", "Qualcomm Technologies Inc. Adreno Vulkan Driver", "Qualcomm", 64, _LLAMA + "8743"),
+        type="integrated",
+    ),
+    "adreno-750-turnip": Profile(
+        *("Turnip Adreno (TM) 750", "turnip Mesa driver", "Qualcomm", 128, "ggml-org/ggml#1287", HALF, 32768),
+        type="integrated",
+    ),
+    "adreno-x1-85-turnip": Profile(
+        *("Adreno X1-85", "turnip Mesa driver", "Qualcomm", 128, _LLAMA + "22690", HALF | DOT, 32768),
+        type="integrated",
+    ),
+    "mali-g720-arm": Profile(
+        *("Mali-G720-Immortalis MC12", "v1.r44p1", "Arm", 16, _LLAMA + "27163", HALF | DOT, 32768),
+        type="integrated",
+    ),
+    "mali-g720-panvk": Profile(
+        *("Mali-G720-Immortalis", "panvk", "Arm", 16, _LLAMA + "17783", HALF, 32768), type="integrated"
+    ),
+    "mali-g1-ultra-arm": Profile(*("Mali-G1-Ultra MC12", "Mali", "Arm", 16, _LLAMA + "28637"), type="integrated"),
+    "v3d-71-mesa": Profile(*("V3D 7.1.10.2", "V3DV Mesa", "Broadcom", 16, _LLAMA + "26213", _NONE), type="integrated"),
+    "apple-m4-max-moltenvk": Profile(
+        *("Apple M4 Max", _MOLTEN, "Apple", 32, _LLAMA + "14316", HALF, 32768), type="integrated"
+    ),
+    "apple-m1-ultra-honeykrisp": Profile(
+        *("Apple M1 Ultra (G13D C0)", "Honeykrisp", "Mesa", 32, _LLAMA + "24306", HALF, 32768), type="integrated"
+    ),
+    "pascal-gtx1070": _nvidia("NVIDIA GeForce GTX 1070", "PrismML-Eng/llama.cpp#247", features=_NONE, matrices=()),
+    "turing-rtx2060super": _nvidia("NVIDIA GeForce RTX 2060 SUPER", _LLAMA + "15813", features=HALF),
+    "ampere-rtx3070": _nvidia("NVIDIA GeForce RTX 3070", _LLAMA + "12833"),
+    "ampere-rtx3090": _nvidia("NVIDIA GeForce RTX 3090", _LLAMA + "11595"),
+    "ada-rtx4070": _nvidia("NVIDIA GeForce RTX 4070", _LLAMA + "14903"),
+    "hopper-h200": _nvidia("NVIDIA H200", "measured, docs/performance.md"),
+    "blackwell-rtx5090": _nvidia("NVIDIA GeForce RTX 5090", _LLAMA + "15546"),
+    "lavapipe-4": Profile(
+        "llvmpipe", "llvmpipe Mesa", "Mesa", 4, "LP_NATIVE_VECTOR_WIDTH=128", HALF, 32768, type="cpu"
+    ),
+    "lavapipe-8": Profile("llvmpipe", "llvmpipe Mesa", "Mesa", 8, "Mesa 22.3", HALF, 32768, type="cpu"),
+    "lavapipe-16": Profile(
+        "llvmpipe", "llvmpipe Mesa", "Mesa", 16, "LP_NATIVE_VECTOR_WIDTH=512", HALF, 32768, type="cpu"
+    ),
+    "lavapipe-8-mesa25": Profile(
+        *("llvmpipe (LLVM 20.1.8, 256 bits)", "llvmpipe", "Mesa", 8, _LLAMA + "19846", MATRICES, 32768), type="cpu"
+    ),
+}
+
+
+def find_profile(name: str) -> Profile:
+    """Return a profile. Raises BackendError for an unknown name."""
+    if name not in PROFILES:
+        raise BackendError(f"vulkan: unknown profile {name!r}; choose one of {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def narrowed(device: DeviceDescription, profile: Profile) -> DeviceDescription:
+    """Return the device with what it has of a profile; its subgroup size stays, since no driver changes it."""
+    told = profile.described(device.memory_bytes)
+    return replace(
+        device,
+        name=f"{told.name} (on {device.name})",
+        vulkan_driver=told.vulkan_driver,
+        vendor=told.vendor,
+        max_buffer_bytes=min(device.max_buffer_bytes, told.max_buffer_bytes),
+        max_threads_per_threadgroup=min(device.max_threads_per_threadgroup, told.max_threads_per_threadgroup),
+        threadgroup_memory_bytes=min(device.threadgroup_memory_bytes, told.threadgroup_memory_bytes),
+        push_constant_bytes=min(device.push_constant_bytes, told.push_constant_bytes),
+        features=device.features & told.features | device.features & {"full_subgroups", "subgroup_size_control"},
+        cooperative_matrices=tuple(
+            shape for shape in told.cooperative_matrices if shape in device.cooperative_matrices
+        ),
+        limited=True,
+    )

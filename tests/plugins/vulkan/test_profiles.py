@@ -1,0 +1,118 @@
+"""Profiles of devices, the kernels chosen for each, and quirks: on paper, but for one model."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools.paper_device import PaperDevice
+
+import pumice
+from attention_steps import attend
+from pumice_numpy import NumpyBackend
+from pumice_vulkan import VulkanBackend
+from pumice_vulkan.device.resources import Resources, resources
+from pumice_vulkan.profiles import HALF, PROFILES, SQUARE, find_profile, narrowed
+from pumice_vulkan.quirks import QUIRKS, without_quirks
+from pumice_vulkan.shaders import interface, shader
+from tools import gpu_profiles
+
+
+def test_the_table_is_that_of_the_tool(tmp_path: Path) -> None:
+    """Each kernel that a profile would choose has the features that it needs, and fits its limits."""
+    page = gpu_profiles.TARGET.read_text()
+    with gpu_profiles.captured(gpu_profiles.write_model(tmp_path / "model.gguf")) as compiled:
+        assert page == gpu_profiles.text(page, compiled), "run: python tools/gpu_profiles.py"
+    assert len(PROFILES) >= 30
+
+
+@pytest.mark.parametrize(
+    ("kernel", "constants", "expected"),
+    [
+        ("half", (), Resources(128, 0)),
+        ("attention_tile.f32", (4, 16, 16, 0, 32, 0, 0, 0, 0, 0, 32), Resources(256, 16 * 1024 + 4 * 64 * 33)),
+        ("attention_tile.f32", (2, 16, 16, 0, 32, 0, 0, 0, 0, 0, 16), Resources(256, 16 * 64 * 9 + 4 * 32 * 33)),
+        ("matmul_cooperative.f16", (128, 1, 0, 64, 64, 2, 2, 64, 16), Resources(128, 16 * 128 * 9)),
+    ],
+)
+def test_resources(kernel: str, constants: tuple[int, ...], expected: Resources) -> None:
+    assert resources(shader(kernel), constants) == expected
+
+
+@pytest.mark.parametrize(
+    ("kernel", "constants", "problem"),
+    [
+        ("matvec_int8.q4_0", (), "the shader needs integer_dot_product"),
+        ("attention_tile.f32", (4, 16, 16), "24832 bytes of shared memory are too many for V3D .*: at most 16384"),
+        ("rms_norm", (512,), "512 invocations are too many for V3D .*: at most 256"),
+    ],
+)
+def test_what_a_profile_lacks_is_refused(kernel: str, constants: tuple[int, ...], problem: str) -> None:
+    most = PROFILES["hopper-h200"].described()
+    with (
+        PaperDevice(narrowed(most, PROFILES["v3d-71-mesa"])) as device,
+        pytest.raises(pumice.BackendError, match=problem),
+    ):
+        device.new_pipeline(shader(kernel), 1, interface(kernel).n_bytes, constants)
+
+
+def test_a_device_narrows_a_profile() -> None:
+    device = PROFILES["lavapipe-8"].described()
+    found = narrowed(device, PROFILES["rdna3-rx7900xtx-radv"])
+    assert not found.cooperative_matrices
+    assert found.features == device.features
+    assert (found.subgroup_size, found.threadgroup_memory_bytes) == (8, 32768)
+    assert found.vendor == "AMD"
+
+
+def test_unknown_profile() -> None:
+    with pytest.raises(pumice.BackendError, match="unknown profile 'pong'; choose one of gcn4-rx550-windows, "):
+        find_profile("pong")
+
+
+WITH_MATRICES = {"matrices": SQUARE, "features": HALF}
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("gcn5-vega8-windows", "cooperative_matrix"),
+        ("rdna1-rx5700xt-amdvlk", "cooperative_matrix"),
+        ("xe-a770-mesa", "cooperative_matrix"),
+        ("xe-a770-windows", "cooperative_matrix"),
+        ("turing-rtx2060super", "attention_cooperative"),
+        ("lavapipe-8-mesa25", "cooperative_matrix"),
+        *((name, "") for name in ("rdna3-rx7900xtx-radv", "rdna4-rx9070xt-windows", "rdna35-8060s-amdvlk")),
+        *((name, "") for name in ("xe2-130v-windows", "xe2-b50-mesa", "xe-mtl-mesa", "ampere-rtx3090", "hopper-h200")),
+    ],
+)
+def test_quirks(name: str, taken: str) -> None:
+    """Devices that claim matrix units of the shape that kernels use, and what is left of them."""
+    device = replace(PROFILES[name], **WITH_MATRICES).described()
+    found = without_quirks(device)
+    assert found.avoided == frozenset(filter(None, [taken]))
+    assert bool(found.cooperative_matrices) == (taken != "cooperative_matrix")
+    assert ("cooperative_matrix" in found.features) == (taken != "cooperative_matrix")
+
+
+def test_each_quirk_has_a_device() -> None:
+    devices = [profile.described() for profile in PROFILES.values()]
+    for quirk in QUIRKS:
+        assert any(quirk.applies(device) for device in devices), quirk.why
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_attention_with_a_profile(tmp_path: Path) -> None:
+    """The least of the profiles: 16 KiB of shared memory, in which a tile has half the values at a time."""
+    options = {"heads": (4, 2), "dims": (64, 128), "scale": 0.2}
+    vulkan = VulkanBackend(VulkanBackend.Options(profile="v3d-71-mesa"))
+    with closing(vulkan):
+        (found,), (expected,) = (attend(tmp_path, each, [(40,)], **options) for each in (vulkan, NumpyBackend()))
+        assert vulkan._open()[0].device.name.startswith("V3D")
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    vulkan = VulkanBackend(VulkanBackend.Options(profile="v3d-71-mesa", activations="int8"))
+    with pytest.raises(pumice.BackendError, match=r"V3D .* has no integer dot product"):
+        vulkan.free_memory()
