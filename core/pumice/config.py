@@ -121,6 +121,9 @@ class Config(BaseModel):
     n_cpu_moe: int = Field(ge=-1)
     n_cpu_ffn: int = Field(ge=-1)
     kv_offload: bool
+    mmap: bool
+    mlock: bool
+    numa: Literal["off", "distribute", "isolate", "numactl"]
     fit: bool
     fit_target: int = Field(ge=0, le=2**20)
     fit_ctx: int = Field(ge=1)

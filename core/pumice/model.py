@@ -24,6 +24,7 @@ from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.fitting import has_room, largest_context
 from pumice.engine.held import facts_of
+from pumice.engine.host_memory import lock_memory, numa_policy
 from pumice.engine.make_tiers import make_tiers
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
@@ -80,10 +81,12 @@ class Model(Frontend):
     ) -> None:
         started = time.perf_counter()
         registry = get_registry(config, plugins)
-        with ExitStack() as stack:
+        with ExitStack() as stack, numa_policy(config.numa):
             file = stack.enter_context(open_configured(path, registry, config))
             self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
             self.runner.compile()
+            if config.mlock:
+                lock_memory(self.runner.host_weights)
             masks = self.architecture.masks
             policy = policy or _policy(config, registry, self.runner)
             drafter = open_draft_model(stack, file, config, registry, self.runner)

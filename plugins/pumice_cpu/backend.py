@@ -127,6 +127,7 @@ class CpuProgram(HostProgram):
         from pumice_cpu.lower.rule import Lowering, SegmentMemory, step_size
 
         self._pool = pool
+        self._packed = packed
         self._segment = segment
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
@@ -192,6 +193,13 @@ class CpuProgram(HostProgram):
         for array in self._recurrent:
             for source, target in pairs:
                 array[target] = array[source]
+
+    @property
+    def host_weights(self) -> Sequence[NDArray[Any]]:
+        kept = [array for lowering in self._lowered.values() for array in lowering.keep]
+        packed = (self._packed[weight.name] for weight in self._segment.weights if weight.name in self._packed)
+        tiles = [array for item in packed for array in (item.codes, item.scales)]
+        return [*tiles, *(array for array in kept if isinstance(array, np.ndarray))]
 
     @property
     def memory(self) -> dict[str, int]:

@@ -149,6 +149,10 @@ class NumpyProgram(HostProgram):
                     array[target] = array[source]
 
     @property
+    def host_weights(self) -> Sequence[NDArray[Any]]:
+        return [weight.data for weight in self._segment.weights]
+
+    @property
     def memory(self) -> dict[str, int]:
         return {**self._added, "activations": self._plan.size}
 

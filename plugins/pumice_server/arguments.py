@@ -70,14 +70,11 @@ _UNDONE = {
     "templates are always rendered as Jinja": "--no-jinja",
     "cookies and the like are asked for by nobody": "--cors-credentials",
     "no tools are run for clients": "-ag --agent --ui-mcp-proxy --webui-mcp-proxy",
-    "weights are copied to the memory of their device while the model loads, in any case": "--no-mmap",
-    "memory is not locked; switch swapping off for the process, as with systemd's MemorySwapMax=0": "--mlock",
 }
 _UNDONE_VALUES = {
     "no tools are run for clients": "--tools --tools-runtime --mcp-servers-config --mcp-servers-json",
     "a draft model is a file here; download it, and give it as --draft": ("--spec-draft-hf -hfd -hfrd --hf-repo-draft"),
     "texts of prompts are written nowhere": "--log-prompts-dir",
-    "threads are not bound to nodes; start the server by numactl, such as numactl --interleave=all": "--numa",
 }
 UNDONE = {
     name: reason for table in (_UNDONE, _UNDONE_VALUES) for reason, names in table.items() for name in names.split()

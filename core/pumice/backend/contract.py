@@ -167,6 +167,11 @@ class Program(ABC):
     def memory(self) -> dict[str, int]:
         """Allocated bytes by purpose: ``weights``, ``kv_cache``, ``activations``."""
 
+    @property
+    def host_weights(self) -> Sequence[NDArray[Any]]:
+        """Arrays of host memory that steps read as weights, contiguous."""
+        return ()
+
     def profile(self) -> list[KernelTime]:
         """Return the kernel times of the last step, which may be repeated for the measurement; empty if unsupported."""
         return []

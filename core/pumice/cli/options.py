@@ -305,6 +305,15 @@ _PLACEMENT = [
         advanced=True,
         help="Keep the key/value cache of layers on a GPU there, or in host memory.  [default: on the GPU]",
     ),
+    option(
+        "--mmap/--no-mmap",
+        default=None,
+        group="Backend",
+        advanced=True,
+        help="Map the model's file into memory, or read it into memory of the process.  [default: map]",
+    ),
+    defined(ENGINE["mlock"], is_flag=True, default=None, advanced=True),
+    defined(ENGINE["numa"], advanced=True),
     defined(
         ENGINE["fit"],
         type=click.BOOL,

@@ -24,6 +24,7 @@ _IRRELEVANT_KEYS = {
     # known from the placed graphs; these do not say which GPU ``devices``, ``main_gpu`` and ``split_mode`` choose
     *("backend", "backends", "fit", "fit_target", "kv_offload", "n_cpu_ffn", "n_cpu_moe", "n_gpu_layers"),
     *("override_tensors", "tensor_split"),
+    *("mlock", "mmap", "numa"),
     # known from the limits
     *("fit_ctx", "kv_type", "n_ctx"),
     *("mmproj", "image_min_tokens", "image_max_tokens"),  # known from the rows of images

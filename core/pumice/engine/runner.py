@@ -308,6 +308,12 @@ class Runner:
         uses = uses_of(zip(segments, activations, strict=True))
         return held_by(uses, segments, dict(self._backends), self.limits)
 
+    @property
+    def host_weights(self) -> list[NDArray[Any]]:
+        """Arrays of host memory that steps read as weights."""
+        programs = [placed.program for placed in self._all if placed.program]
+        return [array for program in programs for array in program.host_weights]
+
     def profile(self) -> list[KernelTime]:
         """Return the times of the last step's kernels by name, longest first."""
         times: dict[str, list[float]] = {}

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from io import BufferedReader
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -28,9 +29,19 @@ class ParsedFile:
     n_bytes: int
 
 
-def parse(path: Path) -> ParsedFile:
-    """Map and parse a file. Raises GGUFError, which names file, field and offset, if it is invalid."""
-    return parse_buffer(path, _map(path))
+class _Copy(mmap):
+    """The content of a file in memory of its own. Nothing of it can be released, since it cannot be read again."""
+
+    def madvise(self, *_: int) -> None:
+        return
+
+
+def parse(path: Path, mapped: bool = True) -> ParsedFile:
+    """Map and parse a file. Raises GGUFError, which names file, field and offset, if it is invalid.
+
+    ``mapped``: False reads the file into memory instead.
+    """
+    return parse_buffer(path, _map(path, mapped))
 
 
 def parse_buffer(path: Path, buffer: mmap, n_bytes: int | None = None) -> ParsedFile:
@@ -49,8 +60,8 @@ def parse_buffer(path: Path, buffer: mmap, n_bytes: int | None = None) -> Parsed
     return ParsedFile(path, version, alignment, metadata, tensors, cursor.size)
 
 
-def _map(path: Path) -> mmap:
-    """Map the whole file read-only."""
+def _map(path: Path, mapped: bool) -> mmap:
+    """Map the whole file read-only, or read it."""
     try:
         mode = path.stat().st_mode
         if S_ISDIR(mode):
@@ -60,13 +71,25 @@ def _map(path: Path) -> mmap:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 raise GGUFError(f"{path}: expected a GGUF file, but this file is empty")
-            return mmap(file.fileno(), 0, access=ACCESS_READ)
+            return mmap(file.fileno(), 0, access=ACCESS_READ) if mapped else _copy(file)
     except FileNotFoundError:
         raise GGUFError(f"{path}: no such file") from None
     except OSError as error:
         raise GGUFError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:  # a path with a null byte
         raise GGUFError(f"{str(path)!r}: {error}") from None
+
+
+def _copy(file: BufferedReader) -> mmap:
+    """Read a file into memory. Raises OSError if it is shortened meanwhile."""
+    copy = _Copy(-1, os.fstat(file.fileno()).st_size)
+    rest = memoryview(copy)
+    while rest:
+        n_read = file.readinto(rest)
+        if not n_read:
+            raise OSError("the file became shorter while it was read")
+        rest = rest[n_read:]
+    return copy
 
 
 def _read_version(cursor: Cursor) -> int:

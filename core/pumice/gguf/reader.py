@@ -41,14 +41,14 @@ class GGUFFile:
         self.alignment = alignment
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "GGUFFile":
-        """Open a file; any part of a split model opens the whole.
+    def open(cls, path: str | os.PathLike[str], mapped: bool = True) -> "GGUFFile":
+        """Open a file; any part of a split model opens the whole. ``mapped``: False reads it into memory instead.
 
         Raises:
             GGUFError: the file cannot be read, is not valid GGUF (version 2 or 3, little-endian; specification: ggml,
                 `docs/gguf.md`), or parts are missing or inconsistent. The message names file, field and offset.
         """
-        parts = parse_parts(Path(path))
+        parts = parse_parts(Path(path), mapped)
         first = parts[0]
         tensors = {name: tensor for part in parts for name, tensor in part.tensors.items()}
         n_bytes = sum(part.n_bytes for part in parts)

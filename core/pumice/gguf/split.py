@@ -15,18 +15,18 @@ SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS = "split.no", "split.count", "split.tensors
 SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
-def parse_parts(path: Path) -> list[ParsedFile]:
-    """Return the file at `path` or, if it is a part of a split model, all parts in order.
+def parse_parts(path: Path, mapped: bool = True) -> list[ParsedFile]:
+    """Return the file at `path` or, if it is a part of a split model, all parts in order. ``mapped`` as for `parse`.
 
     Raises:
         GGUFError: a part is missing, or the parts are inconsistent.
     """
-    file = parse(path)
+    file = parse(path, mapped)
     count = _number(file, SPLIT_COUNT, default=1)
     if count <= 1:  # llama-gguf-split writes 0 into merged files
         return [file]
     paths = _part_paths(file, count)
-    parts = [file if part == path else parse(part) for part in paths]
+    parts = [file if part == path else parse(part, mapped) for part in paths]
     for index, part in enumerate(parts):
         _expect(part, SPLIT_NO, index)
         _expect(part, SPLIT_COUNT, count)

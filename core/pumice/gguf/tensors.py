@@ -76,6 +76,7 @@ class GGUFTensor:
     def data(self) -> NDArray[np.uint8]:
         """The stored bytes, a read-only view of the file: uint8 of shape (*shape[:-1], bytes per row)."""
         raw = np.frombuffer(self._buffer, np.uint8, self.nbytes, self.offset)
+        raw.flags.writeable = False
         return raw.reshape(*self.shape[:-1], -1)
 
     def dequantize(self) -> NDArray[np.float32]:

@@ -32,7 +32,7 @@ def open_configured(path: str | os.PathLike[str], registry: Registry, config: Co
     Raises:
         PumiceError: As ``open_model``, and ConfigError for a value that does not fit.
     """
-    return configure(open_model(path, registry), config)
+    return configure(open_model(path, registry, mapped=config.mmap), config)
 
 
 def configure(file: GGUFFile, config: Config) -> GGUFFile:
@@ -51,7 +51,10 @@ def configure(file: GGUFFile, config: Config) -> GGUFFile:
 
 
 def open_model(
-    path: str | os.PathLike[str], registry: Registry | None = None, options: ConvertOptions | None = None
+    path: str | os.PathLike[str],
+    registry: Registry | None = None,
+    options: ConvertOptions | None = None,
+    mapped: bool = True,
 ) -> GGUFFile:
     """Open a GGUF file, or convert a folder in memory.
 
@@ -59,13 +62,14 @@ def open_model(
         path: GGUF file or Hugging Face folder.
         registry: Registered plugins; None loads those of the configuration.
         options: Options of the conversion of a folder.
+        mapped: Map a GGUF file into memory; False reads it.
 
     Raises:
         PumiceError: GGUFError or ConvertError.
     """
     path = Path(path)
     if not os.path.isdir(path):
-        return GGUFFile.open(path)
+        return GGUFFile.open(path, mapped)
     from pumice.convert import Folder, convert
 
     try:

@@ -654,6 +654,22 @@ class EngineOptions(TypedDict, total=False):
     kv_offload: Annotated[
         bool, _Device(True, "Keep the key/value cache of layers on a GPU there; False keeps it in host memory.")
     ]
+    mmap: Annotated[
+        bool, _Device(True, "Map the model's file into memory; False reads it into memory that is the process's own.")
+    ]
+    mlock: Annotated[
+        bool,
+        _Device(False, "Lock the weights that host memory holds, so that they are never swapped out.", ("--mlock",)),
+    ]
+    numa: Annotated[
+        Literal["off", "distribute", "isolate", "numactl"],
+        _Device(
+            "off",
+            "On machines with several memory nodes: distribute interleaves what loading allocates over all nodes, "
+            "isolate stays on the node where loading began, numactl leaves both to numactl.",
+            ("--numa",),
+        ),
+    ]
     fit: Annotated[
         bool,
         _Device(

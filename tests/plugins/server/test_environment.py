@@ -49,7 +49,7 @@ def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
         f"warning: {name} has no meaning for pumice serve, and is ignored"
         for name in ("LLAMA_ARG_NEW_IN_A_YEAR", "--no-agent", "--flash-attn", "--perf")
     ]
-    assert {"--flash-attn", "--mlock", "--swa-full"} <= IGNORED.keys()
+    assert {"--flash-attn", "--perf", "--swa-full"} <= IGNORED.keys()
 
 
 @pytest.mark.parametrize(
