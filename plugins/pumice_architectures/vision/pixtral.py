@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
-from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, corners, limited, merged, places
+from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation, corners, limited, merged, places
 
 
 class Pixtral(PatchEncoder):
@@ -26,6 +26,9 @@ class Pixtral(PatchEncoder):
         self.least, self.most = limited(hparams, 1, most * self.factor**2, self.factor, most)
         if self.head_dim % 4:
             raise hparams.wrong("attention.head_count", f"is {self.n_head}, but heads need a multiple of 4 values")
+        n = self.head_dim // 4
+        freqs = tuple(10000 ** (-2 * i / self.head_dim) for i in (*range(0, 2 * n, 2), *range(1, 2 * n, 2)))
+        self.rotation = Rotation(freqs, (0,) * n + (1,) * n, neox=False)
 
     def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
@@ -50,13 +53,6 @@ class Pixtral(PatchEncoder):
             return rows, columns
         height, width = fit_pixels(height, width, self.factor, self.least, self.most)
         return height // self.factor, width // self.factor
-
-    def rotated(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return ``x`` with neighbouring values turned, half of the pairs by row and half by column."""
-        n = self.head_dim // 4
-        freqs = tuple(10000 ** (-2 * i / self.head_dim) for i in (*range(0, 2 * n, 2), *range(1, 2 * n, 2)))
-        where = g.input("places", (N_TOKENS, 2), "i32")
-        return g.rope(x, where, freqs=freqs, neox=False, axes=(0,) * n + (1,) * n)
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.norm(g, self.patch_embeddings(g), "v.pre_ln"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,43 @@ def gelu_erf(g: GraphBuilder, x: Tensor) -> Tensor:
     for factor in (1.421413741, -0.284496736, 0.254829592):
         sum = g.scale(sum * t, 1.0, factor)
     return positive + size * (sum * t) * g.exp(z * z * -1.0) * -0.5
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotary positions of patches: radians a place for each pair of a head's values, and the axis that turns it.
+
+    Attributes:
+        freqs: of each pair.
+        axes: 0 for pairs turned by the row, 1 by the column.
+        neox: values that are half a head apart make a pair; else neighbours.
+    """
+
+    freqs: tuple[float, ...]
+    axes: tuple[int, ...]
+    neox: bool
+
+    @classmethod
+    def halves(cls, head_dim: int) -> Rotation:
+        """Return that of Qwen 2 VL: half of the pairs turn by the row, the others by the column."""
+        n = head_dim // 4
+        return cls(_falling(n) * 2, (0,) * n + (1,) * n, neox=True)
+
+    @classmethod
+    def columns_first(cls, head_dim: int) -> Rotation:
+        """Return that of Llama 4: neighbours; half of the pairs turn by the column, the others by the row."""
+        n = head_dim // 4
+        return cls(_falling(n) * 2, (1,) * n + (0,) * n, neox=False)
+
+    @classmethod
+    def alternating(cls, head_dim: int) -> Rotation:
+        """Return that of MoonViT: neighbours; every other pair turns by the column, the rest by the row."""
+        n = head_dim // 4
+        return cls(tuple(freq for freq in _falling(n) for _ in range(2)), (1, 0) * n, neox=False)
+
+
+def _falling(n: int, base: float = 10000.0) -> tuple[float, ...]:
+    return tuple(base ** (-i / n) for i in range(n))
 
 
 def places(grid: Grid) -> NDArray[np.int32]:
@@ -76,18 +115,28 @@ class PatchEncoder(ImageEncoder):
     """A transformer over patches of an image, with attention in both directions.
 
     A class defines how images become patches, where these have their positions, and what follows the last block.
+
+    Attributes:
+        rotation: rotary positions of queries and keys by the input ``places``; None without them.
     """
+
+    rotation: Rotation | None = None
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.n_embd = hparams.positive("embedding_length")
         self.n_head = hparams.positive("attention.head_count")
+        self.n_head_kv = hparams.get_int("attention.head_count_kv", self.n_head)
         self.eps = hparams.number("attention.layer_norm_epsilon")
         self.patch_size = hparams.positive("patch_size")
         self.mean, self.std = (self._channels(key) for key in ("image_mean", "image_std"))
-        if self.n_embd % self.n_head:
+        self.head_dim = hparams.get_int("attention.head_dim", 0)
+        if not self.head_dim and self.n_embd % self.n_head:
             raise hparams.wrong("attention.head_count", f"is {self.n_head}, which does not divide {self.n_embd}")
-        self.head_dim = self.n_embd // self.n_head
+        if self.head_dim < 0 or self.n_head_kv < 1 or self.n_head % self.n_head_kv:
+            raise hparams.wrong("attention.head_count_kv", f"is {self.n_head_kv}, for {self.n_head} heads")
+        self.head_dim = self.head_dim or self.n_embd // self.n_head
+        self.score_scale = self.head_dim**-0.5
         self.n_run = self.n_layer  # blocks that are computed
 
     def _channels(self, key: str) -> list[float]:
@@ -120,9 +169,9 @@ class PatchEncoder(ImageEncoder):
             with g.layer(i):
                 blk = f"v.blk.{i}."
                 y = self._attention(g, self.norm(g, x, f"{blk}ln1"), i)
-                x = x + self._scaled(g, y, f"{blk}ls1")
+                x = x + self._scaled(g, self._normed(g, y, f"{blk}attn_post_norm"), f"{blk}ls1")
                 y = self._feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
-                x = x + self._scaled(g, y, f"{blk}ls2")
+                x = x + self._scaled(g, self._normed(g, y, f"{blk}ffn_post_norm"), f"{blk}ls2")
                 self.after_block(g, x, i)
         return x
 
@@ -136,7 +185,19 @@ class PatchEncoder(ImageEncoder):
 
     def rotated(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return queries or keys ``[t, heads, d]`` with their positions."""
-        return x
+        if self.rotation is None:
+            return x
+        rotation = self.rotation
+        where = g.input("places", (N_TOKENS, 2), "i32")
+        return g.rope(x, where, freqs=rotation.freqs, neox=rotation.neox, axes=rotation.axes)
+
+    def values(self, g: GraphBuilder, v: Tensor) -> Tensor:
+        """Return the values ``[t, heads, d]`` to which a block attends."""
+        return v
+
+    def linear(self, g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
+        """Return a linear map of a block."""
+        return blocks.linear(g, x, name, n_out)
 
     def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
         """Return what is added to the scores of block ``i``: a value per pair of patches."""
@@ -146,17 +207,33 @@ class PatchEncoder(ImageEncoder):
         scale = g.find_weight(f"{name}.weight", (self.n_embd,))
         return x if scale is None else x * scale
 
-    def _attention(self, g: GraphBuilder, x: Tensor, i: int) -> Tensor:
-        q, k, v = (part.reshape(N_TOKENS, self.n_head, self.head_dim) for part in self._qkv(g, x, f"v.blk.{i}."))
-        q, k = self.rotated(g, q), self.rotated(g, k)
-        y = g.attention(q, k, v, scale=self.head_dim**-0.5, causal=False, cache=False, mask=self.mask(g, i))
-        return blocks.linear(g, y.reshape(N_TOKENS, self.n_embd), f"v.blk.{i}.attn_out", self.n_embd)
+    def _normed(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Return ``x`` by its norm, if the file has one: of heads ``[t, heads, d]`` each, or all together."""
+        weight = g.find_weight(f"{name}.weight")
+        if weight is None:
+            return x
+        if len(x.shape) == 3 and weight.shape[-1] != x.shape[-1]:
+            return blocks.norm_all_heads(g, x, name, self.norm)
+        return self.norm(g, x, name)
 
-    def _qkv(self, g: GraphBuilder, x: Tensor, blk: str) -> list[Tensor]:
+    def _attention(self, g: GraphBuilder, x: Tensor, i: int) -> Tensor:
+        blk = f"v.blk.{i}."
+        counts = (self.n_head, self.n_head_kv, self.n_head_kv)
+        parts = zip(self._qkv(g, x, blk, counts), counts, strict=True)
+        q, k, v = (part.reshape(N_TOKENS, n, self.head_dim) for part, n in parts)
+        q, k = (self.rotated(g, self._normed(g, y, f"{blk}attn_{of}_norm")) for y, of in ((q, "q"), (k, "k")))
+        mask = self.mask(g, i)
+        y = g.attention(q, k, self.values(g, v), scale=self.score_scale, causal=False, cache=False, mask=mask)
+        return self.linear(g, y.reshape(N_TOKENS, self.n_head * self.head_dim), f"{blk}attn_out", self.n_embd)
+
+    def _qkv(self, g: GraphBuilder, x: Tensor, blk: str, counts: tuple[int, int, int]) -> list[Tensor]:
+        sizes = [n * self.head_dim for n in counts]
         if g.find_weight(f"{blk}attn_qkv.weight") is None:
-            return [blocks.linear(g, x, blk + name, self.n_embd) for name in ("attn_q", "attn_k", "attn_v")]
-        joined = blocks.linear(g, x, f"{blk}attn_qkv", 3 * self.n_embd)
-        return [g.slice(joined, i * self.n_embd, (i + 1) * self.n_embd) for i in range(3)]
+            names = ("attn_q", "attn_k", "attn_v")
+            return [self.linear(g, x, blk + name, n) for name, n in zip(names, sizes, strict=True)]
+        joined = self.linear(g, x, f"{blk}attn_qkv", sum(sizes))
+        ends = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
+        return [g.slice(joined, start, end) for start, end in itertools.pairwise(ends)]
 
     def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
         # Older files have the names of both matrices exchanged.
@@ -165,12 +242,12 @@ class PatchEncoder(ImageEncoder):
         if first.shape[0] == self.n_embd and first.shape[0] == first.shape[1]:
             names = ("ffn_up", "ffn_down")
         n_ff = int(g.weight(f"{blk}{names[0]}.weight").shape[0])  # some files have a wrong feed_forward_length
-        up = blocks.linear(g, x, blk + names[0], n_ff)
+        up = self.linear(g, x, blk + names[0], n_ff)
         if g.find_weight(f"{blk}ffn_gate.weight") is None:
             y = self.activation(g, up)
         else:
-            y = self.activation(g, blocks.linear(g, x, f"{blk}ffn_gate", n_ff)) * up
-        return blocks.linear(g, y, blk + names[1], self.n_embd)
+            y = self.activation(g, self.linear(g, x, f"{blk}ffn_gate", n_ff)) * up
+        return self.linear(g, y, blk + names[1], self.n_embd)
 
     def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return gelu, silu or, by default, the quick form of gelu, ``x * sigmoid(1.702 x)``."""
