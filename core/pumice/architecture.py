@@ -140,11 +140,15 @@ class MediaRules:
         n_deepstack: further embeddings of an image, side by side in its rows, that are added to the hidden states
             after the first layers, one each (DeepStack, Meng et al. 2024, arXiv:2406.04334).
         both_ways: the tokens of an image attend to each other in both directions.
+        windows_only: they do so only in layers whose attention has a window.
+        pads: further tables of embeddings give an image's tokens the row of token 0.
     """
 
     axes: tuple[int, ...] = ()
     n_deepstack: int = 0
     both_ways: bool = False
+    windows_only: bool = False
+    pads: bool = False
 
 
 class Architecture(ABC):

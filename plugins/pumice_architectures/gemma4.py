@@ -6,13 +6,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import N_TOKENS, STREAM, GraphBuilder, HParams, KVState, Tensor
+from pumice.plugin import N_TOKENS, STREAM, GraphBuilder, HParams, KVState, MediaRules, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import choose_by_logits, read_experts, run_experts
 from pumice.plugin.nn.hyper import Heads, read_heads, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base, read_rope
+
+CAUSAL_WIDTHS = (1536, 2560)  # of models in which the tokens of an image do not see those that follow
 
 
 class SharedCaches(Decoder):
@@ -101,6 +103,9 @@ class Gemma4(TwoKinds):
         super().__init__(hparams)
         self.n_cached = self.n_layer - hparams.get_int("attention.shared_kv_layers", 0)
         self.n_values = hparams.get_int("embedding_length_per_layer_input")
+        # not in E2B and E4B, which are told by their width, as in llama.cpp
+        both_ways = self.n_embd not in CAUSAL_WIDTHS
+        self.media_rules = MediaRules(both_ways=both_ways, windows_only=both_ways, pads=True)
         if not 0 < self.n_cached <= self.n_layer:
             raise hparams.wrong(
                 "attention.shared_kv_layers", f"leaves a cache to {self.n_cached} of {self.n_layer} layers"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
 from pumice.plugin.nn.blocks import fused_feed_forward
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.rope import Rope, rope_sections
+from pumice.plugin.nn.rope import Rope, optional_rope_axes, rope_sections
 
 
 class ChatGLM(Decoder):
@@ -23,6 +23,10 @@ class GLM4(ChatGLM):
     """Norms before and after each block."""
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.media_rules = MediaRules(optional_rope_axes(hparams, self.heads(0).k_dim))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope, sections = super().rope(g, i), rope_sections(self.hparams, default=())

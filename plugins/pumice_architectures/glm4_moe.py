@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
-from pumice.plugin.nn.rope import Rope, rope_sections
+from pumice.plugin.nn.rope import Rope, optional_rope_axes, rope_sections
 
 
 class GLM4MoE(ExpertDecoder):
@@ -18,6 +18,10 @@ class GLM4MoE(ExpertDecoder):
     gate, gate_of_file = "sigmoid", True
     normalize = None
     shared = "expert_shared_count"
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.media_rules = MediaRules(optional_rope_axes(hparams, self.heads(0).k_dim))
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         norm = self.norm if g.find_weight(f"{blk}attn_q_norm.weight") else None

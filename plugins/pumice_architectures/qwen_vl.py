@@ -10,7 +10,7 @@ from pumice.plugin import GraphBuilder, HParams, MediaRules, ModelError, Tensor
 from pumice.plugin.nn.blocks import linear, n_vocab
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
-from pumice.plugin.nn.rope import Rope, rope_axes, rope_sections
+from pumice.plugin.nn.rope import Rope, optional_rope_axes, rope_axes, rope_sections
 from pumice_architectures.qwen import Qwen2, Qwen3
 from pumice_architectures.qwen_moe import Qwen3MoE
 
@@ -31,6 +31,10 @@ class Qwen2VL(Qwen2):
 
 
 class PaddleOCR(Qwen2):
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.media_rules = MediaRules(optional_rope_axes(hparams, self.heads(0).k_dim))
+
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         return rope and replace(rope, sections=rope_sections(self.hparams, default=()))

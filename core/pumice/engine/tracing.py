@@ -58,8 +58,7 @@ def trace(
 
 
 def _with_media(graph: Graph, architecture: Architecture) -> Graph | None:
-    rules = architecture.media_rules
-    return with_media(graph, rules.axes, rules.n_deepstack, rules.both_ways)
+    return with_media(graph, architecture.media_rules)
 
 
 def continues(graphs: Mapping[str, Graph]) -> bool:

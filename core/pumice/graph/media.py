@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pumice.architecture import MediaRules
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.shape import N_TOKENS
 from pumice.graph.tensor import Graph, Node, Tensor
@@ -14,17 +15,17 @@ IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
 PLACES = "media_places"  # int32 [n_tokens, 3]: place in time, row and column, if RoPE has axes
 
 
-def with_media(graph: Graph, axes: Sequence[int] = (), n_deepstack: int = 0, both_ways: bool = False) -> Graph | None:
+def with_media(graph: Graph, rules: MediaRules) -> Graph | None:
     """Return the graph with media rows in place of some token embeddings.
 
-    None if it reads tokens elsewhere, too, or has no RoPE that could turn by ``axes``.
+    None if it reads tokens elsewhere, too, and the model does not pad there, or has no RoPE that could turn by axes.
 
     Weights and caches are those of ``graph``. Where a family scales embeddings, as Gemma does, media rows are not
-    scaled. ``axes``, ``n_deepstack`` and ``both_ways`` are those of ``MediaRules``; with ``both_ways`` the graph is for
-    steps of one image's positions, all of which attend to each other.
+    scaled. With ``rules.both_ways`` the graph is for steps of one image's positions, all of which attend to each other.
     """
+    axes, n_deepstack = rules.axes, rules.n_deepstack
     readers = [node for node in graph.nodes if graph.inputs.get("tokens") in node.operands()]
-    if len(readers) != 1 or readers[0].op != "embedding":
+    if not readers or (len(readers) > 1 and not rules.pads) or any(node.op != "embedding" for node in readers):
         return None
     g = readers[0].output.builder
     assert isinstance(g, GraphBuilder)
@@ -41,8 +42,8 @@ def with_media(graph: Graph, axes: Sequence[int] = (), n_deepstack: int = 0, bot
         if turned == nodes:
             return None
         nodes = turned
-    if both_ways:
-        nodes = [_seeing_ahead(node) for node in nodes]
+    if rules.both_ways:
+        nodes = [_seeing_ahead(node, rules.windows_only) for node in nodes]
     return replace(graph, nodes=nodes, inputs=inputs).only(graph.outputs)
 
 
@@ -80,9 +81,12 @@ def _turning(node: Node, positions: Tensor, places: Tensor, axes: Sequence[int])
     return replace(node, inputs={**node.inputs, "positions": places}, attrs={**node.attrs, "axes": tuple(axes)})
 
 
-def _seeing_ahead(node: Node) -> Node:
-    """Return a causal attention node that sees all positions of its step, and earlier ones as far as before."""
-    if node.op != "attention" or not node.attrs["causal"]:
+def _seeing_ahead(node: Node, windows_only: bool) -> Node:
+    """Return a causal attention node that sees all positions of its step, and earlier ones as far as before.
+
+    ``windows_only``: nodes without a window remain as they are.
+    """
+    if node.op != "attention" or not node.attrs["causal"] or (windows_only and not node.attrs["window"]):
         return node
     window = max(2 * (node.attrs["window"] - 1), 1) if node.attrs["window"] else 0
     return replace(node, attrs={**node.attrs, "causal": False, "window": window})

@@ -173,6 +173,13 @@ def rope_axes(hparams: HParams, n_pairs: int, interleaved: bool) -> tuple[int, .
     return tuple(axes.tolist())
 
 
+def optional_rope_axes(hparams: HParams, head_dim: int) -> tuple[int, ...]:
+    """Return ``rope_axes`` of the rotated part of a head if the file has sections for a row and a column; else none."""
+    if min(rope_sections(hparams, default=())[:2], default=0) < 1:
+        return ()
+    return rope_axes(hparams, rotated(hparams, head_dim) // 2, interleaved=False)
+
+
 def scaling_factor(hparams: HParams) -> float:
     """Return the factor by which the context is extended; ``rope.scale_linear`` is the key of old files."""
     key = "rope.scaling.factor"
