@@ -28,6 +28,8 @@ def weights(name: str, shape: Sequence[int]) -> NDArray[np.float32]:
     random = np.random.default_rng(crc32(name.encode())).standard_normal(shape)
     if name.endswith("act_fn.eps"):  # of xIELU, which is small and negative
         return np.full(shape, -(2.0**-20), np.float32)
+    if not shape and name.endswith(("_min", "_max")):  # limits of Gemma 4's maps, which some values exceed
+        return np.float32(-1.5 if name.endswith("_min") else 1.5) * np.ones((), np.float32)
     values = random * 0.1 + (1.0 if name.endswith("norm.weight") or "layernorm" in name else 0.0)
     return (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 

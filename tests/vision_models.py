@@ -189,6 +189,211 @@ CASES: dict[str, dict[str, Any]] = {
             "projector_hidden_act": "gelu",
         },
     },
+    "gemma4": {
+        "class": "Gemma4ForConditionalGeneration",
+        "tokenizer": "gemma4",
+        "config_class": "Gemma4Config",
+        "model_type": "gemma4",
+        "config": {
+            "text_config": TEXT
+            | {
+                "model_type": "gemma4_text",
+                "num_hidden_layers": 4,
+                "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+                "sliding_window": 80,
+                "global_head_dim": 32,
+                "hidden_size_per_layer_input": 8,
+                "vocab_size": 430,
+                "vocab_size_per_layer_input": 430,
+                "num_kv_shared_layers": 0,
+                "use_bidirectional_attention": "vision",
+                "final_logit_softcapping": 30.0,
+                "rope_parameters": {
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+                },
+                "tie_word_embeddings": True,
+            },
+            "vision_config": TOWER
+            | {
+                "model_type": "gemma4_vision",
+                "patch_size": 4,
+                "head_dim": 16,
+                "num_key_value_heads": 2,
+                "position_embedding_size": 256,
+                "use_clipped_linears": True,
+                "standardize": True,
+            },
+            "audio_config": None,
+            "image_token_id": IMAGE,
+            "boi_token_id": 413,
+            "eoi_token_id": 414,
+            "tie_word_embeddings": True,
+        },
+    },
+    "glm4v": {
+        "class": "Glm4vForConditionalGeneration",
+        "config_class": "Glm4vConfig",
+        "model_type": "glm4v",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[2, 1, 1], partial_rotary_factor=0.5)
+            | {"model_type": "glm4v_text"},
+            "vision_config": QWEN
+            | {
+                "model_type": "glm4v_vision",
+                "depth": 3,
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "out_hidden_size": 64,
+                "image_size": 48,
+            },
+            "image_token_id": IMAGE,
+            "image_start_token_id": 413,
+            "image_end_token_id": 414,
+            "video_start_token_id": 416,
+            "video_end_token_id": 417,
+            "video_token_id": 415,
+        },
+    },
+    "glmocr": {
+        "class": "GlmOcrForConditionalGeneration",
+        "texts": False,
+        "config_class": "GlmOcrConfig",
+        "model_type": "glm_ocr",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[2, 3, 3]) | {"model_type": "glm_ocr_text"},
+            "vision_config": QWEN
+            | {
+                "model_type": "glm_ocr_vision",
+                "depth": 3,
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "out_hidden_size": 64,
+                "image_size": 48,
+            },
+            "image_token_id": IMAGE,
+            "image_start_token_id": 413,
+            "image_end_token_id": 414,
+            "video_start_token_id": 416,
+            "video_end_token_id": 417,
+            "video_token_id": 415,
+        },
+    },
+    "paddleocr": {
+        "class": "PaddleOCRVLForConditionalGeneration",
+        "config_class": "PaddleOCRVLConfig",
+        "model_type": "paddleocr_vl",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[2, 3, 3]) | {"model_type": "paddleocr_vl_text"},
+            "vision_config": TOWER
+            | {
+                "model_type": "paddleocr_vl_vision",
+                "architectures": ["PaddleOCRVisionModel"],
+                "image_size": 48,
+                "spatial_merge_size": 2,
+            },
+            "image_token_id": IMAGE,
+            **TOKENS,
+        },
+    },
+    "kimik25": {
+        "class": "Kimi_K25ForConditionalGeneration",
+        "published": "KimiK25ForConditionalGeneration",
+        "texts": False,
+        "config_class": "Kimi_K25Config",
+        "model_type": "kimi_k25",
+        "config": {
+            "text_config": _qwen_text()
+            | {
+                "model_type": "deepseek_v3",
+                "num_hidden_layers": 1,
+                "first_k_dense_replace": 1,
+                "q_lora_rank": 16,
+                "kv_lora_rank": 16,
+                "qk_rope_head_dim": 8,
+                "qk_nope_head_dim": 8,
+                "v_head_dim": 16,
+                "num_key_value_heads": 4,
+            },
+            "vision_config": {
+                **TOWER,
+                "model_type": "kimi_k25_vision",
+                "pos_emb_height": 6,
+                "pos_emb_width": 6,
+                "pos_emb_time": 2,
+                "init_pos_emb_height": 6,
+                "init_pos_emb_width": 6,
+                "init_pos_emb_time": 2,
+                "rope_parameters": {"rope_type": "axial", "rope_theta": 10000.0},
+            },
+            "projection_hidden_size": 32,
+            "image_token_id": IMAGE,
+            "video_token_id": 415,
+            "vision_start_token_id": 413,
+            "vision_end_token_id": 414,
+            "tie_word_embeddings": False,
+        },
+    },
+    "llama4": {
+        "class": "Llama4ForConditionalGeneration",
+        "texts": False,
+        "config_class": "Llama4Config",
+        "model_type": "llama4",
+        "config": {
+            "text_config": TEXT
+            | {
+                "model_type": "llama4_text",
+                "num_hidden_layers": 1,
+                "num_local_experts": 2,
+                "intermediate_size_mlp": 96,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+            "vision_config": TOWER
+            | {
+                "model_type": "llama4_vision_model",
+                "image_size": 32,
+                "intermediate_size": 128,
+                "vision_output_dim": 48,
+                "projector_input_dim": 48,
+                "projector_output_dim": 48,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+            "image_token_index": IMAGE,
+            "boi_token_index": 413,
+            "eoi_token_index": 414,
+        },
+    },
+    "gemma4unified": {
+        "class": "Gemma4UnifiedForConditionalGeneration",
+        "texts": False,
+        "theirs": False,  # llama.cpp's converter wants the audio part, too
+        "config_class": "Gemma4UnifiedConfig",
+        "model_type": "gemma4_unified",
+        "config": {
+            "text_config": TEXT
+            | {
+                "model_type": "gemma4_unified_text",
+                "num_hidden_layers": 1,
+                "layer_types": ["full_attention"],
+                "global_head_dim": 32,
+                "hidden_size_per_layer_input": 0,
+                "tie_word_embeddings": True,
+            },
+            "vision_config": {
+                "model_type": "gemma4_unified_vision",
+                "patch_size": 4,
+                "pooling_kernel_size": 3,
+                "mm_embed_dim": 48,
+                "mm_posemb_size": 80,
+                "output_proj_dims": 48,
+            },
+            "audio_config": None,
+            "image_token_id": IMAGE,
+            "boi_token_id": 413,
+            "eoi_token_id": 414,
+            "tie_word_embeddings": True,
+        },
+    },
 }
 
 _HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -206,19 +411,29 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "pixtral": _CLIP,
     "mistral3": _CLIP,
     "internvl": {**_CLIP, "min_patches": 1, "max_patches": 6},
+    "gemma4": {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "max_soft_tokens": 70},
+    "gemma4unified": {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "max_soft_tokens": 70},
+    "glm4v": {**_CLIP, "size": {"shortest_edge": 8 * 16**2, "longest_edge": 128 * 16**2}},
+    "glmocr": {**_CLIP, "size": {"shortest_edge": 8 * 16**2, "longest_edge": 128 * 16**2}},
+    "paddleocr": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
+    "kimik25": {**_HALF, "in_patch_limit": 64},
+    "llama4": {**_HALF, "max_patches": 4},
 }
 
 
 def config_of(kind: str) -> dict[str, Any]:
     """Return a case's ``config.json``."""
     case = CASES[kind]
-    return {"architectures": [case["class"]], "model_type": case["model_type"], **case["config"]}
+    return {"architectures": [case.get("published", case["class"])], "model_type": case["model_type"], **case["config"]}
 
 
 def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:
     """Write a case's checkpoint, with preprocessing and the token that ends a line of an image."""
-    write_checkpoint(folder, config_of(kind), shapes, "bpe")
+    tokenizer_kind = CASES[kind].get("tokenizer", "bpe")
+    write_checkpoint(folder, config_of(kind), shapes, tokenizer_kind)
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
+    if tokenizer_kind != "bpe":
+        return folder
     (folder / "tokenizer_config.json").write_text("{}")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": BREAK, "content": "[IMG_BREAK]"})

@@ -83,7 +83,7 @@ class MediaEncoder(ABC):
 
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams
-        self.n_layer = hparams.positive("block_count")
+        self.n_layer = hparams.count("block_count", 0, low=0)
         self.width = hparams.positive("projection_dim")
 
     n_rows: int

@@ -1,6 +1,8 @@
 """Make tests/fixtures/vision_models: tiny vision models, by transformers: pixels, rows, and texts after an image.
 
-    python tests/make_fixtures/vision_models.py path/to/llama.cpp [case...]     (needs torch, transformers and Pillow)
+    python tests/make_fixtures/vision_models.py path/to/llama.cpp [case...]
+
+It needs torch, torchvision, transformers, gguf and Pillow.
 
 A case is a configuration; its weights follow from the names of tensors (tests/checkpoints.py). Stored are shapes, what
 the processor makes of pictures, rows of an image, and the logits of the tokens after a prompt with this image; also
@@ -21,8 +23,13 @@ import transformers
 from PIL import Image
 from safetensors.torch import save_file
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.kimi_k25.image_processing_kimi_k25 import Kimi_K25ImageProcessor
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+from transformers.models.llama4.image_processing_llama4 import Llama4ImageProcessor
+from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -46,7 +53,20 @@ PROCESSORS = {
     "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}),
     "mistral3": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
     "internvl": lambda: GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=6),
+    "gemma4": lambda: Gemma4ImageProcessorPil(patch_size=4, max_soft_tokens=70),
+    "gemma4unified": lambda: Gemma4ImageProcessorPil(patch_size=12, max_soft_tokens=70, pooling_kernel_size=1),
+    "glm4v": lambda: glm(),
+    "glmocr": lambda: glm(),
+    "paddleocr": lambda: PaddleOCRVLImageProcessorPil(patch_size=8, min_pixels=4 * 16**2, max_pixels=64 * 16**2),
+    "kimik25": lambda: Kimi_K25ImageProcessor(patch_size=8, max_patches=64),
+    "llama4": lambda: Llama4ImageProcessor(size={"height": 32, "width": 32}, max_patches=4),
 }
+TORCHVISION = ("kimik25", "lfm2vl", "llama4")  # have no processor without it
+
+
+def glm():
+    sizes = {"shortest_edge": 8 * 16**2, "longest_edge": 128 * 16**2}
+    return Glm4vImageProcessorPil(size=sizes, patch_size=8)
 
 
 def qwen(patch, least, most, **more):
@@ -67,15 +87,27 @@ def make_model(kind, case):
             shapes = {
                 name.replace("vision_tower.", "vision_tower.vision_model."): shape for name, shape in shapes.items()
             }
+        if kind == "kimik25":
+            shapes = {_published(name): shape for name, shape in shapes.items()}
         values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
         save_file(values, Path(folder) / "model.safetensors", {"format": "pt"})
         return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval(), shapes
 
 
+def _published(name):
+    """Return a tensor's name in the checkpoint of Kimi K2.5 for that which transformers writes."""
+    name = name.replace("model.mm_projector.", "mm_projector.")
+    return name.replace("vision_tower.encoder.patch_embed.", "vision_tower.patch_embed.")
+
+
 def arguments(kind, processed):
     """Return transformers' arguments for an image, and the rows and columns of its tokens, if they have breaks."""
     pixels = torch.tensor(np.array(processed["pixel_values"]), dtype=torch.float32)
-    if kind.startswith("qwen"):
+    if kind == "llama4":  # which rounds to bfloat16
+        return {"pixel_values": (pixels / 255 - 0.5) / 0.5}
+    if kind.startswith("gemma4"):
+        return {"pixel_values": pixels, "image_position_ids": torch.tensor(np.array(processed["image_position_ids"]))}
+    if "image_grid_thw" in processed:
         return {"pixel_values": pixels, "image_grid_thw": torch.tensor(np.array(processed["image_grid_thw"]))}
     if kind == "lfm2vl":
         patches = resized_by_pillow(*processed["spatial_shapes"][0].tolist())
@@ -94,6 +126,22 @@ def resized_by_pillow(rows, columns):
     image = Image.fromarray(picture(*SIZE)).resize((8 * columns, 8 * rows), Image.Resampling.BILINEAR)
     cells = np.asarray(image, np.float32).reshape(rows, 8, columns, 8, 3).swapaxes(1, 2)
     return torch.from_numpy((cells.reshape(rows * columns, -1) / 255 - 0.5) / 0.5)
+
+
+def by_pillow(images, size, resample, **_):
+    """Resize a batch of images ``[n, 3, height, width]``, since torchvision rounds pixels otherwise."""
+    made = []
+    for image in images:
+        given = Image.fromarray(image.permute(1, 2, 0).numpy().astype(np.uint8))
+        made.append(torch.from_numpy(np.array(given.resize((size.width, size.height), resample))).permute(2, 0, 1))
+    return torch.stack(made)
+
+
+def features(kind, model, given):
+    """Return what the model makes of an image."""
+    if kind == "llama4":  # has the projector apart
+        return model.multi_modal_projector(model.vision_model(**given).last_hidden_state)
+    return model.model.get_image_features(**given)
 
 
 def rows_of(features):
@@ -121,21 +169,26 @@ def prompt_of(kind, n_rows, given):
 def make(kind, case):
     model, shapes = make_model(kind, case)
     processor = PROCESSORS[kind]()
+    if kind in TORCHVISION and kind != "lfm2vl":
+        processor.resize = by_pillow
     values = {}
     for size in (*SIZES, SIZE):
-        tensors = "pt" if kind == "lfm2vl" else "np"
-        processed = processor(Image.fromarray(picture(*size)), return_tensors=tensors)
+        raw = {"do_rescale": False, "do_normalize": False} if kind == "llama4" else {}
+        tensors = "pt" if kind in TORCHVISION else "np"
+        processed = processor(Image.fromarray(picture(*size)), return_tensors=tensors, **raw)
         pixels = np.array(processed["pixel_values"], np.float32)
         values["pixels.{}x{}".format(*size)] = unscaled(kind, pixels, processor, processed)
     given = arguments(kind, processed)
-    rows = rows_of(model.model.get_image_features(**given))
+    rows = rows_of(features(kind, model, given))
     ids = prompt_of(kind, len(rows), given)
     values |= {"rows": rows, "ids": np.array(ids, np.int32)}
+    if not case.get("texts", True):
+        return shapes, values
     logits = []
     for _ in range(N_GENERATED):
         types = torch.tensor([[int(token == IMAGE) for token in ids]])
         more = {"token_type_ids": types} if kind == "gemma3" else {}
-        more = {"mm_token_type_ids": types} if kind.startswith("qwen") else more
+        more = {"mm_token_type_ids": types} if kind.startswith(("qwen", "gemma4", "glm", "paddle")) else more
         out = model(input_ids=torch.tensor([ids]), use_cache=False, **more, **given).logits[0, -1]
         logits.append(torch.log_softmax(out.float(), -1).numpy())
         ids = [*ids, int(out.argmax())]
@@ -147,7 +200,14 @@ def unscaled(kind, pixels, processor, processed):
     mean, std = (np.array(values, np.float32) for values in (processor.image_mean, processor.image_std))
     if kind == "lfm2vl":  # patches of all tiles, without padding
         channels = pixels[processed["pixel_attention_mask"].numpy() > 0].reshape(-1, 64, 3)
-    elif kind.startswith("qwen"):
+    elif kind == "llama4":
+        return pixels.transpose(0, 2, 3, 1).astype(np.uint8)
+    elif kind.startswith("gemma4"):
+        known = np.array(processed["image_position_ids"])[0, :, 0] >= 0
+        return (pixels[0, known].reshape(np.count_nonzero(known), -1, 3) * 255).round().astype(np.uint8)
+    elif kind in ("paddleocr", "kimik25"):
+        channels = pixels.reshape(len(pixels), 3, -1).transpose(0, 2, 1)
+    elif kind.startswith(("qwen", "glm")):
         channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)
     else:
         channels = pixels.transpose(0, 2, 3, 1)
@@ -177,5 +237,5 @@ if __name__ == "__main__":
         cases[name] = {"shapes": shapes}
         if CASES[name].get("theirs", True):
             cases[name]["theirs"] = theirs(Path(sources), name, shapes)
-    SHAPES.write_text(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"') + "\n")
-    np.savez_compressed(FIXTURE, **values)
+        SHAPES.write_text(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+        np.savez_compressed(FIXTURE, **values)

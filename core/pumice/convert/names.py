@@ -33,7 +33,7 @@ class TensorNames:
         finally:
             gguf.TensorNameMap.block_mappings_cfg = whole
         more = {**DRAFTS, **(more or {})}
-        self._more = {old.format(i): new.format(i) for old, new in more.items() for i in range(n_layer)}
+        self._more = {old.format(i): new.format(i) for old, new in more.items() for i in range(max(n_layer, 1))}
 
     def __call__(self, name: str) -> str:
         """Return the GGUF name. Raises ConvertError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pumice.convert.conversion import MOST_LAYERS, Conversion
 from pumice.convert.folder import Folder, HFConfig
@@ -21,18 +21,22 @@ class ProjectorConversion(Conversion):
 
     Attributes:
         projector_type: value of ``clip.projector_type``, by which a media encoder is found.
+        type_key: key of that value, which is another one if a file may have a type for sound, too.
         activation: key of the feed-forward's activation: ``use_gelu``, ``use_silu`` or, for quick gelu, none.
         prefixes: start of the names of the tensors that are converted, without ``model.``.
+        aliases: names in ``vision_config`` for those that are read here.
         float16: tensors of projectors whose type is float16 whatever the file's type.
     """
 
     architecture = "clip"
     has_vocabulary = False
     projector_type: str
+    type_key = "projector_type"
     activation: str = "use_gelu"
     prefixes: tuple[str, ...] = ("vision_tower.", "multi_modal_projector.")
     float32 = frozenset({"v.position_embd"})
     float16: tuple[str, ...] = ()
+    aliases: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -40,8 +44,13 @@ class ProjectorConversion(Conversion):
         values = folder.config.get("vision_config")
         if not isinstance(values, dict):
             raise ConvertError(f"{folder.config.path}: 'vision_config' is missing; the model takes no images")
-        self.vision = HFConfig(folder.config.path, values)
-        self.n_layer = self.vision.need("num_hidden_layers", "depth", most=MOST_LAYERS)
+        known = {ours: values[theirs] for theirs, ours in self.aliases.items() if theirs in values}
+        self.vision = HFConfig(folder.config.path, values | known)
+        self.n_layer = self.count_layers()
+
+    def count_layers(self) -> int:
+        """Return the number of the encoder's blocks."""
+        return self.vision.need("num_hidden_layers", "depth", most=MOST_LAYERS)
 
     @cached_property
     def processor(self) -> Mapping[str, Any]:
@@ -55,7 +64,7 @@ class ProjectorConversion(Conversion):
     def metadata(self) -> dict[str, Any]:
         vision = {f"vision.{key}": value for key, value in self.of_vision().items()}
         activation = {self.activation: True} if self.activation else {}
-        return {"has_vision_encoder": True, "projector_type": self.projector_type, **activation, **vision}
+        return {"has_vision_encoder": True, self.type_key: self.projector_type, **activation, **vision}
 
     def of_vision(self) -> dict[str, Any]:
         """Return the keys ``clip.vision.*`` without that prefix."""

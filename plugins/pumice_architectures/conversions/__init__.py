@@ -271,24 +271,31 @@ CONVERSIONS = {
 }
 """Conversion of each Hugging Face model class, imported when a folder needs it."""
 
-HEARING = {
-    "Qwen2Audio": ("Qwen2AudioForConditionalGeneration",),
-    "Ultravox": ("UltravoxModel",),
-    "Voxtral": ("VoxtralForConditionalGeneration",),
-}
 PROJECTORS = {
-    name: f"pumice_architectures.conversions.{'hearing' if cls in HEARING else 'vision'}:{cls}"
+    name: f"pumice_architectures.conversions.{cls}"
     for cls, names in {
-        **HEARING,
-        "Gemma3": ("Gemma3ForConditionalGeneration",),
-        "Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
-        "InternVL": ("InternVLForConditionalGeneration", "InternVLChatModel"),
-        "LFM2VL": ("Lfm2VlForConditionalGeneration",),
-        "Llava": ("LlavaForConditionalGeneration",),
-        "Pixtral": ("Mistral3ForConditionalGeneration",),
-        "Qwen2VL": ("Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration"),
-        "Qwen3VL": ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+        "hearing:Qwen2Audio": ("Qwen2AudioForConditionalGeneration",),
+        "hearing:Ultravox": ("UltravoxModel",),
+        "hearing:Voxtral": ("VoxtralForConditionalGeneration",),
+        "vision:Gemma3": ("Gemma3ForConditionalGeneration",),
+        "vision:Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
+        "vision:InternVL": ("InternVLForConditionalGeneration", "InternVLChatModel"),
+        "vision:LFM2VL": ("Lfm2VlForConditionalGeneration",),
+        "vision:Llava": ("LlavaForConditionalGeneration",),
+        "vision:Pixtral": ("Mistral3ForConditionalGeneration",),
+        "vision:Qwen2VL": ("Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration"),
+        "vision:Qwen3VL": ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+        "vision_documents:DotsOCR": ("DotsOCRForCausalLM",),
+        "vision_documents:GLM4V": (
+            "Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration",
+        ),
+        "vision_documents:PaddleOCR": ("PaddleOCRVLForConditionalGeneration",),
+        "vision_recent:Gemma4": ("Gemma4ForConditionalGeneration",),
+        "vision_recent:Gemma4Unified": ("Gemma4UnifiedForConditionalGeneration",),
+        "vision_recent:KimiK25": ("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"),
+        "vision_recent:KimiVL": ("KimiVLForConditionalGeneration",),
+        "vision_recent:Llama4": ("Llama4ForConditionalGeneration",),
     }.items()
     for name in names
-}
+}  # fmt: skip
 """Conversion of the projector of each vision model class."""

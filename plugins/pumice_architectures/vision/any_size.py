@@ -17,7 +17,8 @@ class AnySize(PatchEncoder):
 
     Attributes:
         merge_key: key of ``merge``, which is ``usual_merge`` in a file without it.
-        least_rows, most_rows: rows of an image, if the file does not say it; the latter also if it says more.
+        least_rows, usual_rows: fewest and most rows of an image, if the file does not say it.
+        most_rows: most rows that the file may name; also its default where ``usual_rows`` is 0.
         filter: of Pillow, by which images are resized.
         around: texts before and after an image.
         has_axes: rows of the image have positions with a row and a column.
@@ -26,6 +27,7 @@ class AnySize(PatchEncoder):
     merge_key = "spatial_merge_size"
     usual_merge = 2
     least_rows = 4
+    usual_rows = 0
     most_rows = 4096
     filter = "bicubic"
     around = ("<|vision_start|>", "<|vision_end|>")
@@ -40,7 +42,8 @@ class AnySize(PatchEncoder):
             raise hparams.wrong("attention.head_count", f"is {self.n_head}, but heads need a multiple of 4 values")
         self.factor = self.patch_size * self.merge
         self.least = hparams.get_int("image_min_pixels", self.least_rows * self.factor**2)
-        self.most = min(hparams.get_int("image_max_pixels", self.most_pixels), self.most_pixels)
+        usual = (self.usual_rows or self.most_rows) * self.factor**2
+        self.most = min(hparams.get_int("image_max_pixels", usual), self.most_pixels)
         if not 0 < self.least <= self.most:
             raise hparams.wrong("image_min_pixels", f"is {self.least}, expected 1 to {self.most}")
         self.least, self.most = limited(hparams, self.least, self.most, self.factor, self.most_rows)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
-from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
-from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation, corners, limited, merged, places
+from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation, corners, folded, limited, places
 
 
 class Pixtral(PatchEncoder):
@@ -59,17 +58,5 @@ class Pixtral(PatchEncoder):
         if g.find_weight("mm.input_norm.weight") is not None:
             x = self.norm(g, x, "mm.input_norm")
         if self.merge > 1:
-            x = self._merged(g, x)
+            x = folded(g, x, "mm.patch_merger", self.n_embd, self.merge, self.n_rows)
         return self.perceptron(g, x, "mm.1", "mm.2")
-
-    def _merged(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Return a row per square: a product with its values, which the file orders by channel first."""
-        n, n_cells = self.n_embd, self.merge**2
-        stored = g.weight("mm.patch_merger.weight", (n, n * n_cells))
-        by_cell = g.derived(
-            "mm.patch_merger.cells",
-            (n, n * n_cells),
-            lambda w: w.reshape(n, n, n_cells).transpose(0, 2, 1).reshape(n, -1),
-            stored,
-        )
-        return blocks.project(g, merged(g, x, self.merge, self.n_rows), by_cell, None, None)

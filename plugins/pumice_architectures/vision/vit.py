@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor, fixed
 from pumice.plugin.nn import blocks
 
 Grid = tuple[int, int]  # rows and columns of patches
@@ -47,22 +47,23 @@ class Rotation:
     def halves(cls, head_dim: int) -> Rotation:
         """Return that of Qwen 2 VL: half of the pairs turn by the row, the others by the column."""
         n = head_dim // 4
-        return cls(_falling(n) * 2, (0,) * n + (1,) * n, neox=True)
+        return cls(falling(n) * 2, (0,) * n + (1,) * n, neox=True)
 
     @classmethod
     def columns_first(cls, head_dim: int) -> Rotation:
         """Return that of Llama 4: neighbours; half of the pairs turn by the column, the others by the row."""
         n = head_dim // 4
-        return cls(_falling(n) * 2, (1,) * n + (0,) * n, neox=False)
+        return cls(falling(n) * 2, (1,) * n + (0,) * n, neox=False)
 
     @classmethod
     def alternating(cls, head_dim: int) -> Rotation:
         """Return that of MoonViT: neighbours; every other pair turns by the column, the rest by the row."""
         n = head_dim // 4
-        return cls(tuple(freq for freq in _falling(n) for _ in range(2)), (1, 0) * n, neox=False)
+        return cls(tuple(freq for freq in falling(n) for _ in range(2)), (1, 0) * n, neox=False)
 
 
-def _falling(n: int, base: float = 10000.0) -> tuple[float, ...]:
+def falling(n: int, base: float = 10000.0) -> tuple[float, ...]:
+    """Return ``n`` frequencies from 1 to nearly ``1 / base``."""
     return tuple(base ** (-i / n) for i in range(n))
 
 
@@ -111,6 +112,21 @@ def limited(hparams: HParams, least: int, most: int, factor: int, most_rows: int
     return fewest_rows * factor**2 or min(least, most), most
 
 
+def folded(g: GraphBuilder, x: Tensor, name: str, n_out: int, merge: int, n_rows: int) -> Tensor:
+    """Return a row per square of ``merge * merge`` patches by a convolution, whose kernel orders channels first."""
+    n, n_cells = int(x.shape[-1]), merge**2
+    stored = g.weight(f"{name}.weight")
+    if fixed(stored.shape) not in ((n_out, n * n_cells), (n_out, n, merge, merge)):
+        raise ModelError(f"tensor {name}.weight has shape {list(stored.shape)}, for {merge} x {merge} patches")
+    by_cell = g.derived(
+        f"{name}.cells",
+        (n_out, n * n_cells),
+        lambda w: w.reshape(n_out, n, n_cells).transpose(0, 2, 1).reshape(n_out, -1),
+        stored,
+    )
+    return g.linear(merged(g, x, merge, n_rows), by_cell, g.find_weight(f"{name}.bias", (n_out,)))
+
+
 class PatchEncoder(ImageEncoder):
     """A transformer over patches of an image, with attention in both directions.
 
@@ -154,10 +170,11 @@ class PatchEncoder(ImageEncoder):
         patches = g.input("patches", (N_TOKENS, n_values))
         products: list[Tensor] = []
         for name in ("v.patch_embd.weight", "v.patch_embd.weight.1"):
-            kernel = g.find_weight(name, (self.n_embd, 3, self.patch_size, self.patch_size))
-            if kernel is None and not products:
-                kernel = g.weight(name)
+            kernel = g.find_weight(name) if products else g.weight(name)
             if kernel is not None:
+                if fixed(kernel.shape) not in ((self.n_embd, 3, *[self.patch_size] * 2), (self.n_embd, n_values)):
+                    shape = [self.n_embd, 3, self.patch_size, self.patch_size]
+                    raise ModelError(f"tensor {name} has shape {list(kernel.shape)}, but the model needs {shape}")
                 flat = g.derived(f"{name}.flat", (self.n_embd, n_values), lambda w: w.reshape(len(w), -1), kernel)
                 bias = None if products else g.find_weight("v.patch_embd.bias")
                 products.append(g.linear(patches, flat, bias))

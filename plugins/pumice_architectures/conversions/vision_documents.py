@@ -1,0 +1,108 @@
+"""Projectors of GLM-V and of models that read documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion
+from pumice_architectures.conversions.vision import Qwen2VL, Qwen3VL
+
+
+class GLM4V(Qwen3VL):
+    """GLM-4.1V to 4.6V, and GLM-OCR."""
+
+    projector_type = "glm4v"
+    more_names: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        activation = self.vision.first("hidden_act") or "silu"
+        if activation not in ("gelu", "silu"):
+            raise ConvertError(f"{self.config.path}: 'hidden_act' is {activation!r}, expected silu or gelu")
+        self.activation = f"use_{activation}"
+
+    def image_size(self) -> int:
+        return self.side("image_size")
+
+    def epsilon(self) -> float:
+        return float(self.vision.first("rms_norm_eps") or 1e-5)
+
+    def of_vision(self) -> dict[str, Any]:
+        # Limits are of two frames, which one image fills.
+        limits = {key: n // 2 for key, n in self.limits().items()}
+        merge = self.vision.first("spatial_merge_size")
+        merges = {} if merge in (None, 2) else {"spatial_merge_size": int(merge)}
+        return ProjectorConversion.of_vision(self) | limits | merges
+
+    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield self.names(name), tensor
+
+
+class PaddleOCR(ProjectorConversion):
+    """PaddleOCR-VL, whose further embeddings of positions and pooling head are not used."""
+
+    projector_type = "paddleocr"
+    prefixes = ("visual.", "mlp_AR.", "projector.")
+    renames: ClassVar[dict[str, str]] = {r"^visual\.": "vision_tower.", r"^projector\.": "mlp_AR."}
+
+    def epsilon(self) -> float:
+        return float(self.vision.first("rms_norm_eps") or 1e-6)
+
+    def limits(self) -> dict[str, int]:
+        size = self.processor.get("size")
+        size = size if isinstance(size, dict) else {}
+        known = {"min_pixels": size.get("shortest_edge"), "max_pixels": size.get("longest_edge")} | {
+            key: self.processor[key] for key in ("min_pixels", "max_pixels") if key in self.processor
+        }
+        return {key: (self.vision | {key: value}).need(key) for key, value in known.items()}
+
+    def image_size(self) -> int:
+        return math.isqrt(self.limits()["max_pixels"])  # any size is encoded; the value of llama.cpp's converter
+
+    def of_vision(self) -> dict[str, Any]:
+        return super().of_vision() | {f"image_{key}": n for key, n in self.limits().items()}
+
+    def rename(self, name: str) -> str | None:
+        unused = "packing_position_embedding" in name or "vision_model.head" in name
+        return None if unused else super().rename(name)
+
+
+class DotsOCR(Qwen2VL):
+    projector_type = "dots_ocr"
+    activation = "use_silu"
+    prefixes = ("vision_tower.",)
+    renames: ClassVar[dict[str, str]] = {
+        r"^vision_tower\.blocks\.(\d+)\.mlp\.fc1": r"visual.blocks.\1.mlp.gate_proj",
+        r"^vision_tower\.blocks\.(\d+)\.mlp\.fc2": r"visual.blocks.\1.mlp.down_proj",
+        r"^vision_tower\.blocks\.(\d+)\.mlp\.fc3": r"visual.blocks.\1.mlp.up_proj",
+    }
+    more_names: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        return cls(folder)
+
+    @property
+    def n_embd(self) -> int:
+        return self.vision.need("hidden_size")
+
+    def n_ff(self) -> int:
+        return self.vision.need("intermediate_size")
+
+    def image_size(self) -> int:
+        return 0  # any size is encoded
+
+    def of_vision(self) -> dict[str, Any]:
+        return (
+            ProjectorConversion.of_vision(self)
+            | self.limits()
+            | {
+                "attention.layer_norm_epsilon": float(self.vision.first("rms_norm_eps") or 1e-5),
+                "projector.scale_factor": self.vision.need("spatial_merge_size"),
+            }
+        )
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield self.names(name), tensor
