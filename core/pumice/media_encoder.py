@@ -94,9 +94,14 @@ class MediaEncoder(ABC):
 
 
 class ImageEncoder(MediaEncoder):
-    """An encoder of images."""
+    """An encoder of images.
+
+    Attributes:
+        bounds_tokens: ``image_min_tokens`` and ``image_max_tokens`` are among its keys, and bound its images.
+    """
 
     kind: ClassVar[MediaKind] = "image"
+    bounds_tokens: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, pixels: Pixels) -> Sequence[str | ImagePiece]:

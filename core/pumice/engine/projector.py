@@ -271,5 +271,8 @@ def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mappi
         raise ModelError(f"{file.path}: {error}") from None
     if encoder.kind != kind:
         raise ModelError(f"{file.path}: the projector type {name!r} is no encoder of {_PARTS[kind][1]}")
+    if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
+        given = " and ".join(option for option, value in options.items() if value)
+        logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, given, name)
     guard(encoder, where, ["prepare", "build"])
     return encoder

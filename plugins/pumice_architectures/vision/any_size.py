@@ -24,6 +24,7 @@ class AnySize(PatchEncoder):
         has_axes: rows of the image have positions with a row and a column.
     """
 
+    bounds_tokens = True
     merge_key = "spatial_merge_size"
     usual_merge = 2
     least_rows = 4

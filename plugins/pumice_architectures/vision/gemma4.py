@@ -121,6 +121,7 @@ def axis_positions(g: GraphBuilder, n_embd: int, side: int) -> Tensor:
 class Gemma4Unified(ImageEncoder):
     """Gemma 4 without a vision transformer: patches of ``merge * merge`` times the size, with positions."""
 
+    bounds_tokens = True
     mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
     def __init__(self, hparams: HParams) -> None:

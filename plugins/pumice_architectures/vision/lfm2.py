@@ -18,6 +18,8 @@ TOLERANCE = 2  # an image with more than this many times the most pixels is cut 
 class LFM2VL(PatchEncoder):
     """An image that keeps its ratio, or tiles and a thumbnail; squares of ``merge * merge`` patches become one row."""
 
+    bounds_tokens = True
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.merge = hparams.get_int("projector.scale_factor", 2)

@@ -12,6 +12,8 @@ from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation
 class Pixtral(PatchEncoder):
     """Images that keep their ratio; a token ends each row of the result, and another one the image."""
 
+    bounds_tokens = True
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.merge = hparams.get_int("spatial_merge_size", 1)
@@ -46,12 +48,13 @@ class Pixtral(PatchEncoder):
         return [ImagePiece(inputs, (rows, columns), row_end="[IMG_BREAK]"), "[IMG_END]"]
 
     def _fitted(self, rows: int, columns: int) -> tuple[int, int]:
-        """Return rows and columns of tokens as near as the options allow."""
+        """Return rows and columns of tokens as near as the options allow, within the longest side."""
         height, width = rows * self.factor, columns * self.factor
         if self.least <= height * width <= self.most:
             return rows, columns
         height, width = fit_pixels(height, width, self.factor, self.least, self.most)
-        return height // self.factor, width // self.factor
+        most_side = self.side // self.merge
+        return min(height // self.factor, most_side), min(width // self.factor, most_side)
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.norm(g, self.patch_embeddings(g), "v.pre_ln"))

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 import pumice
+from checkpoints import weights
+from gguf_files import write_gguf
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.projector import Projector
 from pumice.engine.sizing import BLOCK_SIZE
-from pumice.gguf import GGMLType
+from pumice.gguf import GGMLType, GGUFFile
 from pumice.media_encoder import Embeddings, ImagePiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
@@ -100,7 +102,7 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
 
 
 def test_the_table_in_the_documentation_has_every_type():
-    table = (Path(__file__).parents[3] / "docs" / "media.md").read_text()
+    table = (Path(__file__).parents[3] / "docs" / "media.md").read_text().partition("## Types of sound encoders")[0]
     assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == sorted(ENCODERS)
     theirs = [FILES[kind]["theirs"]["metadata"] for kind in WITH_TEXTS if "theirs" in FILES[kind]]
     compared = {keys.get("clip.projector_type") or keys["clip.vision.projector_type"] for keys in theirs}
@@ -181,6 +183,35 @@ def test_the_options_bound_the_tokens_of_an_image(folders, kind):
             ]
             assert least <= math.prod(piece.grid) <= most, (options, size)
         projector.close()
+
+
+def test_no_side_is_longer_than_the_file_says(folders):
+    projector = opened(folders("pixtral"), image_min_tokens=60)
+    assert max(projector.encoders["image"].prepare(picture(90, 50))[0].grid) == 64 // 8
+    projector.close()
+
+
+def test_fixed_sizes_do_without_the_options(folders, caplog):
+    opened(folders("llama4"), image_max_tokens=6).close()
+    (record,) = caplog.records
+    assert "image_max_tokens has no effect: llama4 encodes images of fixed sizes" in record.getMessage()
+
+
+def test_kimi_vl_reads_the_same_encoder_in_its_own_order(folders, tmp_path):
+    """Files of Kimi-VL have the pairs of queries and keys as the checkpoint has them."""
+    with GGUFFile.open(folders("kimik25") / "mmproj.gguf") as file:
+        values = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}
+        tensors = {name: tensor.dequantize().copy() for name, tensor in file.tensors.items()}
+    for name, shape in FILES["kimik25"]["shapes"].items():
+        if match := re.search(r"blocks\.(\d+)\.wqkv\.(\w+)", name):
+            tensors[f"v.blk.{match[1]}.attn_qkv.{match[2]}"] = weights(name, shape)
+    tensors["v.position_embd.weight"] = tensors["v.position_embd.weight"].reshape(36, 32)
+    write_gguf(tmp_path / "mmproj.gguf", values | {"clip.projector_type": "kimivl"}, tensors)
+    projector = opened(tmp_path)
+    (rows,) = [part.rows for part in projector.encode(picture(*SIZE)) if isinstance(part, Embeddings)]
+    projector.close()
+    reference = expected("kimik25", "rows")
+    assert np.abs(rows - reference).max() <= 2e-6 * np.abs(reference).max()
 
 
 def test_images_of_at_most_some_tokens_have_no_tiles(folders):
