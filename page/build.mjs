@@ -49,5 +49,6 @@ const { metafile } = await build({
   jsxImportSource: "preact",
 });
 for (const name of ["index.html", "frame.html", "icon.svg"]) await cp(join(here, "src", name), join(out, name));
+for (const name of await readdir(join(here, "src/languages"))) await cp(join(here, "src/languages", name), join(out, name));
 const licences = await Promise.all(packagesOf(metafile).map(licenceOf));
 await writeFile(join(out, "licences.txt"), `The page contains these packages.\n\n${licences.join(`\n${"-".repeat(80)}\n\n`)}`);

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 
 import { ApiError, chat, type Delta } from "./api";
 import { contentOf } from "./attachments";
+import { t } from "./language";
 import * as state from "./state";
 import { branch } from "./tree";
 import type { Attachment, Conversation, Message, Options, ToolCall } from "./types";
@@ -116,7 +117,7 @@ async function answer(id: string, parent?: string | null, begun?: Message): Prom
   const writer = new Writer(message);
   writing.add(message.id);
   try {
-    state.announcement.value = "Writing an answer";
+    state.announcement.value = t("Writing an answer");
     await writer.keep();
     await state.moveTo(id, message.id);
     const body = bodyOf(conversation.options, begun?.content ? [...before, begun] : before, !!begun?.content);
@@ -133,8 +134,8 @@ async function answer(id: string, parent?: string | null, begun?: Message): Prom
 }
 
 function outcome(message: Message): string {
-  if (message.error) return "The answer failed";
-  return message.finish === "stopped" ? "The answer was stopped" : "The answer is complete";
+  if (message.error) return t("The answer failed");
+  return message.finish === "stopped" ? t("The answer was stopped") : t("The answer is complete");
 }
 
 /** One answer as it grows. It is shown at most once a frame. */

@@ -2,10 +2,11 @@
 
 import { signal } from "@preact/signals";
 
+import { key, t } from "./language";
 import type { Model } from "./types";
 
 const KEY = "pumice.key";
-export const LOST = "The server does not answer. Is it still running?";
+export const LOST = key("The server does not answer. Is it still running?");
 
 export class ApiError extends Error {
   constructor(
@@ -44,7 +45,7 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
     isLost.value = true;
-    throw new ApiError(LOST, 0);
+    throw new ApiError(t(LOST), 0);
   }
   isLost.value = false;
   if (!response.ok) throw new ApiError(await problemOf(response), response.status);
@@ -81,10 +82,10 @@ export async function* chat(body: object, signal: AbortSignal): AsyncGenerator<D
   for await (const data of events(response)) {
     if (data === "[DONE]") return;
     const part = JSON.parse(data);
-    if (part.error) throw new ApiError(part.error.message ?? "The answer ended with an error.", part.error.code ?? 500);
+    if (part.error) throw new ApiError(part.error.message ?? t("The answer ended with an error."), part.error.code ?? 500);
     yield deltaOf(part);
   }
-  throw new ApiError("The connection ended before the answer did.", 0);
+  throw new ApiError(t("The connection ended before the answer did."), 0);
 }
 
 function deltaOf(part: any): Delta {

@@ -2,6 +2,7 @@
 
 import { IconButton } from "./buttons";
 import { Icon } from "./icons";
+import { t } from "./language";
 import type { Attachment } from "./types";
 
 interface Properties {
@@ -12,11 +13,11 @@ interface Properties {
 export function Attached({ attachments, onRemove }: Properties) {
   if (!attachments.length) return null;
   return (
-    <ul class="attached" aria-label="Files">
+    <ul class="attached" aria-label={t("Files")}>
       {attachments.map((each, index) => (
         <li key={index}>
           {each.kind === "image" ? <img src={each.data} alt={each.name} /> : <span><Icon name="file" />{each.name}</span>}
-          {onRemove && <IconButton icon="close" label={`Remove ${each.name}`} onClick={() => onRemove(index)} />}
+          {onRemove && <IconButton icon="close" label={t("Remove {name}", { name: each.name })} onClick={() => onRemove(index)} />}
         </li>
       ))}
     </ul>

@@ -1,5 +1,6 @@
 /** Files of a message: pictures for models that see, and texts. */
 
+import { t } from "./language";
 import type { Attachment } from "./types";
 
 export const MOST = 8; // files of a message
@@ -16,18 +17,18 @@ export async function readFiles(files: readonly File[], seesPictures: boolean): 
 async function readFile(file: File, seesPictures: boolean): Promise<Attachment> {
   const { name } = file;
   if (file.type.startsWith("image/") && file.type !== "image/svg+xml") {
-    if (!seesPictures) throw new Error(`${name}: this model sees no pictures.`);
-    if (file.size > MAX_FILE) throw new Error(`${name} has more than ${MAX_FILE >> 20} MiB.`);
+    if (!seesPictures) throw new Error(t("{name}: this model sees no pictures.", { name }));
+    if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
     return { name, kind: "image", data: await picture(file) };
   }
-  if (file.size > MAX_TEXT) throw new Error(`${name} has more than ${MAX_TEXT >> 10} KiB.`);
+  if (file.size > MAX_TEXT) throw new Error(t("{name} has more than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
   const bytes = await file.arrayBuffer();
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     if (text.includes("\0")) throw new TypeError();
     return { name, kind: "text", data: text };
   } catch {
-    throw new Error(`${name} is neither a picture nor text.`);
+    throw new Error(t("{name} is neither a picture nor text.", { name }));
   }
 }
 
@@ -37,7 +38,7 @@ async function picture(file: File): Promise<string> {
   try {
     bitmap = await createImageBitmap(file);
   } catch {
-    throw new Error(`${file.name} is no picture that this browser reads.`);
+    throw new Error(t("{name} is no picture that this browser reads.", { name: file.name }));
   }
   const factor = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
   if (factor === 1 && file.size <= KEPT && /^image\/(png|jpeg)$/.test(file.type)) return dataUrl(file);

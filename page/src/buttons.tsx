@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { Icon, type IconName } from "./icons";
+import { t } from "./language";
 
 interface Properties {
   icon: IconName;
@@ -27,7 +28,7 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
   };
-  return <IconButton icon={copied ? "check" : "copy"} label={copied ? "Copied" : label} onClick={() => void onClick()} />;
+  return <IconButton icon={copied ? "check" : "copy"} label={copied ? t("Copied") : label} onClick={() => void onClick()} />;
 }
 
 /** Pages that did not come over TLS or from this machine have no clipboard; there a selection is copied. */

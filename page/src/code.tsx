@@ -31,6 +31,7 @@ import yaml from "highlight.js/lib/languages/yaml";
 import { Artifact, isShowable } from "./artifact";
 import { CopyButton, IconButton } from "./buttons";
 import { css } from "./css-language";
+import { t } from "./language";
 import { memo } from "./memo";
 
 const MAX_COLOURED = 50_000; // characters of a block; longer ones are plain
@@ -50,11 +51,11 @@ export const CodeBlock = memo(function CodeBlock({ code, language }: { code: str
     <figure class="code">
       <figcaption>
         <span>{language || "text"}</span>
-        {canShow && <IconButton icon="play" label="Show it in a frame" pressed={shows} onClick={() => setShows(!shows)} />}
-        <CopyButton text={code} label="Copy code" />
+        {canShow && <IconButton icon="play" label={t("Show it in a frame")} pressed={shows} onClick={() => setShows(!shows)} />}
+        <CopyButton text={code} label={t("Copy code")} />
       </figcaption>
       {canShow && shows && <Artifact key={code} code={code} />}
-      <pre tabIndex={0} role="region" aria-label={`Code${language ? `, ${language}` : ""}`}>
+      <pre tabIndex={0} role="region" aria-label={language ? t("Code, {language}", { language }) : t("Code")}>
         <code>{coloured(code, language)}</code>
       </pre>
     </figure>

@@ -8,6 +8,7 @@ import { IconButton } from "./buttons";
 import { Icon } from "./icons";
 import { readFiles, MOST } from "./attachments";
 import { Attached } from "./attached";
+import { formatted, t } from "./language";
 import { announcement, attached, attempt, current, draft, isReady, model, models, options, setOptions, thread, tokensUsed } from "./state";
 import { sized } from "./sized";
 
@@ -30,7 +31,7 @@ export function Composer() {
     const text = draft.value.trim();
     if (!canSend) return;
     if (isWritten) {
-      announcement.value = "An answer is being written. Stop it to send a message.";
+      announcement.value = t("An answer is being written. Stop it to send a message.");
       return;
     }
     const files = attached.value;
@@ -57,8 +58,8 @@ export function Composer() {
         dir="auto"
         rows={1}
         value={draft.value}
-        placeholder={awaitsResults ? "Or write something else" : "Write a message"}
-        aria-label="Message"
+        placeholder={awaitsResults ? t("Or write something else") : t("Write a message")}
+        aria-label={t("Message")}
         onInput={(event) => (draft.value = event.currentTarget.value)}
         onKeyDown={onKeyDown}
         onPaste={(event) => {
@@ -68,17 +69,17 @@ export function Composer() {
         }}
       />
       <div class="row">
-        <IconButton icon="attach" label="Attach files" onClick={() => picker.current?.click()} />
-        <input ref={picker} type="file" multiple hidden aria-label="Files to attach" onChange={(event) => void attach(event.currentTarget.files, event.currentTarget)} />
+        <IconButton icon="attach" label={t("Attach files")} onClick={() => picker.current?.click()} />
+        <input ref={picker} type="file" multiple hidden aria-label={t("Files to attach")} onChange={(event) => void attach(event.currentTarget.files, event.currentTarget)} />
         <ModelChoice />
         <ContextUsed />
-        {isWritten && draft.value.trim() && <span class="hint">Stop the answer (Esc) to send this</span>}
+        {isWritten && draft.value.trim() && <span class="hint">{t("Stop the answer (Esc) to send this")}</span>}
         {id && isWritten ? (
-          <button key="stop" type="button" class="round" title="Stop (Esc)" aria-label="Stop" onClick={() => stop(id)}>
+          <button key="stop" type="button" class="round" title={t("Stop (Esc)")} aria-label={t("Stop")} onClick={() => stop(id)}>
             <Icon name="stop" />
           </button>
         ) : (
-          <button key="send" type="submit" class="round primary" title="Send (Enter)" aria-label="Send" disabled={!canSend}>
+          <button key="send" type="submit" class="round primary" title={t("Send (Enter)")} aria-label={t("Send")} disabled={!canSend}>
             <Icon name="send" />
           </button>
         )}
@@ -91,7 +92,7 @@ export function Composer() {
 export async function attach(files: FileList | null, picker?: HTMLInputElement): Promise<void> {
   await attempt(async () => {
     const read = await readFiles([...(files ?? [])], !!model.value?.sees);
-    if (attached.value.length + read.length > MOST) throw new Error(`A message has at most ${MOST} files.`);
+    if (attached.value.length + read.length > MOST) throw new Error(t("A message has at most {n} files.", { n: MOST }));
     attached.value = [...attached.value, ...read];
   });
   if (picker) picker.value = ""; // so that the same file can be chosen again
@@ -102,8 +103,8 @@ function ContextUsed() {
   const all = model.value?.n_ctx;
   const used = tokensUsed.value;
   if (!all || !used) return null;
-  const text = `${used.toLocaleString("en")} of ${all.toLocaleString("en")} tokens`;
-  return <span class={used > 0.9 * all ? "context full" : "context"} title={`The conversation takes ${text} of context`}>{text}</span>;
+  const values = { used: formatted(used), all: formatted(all) };
+  return <span class={used > 0.9 * all ? "context full" : "context"} title={t("The conversation takes {used} of {all} tokens of context", values)}>{t("{used} of {all} tokens", values)}</span>;
 }
 
 function ModelChoice() {
@@ -112,7 +113,7 @@ function ModelChoice() {
   return (
     <select
       class="model"
-      aria-label="Model"
+      aria-label={t("Model")}
       value={chosen}
       onChange={(event) => void setOptions({ ...options.value, model: event.currentTarget.value })}
     >

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { apiKey } from "./api";
+import { t } from "./language";
 import { needsKey, start } from "./state";
 
 export function KeyQuestion() {
@@ -16,12 +17,12 @@ export function KeyQuestion() {
     void start();
   };
   return (
-    <dialog class="key" ref={show} aria-label="API key" onCancel={(event) => event.preventDefault()}>
+    <dialog class="key" ref={show} aria-label={t("API key")} onCancel={(event) => event.preventDefault()}>
       <form onSubmit={submit}>
-        <h2>This server needs a key</h2>
-        <p>{wasWrong ? "The one that you gave is not known there." : "It stays in this browser, and goes to this server alone."}</p>
-        <input type="password" autocomplete="current-password" aria-label="API key" value={key} onInput={(event) => setKey(event.currentTarget.value)} />
-        <div class="row end"><button class="primary" disabled={!key.trim()}>Go on</button></div>
+        <h2>{t("This server needs a key")}</h2>
+        <p>{wasWrong ? t("The one that you gave is not known there.") : t("It stays in this browser, and goes to this server alone.")}</p>
+        <input type="password" autocomplete="current-password" aria-label={t("API key")} value={key} onInput={(event) => setKey(event.currentTarget.value)} />
+        <div class="row end"><button class="primary" disabled={!key.trim()}>{t("Go on")}</button></div>
       </form>
     </dialog>
   );

@@ -9,6 +9,7 @@ import { isLost, LOST } from "./api";
 import { IconButton } from "./buttons";
 import { attach, Composer } from "./composer";
 import { KeyQuestion } from "./key";
+import { loadWords, t } from "./language";
 import { isOpen as showsPalette, Palette } from "./palette";
 import { Parameters } from "./parameters";
 import { pickImport, Sidebar } from "./sidebar";
@@ -35,12 +36,12 @@ function Page() {
     return () => wide.removeEventListener("change", onChange);
   }, []);
   const actions = [
-    { label: "Parameters", hint: "command", act: () => (parameters.value = true) },
-    { label: "Search conversations", hint: "command", act: () => ((shows.value = true), setTimeout(() => document.getElementById("search")?.focus())) },
-    { label: "Show or hide conversations", hint: "command", act: toggle },
-    ...(current.value ? [{ label: "Save this conversation as a file", hint: "command", act: exportConversation }] : []),
-    { label: "Save all conversations as a file", hint: "command", act: () => void attempt(exportAll) },
-    { label: "Read conversations from a file", hint: "command", act: pickImport },
+    { label: t("Parameters"), hint: t("command"), act: () => (parameters.value = true) },
+    { label: t("Search conversations"), hint: t("command"), act: () => ((shows.value = true), setTimeout(() => document.getElementById("search")?.focus())) },
+    { label: t("Show or hide conversations"), hint: t("command"), act: toggle },
+    ...(current.value ? [{ label: t("Save this conversation as a file"), hint: t("command"), act: exportConversation }] : []),
+    { label: t("Save all conversations as a file"), hint: t("command"), act: () => void attempt(exportAll) },
+    { label: t("Read conversations from a file"), hint: t("command"), act: pickImport },
   ];
   const changed = Object.keys(options.value).filter((name) => name !== "model").length;
   return (
@@ -49,14 +50,14 @@ function Page() {
       {shows.value && <div class="backdrop" onClick={toggle} />}
       <main onDragOver={(event) => event.preventDefault()} onDrop={onDrop}>
         <header>
-          <IconButton icon="menu" label="Conversations" pressed={shows.value} onClick={toggle} />
-          <h1>{current.value?.title ?? "New conversation"}</h1>
-          {current.value && <IconButton icon="download" label="Save as a file" onClick={exportConversation} />}
+          <IconButton icon="menu" label={t("Conversations")} pressed={shows.value} onClick={toggle} />
+          <h1 dir="auto">{current.value?.title ?? t("New conversation")}</h1>
+          {current.value && <IconButton icon="download" label={t("Save as a file")} onClick={exportConversation} />}
           <span class={changed ? "changed" : undefined}>
-            <IconButton icon="sliders" label="Parameters" onClick={() => (parameters.value = true)} />
+            <IconButton icon="sliders" label={t("Parameters")} onClick={() => (parameters.value = true)} />
           </span>
         </header>
-        {isLost.value ? <p class="notice" role="alert">{LOST}</p> : notice.value && <Notice />}
+        {isLost.value ? <p class="notice" role="alert">{t(LOST)}</p> : notice.value && <Notice />}
         <Thread />
         <Composer />
       </main>
@@ -77,7 +78,7 @@ function Notice() {
   return (
     <div class="notice" role="alert">
       <span>{notice.value}</span>
-      <IconButton icon="close" label="Close" onClick={() => (notice.value = "")} />
+      <IconButton icon="close" label={t("Close")} onClick={() => (notice.value = "")} />
     </div>
   );
 }
@@ -97,5 +98,6 @@ function onKey(event: KeyboardEvent): void {
 
 addEventListener("keydown", onKey);
 effect(() => void (document.title = current.value ? `${current.value.title} · Pumice` : "Pumice"));
+await loadWords();
 render(<Page />, document.getElementById("root")!);
 void start().then(resume);

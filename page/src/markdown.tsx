@@ -9,6 +9,7 @@ import { memo } from "./memo";
 
 import { CodeBlock } from "./code";
 import { Formula } from "./formula";
+import { t } from "./language";
 import { formulas } from "./math";
 
 const marked = new Marked({ gfm: true, extensions: formulas });
@@ -93,7 +94,7 @@ function table(token: Tokens.Table, key: number): ComponentChildren {
       </Tag>
     ));
   return (
-    <div key={key} class="table" tabIndex={0} role="region" aria-label="Table">
+    <div key={key} class="table" tabIndex={0} role="region" aria-label={t("Table")}>
       <table>
         <thead>
           <tr>{cells("th", token.header)}</tr>

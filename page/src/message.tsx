@@ -9,6 +9,7 @@ import { CopyButton, IconButton } from "./buttons";
 import { CodeBlock } from "./code";
 import { useElsewhere } from "./elsewhere";
 import { Icon } from "./icons";
+import { t } from "./language";
 import { Markdown } from "./markdown";
 import { memo } from "./memo";
 import { messages, models, moveTo } from "./state";
@@ -32,13 +33,13 @@ function UserMessage({ message, busy }: Properties) {
   const [editing, setEditing] = useState(false);
   if (editing) return <Editor message={message} onDone={() => setEditing(false)} />;
   return (
-    <article class="message user" aria-label="You">
-      <h2 class="unseen">You</h2>
+    <article class="message user" aria-label={t("You")}>
+      <h2 class="unseen">{t("You")}</h2>
       <Attached attachments={message.attachments ?? []} />
       {message.content && <div class="bubble" dir="auto">{message.content}</div>}
       <Actions message={message} busy={busy}>
-        <CopyButton text={message.content} label="Copy message" />
-        <IconButton icon="edit" label="Edit message" disabled={busy} onClick={() => setEditing(true)} />
+        <CopyButton text={message.content} label={t("Copy message")} />
+        <IconButton icon="edit" label={t("Edit message")} disabled={busy} onClick={() => setEditing(true)} />
       </Actions>
     </article>
   );
@@ -59,11 +60,12 @@ function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
     }
   };
   return (
-    <article class="message user editing" aria-label="You">
+    <article class="message user editing" aria-label={t("You")}>
       <textarea
         ref={(area) => sized(area, true)}
+        dir="auto"
         value={text}
-        aria-label="Edit message"
+        aria-label={t("Edit message")}
         onInput={(event) => {
           setText(event.currentTarget.value);
           sized(event.currentTarget);
@@ -71,8 +73,8 @@ function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
         onKeyDown={onKeyDown}
       />
       <div class="row end">
-        <button type="button" onClick={onDone}>Cancel</button>
-        <button type="button" class="primary" disabled={!text.trim()} onClick={submit}>Send</button>
+        <button type="button" onClick={onDone}>{t("Cancel")}</button>
+        <button type="button" class="primary" disabled={!text.trim()} onClick={submit}>{t("Send")}</button>
       </div>
     </article>
   );
@@ -84,21 +86,21 @@ function Answer({ message, isLast, busy }: Properties) {
   const isInterrupted = !message.finish && !isWriting;
   const canGoOn = isLast && !busy && !isElsewhere && !!message.content && (isInterrupted || ["length", "stopped", "error"].includes(message.finish!));
   return (
-    <article class="message answer" aria-label="Answer" aria-busy={isWriting}>
-      <h2 class="unseen">Answer</h2>
+    <article class="message answer" aria-label={t("Answer")} aria-busy={isWriting}>
+      <h2 class="unseen">{t("Answer")}</h2>
       {message.reasoning && <Reasoning message={message} isWriting={isWriting} />}
       {message.content && <Markdown text={message.content} />}
       {message.toolCalls && <ToolCalls message={message} canAnswer={isLast && !busy} />}
       {isWriting && !message.content && !message.reasoning && <p class="waiting" aria-hidden="true"><i /><i /><i /></p>}
       {message.error && <p class="problem" role="alert">{message.error}</p>}
-      {isInterrupted && <p class="note">{isElsewhere ? "Being written in another window" : "Interrupted"}</p>}
-      {message.finish === "stopped" && <p class="note">Stopped</p>}
-      {message.finish === "length" && <p class="note">Cut off: no tokens were left</p>}
+      {isInterrupted && <p class="note">{isElsewhere ? t("Being written in another window") : t("Interrupted")}</p>}
+      {message.finish === "stopped" && <p class="note">{t("Stopped")}</p>}
+      {message.finish === "length" && <p class="note">{t("Cut off: no tokens were left")}</p>}
       {!isWriting && (
         <Actions message={message} busy={busy}>
-          <CopyButton text={message.content} label="Copy answer" />
-          <IconButton icon="retry" label="Try again" disabled={busy} onClick={() => void retry(message)} />
-          {canGoOn && <IconButton icon="forward" label="Go on" onClick={() => void goOn(message)} />}
+          <CopyButton text={message.content} label={t("Copy answer")} />
+          <IconButton icon="retry" label={t("Try again")} disabled={busy} onClick={() => void retry(message)} />
+          {canGoOn && <IconButton icon="forward" label={t("Go on")} onClick={() => void goOn(message)} />}
           {message.figures && <FiguresView figures={message.figures} />}
         </Actions>
       )}
@@ -109,7 +111,7 @@ function Answer({ message, isLast, busy }: Properties) {
 function Reasoning({ message, isWriting }: { message: Message; isWriting: boolean }) {
   const isThinking = isWriting && !message.content && !message.toolCalls;
   const seconds = message.reasoningMs && Math.max(1, Math.round(message.reasoningMs / 1000));
-  const summary = isThinking ? "Thinking" : seconds ? `Thought for ${seconds} s` : "Thoughts";
+  const summary = isThinking ? t("Thinking") : seconds ? t("Thought for {n} s", { n: seconds }) : t("Thoughts");
   return (
     <details class={isThinking ? "reasoning thinking" : "reasoning"}>
       <summary>{summary}</summary>
@@ -125,14 +127,14 @@ function ToolCalls({ message, canAnswer }: { message: Message; canAnswer: boolea
   return (
     <div class="tool-calls">
       {calls.map((call, index) => (
-        <section key={index} class="tool" aria-label={`Call of ${call.name}`}>
+        <section key={index} class="tool" aria-label={t("Call of {name}", { name: call.name })}>
           <p class="tool-name"><Icon name="tool" /><b>{call.name}</b></p>
           <CodeBlock code={pretty(call)} language="json" />
           {canAnswer && (
             <textarea
               rows={2}
-              placeholder="What the tool answers"
-              aria-label={`Result of ${call.name}`}
+              placeholder={t("What the tool answers")}
+              aria-label={t("Result of {name}", { name: call.name })}
               value={results[index] ?? ""}
               onInput={(event) => set(index, event.currentTarget.value)}
             />
@@ -142,7 +144,7 @@ function ToolCalls({ message, canAnswer }: { message: Message; canAnswer: boolea
       {canAnswer && (
         <div class="row end">
           <button type="button" class="primary" onClick={() => void giveResults(message, results)}>
-            {calls.length > 1 ? "Send results" : "Send result"}
+            {calls.length > 1 ? t("Send results") : t("Send result")}
           </button>
         </div>
       )}
@@ -160,8 +162,8 @@ function pretty(call: ToolCall): string {
 
 function ToolResult({ message }: Properties) {
   return (
-    <article class="message tool-result" aria-label="Result of a tool">
-      <h2 class="unseen">Result of a tool</h2>
+    <article class="message tool-result" aria-label={t("Result of a tool")}>
+      <h2 class="unseen">{t("Result of a tool")}</h2>
       <CodeBlock code={message.content} language="result" />
     </article>
   );
@@ -175,10 +177,10 @@ function Actions({ message, busy, children }: { message: Message; busy: boolean;
   return (
     <div class="actions">
       {all.length > 1 && (
-        <span class="versions" role="group" aria-label="Versions">
-          <IconButton icon="left" label="Version before" disabled={isRunning || index === 0} onClick={() => go(index - 1)} />
+        <span class="versions" role="group" aria-label={t("Versions")}>
+          <IconButton icon="left" label={t("Version before")} disabled={isRunning || index === 0} onClick={() => go(index - 1)} />
           <span>{index + 1}/{all.length}</span>
-          <IconButton icon="right" label="Version after" disabled={isRunning || index === all.length - 1} onClick={() => go(index + 1)} />
+          <IconButton icon="right" label={t("Version after")} disabled={isRunning || index === all.length - 1} onClick={() => go(index + 1)} />
         </span>
       )}
       {children}
@@ -193,8 +195,8 @@ function FiguresView({ figures }: { figures: Figures }) {
   return (
     <span class="figures" title={details}>
       {models.value.length > 1 && model && <>{model} · </>}
-      {tokens === 1 ? "1 token" : `${tokens} tokens`}
-      {perSecond > 0 && <> · {perSecond.toFixed(1)} tokens/s</>}
+      {tokens === 1 ? t("1 token") : t("{n} tokens", { n: tokens })}
+      {perSecond > 0 && <> · {t("{n} tokens/s", { n: perSecond.toFixed(1) })}</>}
     </span>
   );
 }

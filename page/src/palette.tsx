@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import { t } from "./language";
 import { conversations, models, open, options, setOptions, startNew } from "./state";
 
 export const isOpen = signal(false);
@@ -22,7 +23,7 @@ export function Palette({ actions }: { actions: readonly Row[] }) {
     else dialog.current?.close();
   }, [isOpen.value]);
   return (
-    <dialog ref={dialog} class="palette" aria-label="Commands" onClose={() => (isOpen.value = false)} onClick={(event) => event.target === dialog.current && (isOpen.value = false)}>
+    <dialog ref={dialog} class="palette" aria-label={t("Commands")} onClose={() => (isOpen.value = false)} onClick={(event) => event.target === dialog.current && (isOpen.value = false)}>
       {isOpen.value && <Choice actions={actions} />}
     </dialog>
   );
@@ -48,11 +49,11 @@ function Choice({ actions }: { actions: readonly Row[] }) {
     <>
       <input
         role="combobox"
-        aria-label="Command or conversation"
+        aria-label={t("Command or conversation")}
         aria-expanded="true"
         aria-controls="palette-rows"
         aria-activedescendant={rows.length ? `palette-${at}` : undefined}
-        placeholder="What to do, or which conversation"
+        placeholder={t("What to do, or which conversation")}
         value={words}
         ref={(input) => input?.focus()}
         onInput={(event) => {
@@ -61,15 +62,15 @@ function Choice({ actions }: { actions: readonly Row[] }) {
         }}
         onKeyDown={onKeyDown}
       />
-      <ul id="palette-rows" role="listbox" aria-label="Commands and conversations">
+      <ul id="palette-rows" role="listbox" aria-label={t("Commands and conversations")}>
         {rows.map((row, index) => (
           <li key={index} id={`palette-${index}`} role="option" aria-selected={index === at} ref={index === at ? intoView : undefined} onClick={() => run(row)}>
-            <span>{row.label}</span>
+            <span dir="auto">{row.label}</span>
             <kbd>{row.hint}</kbd>
           </li>
         ))}
       </ul>
-      {!rows.length && <p class="note">Nothing has these words.</p>}
+      {!rows.length && <p class="note">{t("Nothing has these words.")}</p>}
     </>
   );
 }
@@ -81,10 +82,10 @@ function intoView(item: HTMLLIElement | null): void {
 function rowsFor(actions: readonly Row[], words: string): Row[] {
   const chosen = models.value.length < 2 ? [] : models.value;
   const all: Row[] = [
-    { label: "New conversation", hint: "Ctrl+Shift+O", act: startNew },
+    { label: t("New conversation"), hint: "Ctrl+Shift+O", act: startNew },
     ...actions,
-    ...chosen.map(({ id }) => ({ label: id, hint: "model", act: () => void setOptions({ ...options.value, model: id }) })),
-    ...conversations.value.map((each) => ({ label: each.title, hint: "conversation", act: () => void open(each) })),
+    ...chosen.map(({ id }) => ({ label: id, hint: t("model"), act: () => void setOptions({ ...options.value, model: id }) })),
+    ...conversations.value.map((each) => ({ label: each.title, hint: t("conversation"), act: () => void open(each) })),
   ];
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   return all.filter(({ label, hint }) => wanted.every((word) => `${label} ${hint}`.toLowerCase().includes(word))).slice(0, MOST);

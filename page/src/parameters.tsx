@@ -3,6 +3,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { IconButton } from "./buttons";
+import { formatted, key, t } from "./language";
 import { defaults, models, options, setOptions } from "./state";
 import type { Options } from "./types";
 
@@ -16,13 +17,13 @@ interface Range {
 }
 
 export const RANGES: readonly Range[] = [
-  { name: "temperature", label: "Temperature", step: 0.1, min: 0, max: 5, unset: "0.8" },
-  { name: "top_p", label: "Top p", step: 0.01, min: 0, max: 1, unset: "0.95" },
-  { name: "top_k", label: "Top k", step: 1, min: 0, unset: "40" },
-  { name: "min_p", label: "Min p", step: 0.01, min: 0, max: 1, unset: "0.05" },
-  { name: "repeat_penalty", label: "Repeat penalty", step: 0.05, min: 0, max: 5, unset: "1" },
-  { name: "max_tokens", label: "Most tokens", step: 1, min: 1, unset: "no limit" },
-  { name: "seed", label: "Seed", step: 1, min: 0, unset: "random" },
+  { name: "temperature", label: key("Temperature"), step: 0.1, min: 0, max: 5, unset: "0.8" },
+  { name: "top_p", label: key("Top p"), step: 0.01, min: 0, max: 1, unset: "0.95" },
+  { name: "top_k", label: key("Top k"), step: 1, min: 0, unset: "40" },
+  { name: "min_p", label: key("Min p"), step: 0.01, min: 0, max: 1, unset: "0.05" },
+  { name: "repeat_penalty", label: key("Repeat penalty"), step: 0.05, min: 0, max: 5, unset: "1" },
+  { name: "max_tokens", label: key("Most tokens"), step: 1, min: 1, unset: key("no limit") },
+  { name: "seed", label: key("Seed"), step: 1, min: 0, unset: key("random") },
 ];
 
 export function Parameters({ isOpen, onClose }: { isOpen: boolean; onClose: () => void }) {
@@ -38,16 +39,16 @@ export function Parameters({ isOpen, onClose }: { isOpen: boolean; onClose: () =
   };
   const set = (change: Partial<Options>) => void setOptions(without({ ...options.value, ...change }));
   return (
-    <dialog ref={dialog} class="parameters" aria-label="Parameters" onClose={onClose} onClick={(event) => event.target === dialog.current && onClose()}>
+    <dialog ref={dialog} class="parameters" aria-label={t("Parameters")} onClose={onClose} onClick={(event) => event.target === dialog.current && onClose()}>
       {isOpen && (
         <div class="sheet">
           <header>
-            <h2>Parameters</h2>
-            <IconButton icon="close" label="Close" onClick={onClose} />
+            <h2>{t("Parameters")}</h2>
+            <IconButton icon="close" label={t("Close")} onClick={onClose} />
           </header>
           <Fields key={resets} set={set} />
           <div class="row end">
-            <button type="button" onClick={reset}>Reset all</button>
+            <button type="button" onClick={reset}>{t("Reset all")}</button>
           </div>
         </div>
       )}
@@ -61,26 +62,26 @@ function Fields({ set }: { set: (change: Partial<Options>) => void }) {
   return (
     <>
       <label class="field">
-        <span>System message</span>
-        <textarea rows={4} defaultValue={chosen.system ?? ""} placeholder="You are brief and exact." onInput={(event) => set({ system: event.currentTarget.value })} />
+        <span>{t("System message")}</span>
+        <textarea rows={4} dir="auto" defaultValue={chosen.system ?? ""} placeholder={t("You are brief and exact.")} onInput={(event) => set({ system: event.currentTarget.value })} />
       </label>
       <fieldset class="grid">
-        <legend>Choosing words</legend>
+        <legend>{t("Choosing words")}</legend>
         {RANGES.map((range) => (
           <NumberField key={range.name} range={range} set={set} />
         ))}
         <label class="field">
-          <span>Reasoning</span>
+          <span>{t("Reasoning")}</span>
           <select value={chosen.reasoning ?? ""} onChange={(event) => set({ reasoning: (event.currentTarget.value || undefined) as Options["reasoning"] })}>
-            <option value="">default</option>
-            <option value="on">on</option>
-            <option value="off">off</option>
+            <option value="">{t("default")}</option>
+            <option value="on">{t("on")}</option>
+            <option value="off">{t("off")}</option>
           </select>
         </label>
       </fieldset>
-      <JsonField label="Tools" value={chosen.tools} placeholder='[{"type": "function", "function": {"name": …}}]' isRight={Array.isArray} wrong="a list of tools" set={(tools) => set({ tools })} />
-      <JsonField label="JSON schema of the answer" value={chosen.schema} placeholder='{"type": "object", "properties": …}' isRight={isObject} wrong="an object" set={(schema) => set({ schema })} />
-      {n_ctx && <p class="note">A conversation has room for {n_ctx.toLocaleString("en")} tokens.</p>}
+      <JsonField label={t("Tools")} value={chosen.tools} placeholder='[{"type": "function", "function": {"name": …}}]' isRight={Array.isArray} wrong={t("a list of tools")} set={(tools) => set({ tools })} />
+      <JsonField label={t("JSON schema of the answer")} value={chosen.schema} placeholder='{"type": "object", "properties": …}' isRight={isObject} wrong={t("an object")} set={(schema) => set({ schema })} />
+      {n_ctx && <p class="note">{t("A conversation has room for {n} tokens.", { n: formatted(n_ctx) })}</p>}
     </>
   );
 }
@@ -91,13 +92,13 @@ function NumberField({ range, set }: { range: Range; set: (change: Partial<Optio
   const [problem, setProblem] = useState("");
   const onInput = (event: Event) => {
     const input = event.currentTarget as HTMLInputElement;
-    setProblem(input.checkValidity() ? "" : `Expected ${max === undefined ? `${min} or more` : `${min} to ${max}`}`);
+    setProblem(input.checkValidity() ? "" : t("Expected {what}", { what: max === undefined ? t("{min} or more", { min }) : t("{min} to {max}", { min, max }) }));
     if (input.checkValidity()) set({ [name]: input.value === "" ? undefined : input.valueAsNumber });
   };
   return (
     <label class="field">
-      <span>{label}</span>
-      <input type="number" step={step} min={min} max={max} defaultValue={options.value[name]?.toString() ?? ""} placeholder={typeof known === "number" && known >= 0 ? String(known) : unset} onInput={onInput} />
+      <span>{t(label)}</span>
+      <input type="number" step={step} min={min} max={max} defaultValue={options.value[name]?.toString() ?? ""} placeholder={typeof known === "number" && known >= 0 ? String(known) : t(unset)} onInput={onInput} />
       {problem && <em class="problem" role="alert">{problem}</em>}
     </label>
   );
@@ -132,7 +133,7 @@ function JsonField({ label, value, placeholder, isRight, wrong, set }: JsonPrope
 
 function problemOf(text: string, isRight: (value: unknown) => boolean, wrong: string): string {
   try {
-    return isRight(JSON.parse(text)) ? "" : `Expected ${wrong}`;
+    return isRight(JSON.parse(text)) ? "" : t("Expected {what}", { what: wrong });
   } catch (error) {
     return (error as Error).message;
   }

@@ -5,6 +5,8 @@ import { useState } from "preact/hooks";
 import { running } from "./answer";
 import { IconButton } from "./buttons";
 import { Icon, Mark } from "./icons";
+import { t } from "./language";
+import { LanguageChoice } from "./language-choice";
 import { found, query, search } from "./search";
 import { announcement, attempt, conversations, current, keptBy, move, open, remove, rename, startNew } from "./state";
 import { ThemeChoice } from "./theme-choice";
@@ -22,15 +24,15 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
   return (
     <>
       <div class="brand"><Mark /><span>Pumice</span></div>
-      <button type="button" class="new" onClick={() => go(startNew)} title="New conversation (Ctrl+Shift+O)">
-        <Icon name="plus" /> New conversation
+      <button type="button" class="new" onClick={() => go(startNew)} title={`${t("New conversation")} (Ctrl+Shift+O)`}>
+        <Icon name="plus" /> {t("New conversation")}
       </button>
-      <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value={query.value} onInput={(event) => void attempt(() => search(event.currentTarget.value))} />
-      <nav aria-label="Conversations">
-        {found.value && !shown.length && <p class="note">No conversation has these words.</p>}
+      <input id="search" type="search" aria-label={t("Search conversations")} placeholder={t("Search")} value={query.value} onInput={(event) => void attempt(() => search(event.currentTarget.value))} />
+      <nav aria-label={t("Conversations")}>
+        {found.value && !shown.length && <p class="note">{t("No conversation has these words.")}</p>}
         {folders(shown).map(([name, group]) => (
           <details key={`folder ${name}`} class="folder" open={!!found.value || group.some(({ id }) => id === current.value?.id)}>
-            <summary><Icon name="folder" />{name}</summary>
+            <summary><Icon name="folder" /><span dir="auto">{name}</span></summary>
             <Items group={group} go={go} />
           </details>
         ))}
@@ -44,11 +46,12 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
       <datalist id="folders">{folders(conversations.value).map(([name]) => <option key={name} value={name} />)}</datalist>
       <footer>
         <ThemeChoice />
-        <p>Kept {keptBy.value === "server" ? "by the server" : "in this browser"}</p>
+        <LanguageChoice />
+        <p>{keptBy.value === "server" ? t("Kept by the server") : t("Kept in this browser")}</p>
         <span class="transfer">
-          <IconButton icon="download" label="Save all conversations" disabled={!conversations.value.length} onClick={() => void attempt(exportAll)} />
-          <IconButton icon="upload" label="Read conversations from a file" onClick={pickImport} />
-          <input id="import" type="file" accept="application/json,.json" hidden aria-label="File of conversations" onChange={(event) => void read(event.currentTarget)} />
+          <IconButton icon="download" label={t("Save all conversations")} disabled={!conversations.value.length} onClick={() => void attempt(exportAll)} />
+          <IconButton icon="upload" label={t("Read conversations from a file")} onClick={pickImport} />
+          <input id="import" type="file" accept="application/json,.json" hidden aria-label={t("File of conversations")} onChange={(event) => void read(event.currentTarget)} />
         </span>
       </footer>
     </>
@@ -72,7 +75,7 @@ export function pickImport(): void {
 async function read(picker: HTMLInputElement): Promise<void> {
   await attempt(async () => {
     const n = await importFile(picker.files![0]!);
-    announcement.value = n === 1 ? "1 conversation was read" : `${n} conversations were read`;
+    announcement.value = n === 1 ? t("1 conversation was read") : t("{n} conversations were read", { n });
   });
   picker.value = "";
 }
@@ -82,27 +85,27 @@ function Item({ conversation, onOpen }: { conversation: Conversation; onOpen: ()
   const isOpen = current.value?.id === conversation.id;
   const { title, folder = "" } = conversation;
   const close = () => setState("");
-  if (state === "renaming") return <li><Line label="Title" value={title} onDone={close} set={(text) => text && void rename(conversation, text)} /></li>;
-  if (state === "moving") return <li><Line label="Folder" value={folder} list="folders" onDone={close} set={(text) => void move(conversation, text)} /></li>;
+  if (state === "renaming") return <li><Line label={t("Title")} value={title} onDone={close} set={(text) => text && void rename(conversation, text)} /></li>;
+  if (state === "moving") return <li><Line label={t("Folder")} value={folder} list="folders" onDone={close} set={(text) => void move(conversation, text)} /></li>;
   if (state === "removing") {
     return (
-      <li class="asking" role="group" aria-label={`Delete ${conversation.title}?`}>
-        <span>Delete it?</span>
-        <button type="button" ref={(button) => button?.focus()} onClick={() => setState("")}>Keep</button>
-        <button type="button" class="danger" onClick={() => void remove(conversation)}>Delete</button>
+      <li class="asking" role="group" aria-label={t("Delete {title}?", { title })}>
+        <span>{t("Delete it?")}</span>
+        <button type="button" ref={(button) => button?.focus()} onClick={() => setState("")}>{t("Keep")}</button>
+        <button type="button" class="danger" onClick={() => void remove(conversation)}>{t("Delete")}</button>
       </li>
     );
   }
   return (
     <li class={isOpen ? "open" : undefined}>
-      <button type="button" class="title" aria-current={isOpen ? "page" : undefined} onClick={onOpen} onDblClick={() => setState("renaming")}>
-        {running.value.has(conversation.id) && <i class="dot" title="An answer is being written" />}
+      <button type="button" class="title" dir="auto" aria-current={isOpen ? "page" : undefined} onClick={onOpen} onDblClick={() => setState("renaming")}>
+        {running.value.has(conversation.id) && <i class="dot" title={t("An answer is being written")} />}
         {conversation.title}
       </button>
       <span class="item-actions">
-        <IconButton icon="edit" label={`Rename ${conversation.title}`} onClick={() => setState("renaming")} />
-        <IconButton icon="folder" label={`Move ${conversation.title} to a folder`} onClick={() => setState("moving")} />
-        <IconButton icon="trash" label={`Delete ${conversation.title}`} onClick={() => setState("removing")} />
+        <IconButton icon="edit" label={t("Rename {title}", { title })} onClick={() => setState("renaming")} />
+        <IconButton icon="folder" label={t("Move {title} to a folder", { title })} onClick={() => setState("moving")} />
+        <IconButton icon="trash" label={t("Delete {title}", { title })} onClick={() => setState("removing")} />
       </span>
     </li>
   );
@@ -126,6 +129,7 @@ function Line({ label, value, list, onDone, set }: LineProperties) {
     <input
       aria-label={label}
       placeholder={label}
+      dir="auto"
       defaultValue={value}
       list={list}
       maxLength={120}
@@ -148,7 +152,7 @@ function folders(all: readonly Conversation[]): [string, Conversation[]][] {
 
 function grouped(all: readonly Conversation[]): [string, Conversation[]][] {
   const today = new Date().setHours(0, 0, 0, 0);
-  const limits: [string, number][] = [["Today", today], ["Yesterday", today - DAY], ["This week", today - 6 * DAY], ["Earlier", 0]];
+  const limits: [string, number][] = [[t("Today"), today], [t("Yesterday"), today - DAY], [t("This week"), today - 6 * DAY], [t("Earlier"), 0]];
   const groups = limits.map(([name]): [string, Conversation[]] => [name, []]);
   for (const each of all) groups[limits.findIndex(([, least]) => each.updated >= least)]![1].push(each);
   return groups.filter(([, group]) => group.length > 0);

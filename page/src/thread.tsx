@@ -6,12 +6,13 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { running } from "./answer";
 import { IconButton } from "./buttons";
 import { Mark } from "./icons";
+import { key, t } from "./language";
 import { MessageView } from "./message";
 import { current, draft, models, options, thread } from "./state";
 
 const DEMO = "pumice-demo";
 const STORIES = ["Once upon a time", "This is the story of Ruby"];
-const EXAMPLES = ["Why is the sky blue?", "Write a haiku about rain", "Explain recursion with an example in Python"];
+const EXAMPLES = [key("Why is the sky blue?"), key("Write a haiku about rain"), key("Explain recursion with an example in Python")];
 const NEAR = 80; // pixels from the end that count as being there
 
 export function Thread() {
@@ -36,7 +37,7 @@ export function Thread() {
   };
   return (
     <div class="thread-frame">
-      <div class="thread" ref={view} onScroll={onScroll} tabIndex={0} role="region" aria-label="Conversation">
+      <div class="thread" ref={view} onScroll={onScroll} tabIndex={0} role="region" aria-label={t("Conversation")}>
         {shown.length === 0 ? (
           <Welcome />
         ) : (
@@ -49,7 +50,7 @@ export function Thread() {
       </div>
       {!follows.value && shown.length > 0 && (
         <div class="to-end">
-          <IconButton icon="down" label="To the end" onClick={toEnd} />
+          <IconButton icon="down" label={t("To the end")} onClick={toEnd} />
         </div>
       )}
     </div>
@@ -61,11 +62,11 @@ function Welcome() {
   return (
     <div class="welcome">
       <Mark />
-      <h2>What is on your mind?</h2>
-      {model && <p>{model} runs on this server. What you write goes nowhere else.</p>}
-      {model === DEMO && <p>It is a demo that knows children's stories alone, and goes on with the one that you begin.</p>}
+      <h2>{t("What is on your mind?")}</h2>
+      {model && <p>{t("{model} runs on this server. What you write goes nowhere else.", { model })}</p>}
+      {model === DEMO && <p>{t("It is a demo that knows children's stories alone, and goes on with the one that you begin.")}</p>}
       <div class="examples">
-        {(model === DEMO ? STORIES : EXAMPLES).map((text) => (
+        {(model === DEMO ? STORIES : EXAMPLES.map((text) => t(text))).map((text) => (
           <button key={text} type="button" onClick={() => (draft.value = text)}>{text}</button>
         ))}
       </div>

@@ -1,6 +1,7 @@
 /** Conversations as files: the open one as a request, all of them to keep, and back. */
 
 import { bodyOf } from "./answer";
+import { t } from "./language";
 import { RANGES } from "./parameters";
 import { conversations, current, keepConversation, keepMessage, messagesOf, models, newId, open, options, thread } from "./state";
 import type { Conversation, Message, Options } from "./types";
@@ -23,15 +24,15 @@ export async function exportAll(): Promise<void> {
 
 /** What either of them made. Throws for anything else. Returns how many conversations there were. */
 export async function importFile(file: File): Promise<number> {
-  if (file.size > MAX_FILE) throw new Error(`${file.name} has more than ${MAX_FILE >> 20} MiB.`);
+  if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name: file.name, n: MAX_FILE >> 20 }));
   let value: any;
   try {
     value = JSON.parse(await file.text());
   } catch {
-    throw new Error(`${file.name} is not JSON.`);
+    throw new Error(t("{name} is not JSON.", { name: file.name }));
   }
   const all = value?.form === FORM ? value.conversations : Array.isArray(value?.messages) ? [ofRequest(value, file.name)] : null;
-  if (!Array.isArray(all) || !all.every(isWhole)) throw new Error(`${file.name} holds no conversations of this page.`);
+  if (!Array.isArray(all) || !all.every(isWhole)) throw new Error(t("{name} holds no conversations of this page.", { name: file.name }));
   const own = all.map(renamed);
   for (const { conversation, messages } of own) {
     await keepConversation(conversation);

@@ -410,6 +410,35 @@ def test_a_request_is_read_with_its_pictures_and_parameters(page, chats, tmp_pat
     assert sent["model"] != "nowhere"
 
 
+def test_every_language_has_every_text():
+    texts: set[str] = set()
+    for file in (ROOT / "page" / "src").glob("*.ts*"):
+        texts |= set(re.findall(r'(?<![\w.])(?:t|key)\(\s*"([^"]*)"', file.read_text()))
+    assert len(texts) > 100
+    for file in (ROOT / "page" / "src" / "languages").iterdir():
+        words = json.loads(file.read_text())
+        assert words.keys() == texts, file.name
+        for text, translated in words.items():
+            assert translated.strip(), text
+            assert sorted(re.findall(r"{\w+}", text)) == sorted(re.findall(r"{\w+}", translated)), text
+
+
+def test_the_page_speaks_the_language_of_the_browser_or_another_one(browser, chats):
+    with browser.new_context(viewport=WIDE, locale="de-AT") as context:
+        page = context.new_page()
+        page.goto(chats.url)
+        expect(page.get_by_label("Nachricht", exact=True)).to_have_attribute("placeholder", "Nachricht schreiben")
+        assert page.evaluate("document.documentElement.lang") == "de"
+        page.get_by_label("Sprache").select_option("ja")
+        expect(page.get_by_label("メッセージ", exact=True)).to_be_visible()
+        page.get_by_label("メッセージ", exact=True).fill("مرحبا")
+        page.keyboard.press("Enter")
+        bubble = page.get_by_role("article", name="あなた").locator(".bubble")
+        expect(bubble).to_have_text("مرحبا")
+        assert bubble.evaluate("each => getComputedStyle(each).direction") == "rtl"
+        expect(page.get_by_role("article", name="回答")).to_have_attribute("aria-busy", "false")
+
+
 def test_html_is_shown_in_a_frame_that_reaches_nothing(page):
     say(page, "draw it")
     expect(answer(page).locator("iframe")).to_have_count(0)
