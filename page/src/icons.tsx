@@ -3,6 +3,7 @@
 const PATHS = {
   plus: "M12 5v14M5 12h14",
   play: "M8 5l11 7-11 7z",
+  compare: "M4 5h6v14H4zM14 5h6v14h-6z",
   folder: "M4 6h6l2 2h8v10H4z",
   menu: "M4 7h16M4 12h16M4 17h10",
   sliders: "M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4",

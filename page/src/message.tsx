@@ -7,6 +7,7 @@ import { edit, giveResults, goOn, retry, running } from "./answer";
 import { Attached } from "./attached";
 import { CopyButton, IconButton } from "./buttons";
 import { CodeBlock } from "./code";
+import { Compare } from "./compare";
 import { useElsewhere } from "./elsewhere";
 import { Icon } from "./icons";
 import { t } from "./language";
@@ -170,6 +171,7 @@ function ToolResult({ message }: Properties) {
 }
 
 function Actions({ message, busy, children }: { message: Message; busy: boolean; children: ComponentChildren }) {
+  const [compares, setCompares] = useState(false);
   const all = versions(messages.value, message);
   const index = all.findIndex((each) => each.id === message.id);
   const go = (to: number) => void moveTo(message.conversation, newestLeaf(messages.value, all[to]!.id));
@@ -181,8 +183,10 @@ function Actions({ message, busy, children }: { message: Message; busy: boolean;
           <IconButton icon="left" label={t("Version before")} disabled={isRunning || index === 0} onClick={() => go(index - 1)} />
           <span>{index + 1}/{all.length}</span>
           <IconButton icon="right" label={t("Version after")} disabled={isRunning || index === all.length - 1} onClick={() => go(index + 1)} />
+          <IconButton icon="compare" label={t("Compare versions")} disabled={isRunning} onClick={() => setCompares(true)} />
         </span>
       )}
+      {compares && <Compare versions={all} index={index} onClose={() => setCompares(false)} />}
       {children}
     </div>
   );
@@ -190,8 +194,8 @@ function Actions({ message, busy, children }: { message: Message; busy: boolean;
 
 function FiguresView({ figures }: { figures: Figures }) {
   const { tokens, perSecond, promptTokens, cachedTokens, firstMs, model } = figures;
-  const cached = cachedTokens ? `, ${cachedTokens} of them cached` : "";
-  const details = `${model}: prompt of ${promptTokens} tokens${cached}; first text after ${(firstMs / 1000).toFixed(2)} s`;
+  const values = { model, n: promptTokens, cached: cachedTokens, seconds: (firstMs / 1000).toFixed(2) };
+  const details = t("{model}: prompt of {n} tokens, {cached} of them cached; first text after {seconds} s", values);
   return (
     <span class="figures" title={details}>
       {models.value.length > 1 && model && <>{model} · </>}

@@ -168,6 +168,14 @@ def test_edit_and_retry_keep_what_was(page):
     expect(answer(page)).to_contain_text("You said: first words")
     page.get_by_label("Try again").click()
     expect(answer(page).get_by_text("2/2")).to_be_visible()
+    page.get_by_role("article", name="You").get_by_label("Compare versions").click()
+    sides = page.get_by_role("dialog", name="Compare versions").locator("section")
+    expect(sides.nth(0)).to_contain_text("You said: first words")
+    expect(sides.nth(1)).to_contain_text("You said: second words")
+    page.get_by_label("Version 2").select_option("0")
+    expect(sides.nth(1)).to_contain_text("You said: first words")
+    page.keyboard.press("Escape")
+    expect(sides).to_have_count(0)
 
 
 def test_tools(page, chats):

@@ -1,0 +1,54 @@
+/** Two versions of a message side by side, each with what follows it in its newest branch. */
+
+import { useState } from "preact/hooks";
+
+import { IconButton } from "./buttons";
+import { t } from "./language";
+import { Markdown } from "./markdown";
+import { messages } from "./state";
+import { branch, newestLeaf } from "./tree";
+import type { Message } from "./types";
+
+interface Properties {
+  versions: readonly Message[];
+  index: number; // of the version that the conversation shows
+  onClose: () => void;
+}
+
+export function Compare({ versions, index, onClose }: Properties) {
+  const [chosen, setChosen] = useState([index, index ? index - 1 : 1]);
+  const choose = (side: number, version: number) => setChosen(chosen.map((each, other) => (other === side ? version : each)));
+  return (
+    <dialog class="compare" ref={show} aria-label={t("Compare versions")} onClose={onClose}>
+      <header>
+        <h2>{t("Compare versions")}</h2>
+        <IconButton icon="close" label={t("Close")} onClick={onClose} />
+      </header>
+      <div class="sides">
+        {chosen.map((version, side) => (
+          <section key={side}>
+            <select aria-label={t("Version {n}", { n: side + 1 })} value={version} onChange={(event) => choose(side, Number(event.currentTarget.value))}>
+              {versions.map((_, each) => (
+                <option key={each} value={each}>{`${each + 1}/${versions.length}`}</option>
+              ))}
+            </select>
+            {from(versions[version]!).map(({ id, role, content }) => (
+              <div key={id} class={role}>
+                <Markdown text={content} />
+              </div>
+            ))}
+          </section>
+        ))}
+      </div>
+    </dialog>
+  );
+}
+
+function from(message: Message): Message[] {
+  const all = branch(messages.value, newestLeaf(messages.value, message.id));
+  return all.slice(all.findIndex(({ id }) => id === message.id));
+}
+
+function show(dialog: HTMLDialogElement | null): void {
+  if (dialog && !dialog.open) dialog.showModal();
+}
