@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,14 @@ _LIMITS = CallLimits(
     cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=4 * RATE * MAX_SECONDS + (1 << 16)
 )
 _INSTALL = "decoding needs soundfile and soxr; install them with: pip install 'pumice[media]'"
+
+
+_MAGIC = re.compile(rb"RIFF.{4}WAVE|RF64|fLaC|OggS|ID3|\xff[\xe2-\xff]|FORM.{4}AIF[FC]|caff|\.snd", re.DOTALL)
+
+
+def is_sound(head: bytes) -> bool:
+    """Return True for the first bytes of a file, 12 or more, that are those of a sound."""
+    return _MAGIC.match(head) is not None
 
 
 class Audio:

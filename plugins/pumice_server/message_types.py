@@ -131,11 +131,13 @@ class ResponseContent(Struct, kw_only=True):
     """A part of an item's content."""
 
     type: str
-    """`input_text`, `input_image`, `output_text`, `reasoning_text` or `summary_text`."""
+    """`input_text`, `input_image`, `input_audio`, `output_text`, `reasoning_text` or `summary_text`."""
     text: str | None = None
     """Text of the part."""
     image_url: str | None = None
     """Image of an `input_image`: `data:image/png;base64,...`."""
+    input_audio: InputAudio | None = None
+    """Sound of an `input_audio`."""
 
 
 class ResponseItem(Struct, kw_only=True):

@@ -9,13 +9,13 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 import pumice
-from pumice.plugin import MAX_IMAGES, at_markers
+from pumice.plugin import MAX_IMAGES, at_markers, media_from_base64
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_PROMPTS
 from pumice_server.service import MediaPrompt, Service, TextOrTokens
 
 MEDIA_MARKER = f"<__media_{secrets.token_hex(16)}__>"
-"""Stands for an image in a prompt; of this process alone, so that texts of others do not contain it."""
+"""Stands for an image or a sound in a prompt; of this process alone, so that texts of others do not contain it."""
 
 _MARKS = ("fim_pre", "fim_suf", "fim_mid")
 
@@ -43,7 +43,7 @@ def prompt_string(prompt: Any) -> Any:
 
 
 def media_prompt(prompt: object) -> MediaPrompt | None:
-    """Return llama-server's object of a prompt with images; None for any other prompt. Raises HTTPException."""
+    """Return llama-server's object of a prompt with media; None for any other prompt. Raises HTTPException."""
     data = prompt.get("multimodal_data") if isinstance(prompt, Mapping) else None
     if not data or not isinstance(prompt, Mapping):
         return None
@@ -51,14 +51,14 @@ def media_prompt(prompt: object) -> MediaPrompt | None:
     if not isinstance(text, str) or not isinstance(data, list) or not all(isinstance(item, str) for item in data):
         raise bad_request("prompt: expected a text as prompt_string, and a list of base64 as multimodal_data")
     if len(data) > MAX_IMAGES:
-        raise bad_request(f"multimodal_data: at most {MAX_IMAGES} images, not {len(data)}")
+        raise bad_request(f"multimodal_data: at most {MAX_IMAGES} images and sounds, not {len(data)}")
     texts = text.split(MEDIA_MARKER)
     if len(texts) != len(data) + 1:
         raise bad_request(
-            f"prompt_string has {len(texts) - 1} markers for {len(data)} images of multimodal_data; "
+            f"prompt_string has {len(texts) - 1} markers for {len(data)} images and sounds of multimodal_data; "
             "the marker is media_marker of /props"
         )
-    return MediaPrompt(text, list(at_markers(texts, list(map(pumice.Image.from_base64, data)))))
+    return MediaPrompt(text, list(at_markers(texts, list(map(media_from_base64, data)))))
 
 
 def mixed_tokens(

@@ -95,16 +95,16 @@ def _open_turn(messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _content(value: Any, where: str) -> Any:
-    """Return text, the text of parts, or the parts if there is an image among them."""
-    images = [_is_image(part) for part in value] if isinstance(value, list) else []
-    if not any(images):
+    """Return text, the text of parts, or the parts if there is an image or a sound among them."""
+    media = [_is_media(part) for part in value] if isinstance(value, list) else []
+    if not any(media):
         return _text(value, where)
-    pairs = zip(value, images, strict=True)
-    return [part if image else {"type": "text", "text": _text([part], where)} for part, image in pairs]
+    pairs = zip(value, media, strict=True)
+    return [part if is_media else {"type": "text", "text": _text([part], where)} for part, is_media in pairs]
 
 
-def _is_image(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "input_image"
+def _is_media(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in ("input_image", "input_audio")
 
 
 def _text(value: Any, where: str) -> str:
@@ -116,7 +116,7 @@ def _text(value: Any, where: str) -> str:
     texts = []
     for part in value:
         if not isinstance(part, Mapping) or part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
-            raise bad_request(f"{where}: only parts with text and images are supported")
+            raise bad_request(f"{where}: only parts with text, images and sounds are supported")
         texts.append(part["text"])
     return "\n".join(texts)
 

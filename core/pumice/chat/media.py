@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.audio import AUDIO_TYPES, Audio
+from pumice.audio import AUDIO_TYPES, Audio, is_sound
 from pumice.chat.mixed import Media
 from pumice.errors import RequestError
 from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
@@ -45,6 +46,15 @@ def take_media(message: Any, where: str, media: list[Media] | None) -> Any:
         else:
             parts.append({"type": "text", "text": part} if isinstance(part, str) else part)
     return {**message, "content": parts}
+
+
+def media_from_base64(text: str) -> Media:
+    """Return the image or the sound of a file in base64, by its first bytes. Raises RequestError."""
+    try:
+        head = base64.b64decode(text[:16], validate=True)
+    except ValueError:  # also letters beyond ASCII
+        head = b""
+    return Audio.from_base64(text) if is_sound(head) else Image.from_base64(text)
 
 
 def web_address(part: Any) -> str:

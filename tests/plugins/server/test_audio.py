@@ -59,6 +59,19 @@ def test_chats_hear(server, client, path):
     assert server.client.get("/props").json()["modalities"] == {"vision": False, "video": False, "audio": True}
 
 
+def test_responses_and_completions_hear(server, client):
+    content = [{"type": "input_text", "text": "What is said?"}, PART]
+    options = {"model": "hears", "temperature": 0.0, "max_output_tokens": 5}
+    silent = client.responses.create(input="What is said?", **options)
+    heard = client.responses.create(input=[{"role": "user", "content": content}], **options)
+    assert heard.usage.input_tokens > silent.usage.input_tokens + N_AUDIO
+    marker = server.client.get("/props").json()["media_marker"]
+    prompt = {"prompt_string": f"Once {marker} upon", "multimodal_data": [PART["input_audio"]["data"]]}
+    answer = server.client.post("/completion", json={"prompt": prompt, "n_predict": 2})
+    assert answer.status_code == 200
+    assert answer.json()["tokens_evaluated"] > N_AUDIO
+
+
 def test_transcriptions_and_translations(client):
     options = {"model": "hears", "file": ("a.wav", WAV), "extra_body": {"max_tokens": 5}}
     made = client.audio.transcriptions.create(**options)
