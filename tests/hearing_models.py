@@ -58,6 +58,26 @@ CASES: dict[str, dict[str, Any]] = {
             "projector_hidden_act": "gelu",
         },
     },
+    "qwen3asr": {
+        "class": "Qwen3ASRForConditionalGeneration",
+        "config_class": "Qwen3ASRConfig",
+        "model_type": "qwen3_asr",
+        "inside": "thinker_config",
+        "config": {
+            "text_config": TEXT
+            | {"rope_parameters": {**_ROPE["rope_parameters"], "mrope_section": [3, 3, 2]}, "model_type": "qwen3"},
+            "audio_config": {key: value for key, value in ENCODER.items() if key != "max_source_positions"}
+            | {
+                "model_type": "qwen3_asr_encoder",
+                "num_mel_bins": 16,
+                "encoder_layers": 4,
+                "downsample_hidden_size": 6,
+                "output_dim": TEXT["hidden_size"],
+            },
+            "audio_token_id": SOUND,
+            "tie_word_embeddings": False,
+        },
+    },
     "ultravox": {
         "class": "UltravoxModel",
         "model_type": "ultravox",
@@ -83,7 +103,17 @@ def sound(seconds: float, rate: int = RATE) -> np.ndarray:
 def config_of(kind: str) -> dict[str, Any]:
     """Return a case's ``config.json``."""
     case = CASES[kind]
-    return {"architectures": [case["class"]], "model_type": case["model_type"], **case["config"]}
+    config = {case["inside"]: case["config"]} if "inside" in case else case["config"]
+    return {"architectures": [case["class"]], "model_type": case["model_type"], **config}
+
+
+def published(kind: str, name: str) -> str:
+    """Return the name of a tensor as the authors of the model publish it."""
+    if kind != "qwen3asr":
+        return name
+    name = name.removeprefix("model.").replace("multi_modal_projector.linear_", "audio_tower.proj")
+    name = name.replace("language_model.", "model.")
+    return f"thinker.{name}"
 
 
 def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:

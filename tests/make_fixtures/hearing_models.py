@@ -27,7 +27,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from checkpoints import weights
-from hearing_models import CASES, FIXTURE, RATE, SECONDS, SHAPES, SOUND, sound, write_folder
+from hearing_models import CASES, FIXTURE, RATE, SECONDS, SHAPES, SOUND, published, sound, write_folder
 from vision_models import described
 
 N_GENERATED = 4
@@ -60,7 +60,8 @@ def make_model(kind, case):
         model_class(config).save_pretrained(folder)
         with safetensors.safe_open(Path(folder) / "model.safetensors", "np") as file:
             shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+        values = {name: torch.tensor(weights(published(kind, name), shape)) for name, shape in shapes.items()}
+        shapes = {published(kind, name): shape for name, shape in shapes.items()}
         save_file(values, Path(folder) / "model.safetensors", {"format": "pt"})
         return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval(), shapes
 
@@ -83,11 +84,24 @@ def make(kind, case):
     if kind == "ultravox":
         return make_ultravox(case, samples)
     model, shapes = make_model(kind, case)
+    if kind == "qwen3asr":
+        return make_qwen3(model, shapes, spectrogram(samples, 16, padding="longest")[0])
     features, mask = spectrogram(samples, case["config"]["audio_config"]["num_mel_bins"])
     given = {"input_features": features}
     if kind == "qwen2audio":
         given["feature_attention_mask"] = mask
-    rows = rows_of(kind, model, given)
+    return shapes, continued(model, rows_of(kind, model, given), given)
+
+
+def make_qwen3(model, shapes, features):
+    n = features.shape[-1]
+    mask = torch.nn.functional.pad(torch.ones(1, n, dtype=torch.long), (0, -n % 100))
+    given = {"input_features": torch.nn.functional.pad(features, (0, -n % 100)), "input_features_mask": mask}
+    return shapes, continued(model, model.get_audio_features(**given).pooler_output, given)
+
+
+def continued(model, rows, given):
+    """Return rows, and the logits of the tokens after a prompt with them."""
     ids = [*[(7 * i + 3) % 300 for i in range(13)], *[SOUND] * len(rows), *[(7 * i + 5) % 300 for i in range(16)]]
     values = {"rows": rows.numpy(), "ids": np.array(ids, np.int32)}
     logits = []
@@ -95,7 +109,7 @@ def make(kind, case):
         out = model(input_ids=torch.tensor([ids]), use_cache=False, **given).logits[0, -1]
         logits.append(torch.log_softmax(out.float(), -1).numpy())
         ids = [*ids, int(out.argmax())]
-    return shapes, values | {"logprobs": np.stack(logits)}
+    return values | {"logprobs": np.stack(logits)}
 
 
 def make_ultravox(case, samples):

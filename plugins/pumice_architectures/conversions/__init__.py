@@ -275,6 +275,7 @@ PROJECTORS = {
     name: f"pumice_architectures.conversions.{cls}"
     for cls, names in {
         "hearing:Qwen2Audio": ("Qwen2AudioForConditionalGeneration",),
+        "hearing:Qwen3ASRAudio": ("Qwen3ASRForConditionalGeneration",),
         "hearing:Ultravox": ("UltravoxModel",),
         "hearing:Voxtral": ("VoxtralForConditionalGeneration",),
         "vision:Gemma3": ("Gemma3ForConditionalGeneration",),

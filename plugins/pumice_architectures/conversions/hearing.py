@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
 
 
@@ -50,6 +53,52 @@ class Whisper(ProjectorConversion):
 
 class Qwen2Audio(Whisper):
     projector_type = "qwen2a"
+
+
+class Qwen3ASRAudio(Whisper):
+    """Qwen3-ASR, as its authors or as transformers store it. Positions are computed."""
+
+    projector_type = "qwen3a"
+    renames: ClassVar[dict[str, str]] = {
+        r"^thinker\.": "",
+        r"^multi_modal_projector\.linear_": "audio_tower.proj",
+    }
+
+    def __init__(self, folder: Folder) -> None:
+        thinker = folder.config.first("thinker_config")
+        if isinstance(thinker, dict):
+            folder.config = folder.config | thinker
+        super().__init__(folder)
+
+    def metadata(self) -> dict[str, Any]:
+        values = super().metadata()
+        return {"audio.projector_type" if key == "projector_type" else key: value for key, value in values.items()}
+
+    def of_audio(self) -> dict[str, Any]:
+        text = self.config.first("text_config")
+        width = text.get("hidden_size") if isinstance(text, dict) else None
+        return super().of_audio() | ({"projection_dim": width} if isinstance(width, int) else {})
+
+    def rename(self, name: str) -> str | None:
+        return super().rename(name.removeprefix("model.").removeprefix("thinker."))
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if ".conv2d" in name and name.endswith(".bias"):
+            tensor = tensor.reshape(tensor.shape[0], 1, 1)
+        yield self.names(name), tensor
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        return GGMLType.F16 if ".conv" in name and name.endswith(".weight") else None
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        yield "a.position_embd.weight", LazyTensor.of(sinusoids(1500, self.audio.need("d_model", "hidden_size")))
+
+
+def sinusoids(length: int, width: int) -> NDArray[np.float32]:
+    """Return the positions ``[length, width]``: sines, and cosines behind them (Vaswani et al. 2017)."""
+    scales = np.exp(-np.log(10000) / (width // 2 - 1) * np.arange(width // 2, dtype=np.float32))
+    angles = np.arange(length, dtype=np.float32)[:, None] * scales.astype(np.float32)
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
 
 
 class Stacked(Whisper):

@@ -2,6 +2,7 @@
 
 SOUND_ENCODERS = {
     "qwen2a": "pumice_architectures.hearing.whisper:Qwen2Audio",
+    "qwen3a": "pumice_architectures.hearing.qwen3:Qwen3Audio",
     "ultravox": "pumice_architectures.hearing.whisper:Ultravox",
     "voxtral": "pumice_architectures.hearing.whisper:Voxtral",
 }

@@ -72,6 +72,10 @@ class Whisper(AudioEncoder):
         """Return the rows ``[n_tokens, n_embd]`` after the blocks, without the last norm."""
         x = self._convolved(g)
         x = x + g.embedding(g.weight("a.position_embd.weight", (self.n_rows, self.n_embd)), g.positions)
+        return self.transformed(g, x)
+
+    def transformed(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return rows ``[n_tokens, n_embd]`` after the blocks."""
         for i in range(self.n_layer):
             with g.layer(i):
                 blk = f"a.blk.{i}."
