@@ -25,6 +25,10 @@ from pumice_server.work import seeing, waiting
 
 _TRANSCRIBE = "[TRANSCRIBE]"
 """Token that begins a transcription in Voxtral's vocabulary."""
+_ASR_TEXT = "<asr_text>"
+"""Token behind the language in answers of Qwen3-ASR, which transcribes without being asked."""
+_LANGUAGE_IS = "language "
+_MOST_LANGUAGE = 64  # characters before that token
 _LANGUAGE = re.compile("[A-Za-z][A-Za-z -]*")
 _NUMBERS = ("temperature", "max_tokens")
 _FLAGS = ("stream",)
@@ -115,8 +119,13 @@ async def _start(
         kept = {name: value for name, value in options.items() if name not in _CHAT_ONLY}
         started = await service.complete([prompt], 1, kept)
         return started, prompt.n_media
-    content = [{"type": "input_audio", "input_audio": audio}, {"type": "text", "text": _instruction(body, translates)}]
-    streams = await service.chat([{"role": "user", "content": content}], 1, options)
+    heard = {"type": "input_audio", "input_audio": audio}
+    instruction = _instruction(body, translates)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [heard, {"type": "text", "text": instruction}]}]
+    if not translates and _has_token(service, _ASR_TEXT):
+        hints = [{"role": "system", "content": _hints(body)}] if _hints(body) else []
+        messages = [*hints, {"role": "user", "content": [heard]}]
+    streams = await service.chat(messages, 1, options)
     return streams, streams[0].audio_tokens
 
 
@@ -130,15 +139,20 @@ def _has_token(service: Service, text: str) -> bool:
 
 def _instruction(body: TranscriptionBody, translates: bool) -> str:
     """Return what the model is asked to do with a sound."""
-    language = f" The language spoken is {body.language!r}." if body.language else ""
-    before = f" For context: {body.prompt}" if body.prompt else ""
-    if translates:
-        return f"Translate the speech to English. Answer with the translation alone.{language}{before}"
-    return f"Transcribe the speech. Answer with the transcript alone.{language}{before}"
+    task = "Translate the speech to English. Answer with the translation alone."
+    task = task if translates else "Transcribe the speech. Answer with the transcript alone."
+    return f"{task} {_hints(body)}".strip()
+
+
+def _hints(body: TranscriptionBody) -> str:
+    """Return what the request says about the speech."""
+    language = f"The language spoken is {body.language!r}." if body.language else ""
+    return f"{language} {body.prompt or ''}".strip()
 
 
 def _text(done: Done) -> str:
-    return (done.text if isinstance(done, pumice.Completion) else done.message.content).strip()
+    text = done.text if isinstance(done, pumice.Completion) else done.message.content
+    return _without_language(text)
 
 
 def _usage(timings: pumice.Timings, n_audio: int) -> dict[str, Any]:
@@ -152,12 +166,27 @@ def _usage(timings: pumice.Timings, n_audio: int) -> dict[str, Any]:
 
 
 async def _events(streams: Streams, n_audio: int) -> AsyncIterator[bytes]:
-    text = ""
+    text = sent = ""
     async for _, items in merge(streams):
         for item in items:
-            piece = item.content if isinstance(item, pumice.ChatDelta) else cast(pumice.Piece, item).text
-            piece = piece if text else piece.lstrip()
-            text += piece
-            if piece:
-                yield event({"type": "transcript.text.delta", "delta": piece})
-    yield event({"type": "transcript.text.done", "text": text.rstrip(), "usage": _usage(streams[0].timings, n_audio)})
+            text += item.content if isinstance(item, pumice.ChatDelta) else cast(pumice.Piece, item).text
+            new = _certain(text)[len(sent) :]
+            sent += new
+            if new:
+                yield event({"type": "transcript.text.delta", "delta": new})
+    text = _without_language(text)
+    if rest := text[len(sent) :]:
+        yield event({"type": "transcript.text.delta", "delta": rest})
+    yield event({"type": "transcript.text.done", "text": text, "usage": _usage(streams[0].timings, n_audio)})
+
+
+def _certain(text: str) -> str:
+    """Return what the transcript begins with: nothing while ``text`` may still be the language of Qwen3-ASR."""
+    waits = (
+        _ASR_TEXT not in text and len(text) < _MOST_LANGUAGE and _LANGUAGE_IS[: len(text)] == text[: len(_LANGUAGE_IS)]
+    )
+    return "" if waits else _without_language(text)
+
+
+def _without_language(text: str) -> str:
+    return text.rpartition(_ASR_TEXT)[2].strip()

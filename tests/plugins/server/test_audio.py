@@ -135,6 +135,35 @@ def test_voxtral_transcribes_by_its_own_token(server, client, monkeypatch):
     assert len(prompts) == 1  # by a chat
 
 
+def test_qwen3_asr_hears_without_an_instruction(server, client, monkeypatch):
+    chats, chat = [], Service.chat
+
+    async def noted(self, messages, *others):
+        chats.append(messages)
+        return await chat(self, messages, *others)
+
+    monkeypatch.setattr(Service, "chat", noted)
+    monkeypatch.setattr(transcriptions, "_has_token", lambda _, text: text == "<asr_text>")
+    options = {"model": "hears", "file": ("a.wav", WAV), "extra_body": {"max_tokens": 5}}
+    client.audio.transcriptions.create(**options)
+    client.audio.transcriptions.create(**options, language="en", prompt="Names: Ada.")
+    client.audio.translations.create(**options)
+    assert [[message["role"] for message in messages] for messages in chats] == [["user"], ["system", "user"], ["user"]]
+    assert [len(messages[-1]["content"]) for messages in chats] == [1, 1, 2]
+    assert chats[1][0]["content"] == "The language spoken is 'en'. Names: Ada."
+    done = pumice.Completion("language English<asr_text> Hello.", [], "stop", pumice.Timings())
+    assert transcriptions._text(done) == "Hello."
+    written = [
+        "l",
+        "language En",
+        "language English<asr_text>",
+        "language English<asr_text> Hel",
+        "Language",
+        " Hel lo",
+    ]
+    assert [transcriptions._certain(text) for text in written] == ["", "", "", "Hel", "Language", "Hel lo"]
+
+
 def test_models_that_do_not_hear_say_so(tmp_path):
     path = tiny_llama(tmp_path / "tiny.gguf")
     with serving(ModelSpec(["deaf"], str(path), OPTIONS)) as server:

@@ -139,6 +139,10 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ),
     *((f"POST /v1/{path}", BATCH, 501, ERROR) for path in ("files", "batches", "batches/a/cancel")),
     ("DELETE /v1/files/a", None, 501, ERROR),
+    ("POST /v1/audio/transcriptions", {}, 400, ERROR),  # no form
+    ("POST /audio/transcriptions", {}, 400, ERROR),
+    ("POST /v1/audio/translations", {}, 400, ERROR),
+    ("POST /audio/translations", {}, 400, ERROR),
     ("POST /api/chat", {**CHAT, **FEW}, 200, {**OLLAMA, "message": MESSAGE}),
     ("POST /api/generate", {"prompt": TEXT, **FEW}, 200, {**OLLAMA, "response": str}),
     ("GET /api/tags", None, 200, {"models": [LISTED]}),
