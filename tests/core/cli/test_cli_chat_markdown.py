@@ -189,7 +189,7 @@ def test_random_texts_are_complete():
 
 def test_a_text_controls_no_terminal():
     screen = streamed(["a \x1b]52;c;eA==\x07 b \x9b2J c\x08\r d"])
-    assert screen.lines[0].split() == ["a", "�]52;c;eA==�", "b", "�2J", "c��", "d"]
+    assert screen.lines[0].split() == ["a", "�]52;c;eA==�", "b", "�2J", "c�", "d"]
 
 
 def test_code_is_highlighted_and_numbered_as_copy_counts():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pumice.cli.chat.shown import ShownOnTerminal
 from pumice.cli.chat.wrap import Wrapper
 
 
@@ -49,3 +50,12 @@ def test_lines_that_end_by_themselves():
 def test_wide_characters_may_stand_on_any_line():
     wrapper = Wrapper(8)
     assert "".join(map(wrapper.add, "日本語の文章")) == "日本語\nの文章"
+
+
+def test_an_answer_controls_no_terminal(capfdbinary):
+    shown = ShownOnTerminal()
+    shown.reason("think \x1b[2J")
+    shown.say("a\r\nb \x1b]52;c;eA==\x07")
+    shown.end()
+    written = capfdbinary.readouterr()[0].decode()
+    assert written.replace("\x1b[2m", "").replace("\x1b[0m", "") == "think \ufffd[2J\n\na\nb \ufffd]52;c;eA==\ufffd\n"

@@ -23,7 +23,6 @@ _QUOTE, _BULLETS = "│ ", "•◦▪"
 _MAX_DEPTH = 12  # of lists and quotes whose indentation is shown
 _STYLES = {"strong": Style(bold=True), "em": Style(italic=True), "s": Style(strike=True)}
 _CODE, _HEADING, _DIM = Style(color="cyan"), Style(bold=True), Style(dim=True)
-_CONTROLS = {code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 _MAX_HIGHLIGHTED = 8000  # characters of code
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("reference")  # a definition is shown
 
@@ -66,11 +65,6 @@ class Document:
     last_line: int
     n_finished: int
     n_blocks: int
-
-
-def clean(text: str) -> str:
-    """Return a text in which no character controls a terminal."""
-    return text.translate(_CONTROLS)
 
 
 def parse(source: str, n_blocks: int = 0) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 
@@ -27,17 +28,19 @@ class ShownOnTerminal(Shown):
     """Writes an answer and its dimmed reasoning to a terminal, wrapped at words, without leading white space."""
 
     def __init__(self) -> None:
-        from pumice.cli.chat.wrap import Wrapper
+        from pumice.cli.chat.wrap import Wrapper, clean
 
+        self._clean = clean
         self._wrapper = Wrapper(shutil.get_terminal_size().columns)
         self._has_reasoning = self._has_content = False
 
     def reason(self, text: str) -> None:
-        text = text if self._has_reasoning else text.lstrip()
+        text = self._clean(text if self._has_reasoning else text.lstrip())
         self._has_reasoning = self._has_reasoning or bool(text)
         _write(click.style(self._wrapper.add(text), dim=True))
 
     def say(self, text: str) -> None:
+        text = self._clean(text)
         if not self._has_content:
             text = text.lstrip()
             self._has_content = bool(text)
@@ -81,7 +84,8 @@ def shown(markdown: bool) -> Shown:
     """Return the way to show an answer on standard output; ``markdown`` has an effect on a terminal alone."""
     if not sys.stdout.isatty():
         return Shown()
-    return ShownMarkdown() if markdown and has_markdown() else ShownOnTerminal()
+    can_move = os.environ.get("TERM") != "dumb"
+    return ShownMarkdown() if markdown and can_move and has_markdown() else ShownOnTerminal()
 
 
 def has_markdown() -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pumice.cli.chat.markdown import Leaf, Renderer, clean, parse
+from pumice.cli.chat.markdown import Leaf, Renderer, parse
+from pumice.cli.chat.wrap import clean
 
 _UNDECIDED = re.compile(r"[-*_=+#>`~|:\d.)\s\\<\[!]*")  # the beginning of a line that more text may change to anything
 _OPEN_ENDED = ("text", "heading")  # kinds of leaves that can be cut between two words
