@@ -46,12 +46,14 @@ PROCESSORS = {
     "gemma3": lambda: Gemma3ImageProcessorPil(size=SQUARE, **HALF),
     "qwen2vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "qwen25vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
+    "exaone45": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "lfm2vl": lambda: Lfm2VlImageProcessor(
         min_image_tokens=4, max_image_tokens=16, tile_size=64, max_tiles=4, encoder_patch_size=8
     ),
     "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}),
     "mistral3": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
+    "lightonocr": lambda: PixtralImageProcessorPil(size={"longest_edge": 64}, patch_size={"height": 16, "width": 16}),
     "internvl": lambda: GotOcr2ImageProcessorPil(size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=6),
     "gemma4": lambda: Gemma4ImageProcessorPil(patch_size=4, max_soft_tokens=70),
     "gemma4unified": lambda: Gemma4ImageProcessorPil(patch_size=12, max_soft_tokens=70, pooling_kernel_size=1),
@@ -116,7 +118,7 @@ def arguments(kind, processed):
             "pixel_values": pixels,
             **{name: processed[name] for name in ("spatial_shapes", "pixel_attention_mask")},
         }
-    if kind in ("pixtral", "mistral3"):
+    if kind in ("pixtral", "mistral3", "lightonocr"):
         return {"pixel_values": pixels, "image_sizes": torch.tensor(np.array(processed["image_sizes"]))}
     return {"pixel_values": pixels}
 
@@ -207,7 +209,7 @@ def unscaled(kind, pixels, processor, processed):
         return (pixels[0, known].reshape(np.count_nonzero(known), -1, 3) * 255).round().astype(np.uint8)
     elif kind in ("paddleocr", "kimik25"):
         channels = pixels.reshape(len(pixels), 3, -1).transpose(0, 2, 1)
-    elif kind.startswith(("qwen", "glm")):
+    elif kind.startswith(("qwen", "glm", "exaone")):
         channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)
     else:
         channels = pixels.transpose(0, 2, 3, 1)

@@ -278,6 +278,7 @@ PROJECTORS = {
         "hearing:Qwen3ASRAudio": ("Qwen3ASRForConditionalGeneration",),
         "hearing:Ultravox": ("UltravoxModel",),
         "hearing:Voxtral": ("VoxtralForConditionalGeneration",),
+        "vision:Exaone45": ("Exaone4_5_ForConditionalGeneration",),
         "vision:Gemma3": ("Gemma3ForConditionalGeneration",),
         "vision:Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
         "vision:InternVL": ("InternVLForConditionalGeneration", "InternVLChatModel"),
@@ -290,6 +291,7 @@ PROJECTORS = {
         "vision_documents:GLM4V": (
             "Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration",
         ),
+        "vision_documents:LightOnOCR": ("LightOnOCRForConditionalGeneration", "LightOnOcrForConditionalGeneration"),
         "vision_documents:PaddleOCR": ("PaddleOCRVLForConditionalGeneration",),
         "vision_recent:Gemma4": ("Gemma4ForConditionalGeneration",),
         "vision_recent:Gemma4Unified": ("Gemma4UnifiedForConditionalGeneration",),

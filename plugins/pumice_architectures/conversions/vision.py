@@ -230,6 +230,26 @@ class Qwen25VL(Qwen2VL):
         return super().of_vision() | {"n_wa_pattern": pattern} | ({} if window == 112 else {"window_size": window})
 
 
+class Exaone45(Qwen25VL):
+    """EXAONE 4.5, with joined queries, keys and values."""
+
+    projector_type = "exaone4_5"
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        return cls(folder)
+
+    def of_vision(self) -> dict[str, Any]:
+        return super().of_vision() | {
+            "attention.head_count_kv": self.vision.need("num_key_value_heads"),
+            "attention.layer_norm_epsilon": float(self.vision.first("rms_norm_eps") or self.epsilon()),
+            "window_size": int(self.vision.first("window_size") or 112),
+        }
+
+    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield self.names(name), tensor
+
+
 class Qwen3VL(Qwen25VL):
     projector_type = "qwen3vl_merger"
     activation = "use_gelu"

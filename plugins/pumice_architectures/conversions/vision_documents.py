@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion
-from pumice_architectures.conversions.vision import Qwen2VL, Qwen3VL
+from pumice_architectures.conversions.vision import Pixtral, Qwen2VL, Qwen3VL
 
 
 class GLM4V(Qwen3VL):
@@ -67,6 +67,20 @@ class PaddleOCR(ProjectorConversion):
     def rename(self, name: str) -> str | None:
         unused = "packing_position_embedding" in name or "vision_model.head" in name
         return None if unused else super().rename(name)
+
+
+class LightOnOCR(Pixtral):
+    """LightOnOCR, whose encoder and projector are those of Mistral Small 3.1, without tokens that end lines."""
+
+    projector_type = "lightonocr"
+    prefixes = ("vision_encoder.", "vision_projection.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^vision_encoder\.": "vision_tower.",
+        r"^vision_projection\.": "multi_modal_projector.",
+    }
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        yield from ()
 
 
 class DotsOCR(Qwen2VL):

@@ -2,6 +2,7 @@
 
 ENCODERS = {
     "dots_ocr": "pumice_architectures.vision.documents:DotsOCR",
+    "exaone4_5": "pumice_architectures.vision.qwen:Exaone45",
     "gemma3": "pumice_architectures.vision.gemma3:Gemma3",
     "gemma4uv": "pumice_architectures.vision.gemma4:Gemma4Unified",
     "gemma4v": "pumice_architectures.vision.gemma4:Gemma4",
@@ -11,6 +12,7 @@ ENCODERS = {
     "kimik25": "pumice_architectures.vision.kimi:KimiK25",
     "kimivl": "pumice_architectures.vision.kimi:KimiVL",
     "lfm2": "pumice_architectures.vision.lfm2:LFM2VL",
+    "lightonocr": "pumice_architectures.vision.pixtral:LightOnOCR",
     "llama4": "pumice_architectures.vision.llama4:Llama4",
     "mlp": "pumice_architectures.vision.llava:Llava",
     "paddleocr": "pumice_architectures.vision.documents:PaddleOCR",

@@ -1,12 +1,13 @@
-"""Pixtral (Agrawal et al. 2024, arXiv:2410.07073), also of Mistral Small 3.1, which merges squares of patches."""
+"""Pixtral (Agrawal et al. 2024, arXiv:2410.07073), also of Mistral Small 3.1 and LightOnOCR, which merge squares."""
 
 from __future__ import annotations
 
 import math
 
 from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
+from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize
-from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, Rotation, corners, folded, limited, places
+from pumice_architectures.vision.vit import MOST_PATCHES, Grid, PatchEncoder, Rotation, corners, folded, limited, places
 
 
 class Pixtral(PatchEncoder):
@@ -32,6 +33,11 @@ class Pixtral(PatchEncoder):
         self.rotation = Rotation(freqs, (0,) * n + (1,) * n, neox=False)
 
     def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
+        inputs, grid = self.inputs(pixels)
+        return [ImagePiece(inputs, grid, row_end="[IMG_BREAK]"), "[IMG_END]"]
+
+    def inputs(self, pixels: Pixels) -> tuple[Inputs, Grid]:
+        """Return the inputs of an image, and rows and columns of its tokens."""
         check_ratio(pixels)
         height, width = pixels.shape[:2]
         ratio = max(height / self.longest, width / self.longest)
@@ -40,12 +46,12 @@ class Pixtral(PatchEncoder):
         rows, columns = self._fitted(-(-height // self.factor), -(-width // self.factor))
         resized = resize(pixels, columns * self.factor, rows * self.factor, "bicubic")
         grid = rows * self.merge, columns * self.merge
-        inputs = {
+        inputs: Inputs = {
             "patches": patches(resized, self.patch_size, self.mean, self.std),
             "places": places(grid),
             **corners(grid, self.merge),
         }
-        return [ImagePiece(inputs, (rows, columns), row_end="[IMG_BREAK]"), "[IMG_END]"]
+        return inputs, (rows, columns)
 
     def _fitted(self, rows: int, columns: int) -> tuple[int, int]:
         """Return rows and columns of tokens as near as the options allow, within the longest side."""
@@ -63,3 +69,10 @@ class Pixtral(PatchEncoder):
         if self.merge > 1:
             x = folded(g, x, "mm.patch_merger", self.n_embd, self.merge, self.n_rows)
         return self.perceptron(g, x, "mm.1", "mm.2")
+
+
+class LightOnOCR(Pixtral):
+    """LightOnOCR (LightOn 2025), whose rows follow each other without texts between."""
+
+    def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
+        return [ImagePiece(self.inputs(pixels)[0])]

@@ -52,6 +52,13 @@ class Qwen25VL(Qwen2VL):
         return None if (i + 1) % self.pattern == 0 else windows
 
 
+class Exaone45(Qwen25VL):
+    """EXAONE 4.5 (LG AI Research 2026): keys and values shared by heads; rows follow each other like tokens."""
+
+    around = ("<vision>", "</vision>")
+    has_axes = False
+
+
 class Qwen3VL(Qwen2VL):
     """Learned positions of a square grid, interpolated, besides the rotary ones; rows for the model's first layers."""
 

@@ -36,7 +36,7 @@ MORE_KEYS = {
 MORE_TENSORS = {"v.token_embd.img_break"}
 N_TOP = 20
 TORCHVISION = 1.01  # largest difference of a pixel resized by it, of 255; it rounds otherwise than Pillow
-IN_BLOCKS = ("qwen", "glm")  # whose processors order patches by square
+IN_BLOCKS = ("qwen", "glm", "exaone")  # whose processors order patches by square
 WITH_TEXTS = [kind for kind in CASES if CASES[kind].get("texts", True)]
 ON_CPU = ("gemma3", "qwen3vl")  # one of them attends in both directions, the other has positions of three axes
 
@@ -76,8 +76,8 @@ def pixels_of(projector, part, reference):
     if reference.ndim == 3 and not projector.path.parent.name.startswith(IN_BLOCKS):
         return 255 * cells.swapaxes(1, 2)
     if reference.ndim == 3:
-        columns = encoder.merge * part.grid[1]
-        blocks = cells.reshape(part.grid[0], encoder.merge, -1, encoder.merge, *cells.shape[1:])
+        rows, columns = part.inputs["places"].max(0) + 1
+        blocks = cells.reshape(rows // encoder.merge, encoder.merge, -1, encoder.merge, *cells.shape[1:])
         assert columns == blocks.shape[2] * encoder.merge
         return 255 * blocks.swapaxes(1, 2).reshape(-1, *cells.shape[1:]).swapaxes(1, 2)
     n, size = reference.shape[1] // encoder.patch_size, encoder.patch_size
