@@ -19,7 +19,7 @@ from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import MemoryPlan, Tensor  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory  # noqa: E402
-from pumice_vulkan.memory import BufferSlice  # noqa: E402
+from pumice_vulkan.memory import Arena, BufferSlice, Weights  # noqa: E402
 from pumice_vulkan.recorder import launch  # noqa: E402
 from pumice_vulkan.step import SIZE_WORDS  # noqa: E402
 
@@ -34,7 +34,9 @@ class Bench:
         self.weights = device.new_buffer(weight_bytes)
         self.x = device.new_buffer(4 * columns * rows * 3)
         self.y = device.new_buffer(4 * 131072 * rows)
-        self.scratch = device.new_buffer(4 * columns * rows * 2)
+        self.scratch = Arena(device, 64 << 20)
+        self.named: dict[str, BufferSlice] = {}
+        self.constants = Weights(device)
         self.host = device.new_buffer(8 << 20, host=True)
         self.step = device.new_buffer(64, host=True)
         self.rng = np.random.default_rng(0)
@@ -63,19 +65,19 @@ class Bench:
                 self.device,
                 Limits(n_tokens, n_tokens, n_tokens, n_tokens, 32, {}, "f16"),
                 plan,
-                none,
+                self.constants,
                 BufferSlice(self.x, 0, self.x.n_bytes // 4),
                 self.step,
                 none,
                 none,
-                none,
+                self.scratch,
                 int8=int8,
                 cooperative=True,
+                named=self.named,
             ),
             n_tokens,
             n_tokens,
         )
-        lowering.scratch = lambda name, n_bytes: BufferSlice(self.scratch, 0, -(-n_bytes // 4))  # type: ignore[method-assign]
 
         def activation(columns: int, offset: int = 0) -> Tensor:
             tensor = Tensor("x", ("n_tokens", columns))
@@ -113,6 +115,7 @@ class Bench:
 
     def time(self, dispatches: Sequence[Dispatch], runs: int = 4) -> float:
         """Return the microseconds of one dispatch, each behind a barrier."""
+        self.constants.finish()
         command = self.device.new_command_buffer(timestamps=2)
         encoder = command.encoder()
         encoder.timestamp(0)

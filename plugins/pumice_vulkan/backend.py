@@ -45,7 +45,7 @@ class VulkanOptions:
     device: int | str = 0  # number from `pumice devices`, UUID, or prefix of the UUID
     activations: str = "auto"  # in products with few rows: "int8", "float", or "auto" (int8 if fast)
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
-    persistent: str = "never"  # tokens of one sequence in one dispatch: "always" (where possible), or "never"
+    persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
     profile: str = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
     memory: str = ""  # most memory of each device to use for a model, such as 12GiB; empty: all that is free

@@ -79,18 +79,19 @@ def product_is_right(device: Device) -> bool:
     constants = [4 * device.subgroup_size, n_columns // 8, ProductFlag.RAGGED_X, 64, 64, 2, 2, 64, SHAPE.m]
     declared = interface(KERNEL)
     push = declared.pack(
-        **{f"{name}_at": 0 for name in declared.places},
+        **{f"{name}_at": 0 for name in declared.places if name != "weights"},
+        weights_at=[0, 0],
         rows=FIXED | n_tokens,
         n_rows=n_rows,
         n_columns=n_columns,
         n_matrix_rows=n_rows,
         n_used=1,
     )
-    pipeline = device.new_pipeline(shader(declared.kernel), 8, len(push), constants, full_subgroups=True)
+    pipeline = device.new_pipeline(shader(declared.kernel), 12, len(push), constants, full_subgroups=True)
     command = device.new_command_buffer()
     encoder = command.encoder()
     encoder.set_pipeline(pipeline)
-    for i, buffer in enumerate([step, *buffers, y, y, y, y, y]):
+    for i, buffer in enumerate([step, *buffers, *[y] * 9]):
         encoder.set_buffer(i, buffer)
     encoder.set_bytes(push)
     encoder.dispatch_threadgroups(-(-n_rows // 64), -(-n_tokens // 64))

@@ -33,9 +33,11 @@ class TileShape:
     warps_m: int
     warps_n: int
     k: int = 64
+    splits: int = 1  # workgroups that divide the columns
 
-    def shared_bytes(self) -> int:
-        return (self.m + self.n) * (self.k + 8) * 2
+    def shared_bytes(self, unit: int = 16) -> int:
+        results = self.warps_m * self.warps_n * 2 * unit * unit * 4
+        return max((self.m + self.n) * (self.k + 8) * 2, results)
 
 
 LANES = 32  # subgroup size of the measured device
@@ -90,19 +92,54 @@ def _dense_shape(device: Device, row_blocks: int, n_tokens: int) -> VectorShape:
 
 
 TILES = [TileShape(128, 128, 2, 2), TileShape(64, 128, 2, 2), TileShape(64, 64, 2, 2), TileShape(64, 32, 4, 1)]
+FEW_TILES = [(TileShape(64, 16, 2, 1), 512), (TileShape(128, 32, 4, 1), 256), (TileShape(64, 64, 2, 2), 256)]
+"""Tiles for up to 16, 32 and 64 vectors, with the maximum workgroups of a product with split columns."""
+SPLIT_TILES = [TileShape(128, 128, 4, 2), TileShape(64, 128, 2, 2)]
+MOST_SPLIT_TILES = 1024  # maximum tiles of a product whose columns are split
+LEAST_SPLIT_TOKENS = 65  # vectors from which on large tiles with split columns are faster than many small ones
 
 
-def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
+def tile_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool = False) -> TileShape:
     """Return the shape for a product of ``n_rows`` rows with ``n_tokens`` vectors on matrix units.
 
-    The largest tiles that are not mostly empty and numerous enough for the device.
+    The largest tiles that are not mostly empty and numerous enough for the device, if need be with split columns.
+    ``paired``: fragments of two matrices alternate in a tile.
     """
+    shape = _whole_tiles(device, n_rows, n_tokens)
+    if n_tokens >= LEAST_SPLIT_TOKENS and shape != TILES[0]:
+        shape = _split_tiles(device, n_rows, n_columns, n_tokens) or shape
+    if paired and shape.m // shape.warps_m % 32:
+        shape = dataclasses.replace(shape, warps_m=shape.warps_m // 2)
+    return shape
+
+
+def _whole_tiles(device: Device, n_rows: int, n_tokens: int) -> TileShape:
     for shape in TILES:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         enough = shape.n < 2 * n_tokens and 8 * n_tiles >= 7 * PROCESSORS
         if enough and shape.shared_bytes() <= device.threadgroup_memory_bytes:
             return shape
     return TileShape(32, 32, 2, 1)
+
+
+def _split_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int) -> TileShape | None:
+    """Return large tiles whose split columns occupy the device, or at least a quarter of it."""
+    found = None
+    for shape in SPLIT_TILES:
+        n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
+        splits = _splits(n_tiles, n_columns, PROCESSORS)
+        if shape.shared_bytes() > device.threadgroup_memory_bytes or 4 * n_tiles * splits < PROCESSORS:
+            continue
+        found = dataclasses.replace(shape, splits=splits)
+        if 8 * n_tiles * splits >= 7 * PROCESSORS:
+            break
+    return found
+
+
+def _splits(n_tiles: int, n_columns: int, n_workgroups: int) -> int:
+    """Return the parts of the columns, a power of two, for up to ``n_workgroups`` workgroups."""
+    most = min(n_columns // 512, 8 if n_columns >= 8192 else 4, n_workgroups // n_tiles)
+    return 1 << max(most, 1).bit_length() - 1
 
 
 @dataclass(frozen=True)
@@ -121,8 +158,13 @@ class FewShape:
         return 16 * self.parts_m * self.parts_k * region + 1024
 
 
-def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> FewShape | None:
-    """Return the shape for a product with ``n_tokens`` vectors; None if larger tiles are faster."""
+def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> FewShape | TileShape | None:
+    """Return the shape for a product with ``n_tokens`` vectors; None if larger tiles of x in rows are faster.
+
+    Tiles are faster for the most work per vector: pairs of matrices, and long rows with split columns.
+    """
+    if tile := _few_tiles(n_rows, n_columns, n_tokens, paired):
+        return tile
     if paired:
         shape = FewShape(2, 2, 2, early=False) if n_tokens <= 16 else FewShape(1, 4, 4, 32)
     elif n_rows >= MANY_ROWS:
@@ -136,6 +178,14 @@ def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired
     most = device.description.max_threads_per_threadgroup // device.subgroup_size // shape.parts_m
     shape = dataclasses.replace(shape, parts_k=max(1, min(shape.parts_k, most)))
     return dataclasses.replace(shape, k=32) if n_columns % shape.k else shape
+
+
+def _few_tiles(n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> TileShape | None:
+    if not (paired or n_columns >= 8192) or (n_tokens <= 16 and min(n_rows, n_columns) < 4096):
+        return None
+    tile, most = FEW_TILES[(n_tokens > 16) + (n_tokens > 32)]
+    n_tiles = -(-n_rows * (2 if paired else 1) // tile.m)
+    return dataclasses.replace(tile, splits=_splits(n_tiles, n_columns, most))
 
 
 def expert_shape(device: Device, n_tokens: int) -> TileShape:

@@ -37,8 +37,8 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
     partial = lowering.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
     y = lowering.place(node.output)
     width = n_head * state.v_dim
-    leaves_halves = lowering.cooperative and least_few(width) <= n_rows <= MOST_FEW and width % 32 == 0
-    halves = new_halves(lowering, node.output, tiled=True) if leaves_halves else None
+    leaves_halves = lowering.cooperative and least_few(width) <= n_rows and width % 32 == 0
+    halves = new_halves(lowering, node.output, tiled=n_rows <= MOST_FEW) if leaves_halves else None
     lowering.dispatch(
         f"attention_decode.{lowering.limits.kv_type}",
         count=q,
@@ -69,7 +69,7 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
             *(shape.threads, lowering.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
             *(k_octets, v_octets, sinks is not None),
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
-            *tiles(lowering, node.output, tiled=True),
+            *tiles(lowering, node.output, tiled=n_rows <= MOST_FEW),
             shape.late,
         ],
         grid=(n_parts, n_groups, n_rows),

@@ -11,8 +11,9 @@ from pumice_vulkan.formats import BLOCK_COLUMNS
 from pumice_vulkan.lower.halves import UNIT, halves, new_halves
 from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, product_flags, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
+from pumice_vulkan.lower.tiles import TileProduct, cooperative_product
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import FewShape, few_shape
+from pumice_vulkan.tuning import FewShape, TileShape, few_shape
 
 MOST_FEW = 64  # maximum rows of x for which shaders/matmul_few.comp is fastest
 
@@ -37,7 +38,7 @@ def least_few(n_columns: int, n_rows: int = 0) -> int:
     return 5 if n_columns <= 2048 or (n_columns >= 8192 and n_rows <= 2048) else 9
 
 
-def use_few(lowering: Lowering, weight: Matrix, n_rows: int, paired: bool = False) -> FewShape | None:
+def use_few(lowering: Lowering, weight: Matrix, n_rows: int, paired: bool = False) -> FewShape | TileShape | None:
     """Return the kernel's work division for ``n_rows`` rows of x, or None if the kernel does not apply."""
     least = least_few(weight.n_columns, weight.n_rows)
     if not least <= n_rows <= MOST_FEW or not use_cooperative(lowering, weight) or weight.n_columns % BLOCK_COLUMNS:
@@ -46,9 +47,16 @@ def use_few(lowering: Lowering, weight: Matrix, n_rows: int, paired: bool = Fals
     return shape if shape and shape.shared_bytes(UNIT) <= lowering.device.threadgroup_memory_bytes else None
 
 
-def few_product(lowering: Lowering, call: FewProduct, shape: FewShape) -> None:
-    """Append a dispatch of shaders/matmul_few.comp."""
+def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | TileShape) -> None:
+    """Append a dispatch of shaders/matmul_few.comp, or of shaders/matmul_cooperative.comp for a shape of tiles."""
     first, last = call.weights[0], call.weights[-1]
+    if isinstance(shape, TileShape):
+        second = last if len(call.weights) > 1 else None
+        tiles = TileProduct(
+            call.x, first, call.y, call.bias, call.residual, second=second, output=call.output, tiled=True
+        )
+        cooperative_product(lowering, tiles, shape)
+        return
     n_rows, paired = lowering.rows(call.x), len(call.weights) > 1
     fragments_n = -(-n_rows // UNIT)
     vectors = halves(lowering, call.x, tiled=True)

@@ -17,6 +17,7 @@ from pumice_vulkan.lower.products import product
 from pumice_vulkan.lower.recurrent import convolved
 from pumice_vulkan.lower.route import expert_sum, route
 from pumice_vulkan.lower.rule import Lowering, Rule
+from pumice_vulkan.lower.tiles import TileProduct, cooperative_product
 from pumice_vulkan.lower.vectors import (
     INT8_BLOCK_BYTES,
     MOST_MATRICES,
@@ -74,6 +75,11 @@ def _gated(lowering: Lowering, nodes: list[Node]) -> bool:
         few_product(lowering, FewProduct(norm.output, matrices, lowering.place(last.output), output=last.output), shape)
         return True
     if _in_half(lowering, norm, matrices):
+        if _in_tiles(lowering, norm, matrices):
+            y = lowering.place(last.output)
+            tiles = TileProduct(norm.output, matrices[0], y, second=matrices[1], output=last.output)
+            cooperative_product(lowering, tiles)
+            return True
         for part in (gate, up, last):
             lowering.lower(part)
         return True
@@ -157,6 +163,11 @@ def _in_half(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
         return False
     many = rows > MOST_VECTORS and all(use_cooperative(lowering, item) for item in matrices)
     return (all(few) or many) and normed_halves(lowering, norm, tiled=all(few))
+
+
+def _in_tiles(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
+    """Return True if gate and up of a norm in float16 are one product in tiles."""
+    return _go_together(*matrices) and use_few(lowering, matrices[0], lowering.rows(norm.output)) is None
 
 
 def _fits(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from pumice.plugin import Tensor
-from pumice_vulkan.lower.halves import UNIT, halves
-from pumice_vulkan.lower.matrices import Matrix, Routes, product_flags
+from pumice_vulkan.flags import ProductFlag
+from pumice_vulkan.lower.halves import UNIT, halves, new_halves
+from pumice_vulkan.lower.halves import tiles as tiles_of
+from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import TileShape, tile_shape
+from pumice_vulkan.tuning import MOST_SPLIT_TILES, TileShape, tile_shape
 
 TILE_ROWS, TILE_VECTORS = 64, 32  # tile of a workgroup in shaders/matmul.comp
+N_TURNS = 4  # products with split columns that run at the same time
 
 
 @dataclass(frozen=True)
 class TileProduct:
-    """``y = x @ weight.T + bias + residual``; ``routes`` assigns vectors to several matrices."""
+    """``y = x @ weight.T + bias + residual``; ``routes`` assigns vectors to several matrices.
+
+    Attributes:
+        second: if set, the result is ``silu(x @ weight.T) * (x @ second.T)`` (matrix units only).
+        output: if set, the result is also stored as float16 (matrix units only).
+        tiled: float16 activations, x and output, are in tiles (matrix units only).
+    """
 
     x: Tensor
     weight: Matrix
@@ -24,48 +35,83 @@ class TileProduct:
     bias: BufferSlice | None = None
     residual: BufferSlice | None = None
     routes: Routes | None = None
+    second: Matrix | None = None
+    output: Tensor | None = None
+    tiled: bool = False
 
-    def flags(self, columns: int) -> int:
+    def flags(self, columns: int) -> ProductFlag:
         """Return the flags for a kernel that processes ``columns`` columns at a time."""
         of_rows = product_flags(self.bias, self.residual, self.weight.n_columns % columns)
-        return of_rows | self.routes.flags if self.routes else of_rows
+        paired = ProductFlag.PAIRED if self.second else NO_FLAGS
+        half = ProductFlag.HALF_Y if self.output else NO_FLAGS
+        return of_rows | paired | half | (self.routes.flags if self.routes else NO_FLAGS)
 
 
 def cooperative_product(lowering: Lowering, call: TileProduct, shape: TileShape | None = None) -> None:
-    shape = shape or tile_shape(lowering.device, call.weight.n_rows, lowering.rows(call.x))
-    threads = shape.warps_m * shape.warps_n * lowering.device.subgroup_size
-    sizes = [shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, UNIT]
-    constants = [threads, call.weight.row_blocks, call.flags(shape.k), *sizes]
-    _dispatch(
-        lowering,
-        "matmul_cooperative",
-        call,
-        halves(lowering, call.x),
-        (shape.m, shape.n),
-        constants,
+    """Append a dispatch of shaders/matmul_cooperative.comp."""
+    weight, paired = call.weight, call.second is not None
+    n_vectors = lowering.rows(call.x)
+    n_rows = weight.n_rows * (2 if paired else 1)
+    shape = shape or tile_shape(lowering.device, n_rows, weight.n_columns, n_vectors, paired)
+    vectors = halves(lowering, call.x, call.tiled)
+    routes = call.routes or Routes(-(-n_vectors // shape.n))
+    n_row_tiles = -(-weight.n_rows // (shape.m // 2 if paired else shape.m))
+    sums, counters = _split_memory(lowering, shape, n_row_tiles * routes.n_tiles)
+    left = new_halves(lowering, call.output, call.tiled) if call.output else None
+    lowering.dispatch(
+        f"matmul_cooperative.{weight.format.name}",
+        count=call.x,
+        reads={
+            "x": vectors,
+            "weights": [weight.place, (call.second or weight).place],
+            "bias": call.bias or vectors,
+            "residual": call.residual or vectors,
+            **routes.places(vectors),
+        },
+        writes={"sums": sums or call.y, "counters": counters or call.y, "y": call.y, "halves": left or call.y},
+        push={
+            "n_rows": weight.n_rows,
+            "n_columns": weight.n_columns,
+            "n_used": routes.n_used,
+            "n_matrix_rows": weight.n_rows * weight.n_matrices,
+        },
+        constants=[
+            shape.warps_m * shape.warps_n * lowering.device.subgroup_size,
+            *(weight.row_blocks, call.flags(shape.k)),
+            *(shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, UNIT),
+            *(shape.splits, tiles_of(lowering, call.x, call.tiled)[0]),
+        ],
+        grid=(n_row_tiles, routes.n_tiles, routes.n_heads * shape.splits),
         full_subgroups=True,
+        label=f"matmul {weight.format.name} {n_rows}x{weight.n_columns}",
     )
 
 
+def _split_memory(
+    lowering: Lowering, shape: TileShape, n_tiles: int
+) -> tuple[BufferSlice, BufferSlice] | tuple[None, None]:
+    """Return memory for the sums of workgroups that share tiles, and their counters, which are zero between products.
+
+    N_TURNS products have different memory, so products of the same x can run at the same time. The counters are
+    created by any product, since later ones may not upload constants.
+    """
+    n_counters = N_TURNS * MOST_SPLIT_TILES
+    counters = lowering.constant(("counters of tiles", n_counters), lambda: np.zeros(n_counters, np.uint32))
+    if shape.splits == 1:
+        return None, None
+    if n_tiles > MOST_SPLIT_TILES:
+        raise ValueError(f"{n_tiles} tiles have split columns, and there are {MOST_SPLIT_TILES} counters")
+    turn = lowering.remembered["split turn"] = (lowering.remembered.get("split turn", 0) + 1) % N_TURNS
+    sums = lowering.scratch(f"sums of tiles {turn}", 4 * n_tiles * shape.splits * shape.m * shape.n)
+    return sums, counters.part(turn * MOST_SPLIT_TILES, MOST_SPLIT_TILES)
+
+
 def tiled_product(lowering: Lowering, call: TileProduct) -> None:
-    constants = [call.weight.row_blocks, call.flags(4)]
-    _dispatch(lowering, "matmul", call, lowering.place(call.x), (TILE_ROWS, TILE_VECTORS), constants)
-
-
-def _dispatch(
-    lowering: Lowering,
-    kernel: str,
-    call: TileProduct,
-    vectors: BufferSlice,
-    tile: tuple[int, int],
-    constants: list[int],
-    full_subgroups: bool = False,
-) -> None:
-    """Append a dispatch with a workgroup per tile of matrix rows and vectors; ``vectors`` is the place of ``x``."""
-    weight, (tile_rows, tile_vectors) = call.weight, tile
-    routes = call.routes or Routes(-(-lowering.rows(call.x) // tile_vectors))
+    """Append a dispatch of shaders/matmul.comp."""
+    weight, vectors = call.weight, lowering.place(call.x)
+    routes = call.routes or Routes(-(-lowering.rows(call.x) // TILE_VECTORS))
     lowering.dispatch(
-        f"{kernel}.{weight.format.name}",
+        f"matmul.{weight.format.name}",
         count=call.x,
         reads={
             "x": vectors,
@@ -81,8 +127,7 @@ def _dispatch(
             "n_used": routes.n_used,
             "n_matrix_rows": weight.n_rows * weight.n_matrices,
         },
-        constants=constants,
-        grid=(-(-weight.n_rows // tile_rows), routes.n_tiles, routes.n_heads),
-        full_subgroups=full_subgroups,
+        constants=[weight.row_blocks, call.flags(4)],
+        grid=(-(-weight.n_rows // TILE_ROWS), routes.n_tiles, routes.n_heads),
         label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
     )

@@ -39,10 +39,14 @@ logger = logging.getLogger("pumice")
 
 
 def is_wanted(setting: str, device: Device) -> bool:
-    """Return True if a device may use the path. Raises BackendError for an invalid option."""
-    if setting not in ("always", "never"):
-        raise BackendError(f"vulkan: unknown persistent {setting!r}; choose always or never")
-    return setting == "always" and device.features >= FEATURES and device.description.driver == "native"
+    """Return True if a device may use the path. Raises BackendError for an invalid option.
+
+    ``auto`` takes it where it was measured: on NVIDIA's GPUs, for the shapes of ``FAMILIES``.
+    """
+    if setting not in ("auto", "always", "never"):
+        raise BackendError(f"vulkan: unknown persistent {setting!r}; choose auto, always or never")
+    asked = setting == "always" or (setting == "auto" and device.description.vendor == "NVIDIA")
+    return asked and device.features >= FEATURES and device.description.driver == "native"
 
 
 def expect_cache(memory: SegmentMemory, segment: Segment) -> None:

@@ -26,7 +26,7 @@ from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import Arena, BufferSlice, Weights
 from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
-from pumice_vulkan.tuning import TileShape
+from pumice_vulkan.tuning import FewShape, TileShape
 from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)
@@ -39,7 +39,7 @@ Build = Callable[[GraphBuilder, dict[str, Tensor]], Tensor]
 
 @pytest.fixture(scope="module", params=["float", "int8"])
 def vulkan(vulkan_device: None, request: pytest.FixtureRequest) -> Iterator[VulkanBackend]:
-    backend = VulkanBackend(VulkanBackend.Options(driver="native", activations=request.param))
+    backend = VulkanBackend(VulkanBackend.Options(driver="native", activations=request.param, prepare="never"))
     yield backend
     backend.close()
 
@@ -111,8 +111,8 @@ def matrix_units() -> Iterator[VulkanBackend]:
         works = mock.patch("pumice_vulkan.probe.cooperative_matrices_work", return_value=True)
         refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
         sizes = [mock.patch.object(module, "UNIT", max(units)) for module in (few, tiles, halves)]
-        with works, refused, sizes[0], sizes[1]:
-            backend = VulkanBackend(VulkanBackend.Options(driver="native"))
+        with works, refused, sizes[0], sizes[1], sizes[2]:
+            backend = VulkanBackend(VulkanBackend.Options(driver="native", prepare="never"))
             yield backend
             backend.close()
 
@@ -132,9 +132,15 @@ def test_linear_on_matrix_units(matrix_units: VulkanBackend, type: GGMLType) -> 
 
 
 @pytest.mark.parametrize("type", [GGMLType.Q5_1, GGMLType.F16], ids=lambda type: type.name)
-@pytest.mark.parametrize("shape", [(64, 32, 4, 1, 64), (32, 64, 2, 2, 64), (64, 64, 2, 2, 32)], ids=str)
-def test_tiles_of_matrix_units(matrix_units: VulkanBackend, type: GGMLType, shape: tuple[int, ...]) -> None:
-    with mock.patch.object(tiles, "tile_shape", return_value=TileShape(*shape)):
+@pytest.mark.parametrize("shape", [(64, 32, 4, 1, 64), (32, 64, 2, 2, 64), (64, 64, 2, 2, 32, 3)], ids=str)
+@pytest.mark.parametrize("tiled", [False, True], ids=["rows", "tiled"])
+def test_tiles_of_matrix_units(
+    matrix_units: VulkanBackend, type: GGMLType, shape: tuple[int, ...], tiled: bool
+) -> None:
+    with (
+        mock.patch.object(tiles, "tile_shape", return_value=TileShape(*shape)),
+        mock.patch.object(few, "few_shape", return_value=TileShape(*shape) if tiled else None),
+    ):
         check_on_matrix_units(matrix_units, type, 180, 160)  # the last tile is half empty
 
 
@@ -262,8 +268,11 @@ def test_residual(vulkan: VulkanBackend) -> None:
     assert error(y, x @ numbers.T + residual) < tolerance(vulkan, GGMLType.Q6_K, True)
 
 
-@pytest.mark.parametrize("many_rows", [64, 12288])
-def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, many_rows: int) -> None:
+SHAPES = [FewShape(1, 4, 2, 32), TileShape(64, 32, 2, 1, 64, 2), None]  # tiles with split columns; tiles of rows of x
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | TileShape | None) -> None:
     """A norm, two products and the one behind them, which find what the one before left in float16."""
     gate, gate_numbers = weight("gate", GGMLType.Q4_K, 96, 256)
     up, up_numbers = weight("up", GGMLType.Q4_K, 96, 256)
@@ -276,7 +285,7 @@ def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, many_rows: int) -> 
         h = g.silu_mul(g.linear(h, g.weight("gate")), g.linear(h, g.weight("up")))
         return a["x"] + g.linear(h, g.weight("down"))
 
-    with mock.patch("pumice_vulkan.tuning.MANY_ROWS", many_rows):
+    with mock.patch.object(few, "few_shape", return_value=shape):
         run = compiled(matrix_units, [gate, up, down, norm], {"x": x}, build)
         for n in (9, 16, 40, 64):
             h = x[:n] / np.sqrt(np.mean(x[:n] ** 2, axis=1, keepdims=True) + 1e-5) * scale

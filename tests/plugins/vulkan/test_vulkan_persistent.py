@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tools.paper_device import PaperDevice
 
 import pumice
 from gguf_files import tiny_llama, write_gguf
 from pumice.gguf import GGMLType, GGUFFile
-from pumice_vulkan.persistent import PersistentPath
+from pumice_vulkan.persistent import PersistentPath, is_wanted
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.shape import kernel_of
+from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.recorder import Recorder
 from pumice_vulkan.shaders import shader
 from quantizers import quantize
@@ -119,12 +121,24 @@ def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
 
 
 def test_unknown_setting(tmp_path: Path) -> None:
-    with pytest.raises(pumice.BackendError, match="unknown persistent 'yes'; choose always or never"):
+    with pytest.raises(pumice.BackendError, match="unknown persistent 'yes'; choose auto, always or never"):
         load(tiny_llama(tmp_path / "model.gguf"), "yes")
 
 
 def test_products_of_families_are_those_of_the_tool() -> None:
     assert straight_line.TARGET.read_text() == straight_line.text(), "run: python tools/straight_line.py"
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "expected"),
+    [
+        *(("auto", "hopper-h200", True), ("auto", "rdna3-rx7900xtx-radv", False), ("auto", "pascal-gtx1070", False)),
+        *(("always", "rdna3-rx7900xtx-radv", True), ("never", "hopper-h200", False)),
+    ],
+)
+def test_where_it_is_tried(setting: str, name: str, expected: bool) -> None:
+    with PaperDevice(PROFILES[name].described()) as device:
+        assert is_wanted(setting, device) == expected
 
 
 @pytest.mark.parametrize("name", FAMILIES)
