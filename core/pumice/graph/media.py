@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from pumice.architecture import MediaRules
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.shape import N_TOKENS
 from pumice.graph.tensor import Graph, Node, Tensor
@@ -15,7 +15,22 @@ IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
 PLACES = "media_places"  # int32 [n_tokens, 3]: place in time, row and column, if RoPE has axes
 
 
-def with_media(graph: Graph, rules: MediaRules) -> Graph | None:
+class Rules(Protocol):
+    """What the graph reads of ``pumice.architecture.MediaRules``."""
+
+    @property
+    def axes(self) -> Sequence[int]: ...
+    @property
+    def n_deepstack(self) -> int: ...
+    @property
+    def both_ways(self) -> bool: ...
+    @property
+    def windows_only(self) -> bool: ...
+    @property
+    def pads(self) -> bool: ...
+
+
+def with_media(graph: Graph, rules: Rules) -> Graph | None:
     """Return the graph with media rows in place of some token embeddings.
 
     None if it reads tokens elsewhere, too, and the model does not pad there, or has no RoPE that could turn by axes.
