@@ -2,7 +2,9 @@
 
 import base64
 import json
+from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
+from pumice.cli.run import _with_media
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.images import MAX_IMAGES, Image
@@ -177,3 +180,18 @@ def test_a_model_hears(path):
         pytest.raises(pumice.RequestError, match="takes no sound without a projector"),
     ):
         model.chat([{"role": "user", "content": [Audio(WAV)]}])
+
+
+def test_files_of_the_command_line_have_their_places():
+    images, sounds = [Path("a.png")], [Path("a.wav"), Path("b.wav")]
+    parts = _with_media("Once", images, sounds)
+    assert [part if isinstance(part, str) else str(part.source) for part in parts] == [
+        "a.png",
+        "a.wav",
+        "b.wav",
+        "Once",
+    ]
+    parts = _with_media("<__media__>a<__media__>b<__media__>", images, sounds)
+    assert [type(part).__name__ for part in parts] == ["str", "Image", "str", "Audio", "str", "Audio", "str"]
+    with pytest.raises(click.UsageError, match=r"1 marks .* for 1 images \(--image\) and 2 sounds \(--audio\)"):
+        _with_media("<__media__>", images, sounds)
