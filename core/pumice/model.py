@@ -22,6 +22,7 @@ from pumice.engine.backends import backend_line
 from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
+from pumice.engine.experts import chosen_rules
 from pumice.engine.fitting import has_room, largest_context
 from pumice.engine.held import facts_of
 from pumice.engine.host_memory import lock_memory, numa_policy
@@ -379,7 +380,10 @@ def prepare(
     rules = PlacementRules.of(config)
     if config.n_ctx == 0 and rules.fit:
         sizes = _fitted(graphs, backends, sizes, rules, config.fit_ctx)
-    runner = Runner(graphs, backends, make_limits(graphs, sizes), rules, progress, observer)
+    limits = make_limits(graphs, sizes)
+    traced = [graphs[MAIN], *(graph for name, graph in graphs.items() if name != MAIN), *prompts_of(graphs).values()]
+    rules = chosen_rules(traced, backends, limits, config)
+    runner = Runner(graphs, backends, limits, rules, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
 

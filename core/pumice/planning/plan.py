@@ -13,10 +13,13 @@ from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.backends import backend_line
+from pumice.engine.costs import step_parts
+from pumice.engine.experts import chosen_rules
 from pumice.engine.fitting import has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
+from pumice.engine.rates import Rates, measure_rates, rates_of, step_seconds
 from pumice.engine.runner import LATER
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
@@ -25,9 +28,7 @@ from pumice.graph import Graph
 from pumice.guard import guarded
 from pumice.machine import available_memory_bytes
 from pumice.model import chosen_sizes, make_architecture, trace_configured
-from pumice.planning.costs import step_parts
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
-from pumice.planning.rates import Rates, measure_rates, rates_of, step_seconds
 from pumice.registry import Registry
 
 _GPUS = "gpu"  # name of the backend of planned GPUs
@@ -168,6 +169,8 @@ def plan_file(
         architecture = make_architecture(file, registry)
         subject = _subject(stack, file, architecture, config, registry, machine)
         limits = make_limits(subject.graphs, subject.sizes)
+        traced = [subject.graphs[MAIN], *(graph for name, graph in subject.traced.items() if name != MAIN)]
+        subject = replace(subject, rules=chosen_rules(traced, subject.backends, limits, config))
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
         rates = _rates(held, subject, registry, config) if measure else {}

@@ -16,18 +16,18 @@ from pumice.backend import DeviceInfo
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
+from pumice.engine.costs import step_parts
 from pumice.engine.held import held_parts, part_of
 from pumice.engine.overrides import host_layers
 from pumice.engine.placement import PlacementRules, find_placement
+from pumice.engine.rates import measure_rates, rates_of, step_seconds
 from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight
 from pumice.machine import parse_size
 from pumice.planning import Held, NodeCost, PlannedMachine, Rates
-from pumice.planning.costs import step_parts
 from pumice.planning.machine import RESERVE, PlannedGPUs
-from pumice.planning.rates import measure_rates, rates_of, step_seconds
 from pumice_numpy import NumpyBackend
 from tiny_models import N_CTX
 from tiny_zoo import ZOO
@@ -273,8 +273,8 @@ class Forgetful(dict[str, Rates]):
 
 def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("pumice.planning.rates._is_busy", lambda: False)
-    monkeypatch.setattr("pumice.planning.rates._measured", Forgetful())
+    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: False)
+    monkeypatch.setattr("pumice.engine.rates._measured", Forgetful())
     device = DeviceInfo("processor", "cpu", 0, {"driver": "1"})
     backend = NumpyBackend()
     measured: list[Rates] = []
@@ -296,7 +296,7 @@ def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(measured) == 6, "a damaged file is measured again"
     rates("2")
     assert len(measured) == 7, "as is a new driver"
-    monkeypatch.setattr("pumice.planning.rates._is_busy", lambda: True)
+    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: True)
     rates("3")
     rates("3")
     assert len(measured) == 9, "rates of a busy machine are not kept"

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from pumice.backend import Backend, DeviceInfo
 from pumice.backend.step import Batch, Limits
 from pumice.cache_files import read_file, write_file
+from pumice.engine.costs import StepPart
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.sizing import BLOCK_SIZE
 from pumice.gguf import GGMLType, dequantize, row_bytes
 from pumice.graph import N_TOKENS, GraphBuilder, Segment, Tensor
 from pumice.machine import cores
-from pumice.planning.costs import StepPart
 from pumice.sandbox import cache_homes
 
 logger = logging.getLogger("pumice")
@@ -91,22 +91,38 @@ def step_seconds(
     return seconds
 
 
-def rates_of(backend: str, device: DeviceInfo, options: Mapping[str, object], measure: Callable[[], Rates]) -> Rates:
-    """Return the rates of a device from its file, or measure them and write the file.
+def known_rates(backend: str, device: DeviceInfo, options: Mapping[str, object]) -> Rates | None:
+    """Return the rates of a device as far as they were measured, from its file.
 
     A file belongs to a device's name and details, which include its driver or instruction set, the backend's options,
     and the version of Pumice.
     """
-    about = [backend, device.name, device.kind, dict(device.details), dict(options), version("pumice")]
-    name = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
-    paths: list[Path] = []
-    with contextlib.suppress(RuntimeError):  # no home directory
-        paths = [folder / "pumice" / "rates" / f"{name}.json" for folder in cache_homes()]
+    name = _file_name(backend, device, options)
     if name in _measured:
         return _measured[name]
-    for path in paths:
+    for path in _paths(name):
         with contextlib.suppress(OSError, ValueError, TypeError):
             return Rates(**json.loads(read_file(path, _LARGEST_FILE)))
+    return None
+
+
+def _file_name(backend: str, device: DeviceInfo, options: Mapping[str, object]) -> str:
+    about = [backend, device.name, device.kind, dict(device.details), dict(options), version("pumice")]
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def _paths(name: str) -> list[Path]:
+    with contextlib.suppress(RuntimeError):  # no home directory
+        return [folder / "pumice" / "rates" / f"{name}.json" for folder in cache_homes()]
+    return []
+
+
+def rates_of(backend: str, device: DeviceInfo, options: Mapping[str, object], measure: Callable[[], Rates]) -> Rates:
+    """Return the rates of a device, like ``known_rates``, or measure them and write the file."""
+    if known := known_rates(backend, device, options):
+        return known
+    name = _file_name(backend, device, options)
+    paths = _paths(name)
     is_busy = _is_busy()
     logger.info("measuring %s on %s", device.name, backend)
     rates = _measured[name] = measure()

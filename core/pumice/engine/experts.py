@@ -1,0 +1,108 @@
+"""Choose layers whose experts stay in host memory, so that GPUs hold the rest of more layers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from pumice.backend.step import Limits
+from pumice.config import Config
+from pumice.engine.costs import step_parts
+from pumice.engine.overrides import EXPERTS, DeviceName, host_layers
+from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
+from pumice.engine.rates import Rates, known_rates, step_seconds
+from pumice.graph import Graph, Weight
+
+logger = logging.getLogger("pumice")
+
+_NAMES = re.compile(EXPERTS)
+
+
+def chosen_rules(graphs: Sequence[Graph], backends: Backends, limits: Limits, config: Config) -> PlacementRules:
+    """Return the rules of a configuration; experts that GPUs lack room for stay in host memory, unless it says which.
+
+    ``graphs`` are as for ``place_experts``. Rates count if they have been measured; nothing is measured here.
+    """
+    rules = PlacementRules.of(config)
+    if config.n_gpu_layers >= 0 or not config.is_default("n_cpu_moe"):
+        return rules
+    rules, n_layers = place_experts(graphs, backends, limits, rules, partial(_known_rates, backends, config))
+    if n_layers:
+        logger.info("experts of the first %d layers stay in host memory, so that GPUs hold the rest", n_layers)
+    return rules
+
+
+def _known_rates(backends: Backends, config: Config) -> dict[DeviceName, Rates]:
+    rates: dict[DeviceName, Rates] = {}
+    for name, backend in backends:
+        devices = backend.devices()
+        if devices and (known := known_rates(name, devices[0], config.backend_options(name))):
+            rates |= {DeviceName(name, number): known for number in range(len(devices))}
+    return rates
+
+
+def place_experts(
+    graphs: Sequence[Graph],
+    backends: Backends,
+    limits: Limits,
+    rules: PlacementRules,
+    rates: Callable[[], Mapping[DeviceName, Rates]],
+) -> tuple[PlacementRules, int]:
+    """Return rules that keep experts of the first layers in host memory, and the number of these layers.
+
+    The rules are unchanged, with the number 0, if GPUs have room for all layers, if that gives no further layer room,
+    or if both placements are predicted and it is slower. Experts of a layer are the largest and least used part: of
+    the bytes that a token needs, a layer without them leaves more on the GPU than a layer on the CPU does.
+
+    Args:
+        graphs: graphs of a model; the first is the one that generates.
+        backends: backends in order.
+        limits: largest step, and size of the caches.
+        rules: wishes of the user.
+        rates: returns the rates of devices, as far as they are known.
+    """
+    if not (rules.fit and any(backend.offload for _, backend in backends) and _has_experts(graphs)):
+        return rules, 0
+    without = find_placement(graphs, backends, limits, rules)
+    if without.n_offloaded == without.n_wanted:
+        return rules, 0
+    n_layers = max(graph.n_layer for graph in graphs)
+
+    def placed(n_experts: int) -> tuple[PlacementRules, Placement]:
+        own = replace(rules, overrides=(*rules.overrides, *host_layers(n_experts, 0)))
+        return own, find_placement(graphs, backends, limits, own)
+
+    low, high = 0, n_layers  # the fewest layers with which all others fit lie above the one, up to the other
+    best_rules, best = placed(n_layers)
+    if best.n_offloaded <= without.n_offloaded:
+        return rules, 0
+    while best.n_offloaded == best.n_wanted and high - low > 1:
+        middle = (low + high) // 2
+        tried_rules, tried = placed(middle)
+        if tried.n_offloaded == tried.n_wanted:
+            high, best_rules, best = middle, tried_rules, tried
+        else:
+            low = middle
+    known = rates()
+    seconds = [_seconds(placement, graphs[0], limits, known) for placement in (without, best)]
+    if seconds[0] is not None and seconds[1] is not None and seconds[0] < seconds[1]:
+        return rules, 0
+    return best_rules, high
+
+
+def _has_experts(graphs: Sequence[Graph]) -> bool:
+    weights = (tensor for node in graphs[0].nodes for part in node.parts() for tensor in part.operands())
+    return any(isinstance(weight, Weight) and _NAMES.search(weight.name) for weight in weights)
+
+
+def _seconds(placement: Placement, graph: Graph, limits: Limits, rates: Mapping[DeviceName, Rates]) -> float | None:
+    """Return the predicted time of a prompt of a whole batch and as many generated tokens; None without rates."""
+    parts = step_parts(placement.segments[0], graph, limits)
+    if not all(part.device in rates for part in parts):
+        return None
+    n_tokens = min(limits.n_batch, limits.n_ctx)
+    prompt = step_seconds(parts, rates, n_tokens, 1, 0)
+    return prompt + n_tokens * step_seconds(parts, rates, 1, 1, limits.n_ctx // 2)

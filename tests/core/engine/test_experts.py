@@ -1,0 +1,77 @@
+"""Experts that a GPU lacks room for stay in host memory, where that gives more layers room; texts do not change."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import pumice
+from pumice.engine.rates import Rates
+from pumice.plugin import hookimpl
+from pumice_numpy import NumpyBackend
+from tiny_models import ATTENTION, EXPERTS, tiny
+
+FAST = Rates(memory=1e12, compute=1e14, link=1e12, node_seconds=0.0, run_seconds=0.0)
+SLOW = Rates(memory=1e6, compute=1e8, link=1e12, node_seconds=0.0, run_seconds=0.0)
+FAR = Rates(memory=1e12, compute=1e14, link=1e3, node_seconds=0.0, run_seconds=1.0)
+OPTIONS: dict[str, Any] = {"n_ctx": 32, "n_batch": 8, "n_parallel": 1}
+
+
+def gpu(free: int | None) -> ModuleType:
+    """A plugin with a GPU of so many free bytes."""
+
+    class Gpu(NumpyBackend):
+        offload = True
+
+        def free_memory(self) -> list[int | None]:
+            return [free]
+
+    @hookimpl
+    def pumice_register_backends(register: Callable[[str, type], None]) -> None:
+        register("gpu", Gpu)
+
+    module = ModuleType("gpus")
+    module.pumice_register_backends = pumice_register_backends  # type: ignore[attr-defined]
+    return module
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
+    sizes = {"expert_count": 16, "expert_used_count": 2, "expert_feed_forward_length": 96}
+    return tiny("qwen3moe", layer, n_layer=4, dims={"d": 32, "E": 16}, **sizes).write(tmp_path / "model.gguf")
+
+
+def load(path: Path, free: int | None, **more: Any) -> pumice.Model:
+    config = {"backends": ["gpu", "numpy"]}
+    return pumice.load(path, config=config, plugins=[gpu(free)], **OPTIONS, **more)
+
+
+def experts(model: pumice.Model) -> dict[str, int]:
+    return {device.name: device.parts.get("experts", 0) for device in model.facts.devices}
+
+
+def test_experts_stay_in_host_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with load(path, None) as model:
+        (whole,) = [device for device in model.facts.devices if device.is_gpu]
+        text = model.generate([5, 6, 7], max_tokens=8, temperature=0).tokens
+    room = whole.bytes - whole.parts["experts"] // 2 + 2**18  # the rest is for activations of more programs
+    several: list[tuple[dict[str, Rates], bool]] = [
+        ({}, True),
+        ({"gpu": FAST, "numpy": SLOW}, True),
+        ({"gpu": FAR, "numpy": FAST}, False),  # to and fro takes longer than computing
+    ]
+    for rates, moves in several:
+        monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_, rates=rates: rates.get(name))
+        with load(path, room) as model:
+            found = experts(model)
+            on_gpu = next(device for device in model.facts.devices if device.is_gpu)
+            assert on_gpu.bytes <= room
+            assert (on_gpu.parts["attention"] == whole.parts["attention"]) is moves
+            assert (found["numpy"] > 0, sum(found.values())) == (True, whole.parts["experts"])
+            assert model.generate([5, 6, 7], max_tokens=8, temperature=0).tokens == text
+    with load(path, room, n_cpu_moe=0) as model:
+        on_gpu = next(device for device in model.facts.devices if device.is_gpu)
+        assert on_gpu.parts["attention"] < whole.parts["attention"], "the user has said otherwise"
