@@ -18,11 +18,16 @@ TYPES = [
 ]
 
 
-def write_demo_model(path: Path, type: GGMLType, source: Path | None = None) -> Path:
-    """The demo model, or the model ``source``, with all its matrices in another type."""
+def write_demo_model(path: Path, type: GGMLType, source: Path | None = None, n_layer: int | None = None) -> Path:
+    """The demo model, or the model ``source``, with all its matrices in another type, and its first layers alone."""
     with GGUFFile.open(source or pumice.demo_model_path()) as file:
         metadata = {key: value for key, value in file.metadata.items() if key != "general.file_type"}
-        tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
+        names = list(file.tensors)
+        if n_layer is not None:
+            left_out = tuple(f"blk.{layer}." for layer in range(n_layer, metadata["llama.block_count"]))
+            names = [name for name in names if not name.startswith(left_out)]
+            metadata["llama.block_count"] = n_layer
+        tensors = {name: file.tensors[name].dequantize() for name in names}
         types = {name: type for name, numbers in tensors.items() if numbers.ndim == 2}
         data = {name: quantize(numbers, type) if name in types else numbers for name, numbers in tensors.items()}
         return write_gguf(path, metadata, data, types)

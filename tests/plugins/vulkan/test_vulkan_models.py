@@ -55,7 +55,8 @@ def test_tiny_models_token_by_token(tiny_file: Any, tiny_logits: Any, name: str)
 def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, driver: str, name: str) -> None:
     chunked, whole = (logits(tiny_file(name), IDS, n_batch, driver=driver) for n_batch in (5, 32))
     assert error(chunked, whole) < 1e-8
-    assert error(logits(tiny_file(name), ZOO[name].ids, driver=driver), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+    assert ZOO[name].ids == IDS
+    assert error(whole, tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "q8_0"])
@@ -73,9 +74,12 @@ def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) ->
     options: dict[str, Any] = {"backend": "vulkan", "kv_type": kv_type, "n_gpu_layers": n_gpu_layers, "n_batch": 32}
     with pumice.load(model_path, **options) as model:
         assert "vulkan" in model.backends
-        for case in json.loads(expected_path.read_text())[: None if (kv_type, n_gpu_layers) == ("f32", -1) else 1]:
-            found = model.generate(case["prompt"], max_tokens=len(case["greedy_tokens"]), temperature=0)
-            assert found.tokens == case["greedy_tokens"]
+        first, *others = json.loads(expected_path.read_text())
+        found = model.generate(first["prompt"], max_tokens=len(first["greedy_tokens"]), temperature=0)
+        assert found.tokens == first["greedy_tokens"]
+        for case in others if (kv_type, n_gpu_layers) == ("f32", -1) else []:
+            found = model.generate(case["prompt"], max_tokens=50, temperature=0)
+            assert found.tokens == case["greedy_tokens"][:50]
 
 
 def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
@@ -144,8 +148,8 @@ def test_a_weight_too_large_for_a_buffer_goes_to_the_next_backend(monkeypatch: p
 @pytest.mark.parametrize("type", TYPES)
 def test_every_quantization_type(tmp_path: Path, type: str) -> None:
     """What decodes a token at a time is fused; both ways are those of the NumPy backend."""
-    path = write_demo_model(tmp_path / "model.gguf", GGMLType[type])
-    ids = [(37 * i + 3) % 500 for i in range(12)]
+    path = write_demo_model(tmp_path / "model.gguf", GGMLType[type], n_layer=2)
+    ids = [(37 * i + 3) % 500 for i in range(6)]
     with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as model:
         expected = model.logits(ids)
     assert error(logits(path, ids, 1), expected) < 1e-5
