@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 KEPT = 8  # latest step times kept per number of sequences and rows
 FADING = 0.98  # factor of earlier counts at each draft
 PRIOR = 4.0  # weight, in drafts, of a larger group's rates as prior of a smaller one's: proposer, kind, sequence
 FIRST, LATER = 0.4, 0.7  # acceptance rates of a proposer's first and later tokens before any are known
-LOSS = 0.01  # share of time that rejected drafts and proposers may take
+LOSS = 0.005  # share of time that rejected drafts and proposers may take
 GAIN = 1.04  # least expected speed of a step with drafts, relative to one without
 MOST = 31  # maximum tokens of a draft
 START = 4.0  # initial credit for rejected drafts, in steps
@@ -26,8 +27,8 @@ PROBES = 64  # declined steps per probe, a draft verified although it is not exp
 PROBE = 3  # tokens of a probe
 LIKELY = 0.2  # minimum probability of a probe's first token
 UNLIKELY = 0.02  # minimum probability of a verified token
-ASKING = 0.005  # share of time that proposers may take while their drafts do not pay
-MOST_PAUSED = 64  # maximum steps for which no proposer is asked
+ASKING = 0.001  # share of time that proposers may take while their drafts do not pay
+LONGEST_REST = 1024  # maximum steps between two drafts of a proposer that rests
 PLAIN = 64  # steps with drafts between two without, which measure the time of a step without drafts
 
 
@@ -122,6 +123,9 @@ DraftKind = tuple[str, int]
 CERTAIN = ("forced", 0)
 """The kind of drafts that consist of tokens forced by a mask."""
 
+LOOKED_UP = ""
+"""The proposers that compute nothing: their times are measured together, with all other work for drafts."""
+
 
 @dataclass
 class Record:
@@ -130,15 +134,39 @@ class Record:
     hits: dict[DraftKind, Hits] = field(default_factory=dict)
 
 
+@dataclass
+class Rest:
+    """Steps between two drafts: a power of two, doubled while drafts do not pay.
+
+    Rests end at multiples of their length, so that those of several sequences end together.
+
+    Attributes:
+        n_steps: steps from one draft to the next.
+        wakes: number of the step in which the proposers are asked next.
+    """
+
+    n_steps: int = 1
+    wakes: int = 0
+
+    def sleep(self, step: int, most: int) -> None:
+        """Rest from a step on, twice as long as before, for ``most`` steps at most."""
+        self.n_steps = min(2 * self.n_steps, 1 << (max(1, most).bit_length() - 1))
+        self.wakes = (step // self.n_steps + 1) * self.n_steps
+
+    def end(self) -> None:
+        """End the rest since a draft paid."""
+        self.n_steps, self.wakes = 1, 0
+
+
 class DraftLength:
     """Chooses the lengths of drafts.
 
     Drafts are verified if the step is expected to save time, or as a probe, to measure the time of more rows; and if
     half of the credit is enough for the time that is lost if all their tokens are wrong. The credit is a small share of
     the time of all steps (``LOSS``) and what drafts saved recently; the time of proposers is charged to it as well. So
-    generation takes at most that share longer than without drafts, and ``START`` steps. While drafts do not pay,
-    proposers are asked less and less often, until that takes a share of ``ASKING`` of the time at most. What they
-    propose then is compared with the tokens that follow, so acceptance rates are learned without verifying drafts.
+    generation takes at most that share longer than without drafts, and ``START`` steps. While the drafts of a proposer
+    do not pay, it rests longer and longer, until asking it takes a share of ``ASKING`` of the time at most. What it
+    proposes then is compared with the tokens that follow, so acceptance rates are learned without verifying drafts.
 
     Args:
         fixed: constant number of drafted tokens; -1: chosen by measurement.
@@ -148,16 +176,16 @@ class DraftLength:
         self.fixed = fixed
         self.costs = Costs()
         self._pooled: dict[DraftKind, Hits] = {}
-        self._credit: float | None = None  # seconds
+        self._credit = START  # steps
         self._n_declined = 0
         self._n_taken = 0
         self._n_drafted = 0  # steps with drafts since one without
-        self._proposing: deque[float] = deque(maxlen=KEPT)  # seconds, of the latest steps whose proposers were asked
-        self._n_proposed = 0  # tokens, in the current step
-        self._each = _Usual()  # seconds per proposed token
+        self._asking: dict[str, deque[float]] = {}  # seconds of the latest steps that asked, by proposer
+        self._spent = 0.0  # seconds of proposers since the latest recorded step
+        self._per_token: dict[str, _Usual] = {}  # seconds per proposed token, of proposers that compute them
         self._longest = 1  # verified tokens of a sequence, in the latest step with proposals
-        self._pause = 0  # steps of the latest pause
-        self._n_paused = 0  # steps that remain of it
+        self._base = 0.0  # seconds of the latest recorded step, had it had no drafts
+        self._n_elapsed = 1  # steps between the latest two recorded ones
 
     def most(self, n_seqs: int, n_rows: int) -> int:
         """Return the maximum tokens of a draft for a step of ``n_rows`` rows before drafts.
@@ -174,25 +202,47 @@ class DraftLength:
         """
         return self.fixed if self.fixed >= 0 else max(PROBE, 2 * self._longest)
 
-    def pauses(self, is_new: bool) -> bool:
-        """Return True if nothing is drafted or measured in a step, since drafts did not pay lately.
-
-        Args:
-            is_new: the step has sequences of which nothing was generated before; they end a pause.
-        """
-        if is_new:
-            self._pause = self._n_paused = 0
-        if not self._n_paused:
-            return False
-        self._n_paused -= 1
-        return True
-
     def wants(self, n_seqs: int, n_rows: int) -> bool:
         """Return True if proposers should be asked for a step of ``n_rows`` rows before drafts."""
         if self.fixed >= 0:
             return self.fixed > 0
         measured = self.costs.seconds(n_seqs, n_rows) is not None
-        return measured and self._n_drafted < PLAIN and (self._credit or 0.0) > 0
+        return measured and self._n_drafted < PLAIN and self._credit > 0
+
+    def asked(self, proposer: str, seconds: float, n_tokens: int = 0, reading: float = 0.0) -> None:
+        """Record the time that asking took in a step.
+
+        Args:
+            proposer: name of a proposer that computes its tokens, or ``LOOKED_UP``.
+            seconds: time of the proposals.
+            n_tokens: proposed tokens of all sequences, if they were computed.
+            reading: time that reading the confirmed tokens took since it was asked last.
+        """
+        if self.fixed >= 0:
+            return
+        latest = self._asking.setdefault(proposer, deque(maxlen=KEPT))
+        if not latest:  # with little of what a proposer reads at first
+            seconds = min(seconds, self._base or seconds)
+        latest.append(seconds + reading)
+        self._spent += _median(latest)  # without delays by other programs
+        if n_tokens:
+            self._per_token.setdefault(proposer, _Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
+
+    def longest_rest(self, proposer: str, n_seqs: int) -> int:
+        """Return the steps between two drafts of a proposer with which it takes a share of ``ASKING`` of the time."""
+        base = self.costs.seconds(n_seqs, n_seqs)
+        latest = self._asking.get(proposer)
+        return min(LONGEST_REST, int(_median(latest) / (ASKING * base))) if base and latest else 1
+
+    @property
+    def recovers(self) -> int:
+        """Return the number of steps after which there is credit again; 0 if there is."""
+        return 0 if self._credit > 0 else min(LONGEST_REST, 1 + int(-self._credit / LOSS))
+
+    @property
+    def earns(self) -> bool:
+        """True if drafts saved time lately: more than a step beyond the initial credit."""
+        return self._credit > START + 1
 
     def promise(self, kind: DraftKind, n: int, record: Record) -> float:
         """Return the expected number of accepted tokens of a draft of ``n`` tokens."""
@@ -211,16 +261,18 @@ class DraftLength:
             ends = [min(room, end) for end in accumulate((min(n, self.fixed) for _, n, _ in drafts), initial=0)]
             return [end - begin for begin, end in pairwise(ends)]
         n_seqs = len(drafts)
-        self._n_proposed = sum(n for _, n, _ in drafts)
         rates = [self._rates(kind, record) for kind, _, record in drafts]
-        lengths = self._best([(n, *rate) for (_, n, _), rate in zip(drafts, rates, strict=True)], n_rows, room)
+        possible = [
+            _Possible(n, *rate, self._seconds_per_token(kind)) for (kind, n, _), rate in zip(drafts, rates, strict=True)
+        ]
+        lengths = self._best(possible, n_rows, room)
         if any(lengths):
             self._n_taken += 1
             if self._n_taken % PROBES == 0 and 2 * sum(lengths) <= room:  # measure the cost of more rows
                 longer = [min(2 * length, n) for length, (_, n, _) in zip(lengths, drafts, strict=True)]
                 lengths = longer if self._affords(n_seqs, n_rows, sum(longer)) else lengths
         else:
-            self._n_declined += 1 + self._pause
+            self._n_declined += self._n_elapsed
             if self._n_declined >= PROBES:
                 self._n_declined = 0
                 i = max(range(n_seqs), key=lambda i: rates[i][0] * (drafts[i][1] > 0))
@@ -236,11 +288,15 @@ class DraftLength:
         first, later = self._pooled.get(kind, Hits()).rates(first, later, PRIOR)
         return record.hits.get(kind, Hits()).rates(first, later, PRIOR)
 
-    def _best(self, drafts: Sequence[tuple[int, float, float]], n_rows: int, room: int) -> list[int]:
+    def _seconds_per_token(self, kind: DraftKind) -> float:
+        usual = self._per_token.get(kind[0])
+        return usual.value if usual else 0.0
+
+    def _best(self, drafts: Sequence[_Possible], n_rows: int, room: int) -> list[int]:
         """Return the lengths with the highest expected tokens per second that there is credit for.
 
         Args:
-            drafts: length of each draft, and the acceptance rates of its first and of its later tokens.
+            drafts: draft of each sequence.
             n_rows: rows of the step without drafts.
             room: maximum drafted tokens of all sequences together.
         """
@@ -248,8 +304,8 @@ class DraftLength:
         best, tokens = lengths[:], float(n_seqs)
         base = self.costs.seconds(n_seqs, n_rows)
         assert base is not None
-        highest = GAIN * tokens / base
-        coming = [(first if n else 0.0) for n, first, _ in drafts]  # probability of each draft's next token
+        highest, proposing = GAIN * tokens / base, 0.0
+        coming = [draft.first if draft.n else 0.0 for draft in drafts]  # probability of each draft's next token
         most = min(room, self.costs.most_rows(n_seqs) - n_rows)
         for n_drafted in range(1, most + 1):
             likeliest = max(coming)
@@ -258,8 +314,9 @@ class DraftLength:
             i = coming.index(likeliest)
             tokens += likeliest
             lengths[i] += 1
-            coming[i] *= drafts[i][2] if lengths[i] < drafts[i][0] else 0.0
-            seconds = (self.costs.seconds(n_seqs, n_rows + n_drafted) or base) + n_drafted * self._each.value
+            coming[i] *= drafts[i].later if lengths[i] < drafts[i].n else 0.0
+            proposing += drafts[i].seconds
+            seconds = (self.costs.seconds(n_seqs, n_rows + n_drafted) or base) + proposing
             if tokens / seconds > highest:
                 highest, best = tokens / seconds, lengths[:]
         return best
@@ -267,7 +324,7 @@ class DraftLength:
     def _affords(self, n_seqs: int, n_rows: int, n_drafted: int) -> bool:
         """Return True if half of the credit covers the time of this many rejected rows."""
         base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted, at_most=True)
-        return base is not None and seconds is not None and (self._credit or 0.0) >= 2 * (seconds - base)
+        return base is not None and seconds is not None and self._credit * base >= 2 * (seconds - base)
 
     def judge(self, kind: DraftKind, record: Record, n_drafted: int, n_accepted: int) -> None:
         """Count the accepted tokens of a draft for its kind, its proposer and its sequence."""
@@ -275,7 +332,16 @@ class DraftLength:
             hits.setdefault(kind, Hits()).count(n_drafted, n_accepted)
         self._pooled.setdefault((kind[0], -1), Hits()).count(n_drafted, n_accepted)
 
-    def took(self, n_seqs: int, n_rows: int, n_drafted: int, n_accepted: int, seconds: float, proposing: float) -> None:
+    def took(
+        self,
+        n_seqs: int,
+        n_rows: int,
+        n_drafted: int,
+        n_accepted: int,
+        seconds: float,
+        judging: float = 0.0,
+        n_elapsed: int = 1,
+    ) -> None:
         """Record the time of a step.
 
         Args:
@@ -284,34 +350,32 @@ class DraftLength:
             n_drafted: drafted tokens.
             n_accepted: accepted drafted tokens.
             seconds: time of the step.
-            proposing: seconds that the proposers took before the step; 0 if none was asked.
+            judging: seconds that proposers took after the step.
+            n_elapsed: steps since the latest recorded one, with this one.
         """
         if self.fixed >= 0:
             return
         self.costs.took(n_seqs, n_rows + n_drafted, seconds)
-        base = self.costs.seconds(n_seqs, n_rows) or seconds
+        base = self._base = self.costs.seconds(n_seqs, n_rows) or seconds
         usual = self.costs.seconds(n_seqs, n_rows + n_drafted) or seconds  # without delays by other programs
-        if self._credit is None:
-            self._credit = START * base
         if n_drafted:
             self._n_drafted += 1
-            saved = (1 + n_accepted / n_seqs) * base - usual
+            saved = 1 + n_accepted / n_seqs - usual / base
         else:
             self._n_drafted = 0
-            saved = min(LOSS * usual * (1 + self._pause), max(0.0, START * base - self._credit))
-        if proposing:  # without delays by other programs, and with little of what a proposer reads at first
-            self._proposing.append(proposing if len(self._proposing) > 1 else min(proposing, base))
-            self._each.add(self._proposing[-1] / (self._n_proposed + 2))  # two passes read what was accepted
-            proposing = sorted(self._proposing)[len(self._proposing) // 2]
-        self._n_proposed = 0
-        self._credit = max(-MOST_LOST * base, min(self._credit + saved - proposing, MOST_SAVED * base))
-        rests = not n_drafted and self._credit <= START * base
-        self._pause = self._n_paused = self._next_pause(base) if rests else 0
+            saved = min(LOSS * n_elapsed, max(0.0, START - self._credit))
+        self._credit = max(-MOST_LOST, min(self._credit + saved - (self._spent + judging) / base, MOST_SAVED))
+        self._spent, self._n_elapsed = 0.0, n_elapsed
 
-    def _next_pause(self, base: float) -> int:
-        """Return the number of steps to pause after one without drafts: twice as many as before.
 
-        Where proposing takes next to no time beside a step of ``base`` seconds, there is no pause.
-        """
-        proposing = sorted(self._proposing)[len(self._proposing) // 2] if self._proposing else 0.0
-        return min(2 * self._pause + 1, int(proposing / (ASKING * base)), MOST_PAUSED)
+class _Possible(NamedTuple):
+    """A draft of ``n`` tokens: acceptance rates of its first and later tokens, seconds that proposing a token takes."""
+
+    n: int
+    first: float
+    later: float
+    seconds: float
+
+
+def _median(values: Collection[float]) -> float:
+    return sorted(values)[len(values) // 2]

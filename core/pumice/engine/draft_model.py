@@ -58,6 +58,7 @@ class ModelProposer(Proposer):
         n_past: confirmed tokens of the context in the cache.
         guessed: proposed tokens in the cache behind them.
         following: the guess after the whole text, if it is known.
+        skips: True if only the end of a longer new text is read, since the draft model rested meanwhile.
     """
 
     def __init__(self, model: DraftModel) -> None:
@@ -68,6 +69,7 @@ class ModelProposer(Proposer):
         self.n_past = 0
         self.guessed: list[int] = []
         self.following: Guess | None = None
+        self.skips = False
 
     def start(self, context: ProposerContext) -> None:
         self.salt = context.salt
@@ -144,8 +146,14 @@ class DraftModel:
     def read(self, sequences: Sequence[ModelProposer]) -> None:
         """Read a part of new texts, and of texts that are far ahead of the cache, in a single step.
 
-        Their last tokens are left to ``propose``, as are texts for which there is no room.
+        Their last tokens are left to ``propose``, as are texts for which there is no room. Of texts that were written
+        while the proposer rested, only the end is read.
         """
+        for sequence in sequences:
+            if sequence.skips and sequence.n_behind > self._most_behind:
+                self.release(sequence)
+                sequence.first = len(sequence.tokens) - self._most_behind // 2
+            sequence.skips = False
         busy = set(sequences)
         behind = [sequence for sequence in sequences if sequence.place is None or sequence.n_behind > self._most_behind]
         ends = {sequence: sequence.n_context - 1 for sequence in behind if self._hold(sequence, 0, busy)}

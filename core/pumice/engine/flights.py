@@ -157,11 +157,11 @@ class Flights:
         began = max(flight.began, self._landed) if flight.behind else flight.began
         flight.goes_on = goes_on
         flight.land(flight)
+        seconds = time.perf_counter() - began
         if self._speculation.next_tokens and flight.ask is None:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
-        seconds = time.perf_counter() - began
         self._speculation.took(flight.members, flight.drafts, seconds)
-        return seconds
+        return time.perf_counter() - began
 
     def _begin(self, members: Members) -> Flight:
         n_steps = self.lookahead.steps(members) if self._can.max_steps else 0
@@ -169,46 +169,41 @@ class Flights:
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
             return self._guess(members, n_steps)
-        if not self._can.max_steps and self._can.n_in_flight == 1:
-            drafts = self._speculation.draft(members, self._cache, self._scheduler.limits)
-            if drafts:
-                return self._speculate(members, drafts)
+        if self._can.max_steps or self._can.n_in_flight > 1:
+            return self._step(members, {})
+        return self._step(members, self._speculation.draft(members, self._cache, self._scheduler.limits))
+
+    def _step(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
+        """Submit a single step; recurrent states are restored after a wrong drafted token."""
         began = time.perf_counter()
-        batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
         whole = [running for running, n_new in members if running.pending == n_new]
-        ask = self._ask(batch, whole) if self._can.max_steps else None
-        pending = self._runner.submit(batch, ask)
-        for running, _ in members if self._can.n_in_flight > 1 else ():
-            running.n_ahead = 1
-        repeats = any(running.n_again for running, _ in members)
-        land = self._take if ask else self._sample
-        return Flight(members, whole, batch, pending, land, ask, repeats=repeats, began=began)
+        drafted = {running: draft.tokens for running, draft in drafts.items()}
+        with ExitStack() as stack:
+            if drafted:
+                rows = [(item, n_new + len(drafted[item])) for item, n_new in members if item in drafted]
+                stack.enter_context(self._states.taking_back(rows))
+            parts = [running.part(n_new, drafted.get(running, ())) for running, n_new in members]
+            batch = batch_of(self._cache, parts)
+            ask = self._ask(batch, whole) if self._can.max_steps else None
+            pending = self._runner.submit(batch, ask)
+            for running, _ in members if self._can.n_in_flight > 1 else ():
+                running.n_ahead = 1
+            repeats = any(running.n_again for running, _ in members)
+            land = self._sample_drafted if drafts else self._take if ask else self._sample
+            flight = Flight(members, whole, batch, pending, land, ask, drafts=drafts, repeats=repeats, began=began)
+            flight.open = stack.pop_all() if drafts else None
+            return flight
 
     def _computed(self, members: Members) -> None:
         for running, n_new in members:
+            if running.began is None:
+                self._speculation.wake()
             self._scheduler.computed(running, n_new)
             if running.reading:
                 self._tell(running.progress())
         self._states.keep([running for running, _ in members if running.at_mark])
 
     # --- the host chooses
-
-    def _speculate(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
-        """Submit a step with drafts; recurrent states are restored after a wrong token."""
-        whole = [running for running, n_new in members if running.pending == n_new]
-        began = time.perf_counter()
-        with ExitStack() as stack:
-            computed = [(item, n_new + len(drafts[item].tokens)) for item, n_new in members if item in drafts]
-            stack.enter_context(self._states.taking_back(computed))
-            parts = [item.part(n_new, drafts[item].tokens if item in drafts else ()) for item, n_new in members]
-            batch = batch_of(self._cache, parts)
-            pending = self._runner.submit(batch)
-            repeats = any(running.n_again for running, _ in members)
-            opened = stack.pop_all()
-            land = self._sample_drafted
-            return Flight(
-                members, whole, batch, pending, land, open=opened, drafts=drafts, repeats=repeats, began=began
-            )
 
     def _sample_drafted(self, flight: Flight) -> None:
         """Continue with the tokens that each sequence's chain chooses, as long as they match its draft."""

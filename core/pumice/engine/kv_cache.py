@@ -37,6 +37,13 @@ class BlockTables:
         self.wanted: list[bytes] = []  # keys of blocks to load from a tier; those before are held already
         self.portable = True  # no block depends on media, whose ids are known to this process only
 
+    def after(self, n: int) -> BlockTables:
+        """Return a copy of the tables without the first ``n`` blocks, for a step in which the sequence begins there."""
+        rest = BlockTables((), 0)
+        rest.tables = {w: np.append(table[n:], np.full(n, -1, np.int32)) for w, table in self.tables.items()}
+        rest.n_blocks = self.n_blocks - n
+        return rest
+
 
 class KVCache:
     """Allocates blocks of the KV cache to sequences.

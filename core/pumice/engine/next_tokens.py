@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES
 from pumice.backend.step import Batch
-from pumice.engine.batches import Part, batch_of
+from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.draft_model import DraftLimits, Guess, guess_of, proposal_of
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
@@ -32,11 +32,15 @@ Rows = NDArray[np.float32]
 
 @dataclass(eq=False)
 class Hidden:
-    """The rows ``[n, n_stream]`` of a sequence from a position on, for which the layer did not run yet."""
+    """The rows ``[n, n_stream]`` of a sequence from a position on, for which the layer did not run yet.
+
+    The layer knows nothing of the ``n_skipped`` first blocks: its sequence begins after them.
+    """
 
     tables: BlockTables
     first: int
     parts: list[Rows] = field(repr=False)
+    n_skipped: int = 0
     n_rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +71,8 @@ class NextTokens:
     """Runs the drafting layer of a model, or of its draft model, for its sequences.
 
     The state before the first position, or before the end of a cached prefix, is unknown, and replaced by zeros; that
-    affects proposals only.
+    affects proposals only. A layer that rests forgets its sequences (``forget``), and keeps later ones from the next
+    block on, as if they began there.
 
     Attributes:
         cache: the engine's, once there is one.
@@ -80,7 +85,7 @@ class NextTokens:
         self._runner = runner
         self._limits = limits
         self._projects = bool(runner.results(FEATURES))
-        self._hidden: WeakKeyDictionary[Running, Hidden] = WeakKeyDictionary()
+        self._hidden: WeakKeyDictionary[Place, Hidden] = WeakKeyDictionary()
         self._dropped: WeakSet[Generation] = WeakSet()
 
     @property
@@ -111,15 +116,27 @@ class NextTokens:
         self._hidden.pop(running, None)
         self._dropped.add(running.generation)
 
+    def forget(self) -> None:
+        """Forget what waits of all sequences, since the layer rests."""
+        self._hidden.clear()
+
     def _keep(self, running: Running, first: int, rows: Rows) -> None:
         """Keep the states of positions from ``first`` on; those computed again after a wrong draft are kept already."""
         kept = self._hidden.get(running)
         if kept is None or kept.tables is not running.tables or first > kept.end:
-            kept = self._hidden[running] = self._unknown(running.tables, first, rows.shape[1])
+            n_skipped = self._n_skipped(running, first)
+            first_kept = max(first, n_skipped * self._runner.limits.block_size)
+            kept = self._hidden[running] = self._unknown(running.tables, first_kept, rows.shape[1])
+            kept.n_skipped = n_skipped
         if first + len(rows) > kept.end:
             kept.append(rows[kept.end - first :])
         if not running.generation.finish_reason:
             self._catch_up(running, kept)
+
+    def _n_skipped(self, running: Running, first: int) -> int:
+        """Return the number of blocks before which the layer did not run: none if ``first`` is behind cached tokens."""
+        is_cached = first < len(running.generation.request.prompt)
+        return 0 if is_cached else -(-first // self._runner.limits.block_size)
 
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
         """Return what is kept of a sequence before its position ``first``."""
@@ -158,13 +175,22 @@ class NextTokens:
         """Return the outputs of a graph. If it cannot be compiled, the layer is off from then on."""
         assert self.cache is not None
         rows = {name: np.ascontiguousarray(value, np.float32) for name, value in inputs.items()}
+        batch = batch_of(self.cache, [self._known(part) for part in parts])
         try:
-            return self._runner.outputs(replace(batch_of(self.cache, parts), inputs=rows), graph)
+            return self._runner.outputs(replace(batch, inputs=rows), graph)
         except Exception:
             if not self._runner.is_compiled(graph):
                 self.is_off = True
                 self._hidden.clear()
             raise
+
+    def _known(self, part: Part) -> Part:
+        """Return the part of a sequence that begins after the blocks that the layer does not know."""
+        kept = self._hidden.get(part.place)
+        if kept is None or not kept.n_skipped:
+            return part
+        place = Place(part.place.slot, part.place.tables.after(kept.n_skipped))
+        return part._replace(place=place, n_past=part.n_past - kept.n_skipped * self._runner.limits.block_size)
 
     def propose(self, sequences: Sequence[Running | None], n: Sequence[int]) -> list[Proposal]:
         """Return the proposals for sequences, of at most ``n[i]`` tokens each."""
@@ -229,6 +255,9 @@ class CachedTokens(NextTokens):
     """
 
     name = "draft"
+
+    def _n_skipped(self, running: Running, first: int) -> int:
+        return 0
 
     def _catch_up(self, running: Running, kept: Hidden) -> None:
         kept.drop(kept.n_rows - 1)

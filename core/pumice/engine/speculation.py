@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Batch, Limits
-from pumice.engine.draft_length import CERTAIN, DraftKind, DraftLength, Record
+from pumice.engine.draft_length import CERTAIN, LOOKED_UP, DraftKind, DraftLength, Record, Rest
 from pumice.engine.draft_model import ModelProposer
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
@@ -39,6 +39,9 @@ NEEDS_LENGTH = (
 _DRAFT = "draft"  # the proposer of a draft model
 _MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction
+_COMPUTED = (_DRAFT, _MTP)  # proposers that run layers
+_NEVER = 1 << 62
+LISTENED = 48  # steps before the end of a rest of which a layer that drafts keeps hidden states
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
 
 
@@ -53,11 +56,15 @@ class Draft:
 
 @dataclass(eq=False)
 class _Proposers:
-    """The proposers of a sequence by name, the number of generated tokens passed to them, and acceptance counts."""
+    """The proposers of a sequence by name, the number of generated tokens passed to them, and acceptance counts.
+
+    Those that look their drafts up rest together.
+    """
 
     by_name: dict[str, Proposer]
     n_passed: int = 0
     record: Record = field(default_factory=Record)
+    rest: Rest = field(default_factory=Rest)
     unverified: Draft | None = None  # the latest draft, if no step verified it
     n_before: int = 0  # generated tokens before it
 
@@ -80,6 +87,11 @@ class _Proposers:
         if name in self.by_name:
             with self.dropping(name, "judge"):
                 self.by_name[name].judge(Proposal(draft.tokens, confidence), draft.n_accepted)
+
+    def skip_text(self) -> None:
+        """Let a draft model skip what is written while it rests."""
+        if isinstance(model := self.by_name.get(_DRAFT), ModelProposer):
+            model.skips = True
 
     def close(self) -> None:
         """Close the proposers."""
@@ -106,6 +118,9 @@ class _Proposers:
 
 class Speculation:
     """Creates the proposers of each sequence, and chooses the drafts of each step.
+
+    Proposers whose drafts do not pay rest: those that look them up by sequence, those that compute them for all
+    sequences. A step in which all rest costs nothing: texts are passed to proposers when they are asked next.
 
     Args:
         proposers: factories of proposers by name.
@@ -135,21 +150,31 @@ class Speculation:
         self._is_warned = False
         self._shared: dict[Hashable, Any] = {}
         self._sequences: dict[Generation, _Proposers] = {}
-        self._proposing = 0.0  # seconds
-        self._is_measured = False  # True if the current step's time counts as that of a step with drafts
+        self._rests = {name: Rest() for name in _COMPUTED}
+        self._asked: dict[str, list[Generation]] = {}  # sequences for which the current step asked, by kind of proposer
+        self._reading = 0.0  # seconds that the layer read since it was asked
+        self._is_measured = False  # True if the current step's time is recorded
+        self._n_steps = 0
+        self._n_recorded = 0  # number of the latest recorded step
+        self._wakes = 0  # number of the next step in which a proposer may be asked
 
     @property
     def names(self) -> Collection[str]:
         """Names of proposers that requests may choose."""
         return self._proposers
 
+    def wake(self) -> None:
+        """Ask in the next step: a sequence was admitted, whose proposers do not rest."""
+        self._wakes = 0
+
     def draft(self, members: Members, cache: KVCache, limits: Limits) -> dict[Running, Draft]:
         """Return the drafts for the members of a step, and hold cache blocks for them."""
-        self._is_measured = False
-        if self.length.pauses(any(not running.generation.generated for running, _ in members)):
+        self._n_steps += 1
+        if self._n_steps < self._wakes:
             return {}
-        self._proposing = 0.0
+        self._asked = {}
         if not any(self._names(running.generation) for running, _ in members):
+            self._wakes = _NEVER
             return {}
         n_rows = sum(n_new for _, n_new in members)
         self._is_measured = all(_may_draft(running, n_new) for running, n_new in members)
@@ -159,12 +184,12 @@ class Speculation:
         started = time.perf_counter()  # the time until here belongs to the prompt
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
         longest = min(room, self.length.most(len(members), n_rows))
-        drafts = self._propose([running for running, _ in members], longest)
+        drafts, computing = self._propose([running for running, _ in members], longest)
         held: dict[Running, Draft] = {}
         if any(draft.tokens for draft in drafts):
             held = _held(members, drafts, self._lengths(members, drafts, room), cache)
             self._keep_unverified(members, drafts, held)
-        self._proposing = time.perf_counter() - started
+        self.length.asked(LOOKED_UP, time.perf_counter() - started - computing)
         return held
 
     def took(self, members: Members, drafts: Mapping[Running, Draft], seconds: float) -> None:
@@ -175,6 +200,8 @@ class Speculation:
             drafts: drafts that the step verified.
             seconds: time of the step.
         """
+        if not self._is_measured and not drafts:
+            return
         began = time.perf_counter()
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
@@ -184,27 +211,58 @@ class Speculation:
                 self.length.judge(draft.kind, proposers.record, n_drafted, draft.n_accepted)
                 proposers.judge(draft)
         if self._is_measured:
+            self._is_measured = False
             n_rows, n_drafted = sum(n_new for _, n_new in members), sum(len(draft.tokens) for draft in drafts.values())
             n_accepted = sum(draft.n_accepted for draft in drafts.values())
-            proposing = self._proposing + (time.perf_counter() - began if drafts else 0.0)
-            self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, proposing)
+            judging = time.perf_counter() - began if drafts else 0.0
+            n_elapsed, self._n_recorded = self._n_steps - self._n_recorded, self._n_steps
+            self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, judging, n_elapsed)
+            if self.length.fixed < 0:
+                self._rest(members, {running.generation: draft for running, draft in drafts.items()})
+
+    def _rest(self, members: Members, drafts: Mapping[Generation, Draft]) -> None:
+        """Let the proposers rest whose drafts did not pay, and find the step in which some are asked next."""
+        step, wakes = self._n_steps, []
+        for kind, asked in self._asked.items():
+            most = 1 if self.length.earns else self.length.longest_rest(kind, len(members))
+            tried = {item: draft for item in asked if (draft := drafts.get(item)) and _kind(draft) == kind}
+            if kind != LOOKED_UP:
+                _adapt(self._rests[kind], tried.values(), step, most)
+                continue
+            for item in asked:
+                if item in self._sequences:
+                    _adapt(self._sequences[item].rest, [tried[item]] if item in tried else [], step, most)
+        if self.next_tokens and self._rests[self.next_tokens.name].wakes > step + LISTENED:
+            self.next_tokens.forget()
+        elif self._rests[_DRAFT].wakes > step + LISTENED:
+            for proposers in self._sequences.values():
+                proposers.skip_text()
+        for running, _ in members:
+            own = self._sequences.get(running.generation)
+            wakes.append(own.rest.wakes if own else 0)
+            wakes += [self._rests[name].wakes for name in _COMPUTED if own and name in own.by_name]
+        self._wakes = max(min(wakes), step + self.length.recovers)
 
     def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
         """Pass the rows ``stream [n_tokens, n_stream]`` of a step to the layer that drafts.
 
         After an error, the layer drafts no more for the sequence.
         """
-        assert self.next_tokens is not None
-        if self.next_tokens.is_off:
+        layer = self.next_tokens
+        assert layer is not None
+        if layer.is_off or self._n_steps + LISTENED < max(self._wakes, self._rests[layer.name].wakes):
             return
-        stream = stream.copy()  # before the layer runs
-        for index, (running, _) in enumerate(members):
-            if self.next_tokens.name in self._names(running.generation):
-                try:
-                    self.next_tokens.landed(batch, index, running, stream)
-                except Exception as error:
-                    self.next_tokens.drop(running)
-                    self._sequences.get(running.generation, _Proposers({})).drop(self.next_tokens.name, "landed", error)
+        began = time.perf_counter()
+        drafting = [(i, item) for i, (item, _) in enumerate(members) if layer.name in self._names(item.generation)]
+        stream = stream.copy() if drafting else stream  # before the layer runs
+        for index, running in drafting:
+            try:
+                layer.landed(batch, index, running, stream)
+            except Exception as error:
+                layer.drop(running)
+                self._sequences.get(running.generation, _Proposers({})).drop(layer.name, "landed", error)
+        if all(n_new == 1 for _, n_new in members):  # else the time belongs to the prompt
+            self._reading += time.perf_counter() - began
 
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
@@ -214,16 +272,17 @@ class Speculation:
 
     def _lengths(self, members: Members, drafts: Sequence[Draft], room: int) -> Sequence[int]:
         """Return the number of tokens of each draft that the step verifies, ``room`` rows at most."""
-        records = [self._updated(running.generation).record for running, _ in members]
+        records = [self._sequences[running.generation].record for running, _ in members]
         rows = [(draft.kind, len(draft.tokens), record) for draft, record in zip(drafts, records, strict=True)]
         return self.length.choose(rows, sum(n_new for _, n_new in members), room)
 
     def _keep_unverified(self, members: Members, drafts: Sequence[Draft], held: Collection[Running]) -> None:
         """Keep the drafts that the step does not verify, to compare them with the tokens that follow."""
         for (running, _), draft in zip(members, drafts, strict=True):
-            own = self._sequences[running.generation]
-            own.unverified = None if running in held or not draft.tokens else draft
-            own.n_before = len(running.generation.generated)
+            if draft.tokens:
+                own = self._sequences[running.generation]
+                own.unverified = None if running in held else draft
+                own.n_before = len(running.generation.generated)
 
     def _read_texts(self, generations: Sequence[Generation]) -> None:
         """Create the proposers of new sequences, and let a draft model read a part of its new texts.
@@ -233,6 +292,8 @@ class Speculation:
         for generation in generations:
             if generation not in self._sequences:
                 self._start(generation)
+        if self._n_steps < self._rests[_DRAFT].wakes:
+            return
         owners = [self._sequences[generation] for generation in generations]
         reading = [(own, made) for own in owners if isinstance(made := own.by_name.get(_DRAFT), ModelProposer)]
         try:
@@ -241,28 +302,51 @@ class Speculation:
             for own, _ in reading:
                 own.drop(_DRAFT, "read_all", error)
 
-    def _propose(self, sequences: Sequence[Running], longest: int) -> list[Draft]:
-        """Return the most promising draft of each sequence, of ``longest`` tokens at most; it may be empty."""
-        for running in sequences:
-            for proposer in self._sequences[running.generation].by_name.values():
-                if isinstance(proposer, NextTokensProposer):
-                    proposer.running = running
+    def _propose(self, sequences: Sequence[Running], longest: int) -> tuple[list[Draft], float]:
+        """Return the most promising draft of each sequence, and the seconds of proposers that compute theirs.
+
+        A draft has ``longest`` tokens at most; it may be empty.
+        """
+        owners = [self._sequences[running.generation] for running in sequences]
         most = [max(0, min(_most(running), longest)) for running in sequences]
-        proposers = [self._updated(running.generation) for running in sequences]
-        drafts = [
-            _forced(running.generation, n if own.by_name else 0)
-            for running, own, n in zip(sequences, proposers, most, strict=True)
-        ]
-        for name in dict.fromkeys(name for own in proposers for name in own.by_name):
-            asked = [i for i, own in enumerate(proposers) if name in own.by_name and most[i]]
-            asked = [i for i in asked if self._promise(drafts[i], proposers[i]) < ENOUGH]
-            limit = self.length.most_computed if name in (_DRAFT, _MTP) else longest
-            proposals = _ask(name, [proposers[i] for i in asked], [min(most[i], limit) for i in asked])
+        drafts, computing = [Draft(CERTAIN, ()) for _ in sequences], 0.0
+        awake = [i for i, own in enumerate(owners) if own.rest.wakes <= self._n_steps]
+        self._note_asked(LOOKED_UP, awake, sequences)
+        for i in awake:
+            drafts[i] = _forced(sequences[i].generation, most[i] if owners[i].by_name else 0)
+        for name in dict.fromkeys(name for own in owners for name in own.by_name):
+            is_computed = name in _COMPUTED
+            if is_computed and self._n_steps < self._rests[name].wakes:
+                continue
+            asked = [i for i in (range(len(owners)) if is_computed else awake) if name in owners[i].by_name and most[i]]
+            asked = [i for i in asked if self._promise(drafts[i], owners[i]) < ENOUGH]
+            if not asked:
+                continue
+            began = time.perf_counter()
+            limit = self.length.most_computed if is_computed else longest
+            proposals = self._ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked])
             for i, proposal in zip(asked, proposals, strict=True):
                 draft = Draft((name, proposal.confidence), _possible(sequences[i].generation, proposal.tokens))
-                if self._promise(draft, proposers[i]) > self._promise(drafts[i], proposers[i]):
+                if self._promise(draft, owners[i]) > self._promise(drafts[i], owners[i]):
                     drafts[i] = draft
-        return drafts
+            if is_computed:
+                self._note_asked(name, asked, sequences)
+                seconds, reading = time.perf_counter() - began, self._reading
+                self.length.asked(name, seconds, sum(len(proposal.tokens) for proposal in proposals), reading)
+                computing, self._reading = computing + seconds, 0.0
+        return drafts, computing
+
+    def _note_asked(self, kind: str, asked: Sequence[int], sequences: Sequence[Running]) -> None:
+        """Note the sequences for which proposers of a kind are asked in this step."""
+        self._asked[kind] = [sequences[i].generation for i in asked]
+
+    def _ask(self, name: str, sequences: Sequence[Running], most: Sequence[int]) -> list[Proposal]:
+        """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
+        owners = [self._updated(running.generation) for running in sequences]
+        for running, own in zip(sequences, owners, strict=True):
+            if isinstance(proposer := own.by_name.get(name), NextTokensProposer):
+                proposer.running = running
+        return _ask(name, owners, most)
 
     def _promise(self, draft: Draft, proposers: _Proposers) -> float:
         """Return the expected number of accepted tokens."""
@@ -294,6 +378,10 @@ class Speculation:
             with proposers.dropping(name, "__init__"):
                 proposers.by_name[name] = self._proposers[name]()
         proposers.start(context, generation.request.prompt)
+        if self._n_steps < self._rests[_DRAFT].wakes:
+            proposers.skip_text()
+        if not proposers.by_name.keys() - _COMPUTED:
+            proposers.rest.wakes = _NEVER
 
     def _names(self, generation: Generation) -> Sequence[str]:
         """Return the names of a sequence's proposers."""
@@ -308,6 +396,19 @@ class Speculation:
             log.warning("%s: nothing is drafted: %s", option, NEEDS_LENGTH)
             self._is_warned = True
         return ()
+
+
+def _kind(draft: Draft) -> str:
+    """Return the name of the proposer of a draft if it computes tokens, else ``LOOKED_UP``."""
+    return draft.kind[0] if draft.kind[0] in _COMPUTED else LOOKED_UP
+
+
+def _adapt(rest: Rest, tried: Collection[Draft], step: int, most: int) -> None:
+    """Rest for ``most`` steps at most if no draft was verified; no longer if a token of one was accepted."""
+    if not tried:
+        rest.sleep(step, most)
+    elif any(draft.n_accepted for draft in tried):
+        rest.end()
 
 
 def _may_draft(running: Running, n_new: int) -> bool:

@@ -24,6 +24,7 @@ class Layer:
 
     def __init__(self, fails: bool = False, compiles: bool = True) -> None:
         self.fails, self.compiles, self.n_steps = fails, compiles, 0
+        self.batches: list[Batch] = []
 
     def results(self, graph: str) -> dict[str, int]:
         return {}
@@ -33,6 +34,7 @@ class Layer:
 
     def outputs(self, batch: Batch, graph: str) -> dict[str, Any]:
         self.n_steps += 1
+        self.batches.append(batch)
         if self.fails:
             raise RuntimeError("no memory")
         n = len(batch.output_ids)
@@ -52,10 +54,10 @@ def made(layer: Layer) -> NextTokens:
     return found
 
 
-def sequence(found: NextTokens, n_tokens: int) -> Any:
+def sequence(found: NextTokens, n_tokens: int, n_prompt: int = 512) -> Any:
     assert found.cache is not None
     tables, _ = found.cache.begin([])
-    request = SimpleNamespace(speculate="mtp")
+    request = SimpleNamespace(speculate="mtp", prompt=[0] * n_prompt)
     generation = Sequence(tokens=list(range(n_tokens)), finish_reason=None, request=request, prediction=None)
     return Sequence(generation=generation, tables=tables, slot=0, adapter_scales=(), memory=None, n_past=0)
 
@@ -92,6 +94,24 @@ def test_states_behind_a_gap_are_not_appended():
         found.landed(batch, 0, running, stream)
     kept = found._hidden[running]
     assert (kept.first, kept.rows[:, 0].tolist()) == (21, [0, 22, 23, 24])
+
+
+def test_a_layer_that_rested_begins_at_the_next_block():
+    """It has no keys and values of the positions before, and reads none."""
+    layer = Layer()
+    found = made(layer)
+    running = sequence(found, 72, n_prompt=8)
+    found.landed(step(running, 0, 8)[0], 0, running, step(running, 0, 8)[1])
+    found.forget()
+    for first in range(40, 71):
+        batch, stream = step(running, first, 1)
+        found.landed(batch, 0, running, stream)
+    kept = found._hidden[running]
+    assert (kept.first, kept.rows[:, 0].tolist()) == (63, [0, *range(64, 71)])
+    assert len(found.propose([running], [2])[0].tokens) == 2
+    assert [batch.positions.tolist() for batch in layer.batches] == [list(range(8)), [8]]
+    [table] = layer.batches[0].block_tables[0]
+    assert table[0] == running.tables.tables[0][2]
 
 
 @pytest.mark.parametrize("compiles", [True, False])

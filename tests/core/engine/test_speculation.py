@@ -1,6 +1,6 @@
 """Drafts are verified: whatever is proposed, sequences get the tokens that they get without."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ import pytest
 from drafting import PROPOSERS, Oracle, drafting
 from guessing_programs import GREEDY, N_VOCAB, PROMPTS, RANDOM, Cells, Slots, add, engine, generate, request, run
 from pumice.engine import Engine, Request
-from pumice.engine.draft_length import Costs, DraftLength, Record
+from pumice.engine.draft_length import LOOKED_UP, Costs, DraftLength, Record, Rest
 from pumice.engine.messages import Failed
 from pumice.engine.speculation import NEEDS_LENGTH, Speculation, _possible
 from pumice.errors import RequestError
@@ -272,12 +272,12 @@ def test_masks_and_end_tokens_cut_drafts_before_they_are_computed(tokens, kept):
 
 @pytest.mark.parametrize(("name", "right"), [("oracle", True), ("liar", False)])
 def test_acceptance_is_learned_from_drafts_that_no_step_verifies(name, right, texts, monkeypatch):
-    learn(texts, [request([5], GREEDY, 30)], engine(Cells(0)))
+    learn(texts, [request([5], GREEDY, 90)], engine(Cells(0)))
     monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
     monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [0] * len(drafts))
     speculation = Speculation(PROPOSERS, default=name, is_invariant=True)
     made = engine(Cells(0), speculation=speculation)
-    generation = add(made, request([5], GREEDY, 30))
+    generation = add(made, request([5], GREEDY, 90))
     run(made)
     first, _ = speculation.length._rates((name, 0), Record())
     assert generation.timings.n_drafted == 0
@@ -285,19 +285,54 @@ def test_acceptance_is_learned_from_drafts_that_no_step_verifies(name, right, te
     assert (first < 0.2) != right
 
 
-def test_pauses_grow_while_nothing_pays_and_end_with_new_sequences():
-    length = DraftLength()
-    n_measured = 0
-    for _ in range(1000):
-        if not length.pauses(False):
-            length.took(1, 1, 0, 0, 1.0, 0.05)
-            n_measured += 1
-    assert 1000 / 16 < n_measured < 100
-    assert not length.pauses(True)
-    instant = DraftLength()
-    for _ in range(100):
-        assert not instant.pauses(False)
-        instant.took(1, 1, 0, 0, 1.0, 0.001)
+def test_rests_grow_while_nothing_pays():
+    length, rest, asked = DraftLength(), Rest(), []
+    length.took(1, 1, 0, 0, 1.0)
+    for step in range(1000):
+        if step >= rest.wakes:
+            asked.append(step)
+            length.asked(LOOKED_UP, 0.05)
+            length.took(1, 1, 0, 0, 1.0)
+            rest.sleep(step, length.longest_rest(LOOKED_UP, 1))
+    assert asked[:6] == [0, 2, 4, 8, 16, 32]
+    assert length.longest_rest(LOOKED_UP, 1) == 50
+    assert 30 <= len(asked) < 40
+    rest.end()
+    assert rest.wakes == 0
+
+
+class Counted(Oracle):
+    """Counts how often it is told or asked something."""
+
+    n_calls: ClassVar[int] = 0
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        Counted.n_calls += 1
+        super().accept(tokens)
+
+    def propose(self, n: int) -> Proposal:
+        Counted.n_calls += 1
+        return super().propose(n)
+
+
+def test_proposers_that_rest_are_not_told_what_is_written(texts, monkeypatch):
+    """Nor is anything else done for them in a step, and a new sequence asks its own at once."""
+    monkeypatch.setattr(Counted, "n_calls", 0)
+    monkeypatch.setattr(DraftLength, "longest_rest", lambda *_: 64)
+    speculation = Speculation({"counted": Counted}, default="counted", is_invariant=True)
+    made = engine(Cells(0), 512, speculation=speculation)
+    first = add(made, request([5], GREEDY, 200))
+    while len(first.generated) < 130:
+        made.step()
+    assert Counted.n_calls < 20
+    assert speculation._wakes > speculation._n_steps
+    n_calls = Counted.n_calls
+    add(made, request([6], GREEDY, 20))
+    for _ in range(3):
+        made.step()
+    assert Counted.n_calls > n_calls + 1
+    run(made)
+    assert first.timings.n_drafted == 0
 
 
 def test_a_single_slow_step_does_not_end_drafts():
@@ -338,22 +373,28 @@ def simulate(right: Callable[[int], float], cost: float, proposing: float, n_seq
     and proposers take ``proposing`` steps for all sequences.
     """
     random, length, records = np.random.default_rng(1), DraftLength(), [Record() for _ in range(n_seqs)]
-    kind, seconds, n_tokens = ("x", 0), 0.0, 0
+    kind, seconds, n_tokens, rest, wakes, recorded = ("x", 0), 0.0, 0, Rest(), 0, -1
     for step in range(n_steps):
         n_tokens += n_seqs
-        if length.pauses(False):
+        if step < wakes:
             seconds += 1
             continue
         lengths, asking = [0] * n_seqs, 0.0
         if length.wants(n_seqs, n_seqs):
             lengths = length.choose([(kind, 31, record) for record in records], n_seqs, 64 - n_seqs)
             asking = proposing
+            length.asked(LOOKED_UP, proposing)
         hits = [np.argmin([*(random.random(max(1, n)) < right(step)), False]) for n in lengths]
         for n, n_right, record in zip(lengths, hits, records, strict=True) if asking else ():
             length.judge(kind, record, max(1, n), int(n_right))
         n_accepted = sum(int(n_right) for n, n_right in zip(lengths, hits, strict=True) if n)
         took = 1 + cost * sum(lengths)
-        length.took(n_seqs, n_seqs, sum(lengths), n_accepted, took, asking)
+        length.took(n_seqs, n_seqs, sum(lengths), n_accepted, took, n_elapsed=step - recorded)
+        if asking and not sum(lengths):
+            rest.sleep(step, 1 if length.earns else length.longest_rest(LOOKED_UP, n_seqs))
+        elif n_accepted:
+            rest.end()
+        wakes, recorded = max(rest.wakes, step + length.recovers), step
         seconds, n_tokens = seconds + took + asking, n_tokens + n_accepted
     return n_tokens / n_seqs / seconds
 
