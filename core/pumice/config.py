@@ -353,6 +353,12 @@ def created_models_folder() -> Path:
     return user_directory() / "pumice" / "models"
 
 
+def configuration_paths() -> list[str]:
+    """Return what a confined process reads of the configuration: its files, and the folder of created entries."""
+    created = created_models_folder()
+    return [os.path.abspath(path) for path in (*config_files(), *([created] if created.is_dir() else []))]
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()

@@ -144,9 +144,9 @@ def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configuration() -> list[str]:
-    from pumice.config import config_files
+    from pumice.config import configuration_paths
 
-    return [os.path.abspath(path) for path in config_files()]
+    return configuration_paths()
 
 
 def _use_cache(folder: str) -> None:

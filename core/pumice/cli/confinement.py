@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.config import Config, config_files, load_config
+from pumice.config import Config, configuration_paths, load_config
 from pumice.errors import PumiceError, SandboxError
 from pumice.registry import get_registry
 from pumice.sandbox import Access, Policy, enforce, python_access
@@ -107,7 +107,7 @@ def _policy(needs: Needs, config: Config, fetched: Sequence[str]) -> Policy:
         read=(
             *plugins,
             *needs.read,
-            *map(os.path.abspath, config_files()),
+            *configuration_paths(),
             *(f"/etc/{name}" for name in _NETWORK if connects),
         ),
         folders=tuple(fetched),
