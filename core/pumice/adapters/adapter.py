@@ -69,7 +69,8 @@ def read_adapter(file: GGUFFile, architecture: str, scale: float = 1.0) -> Adapt
 
 
 def is_control_vector(file: GGUFFile) -> bool:
-    return file.metadata.get("general.architecture") == CONTROL_VECTOR
+    architecture = file.metadata.get("general.architecture")
+    return isinstance(architecture, str) and architecture == CONTROL_VECTOR
 
 
 def read_control_vector(file: GGUFFile, n_embd: int, scale: float = 1.0, layers: Sequence[int] = ()) -> Adapter:
@@ -105,18 +106,16 @@ def _layer(path: Path, name: str) -> int:
 
 
 def _check(path: Path, metadata: Mapping[str, Any], architecture: str) -> None:
-    kind = metadata.get("general.type"), metadata.get("adapter.type")
-    if kind != ("adapter", "lora"):
-        if metadata.get("general.architecture") == CONTROL_VECTOR:
+    kind, family, made_for = (metadata.get(key) for key in ("general.type", "adapter.type", "general.architecture"))
+    if not (isinstance(kind, str) and isinstance(family, str) and (kind, family) == ("adapter", "lora")):
+        if isinstance(made_for, str) and made_for == CONTROL_VECTOR:
             raise ModelError(f"{path}: a control vector cannot be merged into weights")
-        types = f"general.type and adapter.type are {kind[0]!r} and {kind[1]!r}"
+        types = f"general.type and adapter.type are {kind!r:.60} and {family!r:.60}"
         raise ModelError(f"{path}: neither a LoRA adapter nor a control vector: {types}")
     if "adapter.alora.invocation_tokens" in metadata:
         raise ModelError(f"{path}: activated LoRA adapters, which apply from certain tokens on, are not supported")
-    if metadata.get("general.architecture") != architecture:
-        raise ModelError(
-            f"{path}: the adapter is for {metadata.get('general.architecture')!r}, but the model is {architecture!r}"
-        )
+    if not isinstance(made_for, str) or made_for != architecture:
+        raise ModelError(f"{path}: the adapter is for {made_for!r:.60}, but the model is {architecture!r}")
 
 
 def _pair(path: Path, name: str, tensors: Mapping[str, ModelTensor], alpha: float) -> Pair:

@@ -112,6 +112,8 @@ def test_alpha_is_a_part_of_the_scale(tmp_path):
             ATTENTION,
             "neither a LoRA adapter nor a control vector: general.type",
         ),
+        ({"general.type": [1, 2]}, ATTENTION, "neither a LoRA adapter nor a control vector: general.type"),
+        ({"general.architecture": [1, 2]}, ATTENTION, "but the model is 'llama'"),
         ({"adapter.lora.alpha": "x"}, ATTENTION, "'adapter.lora.alpha' is 'x', expected a number"),
         ({"general.architecture": "qwen2"}, ATTENTION, "the adapter is for 'qwen2', but the model is 'llama'"),
         ({}, ["blk.0.attn_q.weight", "blk.9.attn_q.weight"], "changes 'blk.9.attn_q.weight', which this model does"),
