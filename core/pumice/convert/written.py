@@ -62,6 +62,8 @@ def general_metadata(
         total, shared, expert, n_expert = writer.get_total_parameter_count()
         about = gguf.Metadata.load(overrides, path, name, total)
         about.name = about.name or path.resolve().name
+        # Metadata.load takes each key of the overrides but this one.
+        about.license = gguf.Metadata.load_metadata_override(overrides).get(gguf.Keys.General.LICENSE, about.license)
         if total:
             about.size_label = about.size_label or gguf.size_label(total, shared, expert, n_expert)
         writer.add_type(gguf.GGUFType.MODEL)

@@ -111,10 +111,12 @@ def test_a_number_that_is_none(folder):
 
 
 def test_names_and_metadata_that_are_given(folder, tmp_path):
-    (tmp_path / "more.json").write_text(json.dumps({"general.author": "Ada", "general.name": "Other"}))
+    given = {"general.author": "Ada", "general.name": "Other", "general.license": "mit"}
+    (tmp_path / "more.json").write_text(json.dumps(given))
     run(folder, "-o", tmp_path / "out.gguf", "--model-name", "Stone", "--metadata", tmp_path / "more.json")
     with GGUFFile.open(tmp_path / "out.gguf") as file:
         assert (file.metadata["general.name"], file.metadata["general.author"]) == ("Stone", "Ada")
+        assert file.metadata["general.license"] == "mit"
 
 
 def test_the_vocabulary_alone(folder):
