@@ -103,10 +103,11 @@ def tile_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paire
     """Return the shape for a product of ``n_rows`` rows with ``n_tokens`` vectors on matrix units.
 
     The largest tiles that are not mostly empty and numerous enough for the device, if need be with split columns.
-    ``paired``: fragments of two matrices alternate in a tile.
+    ``paired``: fragments of two matrices alternate in a tile. Their columns are not split: results of such tiles were
+    not compared on a device.
     """
     shape = _whole_tiles(device, n_rows, n_tokens)
-    if n_tokens >= LEAST_SPLIT_TOKENS and shape != TILES[0]:
+    if n_tokens >= LEAST_SPLIT_TOKENS and shape != TILES[0] and not paired:
         shape = _split_tiles(device, n_rows, n_columns, n_tokens) or shape
     if paired and shape.m // shape.warps_m % 32:
         shape = dataclasses.replace(shape, warps_m=shape.warps_m // 2)
