@@ -198,3 +198,13 @@ def test_code_is_highlighted_and_numbered_as_copy_counts():
     assert "\x1b[" in code
     assert sum("/copy" in line for line in lines) == len(code_blocks(TEXT)) == 2
     assert code_blocks(TEXT)[0] == 'def f(x):\n    return "a string" if x else None\n'
+
+
+@pytest.mark.parametrize("address", ["http://a/%1b[31mred", "http://a/%1b]0;pwn%07", "http://a/%C2%9B31m"])
+@pytest.mark.parametrize("form", ["<{}>", "# <{}>", "[x]({})", "![x]({})", "| a |\n| --- |\n| <{}> |"])
+def test_a_decoded_address_does_not_control_the_terminal(address, form):
+    renderer = Renderer(100)
+    lines = [line for leaf in parse(form.format(address)).leaves for line in renderer.lines(leaf)]
+    assert "http://a/" in "".join(lines)
+    unstyled = re.sub(r"\x1b\[(0|1|2|1;2)m", "", "".join(lines))  # bold and dim
+    assert re.search(r"[\x00-\x1f\x7f-\x9f]", unstyled) is None

@@ -15,6 +15,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from pumice.cli.chat.wrap import clean
+
 HIGHLIGHT_LINES: Final = 100
 """Lines of a block of code, up to the one to show, that its highlighting depends on."""
 
@@ -202,41 +204,48 @@ class Renderer:
             case "heading":
                 return inline(leaf.source, _HEADING)
             case "label":
-                return Text(leaf.source, style=_DIM)
+                return Text(clean(leaf.source), style=_DIM)
             case "code":
                 return _code(leaf)
             case "html":
-                return Text(leaf.source)
+                return Text(clean(leaf.source))
             case "rule":
                 return Text("─" * (self._width // 2), style=_DIM)
         return inline(leaf.source)
 
 
 def inline(source: str, style: Style | None = None) -> Text:
-    """Return the text of a paragraph, heading or cell; the address of a link follows its words."""
+    """Return the text of a paragraph, heading or cell; the address of a link follows its words.
+
+    No character of it controls the terminal, also where Markdown decodes one, as in ``<http://a/%1b[31m>``.
+    """
     text = Text(style=style or "")
     styles: list[Style] = []
     links: list[tuple[int, str]] = []
+
+    def append(content: str, style: Style | None = None) -> None:
+        text.append(clean(content), style)
+
     for token in _PARSER.parseInline(source)[0].children or []:
         kind = token.type
         if kind in ("softbreak", "hardbreak"):
-            text.append(" " if kind == "softbreak" else "\n")
+            append(" " if kind == "softbreak" else "\n")
         elif kind == "code_inline":
-            text.append(token.content, Style.combine([_CODE, *styles]))
+            append(token.content, Style.combine([_CODE, *styles]))
         elif kind == "image":
-            text.append(f"[{token.content}]({token.attrGet('src')})")
+            append(f"[{token.content}]({token.attrGet('src')})")
         elif kind == "link_open":
             links.append((len(text), str(token.attrGet("href") or "")))
         elif kind == "link_close":
             begin, address = links.pop()
             if text.plain[begin:] not in (address, address.removeprefix("mailto:")):
-                text.append(f" ({address})", _DIM)
+                append(f" ({address})", _DIM)
         elif kind.endswith("_open"):
             styles.append(_STYLES.get(kind.removesuffix("_open"), Style()))
         elif kind.endswith("_close"):
             styles.pop()
         else:
-            text.append(token.content, Style.combine([Style(), *styles]))
+            append(token.content, Style.combine([Style(), *styles]))
     return text
 
 
@@ -251,11 +260,12 @@ def _table(leaf: Leaf) -> Table:
 
 
 def _code(leaf: Leaf) -> Text:
-    last = leaf.source.rpartition("\n")[2]
-    if not leaf.language or len(leaf.source) > _MAX_HIGHLIGHTED:
+    source = clean(leaf.source)
+    last = source.rpartition("\n")[2]
+    if not leaf.language or len(source) > _MAX_HIGHLIGHTED:
         return Text(last)
-    syntax = Syntax(leaf.source, leaf.language, theme=_THEME, background_color="default")
-    highlighted = syntax.highlight(leaf.source)
+    syntax = Syntax(source, leaf.language, theme=_THEME, background_color="default")
+    highlighted = syntax.highlight(source)
     line = highlighted[highlighted.plain.removesuffix("\n").rfind("\n") + 1 :] if last else Text()
     line.rstrip()
     return line if line.plain == last.rstrip() else Text(last)  # a lexer may change white space
