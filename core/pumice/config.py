@@ -343,7 +343,10 @@ def config_files() -> list[Path]:
     named = os.environ.get("PUMICE_CONFIG")
     if named and not Path(named).is_file():
         raise ConfigError(f"$PUMICE_CONFIG names {named!r}, which is not a file; correct or unset it")
-    created = sorted(created_models_folder().glob("*.yaml"))
+    try:
+        created = sorted(created_models_folder().glob("*.yaml"))
+    except OSError as error:
+        raise ConfigError(f"{created_models_folder()}: the created models cannot be listed: {error.strerror}") from None
     optional = [*created, user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
     return [_package_file(), *filter(_exists, optional), *([Path(named)] if named else [])]
 
