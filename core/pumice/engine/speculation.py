@@ -156,7 +156,8 @@ class Speculation:
         self._is_measured = False  # True if the current step's time is recorded
         self._n_steps = 0
         self._n_recorded = 0  # number of the latest recorded step
-        self._wakes = 0  # number of the next step in which a proposer may be asked
+        self._wakes = 0  # number of the next step of the same sequences in which a proposer may be asked
+        self._seen: list[int] = []  # identities of the last step's sequences
 
     @property
     def names(self) -> Collection[str]:
@@ -170,6 +171,9 @@ class Speculation:
     def draft(self, members: Members, cache: KVCache, limits: Limits) -> dict[Running, Draft]:
         """Return the drafts for the members of a step, and hold cache blocks for them."""
         self._n_steps += 1
+        seen = [id(running) for running, _ in members]
+        if seen != self._seen:
+            self._seen, self._wakes = seen, 0
         if self._n_steps < self._wakes:
             return {}
         self._asked = {}

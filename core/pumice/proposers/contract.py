@@ -50,7 +50,11 @@ class Proposer(ABC):
         """Begin a sequence. The prompt's tokens follow through ``accept``."""
 
     def accept(self, tokens: Sequence[int]) -> None:  # noqa: B027 - some proposers have no memory
-        """Append tokens of the sequence: the prompt, then all generated tokens, whether proposed or not."""
+        """Append tokens of the sequence: the prompt, then all generated tokens, whether proposed or not.
+
+        They come before the next ``propose``, together those of all steps in which the proposer rested, up to about
+        a thousand.
+        """
 
     @abstractmethod
     def propose(self, n: int) -> Proposal:

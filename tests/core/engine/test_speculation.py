@@ -275,6 +275,8 @@ def test_acceptance_is_learned_from_drafts_that_no_step_verifies(name, right, te
     learn(texts, [request([5], GREEDY, 90)], engine(Cells(0)))
     monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
     monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [0] * len(drafts))
+    monkeypatch.setattr(DraftLength, "recovers", 0)
+    monkeypatch.setattr(DraftLength, "longest_rest", lambda *_: 4)
     speculation = Speculation(PROPOSERS, default=name, is_invariant=True)
     made = engine(Cells(0), speculation=speculation)
     generation = add(made, request([5], GREEDY, 90))
@@ -319,6 +321,8 @@ def test_proposers_that_rest_are_not_told_what_is_written(texts, monkeypatch):
     """Nor is anything else done for them in a step, and a new sequence asks its own at once."""
     monkeypatch.setattr(Counted, "n_calls", 0)
     monkeypatch.setattr(DraftLength, "longest_rest", lambda *_: 64)
+    monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
+    monkeypatch.setattr(DraftLength, "recovers", 0)
     speculation = Speculation({"counted": Counted}, default="counted", is_invariant=True)
     made = engine(Cells(0), 512, speculation=speculation)
     first = add(made, request([5], GREEDY, 200))
@@ -425,3 +429,14 @@ def test_costs_between_known_numbers_of_rows():
     assert costs.seconds(1, 9, at_most=True) == 5.0
     assert costs.most_rows(1) == 10
     assert costs.seconds(2, 2) is None
+
+
+def test_a_sequence_that_missed_steps_drafts_again(texts):
+    """It waits for cache blocks, while another one computes that never drafts."""
+    longer = request([5] * 60, GREEDY, 60)
+    learn(texts, [longer], engine(Cells(0), 128))
+    made = engine(Cells(0), 128, speculation=Speculation(PROPOSERS, default="oracle", n_draft=3))
+    add(made, request([6] * 34, GREEDY, 27, speculate="off"))
+    waiting = add(made, longer)
+    run(made)
+    assert waiting.timings.n_drafted > 30
