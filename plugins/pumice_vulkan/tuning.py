@@ -39,6 +39,13 @@ class TileShape:
         results = self.warps_m * self.warps_n * 2 * unit * unit * 4
         return max((self.m + self.n) * (self.k + 8) * 2, results)
 
+    def fits(self, device: Device) -> bool:
+        """Return True if the device has the shared memory and invocations, and these share out the loads of x."""
+        invocations = self.warps_m * self.warps_n * device.subgroup_size
+        shares = self.n * self.k // 8 % invocations == 0
+        enough = invocations <= device.description.max_threads_per_threadgroup
+        return enough and shares and self.shared_bytes() <= device.threadgroup_memory_bytes
+
 
 LANES = 32  # subgroup size of the measured device
 LONG_ROW = 192  # blocks per row from which on two subgroups share it
@@ -129,7 +136,7 @@ def _split_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int) -> 
     for shape in SPLIT_TILES:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         splits = _splits(n_tiles, n_columns, PROCESSORS)
-        if shape.shared_bytes() > device.threadgroup_memory_bytes or 4 * n_tiles * splits < PROCESSORS:
+        if not shape.fits(device) or 4 * n_tiles * splits < PROCESSORS:
             continue
         found = dataclasses.replace(shape, splits=splits)
         if 8 * n_tiles * splits >= 7 * PROCESSORS:
@@ -164,7 +171,7 @@ def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired
 
     Tiles are faster for the most work per vector: pairs of matrices, and long rows with split columns.
     """
-    if tile := _few_tiles(n_rows, n_columns, n_tokens, paired):
+    if tile := _few_tiles(device, n_rows, n_columns, n_tokens, paired):
         return tile
     if paired:
         shape = FewShape(2, 2, 2, early=False) if n_tokens <= 16 else FewShape(1, 4, 4, 32)
@@ -181,10 +188,12 @@ def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired
     return dataclasses.replace(shape, k=32) if n_columns % shape.k else shape
 
 
-def _few_tiles(n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> TileShape | None:
+def _few_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> TileShape | None:
     if not (paired or n_columns >= 8192) or (n_tokens <= 16 and min(n_rows, n_columns) < 4096):
         return None
     tile, most = FEW_TILES[(n_tokens > 16) + (n_tokens > 32)]
+    if not tile.fits(device):
+        return None
     n_tiles = -(-n_rows * (2 if paired else 1) // tile.m)
     return dataclasses.replace(tile, splits=_splits(n_tiles, n_columns, most))
 

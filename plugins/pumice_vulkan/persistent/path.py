@@ -50,11 +50,13 @@ def is_wanted(setting: str, device: Device) -> bool:
 
 
 def expect_cache(memory: SegmentMemory, segment: Segment) -> None:
-    """Reserve one buffer for the keys and values of all layers, as the shader binds one."""
+    """Reserve one buffer for the keys and values of all layers, as the shader binds one, if it can run the segment."""
+    if find_decoder(segment) is None:
+        return
     states = [state for state in segment.states if isinstance(state, KVState) and state not in memory.states]
     n_bytes = sum(4 * CacheLayout.of(state, memory.limits).words + 256 for state in states)
     if n_bytes <= memory.device.max_buffer_bytes:
-        memory.cache.expect(memory.cache.nbytes + n_bytes)
+        memory.cache.expect(n_bytes)
 
 
 @dataclass(frozen=True)

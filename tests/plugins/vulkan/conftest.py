@@ -28,7 +28,7 @@ ROLLED = ("attention_", "matmul", "matvec")
 """Kernels of the longest code. Lavapipe computes the persistent ones wrongly without unrolling."""
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="package")
 def rolled_loops() -> Iterator[None]:
     """Ask drivers not to unroll loops: lavapipe would compile long code, for many times as long as tests run it."""
     with mock.patch("pumice_vulkan.kernels.shader", lambda name: (rolled if name.startswith(ROLLED) else shader)(name)):

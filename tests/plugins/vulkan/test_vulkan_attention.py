@@ -211,6 +211,7 @@ def matrix_units(monkeypatch, no_matrix_units):
     if not units:
         pytest.skip("no matrix units")
     monkeypatch.setattr(attention, "UNIT", max(units))
+    monkeypatch.setattr("pumice_vulkan.quirks.QUIRKS", ())  # which leave lavapipe without matrix units
     monkeypatch.setattr("pumice_vulkan.probe.cooperative_matrices_work", lambda device: True)
     with mock.patch.object(attention, "_attend_in_tiles", side_effect=AssertionError("not on matrix units")):
         yield
