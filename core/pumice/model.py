@@ -22,14 +22,13 @@ from pumice.engine.backends import backend_line
 from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
-from pumice.engine.experts import chosen_rules
-from pumice.engine.fitting import has_room, largest_context
+from pumice.engine.fitting import fit_model
 from pumice.engine.held import facts_of
 from pumice.engine.host_memory import lock_memory, numa_policy
 from pumice.engine.make_tiers import make_tiers
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
-from pumice.engine.placement import Backends, PlacementRules
+from pumice.engine.placement import PlacementRules
 from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
 from pumice.engine.projector import LazyProjector, Projector
 from pumice.engine.runner import Observer
@@ -377,26 +376,13 @@ def prepare(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
-    rules = PlacementRules.of(config)
-    if config.n_ctx == 0 and rules.fit:
-        sizes = _fitted(graphs, backends, sizes, rules, config.fit_ctx)
-    limits = make_limits(graphs, sizes)
     traced = [graphs[MAIN], *(graph for name, graph in graphs.items() if name != MAIN), *prompts_of(graphs).values()]
-    rules = chosen_rules(traced, backends, limits, config)
-    runner = Runner(graphs, backends, limits, rules, progress, observer)
+    fitted, rules = fit_model(graphs, traced, backends, sizes, config, available_memory_bytes() or None)
+    if fitted.n_ctx < sizes.n_ctx:
+        log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitted.n_ctx, sizes.n_ctx)
+    runner = Runner(graphs, backends, make_limits(graphs, fitted), rules, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
-
-
-def _fitted(
-    graphs: Mapping[str, Graph], backends: Backends, sizes: EngineSizes, rules: PlacementRules, least: int
-) -> EngineSizes:
-    """Return the sizes with the context lowered to what memory has room for, but not below ``least``."""
-    traced, free = [*graphs.values(), *prompts_of(graphs).values()], available_memory_bytes() or None
-    n_ctx = largest_context(graphs, sizes, least, lambda limits: has_room(traced, backends, limits, rules, free))
-    if n_ctx < sizes.n_ctx:
-        log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", n_ctx, sizes.n_ctx)
-    return replace(sizes, n_ctx=n_ctx)
 
 
 def _is_drafting(config: Config) -> bool:

@@ -27,12 +27,22 @@ def chosen_rules(graphs: Sequence[Graph], backends: Backends, limits: Limits, co
     ``graphs`` are as for ``place_experts``. Rates count if they have been measured; nothing is measured here.
     """
     rules = PlacementRules.of(config)
-    if config.n_gpu_layers >= 0 or not config.is_default("n_cpu_moe"):
+    if not may_move_experts(graphs, backends, config):
         return rules
     rules, n_layers = place_experts(graphs, backends, limits, rules, partial(_known_rates, backends, config))
     if n_layers:
         logger.info("experts of the first %d layers stay in host memory, so that GPUs hold the rest", n_layers)
     return rules
+
+
+def may_move_experts(graphs: Sequence[Graph], backends: Backends, config: Config) -> bool:
+    """Return True if a model has experts and a GPU, and the configuration leaves it open where layers and experts lie.
+
+    ``graphs`` are as for ``place_experts``.
+    """
+    if not config.fit or config.n_gpu_layers >= 0 or not config.is_default("n_cpu_moe"):
+        return False
+    return any(backend.offload for _, backend in backends) and _has_experts(graphs)
 
 
 def _known_rates(backends: Backends, config: Config) -> dict[DeviceName, Rates]:
@@ -58,14 +68,12 @@ def place_experts(
     the bytes that a token needs, a layer without them leaves more on the GPU than a layer on the CPU does.
 
     Args:
-        graphs: graphs of a model; the first is the one that generates.
-        backends: backends in order.
+        graphs: graphs of a model with experts; the first is the one that generates.
+        backends: backends in order; one of them is a GPU.
         limits: largest step, and size of the caches.
         rules: wishes of the user.
         rates: returns the rates of devices, as far as they are known.
     """
-    if not (rules.fit and any(backend.offload for _, backend in backends) and _has_experts(graphs)):
-        return rules, 0
     without = find_placement(graphs, backends, limits, rules)
     if without.n_offloaded == without.n_wanted:
         return rules, 0

@@ -1,4 +1,4 @@
-"""Find the largest context that memory has room for."""
+"""Find the largest context that memory has room for, and the placement rules that go with it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,55 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pumice.backend.step import Limits
+from pumice.config import Config
+from pumice.engine.experts import chosen_rules, may_move_experts
+from pumice.engine.overrides import host_layers
 from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.graph import Graph
+
+
+def fit_model(
+    graphs: Mapping[str, Graph],
+    traced: Sequence[Graph],
+    backends: Backends,
+    sizes: EngineSizes,
+    config: Config,
+    host_bytes: int | None,
+) -> tuple[EngineSizes, PlacementRules]:
+    """Return the sizes of a model, with a context of 0 lowered to what memory has room for, and its placement rules.
+
+    If GPUs lack room for the whole model even with ``config.fit_ctx`` tokens, the context is as large as there is room
+    for with all experts in host memory, as far as experts may stay there; ``chosen_rules`` then says which do.
+
+    Args:
+        graphs: graphs of the model by name.
+        traced: these and those of prompts; the first is the one that generates.
+        backends: backends in order.
+        sizes: largest sizes; those of the whole context that the model was trained for, if ``config.n_ctx`` is 0.
+        config: wishes of the user.
+        host_bytes: free bytes of host memory; None: unlimited.
+    """
+
+    def fits(rules: PlacementRules, limits: Limits) -> bool:
+        return has_room(traced, backends, limits, rules, host_bytes)
+
+    def lowered(rules: PlacementRules) -> EngineSizes:
+        n_ctx = largest_context(graphs, sizes, config.fit_ctx, lambda limits: fits(rules, limits))
+        return replace(sizes, n_ctx=n_ctx)
+
+    rules = PlacementRules.of(config)
+    if config.n_ctx or not rules.fit:
+        return sizes, chosen_rules(traced, backends, make_limits(graphs, sizes), config)
+    whole = lowered(rules)
+    limits = make_limits(graphs, whole)
+    if whole.n_ctx < sizes.n_ctx and may_move_experts(traced, backends, config) and not fits(rules, limits):
+        on_host = replace(rules, overrides=(*rules.overrides, *host_layers(-1, 0)))
+        longer = lowered(on_host)
+        moved = chosen_rules(traced, backends, make_limits(graphs, longer), config)
+        if moved != rules:
+            return longer, moved
+    return whole, chosen_rules(traced, backends, limits, config)
 
 
 def largest_context(graphs: Mapping[str, Graph], sizes: EngineSizes, least: int, fits: Callable[[Limits], bool]) -> int:

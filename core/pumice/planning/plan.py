@@ -14,8 +14,7 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.costs import step_parts
-from pumice.engine.experts import chosen_rules
-from pumice.engine.fitting import has_room, largest_context
+from pumice.engine.fitting import fit_model, has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
@@ -169,8 +168,6 @@ def plan_file(
         architecture = make_architecture(file, registry)
         subject = _subject(stack, file, architecture, config, registry, machine)
         limits = make_limits(subject.graphs, subject.sizes)
-        traced = [subject.graphs[MAIN], *(graph for name, graph in subject.traced.items() if name != MAIN)]
-        subject = replace(subject, rules=chosen_rules(traced, subject.backends, limits, config))
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
         rates = _rates(held, subject, registry, config) if measure else {}
@@ -202,15 +199,15 @@ def _subject(
     registry: Registry,
     machine: PlannedMachine,
 ) -> _Subject:
-    """Return the traced model with the sizes that are planned for; ``stack`` closes its backends and files."""
+    """Return the traced model with the sizes and rules that are planned for; ``stack`` closes backends and files."""
     sizes = chosen_sizes(config, architecture)
     backends = _backends(stack, registry, config, machine)
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
     host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
     subject = _Subject(graphs, backends, sizes, PlacementRules.of(config), host)
-    if config.n_ctx == 0 and subject.rules.fit:
-        return replace(subject, sizes=replace(sizes, n_ctx=_largest(subject, config.fit_ctx)))
-    return subject
+    traced = [graphs[MAIN], *(graph for name, graph in subject.traced.items() if name != MAIN)]
+    sizes, rules = fit_model(graphs, traced, backends, sizes, config, host)
+    return replace(subject, sizes=sizes, rules=rules)
 
 
 def _backends(stack: ExitStack, registry: Registry, config: Config, machine: PlannedMachine) -> Backends:
@@ -226,15 +223,12 @@ def _backends(stack: ExitStack, registry: Registry, config: Config, machine: Pla
 def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int) -> int:
     """Return the largest context, up to ``n_ctx_train``, with which as many layers fit the GPUs."""
     rules = replace(subject.rules, n_gpu_layers=n_gpu_layers)
-    longest = replace(subject, sizes=replace(subject.sizes, n_ctx=n_ctx_train), rules=rules)
-    return _largest(longest, min(BLOCK_SIZE, n_ctx_train))
+    sizes = replace(subject.sizes, n_ctx=n_ctx_train)
 
-
-def _largest(subject: _Subject, least: int) -> int:
     def fits(limits: Limits) -> bool:
-        return has_room(list(subject.traced.values()), subject.backends, limits, subject.rules, subject.host_bytes)
+        return has_room(list(subject.traced.values()), subject.backends, limits, rules, subject.host_bytes)
 
-    return largest_context(subject.graphs, subject.sizes, least, fits)
+    return largest_context(subject.graphs, sizes, min(BLOCK_SIZE, n_ctx_train), fits)
 
 
 def _devices(

@@ -11,7 +11,7 @@ import pumice
 from pumice.engine.rates import Rates
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
-from tiny_models import ATTENTION, EXPERTS, tiny
+from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
 
 FAST = Rates(memory=1e12, compute=1e14, link=1e12, node_seconds=0.0, run_seconds=0.0)
 SLOW = Rates(memory=1e6, compute=1e8, link=1e12, node_seconds=0.0, run_seconds=0.0)
@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 def load(path: Path, free: int | None, **more: Any) -> pumice.Model:
     config = {"backends": ["gpu", "numpy"]}
-    return pumice.load(path, config=config, plugins=[gpu(free)], **OPTIONS, **more)
+    return pumice.load(path, config=config, plugins=[gpu(free)], **OPTIONS | more)
 
 
 def experts(model: pumice.Model) -> dict[str, int]:
@@ -75,3 +75,19 @@ def test_experts_stay_in_host_memory(path: Path, monkeypatch: pytest.MonkeyPatch
     with load(path, room, n_cpu_moe=0) as model:
         on_gpu = next(device for device in model.facts.devices if device.is_gpu)
         assert on_gpu.parts["attention"] < whole.parts["attention"], "the user has said otherwise"
+
+
+def test_the_context_is_not_lowered_for_experts_that_move(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``room`` holds the whole context, and no experts."""
+    with load(path, None, n_ctx=0) as model:
+        (whole,) = model.facts.devices
+    room = whole.bytes - whole.parts["experts"] + 2**19  # for activations of more programs
+
+    def context(n_ctx: int = 0) -> tuple[int, bool]:
+        with load(path, room, n_ctx=n_ctx, fit_ctx=32) as model:
+            return model.n_ctx, experts(model)["numpy"] > 0
+
+    assert context() == context(N_CTX) == (N_CTX, True)
+    rates = {"gpu": FAR, "numpy": FAST}
+    monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: rates.get(name))
+    assert context() == (32, True), "whole layers are faster"
