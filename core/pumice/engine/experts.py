@@ -40,7 +40,8 @@ def may_move_experts(graphs: Sequence[Graph], backends: Backends, config: Config
 
     ``graphs`` are as for ``place_experts``.
     """
-    if not config.fit or config.n_gpu_layers >= 0 or not config.is_default("n_cpu_moe"):
+    is_open = all(config.is_default(key) for key in ("n_cpu_moe", "n_cpu_ffn", "override_tensors"))
+    if not (config.fit and config.n_gpu_layers < 0 and is_open):
         return False
     return any(backend.offload for _, backend in backends) and _has_experts(graphs)
 

@@ -72,9 +72,10 @@ def test_experts_stay_in_host_memory(path: Path, monkeypatch: pytest.MonkeyPatch
             assert (on_gpu.parts["attention"] == whole.parts["attention"]) is moves
             assert (found["numpy"] > 0, sum(found.values())) == (True, whole.parts["experts"])
             assert model.generate([5, 6, 7], max_tokens=8, temperature=0).tokens == text
-    with load(path, room, n_cpu_moe=0) as model:
-        on_gpu = next(device for device in model.facts.devices if device.is_gpu)
-        assert on_gpu.parts["attention"] < whole.parts["attention"], "the user has said otherwise"
+    for said in ({"n_cpu_moe": 0}, {"n_cpu_ffn": 1}, {"override_tensors": ["no_such_tensor=CPU"]}):
+        with load(path, room, **said) as model:
+            on_gpu = next(device for device in model.facts.devices if device.is_gpu)
+            assert on_gpu.parts["attention"] < whole.parts["attention"], "the user has said otherwise"
 
 
 def test_the_context_is_not_lowered_for_experts_that_move(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
