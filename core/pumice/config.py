@@ -32,7 +32,7 @@ from pumice.options import ENGINE, KVType
 from pumice.wording import did_you_mean
 
 ARGUMENTS = "arguments"
-_PROJECT_FILE = "pumice.yaml"  # in the current directory
+PROJECT_FILE = "pumice.yaml"  # in the current directory
 
 _WORDS = {
     "Input should": "should",
@@ -267,7 +267,7 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
     layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
     config = merge_layers(layers)
     for layer in layers:
-        if layer.source == _PROJECT_FILE:
+        if layer.source == PROJECT_FILE:
             _check_project(layer)
         elif layer is model:
             _check_sandbox_stays(layer)
@@ -347,7 +347,7 @@ def config_files() -> list[Path]:
         created = sorted(created_models_folder().glob("*.yaml"))
     except OSError as error:
         raise ConfigError(f"{created_models_folder()}: the created models cannot be listed: {error.strerror}") from None
-    optional = [*created, user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
+    optional = [*created, user_directory() / "pumice" / "config.yaml", Path(PROJECT_FILE)]
     return [_package_file(), *filter(_exists, optional), *([Path(named)] if named else [])]
 
 

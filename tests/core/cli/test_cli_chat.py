@@ -21,7 +21,7 @@ from pumice.cli.chat import sessions
 from pumice.cli.chat.clipboard import choose_text, code_blocks
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.editor import Editor
-from pumice.cli.chat.models import ChatModel
+from pumice.cli.chat.models import ChatModel, switchable_files
 from pumice.cli.chat.session import HELP, Session
 from pumice.cli.chat.shown import Shown
 
@@ -403,3 +403,25 @@ def test_a_model_that_cannot_be_loaded_leaves_the_earlier_one(demo, tmp_path):
 
 def end() -> str:
     raise EOFError
+
+
+def test_a_project_widens_no_chat(home, tmp_path, monkeypatch):
+    """A project's entries, and those of the user that it changes, name files below its folder alone."""
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    files = [folder / f"{name}.gguf" for folder in (project, elsewhere) for name in ("model", "mmproj")]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    user = tmp_path / "xdg" / "pumice" / "config.yaml"
+    user.parent.mkdir(parents=True, exist_ok=True)
+    entries = {"mine": {"model": str(files[2])}, "all": {"model": str(elsewhere)}}
+    user.write_text(json.dumps({"models": entries}))
+    secret = tmp_path / "secret"
+    secret.touch()
+    (project / "link.gguf").symlink_to(secret)
+    theirs = {name: {"model": str(path)} for name, path in {"root": "/", "secret": secret, "here": project}.items()}
+    theirs |= {"own": {"model": "model.gguf", "draft": str(secret)}, "link": {"model": "link.gguf"}}
+    theirs |= {"mine": {"mmproj": str(secret), "adapters": {"a": {"file": str(secret)}}}}
+    (project / "pumice.yaml").write_text(json.dumps({"models": theirs}))
+    monkeypatch.chdir(project)
+    assert sorted(switchable_files()) == sorted(map(str, files))

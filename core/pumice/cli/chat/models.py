@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,7 @@ from pumice.cli.options import for_other_models, load_model
 from pumice.errors import ConfigError, PumiceError
 
 if TYPE_CHECKING:
+    from pumice.config import Config
     from pumice.model import Model
 
 
@@ -68,20 +70,35 @@ def switchable_files() -> list[str]:
 
 
 def _configured_files() -> list[str]:
-    from pumice.config import load_config
+    """Return the model files of entries; what a project's file says counts below its folder alone."""
+    from pumice.config import PROJECT_FILE, load_config, merge_layers
+
+    config = load_config()
+    own = merge_layers([layer for layer in config.layers if layer.source != PROJECT_FILE])
+    folder = os.path.realpath(os.curdir)
+    below = (file for file in _files_of_entries(config) if Path(os.path.realpath(file)).is_relative_to(folder))
+    return list(dict.fromkeys([*_files_of_entries(own), *below]))
+
+
+def _files_of_entries(config: Config) -> Iterator[str]:
+    from pumice.config import merge_layers
     from pumice.hub.catalogue import look_up
+    from pumice.model_files.paths import model_files
     from pumice.model_files.policy import files_beside
 
-    files: list[str] = []
-    config = load_config()
     for name in config.models:
         with contextlib.suppress(PumiceError):  # who asks for the model reads what is wrong
             entry = look_up(name, config)
             path = Path(entry.model).expanduser()
-            if path.exists():
-                beside = files_beside(load_config(model=entry.options), [path])
-                files += [os.path.abspath(file) for file in (path, *beside)]
-    return files
+            if _is_model(path):
+                beside = files_beside(merge_layers([*config.layers, entry.options]), [path])
+                for file in (path, *filter(_is_model, beside)):
+                    yield from map(os.path.abspath, model_files(file))
+
+
+def _is_model(path: Path) -> bool:
+    """Return whether a path is a file, or the folder of a checkpoint, and no other folder."""
+    return path.is_file() or (path / "config.json").is_file()
 
 
 def _check_readable(name: str) -> None:
