@@ -79,7 +79,7 @@ class MediaEncoder(ABC):
         sizes: maxima of further named sizes of the graph's inputs.
     """
 
-    kind: ClassVar[MediaKind]
+    kind: ClassVar[MediaKind] = "image"  # for plugins from before there were sounds
 
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams

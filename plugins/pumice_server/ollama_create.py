@@ -31,13 +31,13 @@ _MAX_KEPT = 16 << 20  # bytes that all names keep together
 async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response, OllamaStatus, OllamaStatus]:
     """Make a name for a served model, with a system message, messages and parameters of its own."""
     models: Models = request.app.state.models
-    body = _read_modelfile(body) if body.modelfile else body
+    if body.size > _MAX_BYTES:
+        raise bad_request(f"the body has {body.size} bytes; one that makes a name has at most {_MAX_BYTES}")
+    body = await body.aside(_read_modelfile, body) if body.modelfile else body
     base = body.base
     if not base:
         raise bad_request("from must name a served model; files and adapters come with pumice serve")
     served_model, inherited = _find(models, base)
-    if body.size > _MAX_BYTES:
-        raise bad_request(f"the body has {body.size} bytes; one that makes a name has at most {_MAX_BYTES}")
     if any(message.get("images") for message in body.messages) or has_media(body.messages):
         raise bad_request("messages: images and sounds belong to chats, not to a name")
     if body.parameters:

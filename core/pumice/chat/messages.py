@@ -7,7 +7,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from pumice.chat.bounds import MAX_ARGUMENTS, SizeBudget
@@ -117,12 +117,7 @@ class Usage:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-        )
+        return Usage(**{entry.name: getattr(self, entry.name) + getattr(other, entry.name) for entry in fields(self)})
 
 
 @dataclass(frozen=True)

@@ -114,15 +114,17 @@ def catalogue_record(parsed: Modelfile, folder: Path) -> dict[str, Any]:
     if sampling:
         record["sampling"] = sampling
     if parsed.adapters:
-        paths = [str(folder / Path(adapter).expanduser()) for adapter in parsed.adapters]
-        record["adapters"] = {Path(path).stem: path for path in paths}
+        paths = [str(folder / _expanded(adapter)) for adapter in parsed.adapters]
+        record["adapters"] = adapters = {Path(path).stem: path for path in paths}
+        if len(adapters) < len(paths):
+            raise ConfigError("two files of ADAPTER have the same name, by which requests choose them; rename one")
     chat |= {name: value for name in ("system", "messages") if (value := getattr(parsed, name))}
     return {**record, "chat": chat} if chat else record
 
 
 def _instructions(text: str, source: str) -> Iterator[tuple[int, str, str]]:
     """Yield line, name and argument of each instruction."""
-    position = 0
+    position, counted, number = 0, 0, 1
     while position < len(text):
         end = text.find("\n", position)
         end = len(text) if end < 0 else end
@@ -130,7 +132,7 @@ def _instructions(text: str, source: str) -> Iterator[tuple[int, str, str]]:
         if not line.strip() or line.lstrip().startswith("#"):
             position = end + 1
             continue
-        number = text.count("\n", 0, position) + 1
+        number, counted = number + text.count("\n", counted, position), position
         match = _INSTRUCTION.match(text, position)
         if match is None:
             raise ConfigError(f"{source}:{number}: expected an instruction and its argument, not {line.strip()!r:.60}")
@@ -211,5 +213,17 @@ def _take_parameter(parsed: Modelfile, name: str, text: str) -> None:
 
 
 def _path_or_name(base: str, folder: Path) -> str:
-    path = folder / Path(base).expanduser()
-    return str(path) if base.startswith((".", "/", "~")) or path.is_file() else base
+    path = folder / _expanded(base)
+    try:
+        return str(path) if base.startswith((".", "/", "~")) or path.is_file() else base
+    except OSError as error:
+        raise ConfigError(f"FROM {base!r:.60}: {error.strerror}") from None
+
+
+def _expanded(path: str) -> Path:
+    if not path.isprintable():
+        raise ConfigError(f"the path {path!r:.60} has characters that cannot be printed")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"the home folder of {path!r:.60} is not known") from None
