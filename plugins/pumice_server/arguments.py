@@ -15,7 +15,7 @@ logger = logging.getLogger("pumice")
 
 _FLAGS = """
     --jinja --props --models-autoload
-    --mmap --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
+    --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
     --op-offload --no-op-offload --check-tensors
     -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
     --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling

@@ -440,7 +440,7 @@ def test_the_page_speaks_the_language_of_the_browser_or_another_one(browser, cha
         page.get_by_label("Sprache").select_option("ja")
         expect(page.get_by_label("メッセージ", exact=True)).to_be_visible()
         page.get_by_label("メッセージ", exact=True).fill("مرحبا")
-        page.keyboard.press("Enter")
+        page.get_by_role("button", name="送信").click()
         bubble = page.get_by_role("article", name="あなた").locator(".bubble")
         expect(bubble).to_have_text("مرحبا")
         assert bubble.evaluate("each => getComputedStyle(each).direction") == "rtl"
