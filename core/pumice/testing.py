@@ -22,6 +22,7 @@ from pumice.api import load
 from pumice.backend import Backend, Program
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import load_config
+from pumice.gguf import TensorSource
 from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.registry import get_registry
@@ -37,7 +38,7 @@ def check_operation(
     backend: Backend,
     build: Build,
     activations: Mapping[str, Array],
-    weights: Mapping[str, Array] | None = None,
+    weights: Mapping[str, Array | TensorSource] | None = None,
     *,
     kv_type: str = "f32",
     tolerance: float = 1e-5,
@@ -48,9 +49,25 @@ def check_operation(
         backend: backend to check, which must support every node of the graph.
         build: returns the result, float32 or int32, for a builder and the activations as tensors.
         activations: float32 or int32 ``[n_tokens, ...]``, for one sequence from its first position on.
-        weights: float32 arrays, available by ``g.weight(name)``.
+        weights: float32 arrays or sources of other types, available by ``g.weight(name)``.
         kv_type: type of caches.
         tolerance: maximum difference, relative to the largest value of the result.
+    """
+    difference = difference_from_numpy(backend, build, activations, weights, kv_type=kv_type)
+    assert difference <= tolerance, f"differs from NumPy's result by {difference:.2e} of its largest number"
+
+
+def difference_from_numpy(
+    backend: Backend,
+    build: Build,
+    activations: Mapping[str, Array],
+    weights: Mapping[str, Array | TensorSource] | None = None,
+    *,
+    kv_type: str = "f32",
+) -> float:
+    """Return the maximum difference of one step from the NumPy backend's result, relative to its largest value.
+
+    The arguments are those of ``check_operation``.
     """
     numpy = get_registry(load_config({})).backends["numpy"]()
     expected, actual = (_run(item, build, activations, weights or {}, kv_type) for item in (numpy, backend))
@@ -58,8 +75,7 @@ def check_operation(
     assert actual.dtype == expected.dtype, f"dtype {actual.dtype}, not {expected.dtype}"
     assert np.isfinite(actual).all() or not np.isfinite(expected).all(), "numbers that are not finite"
     scale = max(1.0, float(np.abs(expected).max(initial=0)))
-    difference = float(np.abs(actual.astype(np.float64) - expected).max(initial=0)) / scale
-    assert difference <= tolerance, f"differs from NumPy's result by {difference:.2e} of its largest number"
+    return float(np.abs(actual.astype(np.float64) - expected).max(initial=0)) / scale
 
 
 def check_architecture(
@@ -150,17 +166,47 @@ def compile_graph(backend: Backend, graph: Graph, limits: Limits) -> Program:
     return backend.compile(segment, plan_memory(segment, limits.sizes), limits)
 
 
-def _run(
-    backend: Backend, build: Build, activations: Mapping[str, Array], weights: Mapping[str, Array], kv_type: str
-) -> Array:
-    g = GraphBuilder({name: ArraySource(array) for name, array in weights.items()}, 1, N_CTX)
+def is_supported(
+    backend: Backend,
+    build: Build,
+    activations: Mapping[str, Array],
+    weights: Mapping[str, Array | TensorSource] | None = None,
+    *,
+    kv_type: str = "f32",
+) -> bool:
+    """Return True if a backend alone can run an operation, which may be expanded into others for it.
+
+    The arguments are those of ``check_operation``.
+    """
+    graph, _, limits = _traced(build, activations, weights or {}, kv_type)
+    targets = [Target("backend", lambda node: backend.supports(node, limits)), Target("other", lambda node: True)]
+    return all(segment.backend == "backend" for segment in place(graph, lambda layer: targets))
+
+
+def _traced(
+    build: Build, activations: Mapping[str, Array], weights: Mapping[str, Array | TensorSource], kv_type: str
+) -> tuple[Graph, Tensor, Limits]:
+    sources = {name: ArraySource(each) if isinstance(each, np.ndarray) else each for name, each in weights.items()}
+    g = GraphBuilder(sources, 1, N_CTX)
     result = trace(g, build, activations)
-    graph, n_tokens = g.finish(result), len(next(iter(activations.values())))
+    graph = g.finish(result)
     windows = {getattr(state, "window", 0) for state in graph.states} | {0}
-    limits = Limits(N_CTX, N_CTX, N_CTX, 1, 32, dict.fromkeys(windows, N_CTX // 32), kv_type, graph.sizes)
+    blocks = dict.fromkeys(windows, N_CTX // 32)
+    return graph, result, Limits(N_CTX, N_CTX, N_CTX, 1, 32, blocks, kv_type, graph.sizes)
+
+
+def _run(
+    backend: Backend,
+    build: Build,
+    activations: Mapping[str, Array],
+    weights: Mapping[str, Array | TensorSource],
+    kv_type: str,
+) -> Array:
+    graph, result, limits = _traced(build, activations, weights, kv_type)
+    n_tokens = len(next(iter(activations.values())))
     program = compile_graph(backend, graph, limits)
     rows = np.arange(n_tokens, dtype=np.int32)
-    tables = {window: np.arange(N_CTX // 32, dtype=np.int32)[None] for window in windows}
+    tables = {window: np.arange(N_CTX // 32, dtype=np.int32)[None] for window in limits.n_blocks}
     batch = Batch(rows, rows, rows, np.array([0, n_tokens], np.int32), np.zeros(1, np.int32), tables)
     inputs = {"tokens": rows, "positions": rows, "output_ids": rows, **activations}
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pumice.plugin import (
     Backend,
     BackendError,
     DeviceInfo,
+    Fact,
     KVState,
     Limits,
     MemoryPlan,
@@ -89,6 +91,36 @@ class VulkanBackend(Backend):
     def free_memory(self) -> list[int | None]:
         most = parse_size(self.options.memory) if self.options.memory else None
         return [max(_free_bytes(shared.device, most) - RESERVE, 0) for shared in self._open()]
+
+    def facts(self) -> Mapping[str, Fact]:
+        from pumice_vulkan.quirks import QUIRKS
+
+        shared = self._open()[0]
+        device = shared.device.description
+        return {
+            "driver": f"{device.driver} on {device.vulkan_driver}",
+            "vulkan": device.api_version,
+            "vendor": device.vendor,
+            "type": device.type,
+            "memory_bytes": device.memory_bytes,
+            "subgroup_size": device.subgroup_size,
+            "max_buffer_bytes": device.max_buffer_bytes,
+            "max_threadgroups": [str(n) for n in device.max_threadgroups],
+            "max_threads_per_threadgroup": device.max_threads_per_threadgroup,
+            "threadgroup_memory_bytes": device.threadgroup_memory_bytes,
+            "push_constant_bytes": device.push_constant_bytes,
+            "timestamp_period_ns": device.timestamp_period_ns,
+            "features": sorted(device.features),
+            "cooperative_matrices": [
+                f"{shape.m}x{shape.n}x{shape.k} {shape.a} to {shape.c}" for shape in device.cooperative_matrices
+            ],
+            "avoided": sorted(device.avoided),
+            "quirks": [quirk.why for quirk in QUIRKS if quirk.applies(device)],
+            "int8_activations": shared.int8,
+            "uses_cooperative_matrices": bool(shared.cooperative),
+            "prepares": shared.prepares,
+            "persistent": shared.persistent,
+        }
 
     def footprint(self, held: Weight | State, limits: Limits) -> int:
         from pumice_vulkan.memory import ALIGNMENT

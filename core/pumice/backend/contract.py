@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
+Fact = str | int | float | bool | Sequence[str]
+"""A property of a device in a report."""
+
+
 @dataclass(frozen=True)
 class DeviceInfo:
     """A device, as ``pumice devices`` lists it."""
@@ -239,6 +243,13 @@ class Backend(ABC):
         Several devices share the layers in proportion to their memory; a segment names its ``device``.
         """
         return [None]
+
+    def facts(self) -> Mapping[str, Fact]:
+        """Return what a report of a fault needs to know of the device in use: limits, features, decisions.
+
+        No identifiers of the machine or its user.
+        """
+        return {}
 
     def footprint(self, held: Weight | State, limits: Limits) -> int:
         """Return the bytes of a weight or a state on a device, possibly a slight overestimate. Used to place layers."""

@@ -5,27 +5,41 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
+from pumice.cli.files import OutputFile
 from pumice.cli.machine_report import Finding, survey
 from pumice.cli.options import json_option
+from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
+from pumice.wording import printable
 
 _SECONDS = 60
 
 
 @click.command("doctor")
 @option("--no-measure", is_flag=True, help="Leave out the measurement of speed with the demo model.")
+@option(
+    "--report",
+    type=OutputFile(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Check every device's kernels beside NumPy's, measure its rates, and write a file to attach to an issue.",
+)
 @json_option
-def command(as_json: bool, no_measure: bool) -> None:
+def command(as_json: bool, no_measure: bool, report: Path | None) -> None:
     """Check this machine.
 
     Shows processor, backends with their devices, missing packages, caches, speed with the demo model, and the sandbox
     in force, with what to install or set for more. The exit status is 1 if the configuration requires a sandbox
     (sandbox: on) that this machine does not have.
     """
+    if report is not None and not report.absolute().parent.is_dir():
+        raise click.BadParameter(f"{report.parent}: no such folder", param_hint="--report")
     setting = _sandbox_setting()
     findings = [*survey(not no_measure), sandbox_finding(setting)]
     if as_json:
@@ -33,8 +47,28 @@ def command(as_json: bool, no_measure: bool) -> None:
     else:
         for finding in findings:
             click.echo("\n".join([f"{finding.name}: {finding.state}", *(f"  {line}" for line in finding.details)]))
+    if report is not None:
+        _write_report(report, findings)
     if setting == "on" and findings[-1].state != "ok":
         raise click.exceptions.Exit(1)
+
+
+def _write_report(path: Path, findings: list[Finding]) -> None:
+    from pumice.cli.device_report import write_report
+
+    with ExitStack() as stack:
+        bars: dict[str, Callable[[int, int], None]] = {}
+
+        def progress(label: str, done: int, total: int) -> None:
+            if label not in bars:
+                stack.close()
+                bars[label] = stack.enter_context(show_progress(f"checking {label}", "checks"))
+            bars[label](done, total)
+
+        lines = write_report(path, findings, progress)
+    for line in lines:
+        click.echo(line, err=True)
+    click.echo(f"the report is in {printable(str(path))}", err=True)
 
 
 def _sandbox_setting() -> str:

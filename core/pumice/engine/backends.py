@@ -34,7 +34,7 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
         reason = unavailable(registry, config.backend)
         if reason:
             raise BackendError(f"backend {config.backend}: {reason}")
-        line.append((config.backend, _make(registry, config, config.backend)))
+        line.append((config.backend, configured_backend(registry, config, config.backend)))
         behind = names[names.index(config.backend) + 1 :] if config.backend in names else names
         names = [name for name in behind if not registry.backends[name].offload]
     for name in names:
@@ -42,7 +42,7 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
             raise PluginError(conflict)
         try:
             if _automatic(registry, name) and not unavailable(registry, name):
-                line.append((name, _make(registry, config, name)))
+                line.append((name, configured_backend(registry, config, name)))
         except PluginError as error:
             logger.warning("%s; continuing without it", error)
     if not line:
@@ -74,7 +74,8 @@ def _automatic(registry: Registry, name: str) -> bool:
     return guarded(backend.automatic, f"{registry.backends.describe(name)}: automatic")()
 
 
-def _make(registry: Registry, config: Config, name: str) -> Backend:
+def configured_backend(registry: Registry, config: Config, name: str) -> Backend:
+    """Return a backend with the options of the configuration. Raises PumiceError."""
     backend, where = registry.backends[name], registry.backends.describe(name)
     options = guarded(choose_gpus, f"{where}: devices")(name, backend, config)
     return make_backend(backend, options, where)

@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,8 +24,8 @@ from pumice.engine.costs import StepPart
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.sizing import BLOCK_SIZE
-from pumice.gguf import GGMLType, dequantize, row_bytes
-from pumice.graph import N_TOKENS, GraphBuilder, Segment, Tensor
+from pumice.gguf import GGMLType, row_bytes
+from pumice.graph import N_TOKENS, BlocksSource, GraphBuilder, Segment, Tensor
 from pumice.machine import cores
 from pumice.sandbox import cache_homes
 
@@ -175,7 +175,9 @@ class _Chain:
         blocks = _blocks(width)
         shapes = [((2 * width, width), (width, 2 * width))[i % 2] for i in range(n_matrices)]
         prefix = f"{n_matrices}x{width}"  # backends keep weights by name
-        sources = {f"{prefix}.{i}.weight": _Blocks(shape, blocks) for i, shape in enumerate(shapes)}
+        sources = {
+            f"{prefix}.{i}.weight": BlocksSource(blocks.reshape(shape[0], -1), _TYPE) for i, shape in enumerate(shapes)
+        }
         g = GraphBuilder(sources, 1, _ROWS)
         x = g.input("x", (N_TOKENS, width))
         y: Tensor = x
@@ -218,26 +220,3 @@ def _blocks(width: int) -> NDArray[np.uint8]:
     blocks = np.random.default_rng(0).integers(0, 256, (n_blocks, row_bytes(_TYPE, 32)), np.uint8)
     blocks[:, :2] = np.frombuffer(np.float16(0.002).tobytes(), np.uint8)
     return blocks
-
-
-@dataclass(eq=False)
-class _Blocks:
-    """A matrix of random blocks, which several matrices share."""
-
-    shape: tuple[int, ...]
-    blocks: NDArray[np.uint8] = field(repr=False)
-    type: GGMLType = _TYPE
-
-    @property
-    def nbytes(self) -> int:
-        return self.blocks.nbytes
-
-    @property
-    def data(self) -> NDArray[np.uint8]:
-        return self.blocks.reshape(self.shape[0], -1)
-
-    def dequantize(self) -> NDArray[np.float32]:
-        return dequantize(self.data, self.type)
-
-    def release(self, start: int = 0, end: int | None = None) -> None:
-        """Keep the blocks, which are in no file."""

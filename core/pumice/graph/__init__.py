@@ -11,7 +11,7 @@ from pumice.graph.ops.route import GATES
 from pumice.graph.place import Segment, Target, place
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, mask_width, row_size
 from pumice.graph.show import format_graph
-from pumice.graph.source import ArraySource
+from pumice.graph.source import ArraySource, BlocksSource
 from pumice.graph.tensor import (
     DraftBlock,
     Graph,
@@ -33,6 +33,7 @@ __all__ = [
     "N_TOKENS",
     "OPERATIONS",
     "ArraySource",
+    "BlocksSource",
     "DraftBlock",
     "Formula",
     "Graph",

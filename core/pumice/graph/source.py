@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.gguf import GGMLType, TensorSource, block_size
+from pumice.gguf import GGMLType, TensorSource, block_size, dequantize, type_size
 
 
 def differ_by_ones(source: TensorSource, shape: tuple[int, ...]) -> bool:
@@ -57,6 +57,23 @@ class ArraySource:
 
     def release(self, start: int = 0, end: int | None = None) -> None:
         """Keep the array, since there is no file to read it from again."""
+
+
+class BlocksSource:
+    """Rows of blocks in memory, uint8 ``[n_rows, bytes per row]``, as a weight ``[n_rows, n_columns]``."""
+
+    def __init__(self, data: NDArray[np.uint8], type: GGMLType) -> None:
+        self.data = data
+        self.type = type
+        self.shape = (len(data), data.shape[1] // type_size(type) * block_size(type))
+        self.nbytes = data.nbytes
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """Return the values as float32."""
+        return dequantize(self.data, self.type)
+
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        """Keep the blocks, which are in no file."""
 
 
 class DerivedSource:

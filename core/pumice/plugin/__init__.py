@@ -1,7 +1,7 @@
 """The contract of plugins: everything that a plugin may import, bundled or not."""
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks, MediaRules
-from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, KernelTime, NoOptions, Program
+from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, NoOptions, Program
 from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
@@ -109,6 +109,7 @@ __all__ = [
     "Coding",
     "DeviceInfo",
     "DraftBlock",
+    "Fact",
     "Formula",
     "GGMLType",
     "GGUFTensor",

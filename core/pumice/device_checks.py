@@ -1,0 +1,174 @@
+"""Check a device's results against NumPy's, and measure its rates: ``python -m pumice.device_checks BACKEND INDEX``.
+
+Results are JSON lines on standard output, so that those before a crash of a driver are known.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.backend import Backend
+from pumice.config import load_config
+from pumice.engine.backends import configured_backend, unavailable
+from pumice.engine.overrides import DeviceName
+from pumice.engine.rates import measure_rates
+from pumice.errors import BackendError, GGUFError, PumiceError
+from pumice.gguf import GGMLType, TensorSource, block_size, dequantize, row_bytes
+from pumice.graph import BlocksSource
+from pumice.registry import get_registry
+from pumice.testing import Build, difference_from_numpy, is_supported
+
+N_ROWS, N_COLUMNS = 96, 512  # of the matrices of products
+BATCHES = (1, 4, 70)  # tokens of a step: decode, a few sequences, a prompt
+MOST_DIFFERENCE = 0.02  # of the largest value: activations may be rounded to 8 bits
+_LARGEST, _SMALLEST = 4.0, 1e-3  # a block's largest value
+_BLOCKS_AT_ONCE = 20_000
+_WIDTH = 1024  # columns of the matrices whose rates are measured
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation with its inputs, for ``difference_from_numpy``."""
+
+    name: str
+    build: Build
+    activations: Mapping[str, Array]
+    weights: Mapping[str, Array | TensorSource]
+    kv_type: str = "f32"
+
+
+@dataclass(frozen=True)
+class DeviceCheck:
+    """The result of a case.
+
+    Attributes:
+        name: the operation, its types and number of tokens.
+        difference: from NumPy's result, relative to the largest value; None if it did not run.
+        problem: why it failed, or that the difference is too large; empty for an operation left to other backends.
+    """
+
+    name: str
+    difference: float | None
+    problem: str = ""
+
+
+def open_backend(name: str, index: int) -> Backend:
+    """Return a backend on its device ``index``, with the options of the configuration. Raises PumiceError."""
+    config = load_config()
+    registry = get_registry(config)
+    if registry.backends.find(name).offload:
+        config = load_config({"devices": [str(DeviceName(name, index))]})
+    if reason := unavailable(registry, name):
+        raise BackendError(f"backend {name}: {reason}")
+    return configured_backend(registry, config, name)
+
+
+def check_cases(make: Callable[[], Backend], cases: Iterator[Case]) -> Iterator[DeviceCheck]:
+    """Yield the result of each case on a backend of its own."""
+    for case in cases:
+        try:
+            difference = _difference(make(), case)
+        except (AssertionError, PumiceError, ValueError, RuntimeError, MemoryError) as error:
+            yield DeviceCheck(case.name, None, " ".join(str(error).split()) or type(error).__name__)
+        else:
+            is_wrong = difference is not None and not difference <= MOST_DIFFERENCE  # NaN is wrong
+            wrong = f"more than {MOST_DIFFERENCE} of the largest value" if is_wrong else ""
+            yield DeviceCheck(case.name, difference, wrong)
+
+
+def _difference(backend: Backend, case: Case) -> float | None:
+    """Return the difference from NumPy's result; None for an operation that the backend leaves to others."""
+    if not is_supported(backend, case.build, case.activations, case.weights, kv_type=case.kv_type):
+        backend.close()
+        return None
+    return difference_from_numpy(backend, case.build, case.activations, case.weights, kv_type=case.kv_type)
+
+
+def all_cases() -> Iterator[Case]:
+    """Yield the operations of a language model: products with every type, norms, rotations, attention."""
+    for type in GGMLType:
+        if (blocks := random_blocks(type)) is None:
+            continue
+        weights = {"w": BlocksSource(blocks, type)}
+        for n in BATCHES:
+            activations = {"x": _normal(n, N_COLUMNS)}
+            yield Case(
+                f"linear {type.name}, {_tokens(n)}", lambda g, a: g.linear(a["x"], g.weight("w")), activations, weights
+            )
+    for n in BATCHES:
+        x = {"x": _normal(n, N_COLUMNS)}
+        yield Case(
+            f"rms_norm, {_tokens(n)}",
+            lambda g, a: g.rms_norm(a["x"], g.weight("w"), 1e-5),
+            x,
+            {"w": _normal(N_COLUMNS)},
+        )
+        yield Case(f"softmax, {_tokens(n)}", lambda g, a: g.softmax(a["x"]), x, {})
+        yield Case(f"silu, {_tokens(n)}", lambda g, a: g.silu(a["x"]), x, {})
+        for kv_type in ("f32", "f16", "q8_0"):
+            rows = {name: _normal(n, n_head, 64) for name, n_head in (("q", 8), ("k", 2), ("v", 2))}
+            name = f"attention {kv_type}, {_tokens(n)}"
+            yield Case(name, lambda g, a: g.attention(a["q"], a["k"], a["v"], scale=0.125), rows, {}, kv_type)
+
+
+def random_blocks(type: GGMLType) -> NDArray[np.uint8] | None:
+    """Return a matrix of random blocks, uint8 ``[N_ROWS, bytes per row]``; None for types that are no matrices' types.
+
+    Blocks of random bytes are left out if their values are very large, very small or not finite.
+    """
+    if N_COLUMNS % block_size(type):
+        return None
+    random, n_bytes = np.random.default_rng(type), row_bytes(type, block_size(type))
+    n_blocks = N_ROWS * N_COLUMNS // block_size(type)
+    found = np.empty((0, n_bytes), np.uint8)
+    for _ in range(100):
+        blocks = random.integers(0, 256, (_BLOCKS_AT_ONCE, n_bytes), np.uint8)
+        try:
+            largest = np.abs(dequantize(blocks, type)).max(axis=1)
+        except GGUFError:
+            return None
+        found = np.concatenate([found, blocks[(largest > _SMALLEST) & (largest < _LARGEST)]])
+        if len(found) >= n_blocks:
+            return found[:n_blocks].reshape(N_ROWS, -1)
+    return None
+
+
+def _normal(*shape: int) -> Array:
+    return np.random.default_rng(len(shape)).standard_normal(shape, np.float32)
+
+
+def _tokens(n: int) -> str:
+    return "1 token" if n == 1 else f"{n} tokens"
+
+
+def main(name: str, index: int) -> None:
+    """Write the device's facts, the result of each check, and its rates."""
+
+    def write(kind: str, value: object) -> None:
+        print(json.dumps({kind: value}, default=list), flush=True)
+
+    backend = open_backend(name, index)
+    write("facts", backend.facts())
+    backend.close()
+    cases = list(all_cases())
+    write("n_checks", len(cases))
+    for check in check_cases(lambda: open_backend(name, index), iter(cases)):
+        write("check", asdict(check))
+    backend = open_backend(name, index)
+    write("rates", asdict(measure_rates(name, backend, _WIDTH)))
+    backend.close()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], int(sys.argv[2]))
+    except PumiceError as error:
+        raise SystemExit(str(error)) from None

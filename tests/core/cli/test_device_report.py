@@ -1,0 +1,106 @@
+"""``pumice doctor --report``: a file with every device's results beside NumPy's."""
+
+import json
+import sys
+from itertools import islice
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pumice.cli import device_report
+from pumice.cli.doctor import command
+from pumice.cli.machine_report import Finding
+from pumice.device_checks import Case, all_cases, check_cases, open_backend, random_blocks
+from pumice.gguf import GGMLType, dequantize
+from pumice.sandbox.launch import Launch
+from pumice_numpy import NumpyBackend
+
+
+class WithoutProducts(NumpyBackend):
+    def supports(self, node, limits):
+        return node.op != "linear"
+
+
+def cases(name):
+    return (case for case in all_cases() if case.name.startswith(name))
+
+
+@pytest.mark.parametrize("type", [GGMLType.Q4_K, GGMLType.IQ1_M, GGMLType.MXFP4, GGMLType.F16], ids=str)
+def test_random_blocks_have_moderate_values(type):
+    values = dequantize(random_blocks(type), type)
+    assert values.shape == (96, 512)
+    assert np.isfinite(values).all()
+    assert 0.1 < np.abs(values).max() < 4
+
+
+def test_right_results_pass():
+    found = list(check_cases(lambda: open_backend("numpy", 0), cases("linear Q4_K")))
+    assert [check.name for check in found] == [f"linear Q4_K, {n}" for n in ("1 token", "4 tokens", "70 tokens")]
+    assert all(check.difference == 0 and not check.problem for check in found)
+
+
+def test_wrong_results_and_errors_are_problems():
+    calls = []
+
+    def twice(g, a):
+        calls.append(g)
+        return a["x"] * (4.0 if len(calls) == 3 else 2.0)
+
+    def refuse(g, a):
+        raise ValueError("no such\nthing")
+
+    x = {"x": np.ones((1, 4), np.float32)}
+    wrong, failed = check_cases(NumpyBackend, iter([Case("twice", twice, x, {}), Case("refuse", refuse, x, {})]))
+    assert wrong.problem == "more than 0.02 of the largest value"
+    assert wrong.difference == 1.0
+    assert (failed.difference, failed.problem) == (None, "no such thing")
+
+
+def test_operations_of_other_backends_are_no_problems():
+    (check,) = check_cases(WithoutProducts, islice(cases("linear F32"), 1))
+    assert (check.difference, check.problem) == (None, "")
+
+
+def test_a_report_has_what_came_before_a_crash_and_no_identifiers(tmp_path, monkeypatch):
+    home = tmp_path / "somebody"
+    monkeypatch.setenv("HOME", str(home))
+    lines = [
+        {"facts": {"folder": f"{home}/driver", "subgroup_size": 32}},
+        {"n_checks": 3},
+        {"check": {"name": "softmax, 1 token", "difference": 0.0, "problem": ""}},
+        {"check": {"name": "silu, 1 token", "difference": 0.5, "problem": "more than 0.02 of the largest value"}},
+    ]
+    script = f"import os, json; print({chr(10).join(map(json.dumps, lines))!r}, flush=True); os.kill(os.getpid(), 9)"
+
+    def launch(module, arguments):
+        assert (module, arguments) == ("pumice.device_checks", ["vulkan", "0"])
+        return Launch([sys.executable, "-c", script], {})
+
+    monkeypatch.setattr("pumice.sandbox.launch", launch)
+    monkeypatch.setattr("pumice.cli.doctor.sandbox_finding", lambda setting: Finding("sandbox", "ok", []))
+    device = {"name": "A GPU", "kind": "gpu", "memory_bytes": 1, "details": {"uuid": "8932f937", "type": "discrete"}}
+    backends = [
+        {"backend": "vulkan", "available": True, "reason": None, "devices": [device]},
+        {"backend": "other", "available": False, "reason": "not here", "devices": []},
+    ]
+    monkeypatch.setattr(device_report, "list_backends", lambda: backends)
+    path = tmp_path / "report.json"
+    done = CliRunner().invoke(command, ["--no-measure", "--report", str(path)])
+    assert done.exit_code == 0
+    assert "vulkan0: 1 checks pass, 1 fail, 0 are left to other backends" in done.stderr
+    assert "exit status -9 after silu, 1 token" in done.stderr
+    report = json.loads(path.read_text())
+    assert report["unavailable"] == {"other": "not here"}
+    (found,) = report["devices"]
+    assert found["facts"] == {"folder": "~/driver", "subgroup_size": 32}
+    assert found["details"] == {"type": "discrete"}
+    assert len(found["checks"]) == 2
+    assert str(home) not in path.read_text()
+
+
+def test_a_report_in_a_missing_folder_is_refused_before_anything_is_checked(tmp_path):
+    done = CliRunner().invoke(command, ["--report", str(tmp_path / "missing" / "report.json")])
+    assert done.exit_code == 2
+    assert "missing: no such folder" in done.stderr
+    assert not done.stdout
