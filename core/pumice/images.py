@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-import threading
+from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ IMAGE_TYPES = ("image", "image_url", "input_image")  # of parts of messages
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 _LIMITS = CallLimits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
 
-REQUEST_CANCELLED: ContextVar[threading.Event | None] = ContextVar("REQUEST_CANCELLED", default=None)
-"""Set once the request that this context works for is cancelled: its further images are not encoded."""
+REQUEST_CANCELLED: ContextVar[Future[None] | None] = ContextVar("REQUEST_CANCELLED", default=None)
+"""Is cancelled with the request that this context works for: what is left of its images and sounds is not encoded."""
 
 
 class Image:
@@ -74,8 +74,13 @@ class Image:
 def check_wanted() -> None:
     """Raise RequestError if the request of this context was cancelled."""
     cancelled = REQUEST_CANCELLED.get()
-    if cancelled is not None and cancelled.is_set():
-        raise RequestError("the request was cancelled")
+    if cancelled is not None and cancelled.cancelled():
+        raise cancelled_request()
+
+
+def cancelled_request() -> RequestError:
+    """Return the error of a request that was cancelled."""
+    return RequestError("the request was cancelled")
 
 
 def pixels_of(content: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:

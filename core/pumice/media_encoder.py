@@ -123,3 +123,7 @@ class AudioEncoder(MediaEncoder):
         A part is text, whose special tokens are read as such, or a piece of the sound. Pieces of long sounds are
         best made one by one, as they take memory.
         """
+
+    @abstractmethod
+    def count_rows(self, n_samples: int) -> int:
+        """Return the rows of all pieces of a sound, so that one that does not fit is refused before it is prepared."""

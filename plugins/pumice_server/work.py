@@ -62,7 +62,7 @@ class _Line:
     async def __call__(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Return the result of a call in a thread.
 
-        A cancellation sets ``REQUEST_CANCELLED`` of the call. One that is cancelled before its turn is skipped, but
+        A cancellation cancels ``REQUEST_CANCELLED`` of the call. One that is cancelled before its turn is skipped, but
         keeps its place, since the queue holds its arguments.
 
         Raises HTTPException if there is no place.
@@ -70,7 +70,7 @@ class _Line:
         if not self._places.acquire(blocking=False):
             raise HTTPException(503, f"{self._problem}; try again later")
         result: Future[T] = Future()
-        cancelled = threading.Event()
+        cancelled: Future[None] = Future()
 
         def work() -> None:
             try:
@@ -86,7 +86,7 @@ class _Line:
         try:
             return await asyncio.wrap_future(result)
         except asyncio.CancelledError:
-            cancelled.set()
+            cancelled.cancel()
             raise
 
 

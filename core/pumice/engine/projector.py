@@ -17,6 +17,7 @@ from pumice.architecture import MAIN, HParams
 from pumice.backend.step import Batch
 from pumice.config import Config
 from pumice.engine.backends import backend_line
+from pumice.engine.messages import MAX_MEDIA_BYTES
 from pumice.engine.placement import PlacementRules
 from pumice.engine.runner import Runner
 from pumice.engine.sizing import EngineSizes, make_limits
@@ -25,6 +26,7 @@ from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
+from pumice.images import check_wanted
 from pumice.media_encoder import (
     AudioEncoder,
     Embeddings,
@@ -86,10 +88,11 @@ class Projector:
         return self._encoded(IMAGE, encoder.prepare(pixels), n_ctx)
 
     def encode_sound(self, samples: Samples, n_ctx: int | None = None) -> list[str | Embeddings]:
-        """Like ``encode``, for a sound ``[n]``."""
+        """Like ``encode``, for a sound ``[n]``, whose rows are counted before anything is computed."""
         self.check(AUDIO)
         encoder = self.encoders[AUDIO]
         assert isinstance(encoder, AudioEncoder)
+        self._check_rows(encoder.count_rows(len(samples)), n_ctx, exact=True)
         return self._encoded(AUDIO, encoder.prepare(samples), n_ctx)
 
     def check(self, kind: MediaKind) -> None:
@@ -105,15 +108,16 @@ class Projector:
         parts: list[str | Embeddings] = []
         n_rows = 0
         for part in pieces:
+            check_wanted()
             if isinstance(part, str):
                 parts.append(part)
                 continue
             grid = part.grid if isinstance(part, ImagePiece) else (1, part.n_rows)
             if grid is not None:  # the number of rows is known before they are computed
-                _check_rows(n_rows + math.prod(grid), n_ctx)
+                self._check_rows(n_rows + math.prod(grid), n_ctx)
             rows = self._rows(kind, part.inputs)
             n_rows += len(rows)
-            _check_rows(n_rows, n_ctx)
+            self._check_rows(n_rows, n_ctx)
             parts += self._separated(rows, part) if isinstance(part, ImagePiece) else [Embeddings(rows, kind=kind)]
         return parts
 
@@ -122,6 +126,17 @@ class Projector:
         with self._lock:
             self._runners.clear()  # their weights are views of the file
             self._close()
+
+    def _check_rows(self, n_rows: int, n_ctx: int | None, exact: bool = False) -> None:
+        """Raise PromptTooLongError if rows exceed the context, and RequestError if they take too much memory.
+
+        ``exact``: there are no more rows than these.
+        """
+        if n_ctx is not None and n_rows > n_ctx:
+            raise PromptTooLongError(n_rows, n_ctx, exact=exact)
+        if 4 * n_rows * self.width > MAX_MEDIA_BYTES:
+            size = 4 * n_rows * self.width
+            raise RequestError(f"the embeddings take {size} bytes; at most {MAX_MEDIA_BYTES} are supported")
 
     def _separated(self, rows: Rows, piece: ImagePiece) -> list[str | Embeddings]:
         """Return the embeddings of a piece, with its text between the rows of its grid."""
@@ -154,12 +169,6 @@ def _runner(stack: ExitStack, encoder: MediaEncoder, graph: Graph, config: Confi
     stack.callback(runner.close)
     runner.compile()
     return runner
-
-
-def _check_rows(n_rows: int, n_ctx: int | None) -> None:
-    """Raise PromptTooLongError if the rows of an image exceed the context."""
-    if n_ctx is not None and n_rows > n_ctx:
-        raise PromptTooLongError(n_rows, n_ctx, exact=False)
 
 
 def trace_projector(
@@ -274,5 +283,5 @@ def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mappi
     if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
         given = " and ".join(option for option, value in options.items() if value)
         logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, given, name)
-    guard(encoder, where, ["prepare", "build"])
+    guard(encoder, where, ["prepare", "build", *(["count_rows"] if kind == AUDIO else [])])
     return encoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
 )
-from pumice.errors import RequestError
+from pumice.images import REQUEST_CANCELLED, check_wanted
 from pumice.model import Model
 
 Write = Callable[[list[Event]], None]
@@ -46,6 +46,7 @@ class EngineHost:
         self._write = write
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
         self._encoder = ThreadPoolExecutor(1, "pumice-media")
+        self._media: dict[int, Future[None]] = {}  # images and sounds not yet encoded; cancelled with their requests
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
         self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
         self._lock = threading.Lock()
@@ -56,7 +57,10 @@ class EngineHost:
     ) -> None:
         """Pass a command to the engine. Errors are sent as events."""
         if isinstance(command, (EncodeImage, EncodeSound)):
+            self._media[command.id] = Future()
             self._encoder.submit(self._encode_media, command)
+        elif isinstance(command, Cancel) and (cancelled := self._media.get(command.id)):
+            cancelled.cancel()
         elif isinstance(command, Add) and _is_slow(command.request):
             with self._lock:
                 self._waiting.update(command.ids)
@@ -66,19 +70,20 @@ class EngineHost:
 
     def _encode_media(self, command: EncodeImage | EncodeSound) -> None:
         """Encode an image or a sound beside the engine's steps, and send what stands for it."""
+        REQUEST_CANCELLED.set(self._media[command.id])
         try:
+            check_wanted()
             if isinstance(command, EncodeImage):
                 shape = command.height, command.width, 3
                 parts = self.model.encode_pixels(np.frombuffer(command.pixels, np.uint8).reshape(shape))
             else:
                 parts = self.model.encode_samples(np.frombuffer(command.samples, np.float32))
             sent = [MediaPart(part) if isinstance(part, str) else MediaPart("", part.rows, part.grid) for part in parts]
-            size, most = sum(part.rows.nbytes for part in sent if part.rows is not None), self.model.facts.media_bytes
-            if size > most:
-                raise RequestError(f"the embeddings take {size} bytes, but the limit is {most}: send a smaller one")
             self._write([MediaEncoded(command.id, sent)])
         except Exception as error:
             self._write([Failed(command.id, error)])
+        finally:
+            del self._media[command.id]
 
     def _is_waiting(self, id: int) -> bool:
         """Return True if a request is still prepared in a separate thread; it is then cancelled once it is not."""

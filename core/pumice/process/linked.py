@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
@@ -20,6 +20,7 @@ from pumice.errors import RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
+from pumice.images import REQUEST_CANCELLED, cancelled_request
 from pumice.media_encoder import Embeddings, MediaKind
 from pumice.model_files.opening import open_configured
 from pumice.process.header import Header
@@ -28,6 +29,8 @@ from pumice.registry import get_registry
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 #: Schedules a function where events are processed, for example ``loop.call_soon_threadsafe``.
 Deliver = Callable[..., object]
@@ -87,10 +90,10 @@ class LinkedModel(Frontend):
             raise RequestError(reason)
 
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return _prompt_parts(self.client.encode_image(pixels).result(), "image")
+        return _prompt_parts(_wanted(self.client.encode_image(pixels)), "image")
 
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        return _prompt_parts(self.client.encode_sound(samples).result(), "audio")
+        return _prompt_parts(_wanted(self.client.encode_sound(samples)), "audio")
 
     def _header(self) -> Header | None:
         """Return the header sent by the engine; None if the file is to be read here."""
@@ -102,6 +105,20 @@ class LinkedModel(Frontend):
 
     def close(self) -> None:
         self._finalizer()
+
+
+def _wanted(future: Future[T]) -> T:
+    """Return the result of a future, which is cancelled with the request of this context.
+
+    Raises RequestError if the request was cancelled.
+    """
+    request = REQUEST_CANCELLED.get()
+    if request is not None:
+        request.add_done_callback(lambda _: future.cancel())
+    try:
+        return future.result()
+    except CancelledError:
+        raise cancelled_request() from None
 
 
 def _prompt_parts(encoded: Sequence[MediaPart], kind: MediaKind) -> list[PromptPart]:

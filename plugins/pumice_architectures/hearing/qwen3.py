@@ -10,19 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Samples, SoundPiece, Tensor
-from pumice_architectures.hearing.mel import Mel, log_mel, padded_to
-from pumice_architectures.hearing.whisper import Whisper
+from pumice_architectures.hearing.mel import HOP, Mel, log_mel, padded_to
+from pumice_architectures.hearing.whisper import Whisper, halved
 from pumice_architectures.vision.vit import gelu_erf
 
 CHUNK = 100  # frames that the convolutions see together
 CHUNKS = 8  # of a window, whose rows attend to each other
 SHORTEST = 8000  # samples; shorter sounds are padded
 TAPS = 9  # of a kernel of 3 x 3
-
-
-def halved(n: int) -> int:
-    """Return the length after a convolution of 3 values with stride 2 and a border of 1."""
-    return (n + 1) // 2
 
 
 class Qwen3Audio(Whisper):
@@ -45,6 +40,10 @@ class Qwen3Audio(Whisper):
         mel = log_mel(padded_to(samples, SHORTEST), self.n_mels)
         for start in range(0, len(mel), CHUNK * CHUNKS):
             yield self._window(mel[start : start + CHUNK * CHUNKS])
+
+    def count_rows(self, n_samples: int) -> int:
+        n_chunks, last = divmod(max(n_samples, SHORTEST) // HOP, CHUNK)
+        return n_chunks * self.times[-1] + halved(halved(halved(last)))
 
     def _window(self, mel: Mel) -> SoundPiece:
         n_frames = len(mel)

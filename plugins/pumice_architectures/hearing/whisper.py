@@ -55,7 +55,7 @@ class Whisper(AudioEncoder):
             n_frames: frames whose rows are computed.
             together: rows that become one embedding; a last embedding of fewer rows is left out.
         """
-        n = (n_frames + 1) // 2
+        n = halved(n_frames)
         around = np.zeros((2 * n + 2, self.n_mels), np.float32)  # the frame before, all of them, and the one behind
         around[1 : 1 + len(mel)] = mel[: 2 * n + 1]
         patches = np.lib.stride_tricks.sliding_window_view(around, (4, self.n_mels))[::2, 0]
@@ -131,6 +131,16 @@ class Whisper(AudioEncoder):
         return blocks.linear(g, gelu_erf(g, blocks.linear(g, x, first, n_hidden)), second, self.width)
 
 
+def halved(n: int) -> int:
+    """Return the length after a convolution of 3 values with stride 2 and a border of 1."""
+    return (n + 1) // 2
+
+
+def cut(n: int, size: int) -> list[int]:
+    """Return the lengths of the windows of ``size`` into which ``n`` are cut."""
+    return [min(size, n - start) for start in range(0, n, size)]
+
+
 def together_inputs(n_rows: int, n: int) -> dict[str, NDArray[np.int32]]:
     """Return the inputs ``joined.i``: the rows ``i``, ``i + n``, ... of ``n_rows``, in whole groups of ``n``."""
     return {f"joined.{i}": np.arange(i, n_rows - n_rows % n, n, dtype=np.int32) for i in range(n)}
@@ -152,6 +162,10 @@ class Qwen2Audio(Whisper):
             part = padded_to(samples[start : start + window], 3 * HOP)  # three frames give the fewest rows of a pair
             mel = log_mel(padded_to(part, window), self.n_mels)
             yield self.piece(mel, -(-len(part) // HOP), 2)
+
+    def count_rows(self, n_samples: int) -> int:
+        parts = cut(n_samples, HOP * WINDOW_FRAMES)
+        return sum(halved(-(-max(n, 3 * HOP) // HOP)) // 2 for n in parts)
 
     def build(self, g: GraphBuilder) -> Tensor:
         first, second = self.together(g, self.encoded(g), 2)
@@ -179,6 +193,9 @@ class Voxtral(Whisper):
         for window in mel.reshape(n_windows, WINDOW_FRAMES, -1):
             yield self.piece(window, WINDOW_FRAMES, self.stack)
 
+    def count_rows(self, n_samples: int) -> int:
+        return len(cut(n_samples, HOP * WINDOW_FRAMES)) * (self.n_rows // self.stack)
+
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.norm(g, self.encoded(g), "a.post_ln")
         x = functools.reduce(g.concat, self.together(g, x, self.stack))
@@ -204,6 +221,10 @@ class Ultravox(Whisper):
         for start in range(0, len(mel), WINDOW_FRAMES):
             frames = mel[start : start + WINDOW_FRAMES]
             yield self._stacked(self.piece(frames, len(frames), 1))
+
+    def count_rows(self, n_samples: int) -> int:
+        frames = max(2, -(-n_samples // HOP))
+        return sum(-(-halved(n) // self.stack) for n in cut(frames, WINDOW_FRAMES))
 
     def _stacked(self, piece: SoundPiece) -> SoundPiece:
         n_rows = piece.n_rows

@@ -1,15 +1,22 @@
 """Commands of the far end of a link: a request that takes long to prepare keeps none of the others waiting."""
 
 import threading
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from contextvars import copy_context
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from pumice.engine.client import EngineClient
 from pumice.engine.messages import Accepted, Add, Cancel, Failed, Request
 from pumice.errors import RequestError
 from pumice.grammar import Grammar
+from pumice.images import REQUEST_CANCELLED, check_wanted
+from pumice.process import linked
 from pumice.process.engine_host import EngineHost
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 
 class Engine:
@@ -85,3 +92,33 @@ def test_a_wrong_grammar_is_told(host, engine, events):
         (1, "a wrong grammar"),
         (2, "a wrong grammar"),
     ]
+
+
+def test_a_sound_whose_client_left_is_encoded_no_longer(events):
+    """The far end, which would otherwise encode it to its end, hears of it, and skips what waits."""
+    begun, ended, asked = threading.Event(), [], []
+
+    def encode(samples):
+        begun.set()
+        with suppress(CancelledError):
+            REQUEST_CANCELLED.get().result(PATIENCE)
+        ended.append(samples)
+        check_wanted()
+
+    def ask():
+        REQUEST_CANCELLED.set(request)
+        with pytest.raises(RequestError, match="the request was cancelled"):
+            linked._wanted(client.encode_sound(np.zeros(3, np.float32)))
+        asked.append(True)
+
+    model = SimpleNamespace(engine=SimpleNamespace(), encode_samples=encode)
+    host = EngineHost(model, lambda heard: (events.extend(heard), client.receive(heard)))
+    client, request = EngineClient(host.obey), Future()
+    threads = [threading.Thread(target=copy_context().run, args=[ask]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(PATIENCE)
+    wait_until(lambda: len(host._media) == 2)
+    request.cancel()
+    wait_until(lambda: len(events) == len(asked) == 2)
+    assert (len(ended), {type(event) for event in events}, host._media) == (1, {Failed}, {})

@@ -2,6 +2,8 @@
 
 import json
 import re
+from concurrent.futures import Future
+from contextvars import copy_context
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType
+from pumice.images import REQUEST_CANCELLED
 from pumice.media_encoder import Embeddings, SoundPiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
@@ -104,7 +107,7 @@ def test_texts_after_a_sound_are_those_of_transformers(folders, kind):
         np.testing.assert_allclose(ours, [row[token] for token, _ in top.top], atol=2e-4)
 
 
-def test_long_sounds_have_a_window_for_each_30_seconds(folders):
+def test_long_sounds_have_a_window_for_each_30_seconds(folders, monkeypatch):
     for kind, counts in {
         "voxtral": {1: [375], WINDOW: [375], WINDOW + 1: [375, 375]},
         "qwen2audio": {1: [1], RATE: [25], WINDOW: [750], WINDOW + RATE: [750, 25]},
@@ -114,9 +117,31 @@ def test_long_sounds_have_a_window_for_each_30_seconds(folders):
         projector = opened(folders(kind))
         for n_samples, expected in counts.items():
             pieces = projector.encoders["audio"].prepare(np.zeros(n_samples, np.float32))
+            assert projector.encoders["audio"].count_rows(n_samples) == sum(expected), (kind, n_samples)
             assert [part.n_rows for part in pieces if isinstance(part, SoundPiece)] == expected, (kind, n_samples)
-        with pytest.raises(pumice.PromptTooLongError):  # before anything is computed
+        monkeypatch.setattr(projector.encoders["audio"], "prepare", lambda _: pytest.fail("it does not fit"))
+        with pytest.raises(pumice.PromptTooLongError):
             projector.encode_sound(np.zeros(WINDOW, np.float32), n_ctx=100)
         with pytest.raises(pumice.RequestError, match=r"takes no images: mmproj.gguf has no encoder"):
             projector.encode(np.zeros((8, 8, 3), np.uint8))
         projector.close()
+
+
+def test_a_sound_whose_client_left_is_encoded_no_further(folders):
+    projector = opened(folders("voxtral"))
+    request, encoded, rows = Future(), [], projector._rows
+
+    def encode_one(*inputs):
+        encoded.append(inputs)
+        request.cancel()
+        return rows(*inputs)
+
+    def encode():
+        REQUEST_CANCELLED.set(request)
+        projector._rows = encode_one
+        projector.encode_sound(np.zeros(3 * WINDOW, np.float32))
+
+    with pytest.raises(pumice.RequestError, match="the request was cancelled"):
+        copy_context().run(encode)
+    projector.close()
+    assert len(encoded) == 1
