@@ -290,6 +290,6 @@ class OllamaMessage(Struct, kw_only=True):
     tool_calls: list[OllamaToolCall] | None = None
     """Tool calls of an answer."""
     images: list[str] | None = None
-    """Images of the message, in base64."""
+    """Images and sounds of the message, in base64: the first bytes tell which."""
     tool_name: str | None = None
     """Name of the tool whose result the message is."""

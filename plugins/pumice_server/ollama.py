@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
+from pumice.plugin import kind_of_base64
 from pumice_server.answer_types import OllamaChat, OllamaGeneration
 from pumice_server.answers import Streaming, Wire, json_response, to_json, unless_gone
 from pumice_server.bodies import OllamaChatBody, OllamaGenerateBody, OllamaGenerationBody
@@ -92,13 +93,13 @@ def read_message(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_images(images: object, content: object) -> list[Any]:
-    """Return content after its images, which are base64. Raises HTTPException."""
+    """Return content after its images and sounds, which are base64. Raises HTTPException."""
     if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
-        raise bad_request("images: expected a list of images in base64")
+        raise bad_request("images: expected a list of images and sounds in base64")
     if not isinstance(content, str | list):
         raise bad_request(f"content: expected text or a list of parts, not {content!r:.60}")
     texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return [*({"type": "image", "base64": image} for image in images), *texts]
+    return [*({"type": kind_of_base64(image), "base64": image} for image in images), *texts]
 
 
 async def _answer(

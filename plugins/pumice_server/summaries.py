@@ -74,6 +74,7 @@ def capabilities(summary: pumice.Summary | None, service: Service | None = None)
         "embedding": embeds,
         "completion": not embeds,
         "vision": service is not None and service.sees,
+        "audio": service is not None and service.hears,
         "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
         "insert": fills_in,
         "thinking": any(mark in template for mark in _REASONING),

@@ -50,11 +50,16 @@ def take_media(message: Any, where: str, media: list[Media] | None) -> Any:
 
 def media_from_base64(text: str) -> Media:
     """Return the image or the sound of a file in base64, by its first bytes. Raises RequestError."""
+    return Audio.from_base64(text) if kind_of_base64(text) == "audio" else Image.from_base64(text)
+
+
+def kind_of_base64(text: str) -> MediaKind:
+    """Return "audio" for a file in base64 whose first bytes are those of a sound, and "image" for any other text."""
     try:
         head = base64.b64decode(text[:16], validate=True)
     except ValueError:  # also letters beyond ASCII
         head = b""
-    return Audio.from_base64(text) if is_sound(head) else Image.from_base64(text)
+    return "audio" if is_sound(head) else "image"
 
 
 def web_address(part: Any) -> str:

@@ -11,9 +11,10 @@ import time
 
 import pytest
 
+import pumice
 from pumice.cli.chat import files
 from pumice.cli.chat.conversation import Conversation
-from pumice.cli.chat.files import read_conversation, read_image
+from pumice.cli.chat.files import read_conversation, read_image, read_sound
 from pumice.errors import PumiceError
 from pumice.images import MAX_BYTES
 
@@ -208,6 +209,13 @@ def test_images_are_read_and_no_other_files(kept, tmp_path):
     png = b"\x89PNG\r\n\x1a\n and so on"
     (tmp_path / "a.png").write_bytes(png)
     assert read_image(tmp_path / "a.png").source == png
+    flac = b"fLaC and so on"
+    (tmp_path / "a.flac").write_bytes(flac)
+    assert read_sound(tmp_path / "a.flac").source == flac
+    with pytest.raises(PumiceError, match="not a WAV"):
+        read_sound(tmp_path / "a.png")
+    with pytest.raises(PumiceError, match="not a PNG"):
+        read_image(tmp_path / "a.flac")
     (tmp_path / "secret.png").write_bytes(b"BM a text that is no image")
     (tmp_path / "large.png").write_bytes(png.ljust(MAX_BYTES + 1))
     for name, problem in {"secret.png": "not a PNG", "large.png": "more than 32 MiB", "no.png": "No such file"}.items():
@@ -215,15 +223,17 @@ def test_images_are_read_and_no_other_files(kept, tmp_path):
             read_image(tmp_path / name)
 
 
-def test_a_conversation_keeps_images_until_it_is_saved(tmp_path):
+def test_a_conversation_keeps_images_and_sounds_until_it_is_saved(tmp_path):
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "a.flac").write_bytes(b"fLaC and so on")
     conversation = Conversation(None, {})
     conversation.show(tmp_path / "a.png")
+    conversation.play(tmp_path / "a.flac")
     conversation.say("What is this?")
-    image, text = conversation.messages[0]["content"]
-    assert (text, conversation.images) == ("What is this?", [])
+    *media, text = conversation.messages[0]["content"]
+    assert (text, conversation.media, list(map(type, media))) == ("What is this?", [], [pumice.Image, pumice.Audio])
     assert conversation.unsay() == text
-    assert conversation.images == [image]
+    assert conversation.media == media
     conversation.say("And now?")
     conversation.save(tmp_path / "chat.json")
-    assert read_conversation(tmp_path / "chat.json") == [{"role": "user", "content": "[image]\nAnd now?"}]
+    assert read_conversation(tmp_path / "chat.json") == [{"role": "user", "content": "[image]\n[audio]\nAnd now?"}]

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Iterator
 
+import ollama
 import openai
 import pytest
 
@@ -57,6 +58,22 @@ def test_chats_hear(server, client, path):
     assert answer.usage.prompt_tokens == expected.usage.prompt_tokens
     assert answer.usage.prompt_tokens_details.audio_tokens == expected.usage.audio_tokens == N_AUDIO
     assert server.client.get("/props").json()["modalities"] == {"vision": False, "video": False, "audio": True}
+
+
+def test_ollamas_chat_and_generate_hear(server, path):
+    """A sound is among the images, as in Ollama."""
+    client, options = ollama.Client(host=server.url), {"temperature": 0, "num_predict": 5}
+    message = {"role": "user", "content": "What is said?", "images": [WAV]}
+    answer = client.chat(model="hears", messages=[message], options=options)
+    with pumice.load(path, **OPTIONS) as model:
+        expected = model.chat([{"role": "user", "content": [pumice.Audio(WAV), "What is said?"]}], **GREEDY)
+    assert answer.message.content == expected.message.content
+    assert answer.prompt_eval_count == expected.usage.prompt_tokens
+    generated = client.generate(model="hears", prompt="What is said?", images=[WAV], options=options)
+    assert generated.response == answer.message.content
+    assert "audio" in client.show("hears").capabilities
+    with pytest.raises(ollama.ResponseError, match="takes no images"):
+        client.generate(model="hears", prompt="What is shown?", images=[b"\x89PNG\r\n\x1a\n"], options=options)
 
 
 def test_responses_and_completions_hear(server, client):

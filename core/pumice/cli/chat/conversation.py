@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumice.cli.chat.files import read_conversation, read_image, write_conversation
+from pumice.chat.media import kind_of
+from pumice.cli.chat.files import read_conversation, read_image, read_sound, write_conversation
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.errors import PumiceError, RequestError
 from pumice.options import CHAT
@@ -14,8 +15,8 @@ from pumice.wording import unknown_name
 
 if TYPE_CHECKING:
     from pumice.chat import Message, Tool, Turn
+    from pumice.chat.mixed import Media
     from pumice.frontend.tool_loop import ToolLoop
-    from pumice.images import Image
     from pumice.model import Model
     from pumice.streaming.chat import ChatStream
 
@@ -42,7 +43,7 @@ class Conversation:
         self.markdown = True
         self.tools: list[Tool] = []
         self._offered: Sequence[Tool] = ()  # also those that the chat template does not take
-        self.images: list[Image] = []  # that wait for the next message
+        self.media: list[Media] = []  # images and sounds that wait for the next message
         self.messages: list[dict[str, Any]] = list(messages)
         if system or not messages:
             self.system = system
@@ -85,18 +86,22 @@ class Conversation:
         self.messages = [message for message in self.messages[:1] if message["role"] == "system"]
 
     def say(self, text: str) -> None:
-        """Add a message of the user, with the images that wait for one."""
-        self.messages.append({"role": "user", "content": [*self.images, text] if self.images else text})
-        self.images = []
+        """Add a message of the user, with the images and sounds that wait for one."""
+        self.messages.append({"role": "user", "content": [*self.media, text] if self.media else text})
+        self.media = []
 
     def show(self, path: Path) -> None:
         """Let an image wait for the next message. Raises PumiceError."""
-        self.images = [*self.images, read_image(path)]
+        self.media = [*self.media, read_image(path)]
+
+    def play(self, path: Path) -> None:
+        """Let a sound wait for the next message. Raises PumiceError."""
+        self.media = [*self.media, read_sound(path)]
 
     def unsay(self) -> str | None:
         """Remove the user's last message and all later ones, and return its text; None without one.
 
-        Its images wait for the next message.
+        Its images and sounds wait for the next message.
         """
         for i in range(len(self.messages) - 1, -1, -1):
             if self.messages[i]["role"] == "user":
@@ -104,7 +109,7 @@ class Conversation:
                 del self.messages[i:]
                 if isinstance(content, str):
                     return content
-                *self.images, text = content
+                *self.media, text = content
                 return str(text)
         return None
 
@@ -167,17 +172,18 @@ class Conversation:
     def save(self, path: Path) -> None:
         """Write the messages to a JSON file atomically. Raises PumiceError.
 
-        Images are left out: ``[image]`` stands for each.
+        Images and sounds are left out: ``[image]`` or ``[audio]`` stands for each.
         """
-        write_conversation(path, [_without_images(message) for message in self.messages])
+        write_conversation(path, [_without_media(message) for message in self.messages])
 
     def load(self, path: Path) -> None:
         """Replace the messages by those of a file that ``save`` wrote, or of a JSON list. Raises PumiceError."""
         self.messages = read_conversation(path)
 
 
-def _without_images(message: dict[str, Any]) -> dict[str, Any]:
+def _without_media(message: dict[str, Any]) -> dict[str, Any]:
     content = message["content"]
     if not isinstance(content, list):
         return message
-    return {**message, "content": "\n".join(part if isinstance(part, str) else "[image]" for part in content)}
+    texts = (part if isinstance(part, str) else f"[{kind_of(part)}]" for part in content)
+    return {**message, "content": "\n".join(texts)}

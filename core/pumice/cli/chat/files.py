@@ -1,7 +1,7 @@
 """Files of conversations. A confined chat leaves them to a process that was forked before.
 
 The chat is not trusted once it has read a model, and may ask for any path. The other process therefore returns nothing
-but messages of conversations, without other keys, and files that begin as images do. It writes nothing but
+but messages of conversations, without other keys, and files that begin as images or sounds do. It writes nothing but
 conversations: to new files with the suffix `.json`, and over files that hold a conversation. Its errors never quote the
 content of a file.
 """
@@ -16,11 +16,13 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pumice.audio import Audio, is_sound
 from pumice.cache_files import read_regular, replace_file
 from pumice.chat.messages import Message, ToolCall, read_messages
 from pumice.encoded import MAX_BYTES
@@ -49,10 +51,19 @@ def read_conversation(path: Path) -> list[dict[str, Any]]:
 
 def read_image(path: Path) -> Image:
     """Return an image to show to the model. Raises PumiceError for a file that does not begin as one."""
-    data = _image(path) if _keeper is None else _keeper.ask("image", path)
+    return Image.from_base64(_media(path, "image"))
+
+
+def read_sound(path: Path) -> Audio:
+    """Return a sound to play to the model. Raises PumiceError for a file that does not begin as one."""
+    return Audio.from_base64(_media(path, "sound"))
+
+
+def _media(path: Path, task: str) -> str:
+    data = _BEGINNINGS[task].read(path) if _keeper is None else _keeper.ask(task, path)
     if not isinstance(data, str):
-        raise PumiceError(f"{path}: the process that reads files returned no image")
-    return Image.from_base64(data)
+        raise PumiceError(f"{path}: the process that reads files returned no {task}")
+    return data
 
 
 def write_conversation(path: Path, messages: Sequence[dict[str, Any]]) -> None:
@@ -139,19 +150,32 @@ def _read(path: Path) -> list[dict[str, Any]]:
         raise PumiceError(f"{path}: {problem}") from None
 
 
-def _image(path: Path) -> str:
-    """Return a file that begins as an image does, in base64. Raises PumiceError for any other file."""
-    try:
-        content = read_regular(path, _MAX_BYTES)
-    except OSError as error:
-        raise PumiceError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise PumiceError(f"{path}: {error}") from None
-    if len(content) > MAX_BYTES:
-        raise PumiceError(f"{path}: more than {MAX_BYTES >> 20} MiB; use a smaller image")
-    if not _IMAGE.match(content):
-        raise PumiceError(f"{path}: not a PNG, JPEG, WebP, GIF, BMP or TIFF image")
-    return base64.b64encode(content).decode()
+@dataclass(frozen=True)
+class _Beginning:
+    """How files of one kind begin, and what they are, for errors."""
+
+    matches: Callable[[bytes], object]
+    kind: str
+
+    def read(self, path: Path) -> str:
+        """Return a file that begins so, in base64. Raises PumiceError for any other file."""
+        try:
+            content = read_regular(path, _MAX_BYTES)
+        except OSError as error:
+            raise PumiceError(f"{path}: cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise PumiceError(f"{path}: {error}") from None
+        if len(content) > MAX_BYTES:
+            raise PumiceError(f"{path}: more than {MAX_BYTES >> 20} MiB; use a smaller file")
+        if not self.matches(content):
+            raise PumiceError(f"{path}: not a {self.kind}")
+        return base64.b64encode(content).decode()
+
+
+_BEGINNINGS = {
+    "image": _Beginning(_IMAGE.match, "PNG, JPEG, WebP, GIF, BMP or TIFF image"),
+    "sound": _Beginning(is_sound, "WAV, FLAC, OGG, MP3 or AIFF sound"),
+}
 
 
 def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -210,8 +234,8 @@ def _answer(request: Any) -> bytes:
         match request:
             case ["read", str(path)]:
                 return _pack([_read(Path(path)), ""])
-            case ["image", str(path)]:
-                return _pack([_image(Path(path)), ""])
+            case ["image" | "sound" as kind, str(path)]:
+                return _pack([_BEGINNINGS[kind].read(Path(path)), ""])
             case ["write", str(path), list(messages)]:
                 _write(Path(path), messages)
                 return _pack([None, ""])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.chat import Message
+from pumice.chat.media import kind_of
 from pumice.cli.chat.clipboard import choose_text, copy
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.sessions import check_session_name, write_session
@@ -33,6 +34,7 @@ HELP = {
     "/regen": "answer the last message again; so does /retry",
     "/edit [TEXT]": "change the last message, or replace it by TEXT, and answer it again",
     "/image FILE": "show an image to the model with the next message",
+    "/audio FILE": "play a sound to the model with the next message",
     "/model [NAME]": "go on with another model that is on this machine, or show the name of this one",
     "/undo [N]": "take back the last message, or the last N, with all answers since",
     "/name NAME": "keep the conversation under a name, for pumice chat --resume NAME",
@@ -124,6 +126,7 @@ class Session:
             "/retry": self._regenerate,
             "/edit": self._edit,
             "/image": self._show_image,
+            "/audio": self._play_sound,
             "/model": self._switch_model,
             "/name": self._rename,
             "/undo": self._undo,
@@ -157,13 +160,22 @@ class Session:
         self._answer(text)
 
     def _forget_last(self) -> None:
-        """Remove the last message with its images."""
+        """Remove the last message with its images and sounds."""
         self._conversation.unsay()
-        self._conversation.images = []
+        self._conversation.media = []
 
     def _show_image(self, path: str) -> None:
         self._conversation.show(_file(path))
-        _tell("the next message has " + ("1 image" if len(self._conversation.images) == 1 else "several images"))
+        self._tell_media()
+
+    def _play_sound(self, path: str) -> None:
+        self._conversation.play(_file(path))
+        self._tell_media()
+
+    def _tell_media(self) -> None:
+        kinds = [kind_of(media) for media in self._conversation.media]
+        counts = [(kinds.count("image"), "image"), (kinds.count("audio"), "sound")]
+        _tell("the next message has " + " and ".join(f"{n} {kind}{'s' * (n > 1)}" for n, kind in counts if n))
 
     def _reset(self, _: str) -> None:
         self._conversation.reset()
@@ -174,7 +186,7 @@ class Session:
             raise PumiceError(f"/undo takes a number of messages, at least 1, not {argument!r:.60}")
         for _ in range(int(argument or 1)):
             text = self._conversation.unsay()
-            self._conversation.images = []
+            self._conversation.media = []
             _tell("there is no message to take back" if text is None else f"taken back: {text!r:.60}")
             if text is None:
                 break
