@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 RESERVE = 256 * 2**20  # bytes of device memory reserved for scratch memory, command buffers and other uses
 
+INT8_LANES = 8  # adjacent invocations of a subgroup that quantize a block, as in shaders/quantize.glsl
+
 SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
 """Environment variable that, set to 1, allows software devices such as Mesa's lavapipe, for tests."""
 
@@ -196,7 +198,14 @@ def _use_int8(activations: str, device: Device) -> bool:
         raise BackendError(f"vulkan: unknown activations {activations!r}; choose auto, int8 or float")
     if activations == "int8" and "integer_dot_product" not in device.features:
         raise BackendError(f"vulkan: {device.name} has no integer dot product; set activations to auto or float")
-    return activations == "int8" or (activations == "auto" and "integer_dot_product_fast" in device.features)
+    is_wide = device.subgroup_size >= INT8_LANES
+    if activations == "int8" and not is_wide:
+        raise BackendError(
+            f"vulkan: int8 activations need subgroups of {INT8_LANES} invocations, {device.name} has "
+            f"{device.subgroup_size}; set activations to auto or float"
+        )
+    is_fast = is_wide and "integer_dot_product_fast" in device.features
+    return activations == "int8" or (activations == "auto" and is_fast)
 
 
 def _prepares(prepare: str, device: Device) -> bool:

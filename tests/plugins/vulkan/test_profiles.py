@@ -14,8 +14,9 @@ import pumice
 from attention_steps import attend
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.backend import _use_int8
 from pumice_vulkan.device.resources import Resources, resources
-from pumice_vulkan.profiles import HALF, PROFILES, SQUARE, find_profile, narrowed
+from pumice_vulkan.profiles import DOT, HALF, PROFILES, SQUARE, find_profile, narrowed
 from pumice_vulkan.quirks import QUIRKS, without_quirks
 from pumice_vulkan.shaders import interface, shader
 from tools import gpu_profiles
@@ -66,6 +67,16 @@ def test_a_device_narrows_a_profile() -> None:
     assert found.features == device.features
     assert (found.subgroup_size, found.threadgroup_memory_bytes) == (8, 32768)
     assert found.vendor == "AMD"
+
+
+def test_int8_activations_need_subgroups_of_eight() -> None:
+    """Eight adjacent invocations quantize a block; results of smaller subgroups were wrong."""
+    small = replace(PROFILES["lavapipe-4"], features=HALF | DOT).described()
+    with PaperDevice(small) as device, PaperDevice(replace(small, subgroup_size=8)) as wide:
+        assert not _use_int8("auto", device)
+        assert _use_int8("auto", wide)
+        with pytest.raises(pumice.BackendError, match="subgroups of 8 invocations, llvmpipe has 4; set activations"):
+            _use_int8("int8", device)
 
 
 def test_unknown_profile() -> None:
