@@ -379,8 +379,9 @@ async def service_of(request: Request, name: object = None) -> Service:
     if timeout := getattr(request.state, "timeout", None):
         service = service.within(timeout)
     variant = served_model.variants.get(name.removesuffix(":latest")) if name else None
+    if name:
+        service = service.named(name) if variant else service.called(name)
     variant = variant or served_model.defaults
     if variant is None:
-        return service.called(name) if name else service
-    name = name or served_model.name
-    return service.with_variant(name, variant, generation_options(variant.parameters or OllamaOptions(), service))
+        return service
+    return service.with_variant(variant, generation_options(variant.parameters or OllamaOptions(), service))

@@ -134,10 +134,16 @@ class Service:
         own._always = {**self._always, "timeout": seconds}
         return own
 
-    def with_variant(self, name: str, variant: Variant, defaults: Mapping[str, Any]) -> Service:
+    def named(self, name: str) -> Service:
+        """Return this service with another name in answers."""
+        own = copy.copy(self)
+        own.names = [name]
+        return own
+
+    def with_variant(self, variant: Variant, defaults: Mapping[str, Any]) -> Service:
         """Return the service of a variant: the same model with ``defaults`` among the options of generation."""
         own = copy.copy(self)
-        own.names, own._variant = [name], variant
+        own._variant = variant
         own.stop = defaults.get("stop", self.stop)
         own._defaults = {key: value for key, value in defaults.items() if value is not None and key != "stop"}
         return own

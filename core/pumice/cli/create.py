@@ -8,6 +8,7 @@ import click
 
 from pumice.cli.messages import say
 from pumice.cli.vocabulary import option
+from pumice.wording import printable
 
 
 @click.command("create")
@@ -43,4 +44,4 @@ def command(name: str, file: Path) -> None:
     path = create_model(name, catalogue_record(parsed, file.absolute().parent))
     for parameter in parsed.ignored:
         say("warning", f"PARAMETER {parameter} has no effect here")
-    click.echo(f"created {name.removesuffix(':latest')} from {parsed.base}: {path}", err=True)
+    click.echo(f"created {name.removesuffix(':latest')} from {printable(parsed.base)}: {path}", err=True)

@@ -10,7 +10,7 @@ import click
 
 from pumice.cli.options import json_option
 from pumice.cli.vocabulary import option
-from pumice.wording import format_bytes
+from pumice.wording import format_bytes, printable
 
 if TYPE_CHECKING:
     from pumice.hub.store import StoredModel
@@ -26,7 +26,7 @@ def command(catalogue: bool, as_json: bool) -> None:
     """
     if catalogue:
         rows = list_catalogue()
-        lines = [f"{row['name']:<16} {row['model']}" for row in rows]
+        lines = [printable(f"{row['name']:<16} {row['model']}") for row in rows]
     else:
         from pumice.hub.store import stored_models
 
@@ -35,7 +35,7 @@ def command(catalogue: bool, as_json: bool) -> None:
         rows = [*map(describe, models), *created]
         width = max((len(row["name"]) for row in rows), default=0)
         lines = [format_model(model, width) for model in models]
-        lines += [f"{row['name']:<{width}}  {'created':>10}  from {row['from']}" for row in created]
+        lines += [printable(f"{row['name']:<{width}}  {'created':>10}  from {row['from']}") for row in created]
     if not rows and not as_json:
         click.echo("no models were fetched yet: `pumice pull NAME` fetches one (`pumice list --catalogue`)", err=True)
     click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(lines), nl=as_json or bool(lines))

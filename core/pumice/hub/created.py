@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pumice.cache_files import replace_file
 from pumice.config import Layer, created_models_folder, load_config
@@ -13,6 +13,7 @@ from pumice.errors import ConfigError, HubError
 from pumice.hub.catalogue import look_up
 
 _MAX_NAME = 80  # characters
+_MAX_FILE_NAME = 200  # bytes; file systems take 255, and a file has a longer name while it is written
 _SUFFIX = ".yaml"
 
 
@@ -28,8 +29,13 @@ def create_model(name: str, record: dict[str, Any]) -> Path:
     name = name.removesuffix(":latest")
     if not name or len(name) > _MAX_NAME or not name.isprintable() or name.isspace() or name.endswith(".gguf"):
         raise ConfigError(f"{name!r:.100}: the name of a model must be 1 to {_MAX_NAME} printable characters")
-    _check(name, record)
     path = _path(name)
+    if len(path.name) > _MAX_FILE_NAME:
+        raise ConfigError(
+            f"{name!r:.100}: the name makes a file's name of {len(path.name)} bytes, and the maximum is "
+            f"{_MAX_FILE_NAME}; choose a shorter one"
+        )
+    _check(name, record)
     text = yaml.safe_dump({"models": {name: record}}, allow_unicode=True, sort_keys=False)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,8 +47,11 @@ def create_model(name: str, record: dict[str, Any]) -> Path:
 
 def remove_created(name: str) -> bool:
     """Remove an entry that ``create_model`` wrote; its model's files stay. Returns False if there is none."""
+    path = _path(name.removesuffix(":latest"))
+    if len(path.name) > _MAX_FILE_NAME:
+        return False
     try:
-        os.unlink(_path(name.removesuffix(":latest")))
+        os.unlink(path)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -52,7 +61,9 @@ def remove_created(name: str) -> bool:
 
 def created_models() -> list[str]:
     """Return the names of the entries, sorted."""
-    return sorted(name for name in load_config().models if _path(name).is_file())
+    names = load_config().models.keys()
+    made = {unquote(file.name.removesuffix(_SUFFIX)) for file in created_models_folder().glob(f"*{_SUFFIX}")}
+    return sorted(made & names)
 
 
 def _check(name: str, record: dict[str, Any]) -> None:

@@ -102,3 +102,12 @@ def test_commands(home, model, run):
     (home / "Modelfile").write_text("FROM a\nBAKE x\n")
     assert run("create", "bread").stderr.startswith("error: Modelfile:2: unknown instruction 'BAKE'")
     assert "cannot be read" in run("create", "bread", "-f", "none").stderr
+
+
+def test_names_too_long_for_a_file(home):
+    name = "\N{GREEK SMALL LETTER PI}" * 80
+    with pytest.raises(ConfigError, match="makes a file's name of 485 bytes, and the maximum is 200"):
+        create_model(name, {"model": "tiny.gguf"})
+    (home / "pumice.yaml").write_text(f"models: {{{name}: {{model: tiny.gguf}}}}")
+    assert created_models() == []
+    assert not remove_created(name)

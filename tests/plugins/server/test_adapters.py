@@ -9,8 +9,10 @@ import pumice
 from adapters import write_adapter
 from control_vectors import write_control_vector
 from pumice.gguf import GGUFFile
+from pumice_server.bodies import OllamaOptions
 from pumice_server.choice import take_adapters
 from pumice_server.command import command
+from pumice_server.variant import Variant
 from server_thread import Running, running
 from tiny_models import TinyModel
 
@@ -63,6 +65,18 @@ def test_an_adapter_is_a_model_by_its_own_name(adapted, texts):
     told = adapted.client.get("/v1/models").json()["data"]
     assert [(each["id"], each["parent"]) for each in told] == [("demo", None), ("a", "demo"), ("b", "demo")]
     assert adapted.client.get("/v1/models/demo:a").json()["parent"] == "demo"
+
+
+def test_an_adapter_has_the_defaults_of_its_model(adapted, texts):
+    served_model = adapted.application.state.models.served_models[0]
+    whole = texts(b=1.0)
+    served_model.defaults = Variant(parameters=OllamaOptions(stop=[whole[8:12]]))
+    try:
+        answer = adapted.client.post("/v1/completions", json=GREEDY | {"model": "demo:b"}).json()
+        assert answer["model"] == "demo:b"
+        assert answer["choices"][0]["text"] == whole[: whole.index(whole[8:12])]
+    finally:
+        served_model.defaults = None
 
 
 def test_scales_of_the_server(adapted, texts):
