@@ -43,7 +43,6 @@ def test_what_models_write_runs_without_an_origin_or_a_server(page):
     assert rules["default-src"] == "'none'"
     assert rules["sandbox"] == "allow-scripts"
     assert "connect-src" not in rules
-    assert rules["webrtc"] == "'block'"  # connections of WebRTC obey no connect-src
     assert "unsafe-inline" not in page.get("/page/app.js").headers["Content-Security-Policy"]
 
 
