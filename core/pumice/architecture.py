@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pumice.errors import ModelError
 
@@ -19,7 +19,10 @@ DRAFT = "draft"  # layers that draft a token, from tokens and ``hidden [n_tokens
 STREAM = "stream"  # output of ``MAIN``: hidden states of all tokens, from which layers that draft continue
 FEATURES = "features"  # of a draft model: computes ``hidden`` from inputs of the target model's layers
 MEDIA = "media"  # the main graph with embeddings of media among its tokens; derived from it
+MEDIA_TOGETHER = "media together"  # like MEDIA, for steps of one image whose tokens attend to each other both ways
 HEAD = "head"  # follows pooling: computes ``embedding`` or ``scores`` from ``pooled [n_seqs, n_embd]``
+
+MediaKind: TypeAlias = Literal["image", "audio"]
 
 _REQUIRED: Any = object()
 
@@ -139,14 +142,14 @@ class MediaRules:
             or its column (2) (M-RoPE, Wang et al. 2024, arXiv:2409.12191); empty if positions have one dimension.
         n_deepstack: further embeddings of an image, side by side in its rows, that are added to the hidden states
             after the first layers, one each (DeepStack, Meng et al. 2024, arXiv:2406.04334).
-        both_ways: the tokens of an image attend to each other in both directions.
+        both_ways: kinds of media whose tokens attend to each other in both directions, within one image or sound.
         windows_only: they do so only in layers whose attention has a window.
         pads: further tables of embeddings give an image's tokens the row of token 0.
     """
 
     axes: tuple[int, ...] = ()
     n_deepstack: int = 0
-    both_ways: bool = False
+    both_ways: tuple[MediaKind, ...] = ()
     windows_only: bool = False
     pads: bool = False
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from pumice.architecture import HParams
+from pumice.architecture import HParams, MediaKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from pumice.graph import GraphBuilder, Tensor
 
-MediaKind: TypeAlias = Literal["image", "audio"]
 Pixels: TypeAlias = "NDArray[np.uint8]"
 Samples: TypeAlias = "NDArray[np.float32]"
 Inputs: TypeAlias = "Mapping[str, NDArray[Any]]"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
-from pumice.architecture import DRAFT, HEAD, MAIN, STREAM, Architecture, HParams
+from pumice.architecture import DRAFT, HEAD, MAIN, STREAM, Architecture, HParams, MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
@@ -43,7 +43,6 @@ from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
 from pumice.machine import available_memory_bytes
-from pumice.media_encoder import MediaKind
 from pumice.model_files.opening import open_adapter, open_configured, open_draft
 from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside

@@ -73,7 +73,7 @@ class Gemma3(Gemma2):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.media_rules = MediaRules(both_ways=True)
+        self.media_rules = MediaRules(both_ways=("image",))
 
     def sliding_rope(self, rope: Rope) -> Rope:
         return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)

@@ -104,8 +104,8 @@ class Gemma4(TwoKinds):
         self.n_cached = self.n_layer - hparams.get_int("attention.shared_kv_layers", 0)
         self.n_values = hparams.get_int("embedding_length_per_layer_input")
         # not in E2B and E4B, which are told by their width, as in llama.cpp
-        both_ways = self.n_embd not in CAUSAL_WIDTHS
-        self.media_rules = MediaRules(both_ways=both_ways, windows_only=both_ways, pads=True)
+        is_causal = self.n_embd in CAUSAL_WIDTHS
+        self.media_rules = MediaRules(both_ways=() if is_causal else ("image",), windows_only=True, pads=True)
         if not 0 < self.n_cached <= self.n_layer:
             raise hparams.wrong(
                 "attention.shared_kv_layers", f"leaves a cache to {self.n_cached} of {self.n_layer} layers"

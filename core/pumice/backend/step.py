@@ -82,6 +82,7 @@ class Batch:
     more_sizes: Mapping[str, int] = field(default_factory=dict)  # values of the named sizes in their shapes
     memory: Memory | None = None  # keys and values that another graph stored for each sequence
     exact: bool = False  # results depend on nothing but this step, not on what a program has prepared
+    together: bool = False  # its tokens are of one image, and attend to each other in both directions
 
     @property
     def sizes(self) -> Sizes:

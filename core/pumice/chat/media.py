@@ -6,11 +6,11 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from pumice.architecture import MediaKind
 from pumice.audio import AUDIO_TYPES, Audio, is_sound
 from pumice.chat.mixed import Media
 from pumice.errors import RequestError
 from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
-from pumice.media_encoder import MediaKind
 
 NO_MEDIA = "no image or sound is supported here"
 MEDIA_TYPES = (*IMAGE_TYPES, *AUDIO_TYPES)

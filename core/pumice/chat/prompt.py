@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
+from pumice.architecture import MediaKind
 from pumice.chat.contents import with_markers
 from pumice.chat.formats import is_open
 from pumice.chat.special_tokens import guard_of
 from pumice.chat.template import ChatTemplate, reasoning_variables
 from pumice.errors import RequestError
-from pumice.media_encoder import MediaKind
 
 _END = "\ue000"  # marks the end of an unfinished answer; private use, so no template looks for it
 

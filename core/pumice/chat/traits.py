@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pumice.architecture import MediaKind
 from pumice.chat.template import ChatTemplate, Traits, reasoning_variables
 from pumice.errors import RequestError
-from pumice.media_encoder import MediaKind
 
 # What published templates write for an image. Marks around a placeholder belong to it: encoders write their own.
 _PLACEHOLDERS = (

@@ -55,7 +55,8 @@ def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
     outputs = [start + row for part, start in zip(parts, starts, strict=False) for row in part.output_rows]
     tokens = np.fromiter(chain.from_iterable(part.tokens for part in parts), np.int32, starts[-1])
     inputs = _media(parts, tokens)
-    if parts[0].adapter_scales:
+    first = parts[0]
+    if first.adapter_scales:
         scales = np.array([part.adapter_scales for part in parts], np.float32)
         inputs[SCALES] = np.repeat(scales, sizes, axis=0)
     return Batch(
@@ -67,6 +68,7 @@ def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
         block_tables=cache.batch_tables([part.place.tables for part in parts]),
         inputs=inputs,
         memory=_memory(cache, [part.place.memory for part in parts if part.place.memory]),
+        together=bool(first.media and first.tokens and first.media.n_together(first.tokens[0])),
     )
 
 

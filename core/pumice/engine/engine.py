@@ -16,6 +16,7 @@ from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Generation
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
+from pumice.engine.media import MediaRows
 from pumice.engine.messages import Encode, Event, Failed, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, SchedulingPolicy
@@ -92,7 +93,7 @@ class Engine:
 
     def add(self, generation: Generation) -> None:
         """Queue a generation, or fail it if its media have no program."""
-        if generation.media and (error := self._media_error()):
+        if generation.media and (error := self._media_error(generation.media)):
             self._tell(Failed(generation.id, error))
             return
         if not self.cache.shares_prefixes:
@@ -108,12 +109,12 @@ class Engine:
         self.scheduler.waiting.append(generation)
         self.scheduler.retire()
 
-    def _media_error(self) -> Exception | None:
-        """Compile the program for media outside of any step, whose members an error would fail; return the error."""
-        if self.runner.compiles_media:
+    def _media_error(self, media: MediaRows) -> Exception | None:
+        """Compile programs for media outside of any step, whose members an error would fail; return the error."""
+        if self.runner.compiles_media(media.graphs):
             self.settle()
         try:
-            self.runner.compile_media()
+            self.runner.compile_media(media.graphs)
         except BackendError as error:
             return error
         return None

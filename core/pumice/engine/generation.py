@@ -275,17 +275,17 @@ class Running(Place):
     def n_together(self) -> int:
         """The next positions that attend to each other in both directions, which one step reads; 0 for tokens."""
         media, tokens = self.generation.media, self.generation.tokens
-        if media is None or not media.both_ways or self.n_past >= len(tokens) or tokens[self.n_past] >= 0:
+        if media is None or self.n_past >= len(tokens):
             return 0
-        return media.n_rest(tokens[self.n_past])
+        return media.n_together(tokens[self.n_past])
 
     def before_media(self, n: int) -> int:
         """Return ``n``, or fewer next tokens up to positions that one step reads together."""
         media = self.generation.media
-        if media is None or not media.both_ways:
+        if media is None or not media.together:
             return n
         tokens = self.generation.tokens[self.n_past : self.n_past + n]
-        return next((i for i, token in enumerate(tokens) if token < 0), n)
+        return next((i for i, token in enumerate(tokens) if token < 0 and media.n_together(token)), n)
 
     @property
     def at_mark(self) -> bool:

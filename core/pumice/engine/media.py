@@ -7,12 +7,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import MediaRules
+from pumice.architecture import MEDIA, MEDIA_TOGETHER, MediaRules
 from pumice.engine.messages import Span
 from pumice.errors import RequestError
 
@@ -36,12 +35,16 @@ class MediaIds:
     _round: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, spans: Sequence[NDArray[np.float32]], grids: Sequence[Grid | None] = ()) -> tuple[int, list[range]]:
+    def of(
+        self, spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool]] = ()
+    ) -> tuple[int, list[range]]:
         """Return the ids' round, and the ids of each span's positions, for all spans ``[n, n_embd]`` of a prompt.
 
-        ``grids``: rows and columns of each span. Equal rows in another grid have other positions, and other ids.
+        ``forms``: rows and columns of each span, and whether its positions attend to each other. Equal rows in another
+        form have other states, and other ids.
         """
-        keys = [_key(rows, grid) for rows, grid in zip_longest(spans, grids)]
+        forms = forms or [(None, False)] * len(spans)
+        keys = [_key(rows, *form) for rows, form in zip(spans, forms, strict=True)]
         with self._lock:
             if -self._next + sum(map(len, spans)) > MOST_IDS:
                 self._known.clear()
@@ -58,9 +61,9 @@ class MediaIds:
         return range(first, first - n, -1)
 
 
-def _key(rows: NDArray[np.float32], grid: Grid | None) -> bytes:
-    """Return a hash of the contents, the shape and the grid of rows."""
-    shape = np.array([*rows.shape, *(grid or ())], np.int64).tobytes()
+def _key(rows: NDArray[np.float32], grid: Grid | None, together: bool) -> bytes:
+    """Return a hash of the contents, the shape and the form of rows."""
+    shape = np.array([*rows.shape, together, *(grid or ())], np.int64).tobytes()
     return hashlib.blake2b(shape + rows.tobytes(), digest_size=32, person=b"media span").digest()
 
 
@@ -71,14 +74,14 @@ class MediaRows:
     Attributes:
         spans: ids of consecutive positions, and their rows.
         round: that of the ids.
-        both_ways: a span's positions attend to each other, so that it is read in one step.
+        together: ids of spans whose positions attend to each other, so that each is read in one step.
         places: int32 ``[n, 3]``: place in time, row and column of each position of the prompt, if the model's
             positions have axes; else None.
     """
 
     spans: Sequence[tuple[range, NDArray[np.float32]]]
     round: int = 0
-    both_ways: bool = False
+    together: Sequence[range] = ()
     places: NDArray[np.int32] | None = None
 
     def of(self, id: int) -> NDArray[np.float32]:
@@ -88,9 +91,15 @@ class MediaRows:
                 return rows[ids.index(id)]
         raise RuntimeError(f"the media id {id} belongs to no span of its prompt")
 
-    def n_rest(self, id: int) -> int:
-        """Return the positions from a negative id to the end of its span."""
-        return next((len(ids) - ids.index(id) for ids, _ in self.spans if id in ids), 0)
+    def n_together(self, id: int) -> int:
+        """Return the positions from an id to the end of its span if they attend to each other, else 0."""
+        return next((len(ids) - ids.index(id) for ids in self.together if id in ids), 0)
+
+    @property
+    def graphs(self) -> set[str]:
+        """Names of the graphs that compute its prompt and what follows."""
+        together = {MEDIA_TOGETHER} if self.together else set()
+        return together | ({MEDIA} if self.places is not None or len(self.together) < len(self.spans) else set())
 
     def places_from(self, start: int, n: int) -> NDArray[np.int32]:
         """Return the places ``[n, 3]`` of positions, which may continue after the prompt."""
@@ -161,7 +170,7 @@ def place_spans(
             raise RequestError(f"{where}.rows: a value is not a finite number; the projector's file may be damaged")
         if not end <= span.start <= len(tokens) - n:
             raise RequestError(f"{where}.start: {n} positions from {span.start} on do not fit the prompt")
-        if rules.both_ways and n > n_batch:
+        if span.kind in rules.both_ways and n > n_batch:
             raise RequestError(f"{where}: {n} positions must be read in one step; load the model with n_batch={n}")
         if span.grid and not rules.axes:
             raise RequestError(f"{where}: the projector needs positions of rows and columns, which this model lacks")
@@ -169,8 +178,9 @@ def place_spans(
             raise RequestError(f"{where}.grid: {span.grid[0]} x {span.grid[1]} do not fit {n} rows")
         end = span.start + n
         checked.append(rows)
-    number_of_round, ranges = ids.of(checked, [span.grid for span in spans])
+    number_of_round, ranges = ids.of(checked, [(span.grid, span.kind in rules.both_ways) for span in spans])
     for span, positions in zip(spans, ranges, strict=True):
         tokens[span.start : span.start + len(positions)] = positions
     places = _places(len(tokens), spans) if rules.axes else None
-    return tokens, MediaRows(list(zip(ranges, checked, strict=True)), number_of_round, rules.both_ways, places)
+    together = [positions for span, positions in zip(spans, ranges, strict=True) if span.kind in rules.both_ways]
+    return tokens, MediaRows(list(zip(ranges, checked, strict=True)), number_of_round, together, places)

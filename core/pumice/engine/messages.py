@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from pumice.architecture import MediaKind
 from pumice.cache_tiers import Tally
 from pumice.grammar import Grammar, ReasoningBudget
-from pumice.media_encoder import MediaKind
 from pumice.options import Algorithm
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
@@ -37,11 +37,13 @@ class Span:
     """Embeddings in place of consecutive tokens of a prompt, from position ``start`` on: ``rows [n, n_embd]``.
 
     ``grid``: their rows and columns, for models whose positions have two dimensions; None if they are one row.
+    ``kind``: what they stand for.
     """
 
     start: Count
     rows: NDArray[np.float32]
     grid: tuple[Count, Count] | None = None
+    kind: MediaKind = "image"
 
 
 @dataclass(frozen=True)

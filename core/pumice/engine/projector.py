@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import MAIN, HParams
+from pumice.architecture import MAIN, HParams, MediaKind
 from pumice.backend.step import Batch
 from pumice.config import Config
 from pumice.engine.backends import backend_line
@@ -34,7 +34,6 @@ from pumice.media_encoder import (
     ImagePiece,
     Inputs,
     MediaEncoder,
-    MediaKind,
     Pixels,
     Samples,
     SoundPiece,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA
+from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
@@ -22,7 +22,8 @@ from pumice.errors import BackendError
 from pumice.graph import DraftBlock, Graph, RecurrentState, Segment, row_size
 from pumice.graph.media import ROWS
 
-LATER = frozenset({EMBED, DRAFT, FEATURES, MEDIA})
+_MEDIA = frozenset({MEDIA, MEDIA_TOGETHER})
+LATER = _MEDIA | {EMBED, DRAFT, FEATURES}
 """Graphs that are compiled on first use, not when a model is loaded."""
 
 
@@ -111,18 +112,17 @@ class Runner:
             self.close()
             raise
 
-    @property
-    def compiles_media(self) -> bool:
-        """True if ``compile_media`` would compile something."""
-        return self._media_failure is None and bool(self._media_to_compile)
+    def compiles_media(self, graphs: Collection[str]) -> bool:
+        """Return True if ``compile_media`` would compile something."""
+        return self._media_failure is None and bool(self._media_to_compile(graphs))
 
-    def compile_media(self) -> None:
-        """Compile the graphs for prompts with media, on first use.
+    def compile_media(self, graphs: Collection[str]) -> None:
+        """Compile graphs for prompts with media, on first use.
 
         Raises BackendError; a failure is remembered, since each attempt would delay other requests.
         """
         try:
-            for placed in self._media_to_compile if self._media_failure is None else ():
+            for placed in self._media_to_compile(graphs) if self._media_failure is None else ():
                 placed.compile()
         except Exception as error:
             self._media_failure = error
@@ -142,7 +142,8 @@ class Runner:
 
     def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, graph: str = MAIN) -> Pending:
         """Submit a step of a graph. Raises RequestError for an invalid or missing input."""
-        graph = MEDIA if graph == MAIN and ROWS in batch.inputs else graph
+        if graph == MAIN and ROWS in batch.inputs:
+            graph = MEDIA_TOGETHER if batch.together else MEDIA
         placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
         if placed.program is None:
             placed.compile()
@@ -325,7 +326,7 @@ class Runner:
 
     def describe(self) -> str:
         """Return the placed graphs as text."""
-        named = [(f"graph {name}", placed) for name, placed in self._graphs.items() if name not in (EMBED, MEDIA)]
+        named = [(f"graph {name}", placed) for name, placed in self._graphs.items() if name not in {EMBED, *_MEDIA}]
         if len(named) + len(self._prompts) == 1:
             return self._main.describe()
         named += [(f"graph {name}, of prompts", placed) for name, placed in self._prompts.items()]
@@ -336,10 +337,9 @@ class Runner:
         for placed in self._all:
             placed.close()
 
-    @property
-    def _media_to_compile(self) -> list[PlacedGraph]:
-        graphs = [placed[MEDIA] for placed in (self._graphs, self._prompts) if MEDIA in placed]
-        return [placed for placed in graphs if placed.program is None]
+    def _media_to_compile(self, graphs: Collection[str]) -> list[PlacedGraph]:
+        named = [*self._graphs.items(), *self._prompts.items()]
+        return [placed for name, placed in named if name in graphs and name in _MEDIA and placed.program is None]
 
     @property
     def _main(self) -> PlacedGraph:

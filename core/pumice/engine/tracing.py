@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial, reduce
 
 from pumice.adapters import AdaptedBuilder, Adapter
-from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, STREAM, Architecture
+from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER, STREAM, Architecture
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, RecurrentState
@@ -52,13 +52,18 @@ def trace(
         outputs = set(main.outputs) - {"hidden", STREAM} | keeps
         graphs |= {MAIN: main.only(outputs), EMBED: main.only(["hidden"])}
     reads_prompt = "logits" in main.outputs and not main.needs_whole_sequences and ENCODER not in graphs
-    if media and reads_prompt and (mixed := _with_media(graphs[MAIN], architecture)):
-        graphs[MEDIA] = mixed
+    if media and reads_prompt:
+        graphs |= _media_graphs(graphs[MAIN], architecture)
     return graphs
 
 
-def _with_media(graph: Graph, architecture: Architecture) -> Graph | None:
-    return with_media(graph, architecture.media_rules)
+def _media_graphs(graph: Graph, architecture: Architecture) -> dict[str, Graph]:
+    """Return the graphs for prompts with media; none if the model cannot have them."""
+    rules = architecture.media_rules
+    mixed = {MEDIA: with_media(graph, rules)}
+    if rules.both_ways:
+        mixed[MEDIA_TOGETHER] = with_media(graph, rules, both_ways=True)
+    return {name: graph for name, graph in mixed.items() if graph}
 
 
 def continues(graphs: Mapping[str, Graph]) -> bool:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pumice.architecture import MediaKind
 from pumice.audio import Audio, samples_of
 from pumice.chat.mixed import Media, PromptPart
 from pumice.chat.template import check_chosen
@@ -20,7 +21,6 @@ from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
 from pumice.images import pixels_of
-from pumice.media_encoder import MediaKind
 from pumice.model_files.opening import is_lora
 from pumice.model_files.summary import Summary
 from pumice.registry import Registry

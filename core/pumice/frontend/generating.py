@@ -269,7 +269,7 @@ def single(request: Request) -> Request:
 
 def spans_of(placed: PlacedEmbeddings) -> list[Span]:
     """Return the spans of embeddings at positions."""
-    return [Span(start, part.rows, part.grid) for start, part in placed]
+    return [Span(start, part.rows, part.grid, part.kind) for start, part in placed]
 
 
 def _contains(prompt: object, kinds: type | tuple[type, ...]) -> bool:

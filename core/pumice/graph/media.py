@@ -23,20 +23,18 @@ class Rules(Protocol):
     @property
     def n_deepstack(self) -> int: ...
     @property
-    def both_ways(self) -> bool: ...
-    @property
     def windows_only(self) -> bool: ...
     @property
     def pads(self) -> bool: ...
 
 
-def with_media(graph: Graph, rules: Rules) -> Graph | None:
+def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | None:
     """Return the graph with media rows in place of some token embeddings.
 
     None if it reads tokens elsewhere, too, and the model does not pad there, or has no RoPE that could turn by axes.
 
     Weights and caches are those of ``graph``. Where a family scales embeddings, as Gemma does, media rows are not
-    scaled. With ``rules.both_ways`` the graph is for steps of one image's positions, all of which attend to each other.
+    scaled. With ``both_ways`` the graph is for steps of one image's positions, all of which attend to each other.
     """
     axes, n_deepstack = rules.axes, rules.n_deepstack
     readers = [node for node in graph.nodes if graph.inputs.get("tokens") in node.operands()]
@@ -57,7 +55,7 @@ def with_media(graph: Graph, rules: Rules) -> Graph | None:
         if turned == nodes:
             return None
         nodes = turned
-    if rules.both_ways:
+    if both_ways:
         nodes = [_seeing_ahead(node, rules.windows_only) for node in nodes]
     return replace(graph, nodes=nodes, inputs=inputs).only(graph.outputs)
 

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineClient
@@ -21,7 +22,7 @@ from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
 from pumice.images import REQUEST_CANCELLED, cancelled_request
-from pumice.media_encoder import Embeddings, MediaKind
+from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_configured
 from pumice.process.header import Header
 from pumice.registry import get_registry
