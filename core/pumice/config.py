@@ -9,8 +9,9 @@ describes the keys.
 """
 
 import os
+import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -33,6 +34,12 @@ from pumice.wording import did_you_mean
 
 ARGUMENTS = "arguments"
 PROJECT_FILE = "pumice.yaml"  # in the current directory
+_WEIGHTS = re.compile(
+    r".*\.(gguf|safetensors)"
+    r"|.*/models--[^/]+/blobs/[^/]+"  # a hub's cache
+    r"|.*/blobs/sha256-[0-9a-f]{64}",  # Ollama's
+    re.DOTALL,
+)
 
 _WORDS = {
     "Input should": "should",
@@ -291,7 +298,7 @@ def merge_layers(layers: Sequence[Layer]) -> Config:
 
 
 def _check_project(layer: Layer) -> None:
-    """Raise ConfigError if a project's file, or its options of a model, weaken the sandbox or choose cache folders."""
+    """Raise ConfigError if a project's file, or its options of a model, weaken the sandbox or name files elsewhere."""
     models: Mapping[str, Any] = layer.data.get("models", {})
     own = [Layer(f"{layer.source}: models.{name}", options) for name, options in models.items()]
     for part in (layer, *own):
@@ -303,6 +310,46 @@ def _check_project(layer: Layer) -> None:
                     "set it on the command line"
                 )
         _check_sandbox_stays(part)
+        check_named_files(part, os.curdir)
+
+
+def check_named_files(layer: Layer, folder: str | Path) -> None:
+    """Raise ConfigError if settings name files that a confined process would read, and that are none of a model.
+
+    Args:
+        layer: Settings that somebody else may have written.
+        folder: Their folder, with everything below which came with them. Elsewhere they may name files of weights.
+    """
+    for key, file in _named_files(layer.data):
+        if not all(_may_name(os.path.join(folder, path), folder) for path in {file, os.path.expanduser(file)}):
+            raise ConfigError(
+                f"{layer.source}: {key}: a file that comes with a project cannot name {file!r:.200}: outside of its "
+                "folder it names only files of weights (.gguf, .safetensors); put it into "
+                f"{user_directory() / 'pumice' / 'config.yaml'}, or set it on the command line"
+            )
+
+
+def _named_files(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield key and value of the settings that name files which a process reads; ``model`` is that of an entry."""
+    named = {key: data.get(key) for key in ("model", "mmproj", "draft")}
+    adapters = data.get("adapters")
+    for name, adapter in adapters.items() if isinstance(adapters, Mapping) else ():
+        named[f"adapters.{name}"] = adapter.get("file") if isinstance(adapter, Mapping) else adapter
+    yield from ((key, value) for key, value in named.items() if isinstance(value, str))
+
+
+def _may_name(file: str, folder: str | Path) -> bool:
+    """Return True for a path below the folder, one of weights elsewhere, and one that does not exist.
+
+    Links are resolved: a project may bring any.
+    """
+    try:
+        target = os.path.realpath(file)
+    except ValueError:  # a null character
+        return True
+    if not os.path.exists(target) or Path(target).is_relative_to(os.path.realpath(folder)):
+        return True
+    return os.path.isfile(target) and _WEIGHTS.fullmatch(target) is not None
 
 
 def _check_sandbox_stays(layer: Layer) -> None:

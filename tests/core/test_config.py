@@ -169,3 +169,49 @@ def test_a_directory_in_place_of_a_file_is_reported(home):
 def test_the_sampling_in_effect():
     with pumice.load(backend="numpy", config={"samplers": ["top_k", "dist"], "sampling": {"top_k": 3}}) as model:
         assert model.sampling == {"top_k": 3, "seed": -1, "rng": "pcg64"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "mmproj: ../secret",
+        "draft: ../elsewhere",
+        "draft: /",
+        "mmproj: link.gguf",
+        "adapters: {a: ../secret}",
+        "adapters: {a: {file: folder/secret}}",
+        "models: {x: {model: ../elsewhere}}",
+        "models: {mine: {mmproj: ../secret}}",
+        "models: {mine: {adapters: {a: {file: ../secret}}}}",
+        "mmproj: ~/secret",
+    ],
+)
+def test_a_projects_file_names_no_files_elsewhere(home, monkeypatch, settings):
+    """What it names is what a confined process may read."""
+    monkeypatch.setenv("HOME", str(home.parent))
+    elsewhere = home.parent / "elsewhere"
+    elsewhere.mkdir()
+    secret = home.parent / "secret"
+    secret.touch()
+    (elsewhere / "secret").touch()
+    (home / "link.gguf").symlink_to(secret)
+    (home / "folder").symlink_to(elsewhere)
+    write(user_file(home), "models: {mine: {model: a/b.gguf}}")
+    project = home / "pumice.yaml"
+    write(project, settings)
+    with pytest.raises(ConfigError, match="outside of its folder it names only files of weights"):
+        load_config()
+    project.rename(home.parent / "named.yaml")
+    monkeypatch.setenv("PUMICE_CONFIG", str(home.parent / "named.yaml"))
+    load_config()
+
+
+def test_a_projects_file_names_its_own_files_and_weights(home):
+    blob = home.parent / "models--a--b" / "blobs" / "0123"
+    files = (home / "own", home / "folder" / "config.json", home.parent / "draft.gguf", blob)
+    for file in files:
+        write(file, "")
+    (home.parent / "linked.gguf").symlink_to(blob)
+    for name in ("own", "folder", "../draft.gguf", "../linked.gguf", "../missing", "hf.co/a/b:Q4_K_M", '"a\\0b"'):
+        write(home / "pumice.yaml", f"draft: {name}\nmodels: {{a: {{model: {name}}}}}\nadapters: {{x: {name}}}")
+        load_config()

@@ -27,6 +27,7 @@ def command(name: str, file: Path) -> None:
     FROM names a GGUF file or a model; PARAMETER, SYSTEM, MESSAGE, TEMPLATE (a name or Jinja) and ADAPTER change how it
     answers. `pumice list` shows it, `pumice rm` removes it, and all commands take NAME as a model.
     """
+    from pumice.config import Layer, check_named_files
     from pumice.hub.created import create_model
     from pumice.hub.modelfile import MAX_BYTES, catalogue_record, parse_modelfile
 
@@ -41,7 +42,10 @@ def command(name: str, file: Path) -> None:
     if len(data) > MAX_BYTES:
         raise click.ClickException(f"{file}: more than {MAX_BYTES} bytes, which a Modelfile has at most")
     parsed = parse_modelfile(text.replace("\r\n", "\n"), str(file))
-    path = create_model(name, catalogue_record(parsed, file.absolute().parent))
+    folder = file.absolute().parent
+    record = catalogue_record(parsed, folder)
+    check_named_files(Layer(str(file), record), folder)
+    path = create_model(name, record)
     for parameter in parsed.ignored:
         say("warning", f"PARAMETER {parameter} has no effect here")
     click.echo(f"created {name.removesuffix(':latest')} from {printable(parsed.base)}: {path}", err=True)

@@ -407,8 +407,8 @@ def end() -> str:
     raise EOFError
 
 
-def test_a_project_widens_no_chat(home, tmp_path, monkeypatch):
-    """A project's entries, and those of the user that it changes, name files below its folder alone."""
+def test_a_chat_may_read_the_files_of_entries(home, tmp_path, monkeypatch):
+    """A project's entries count as the user's do; ``load_config`` checks what they name. Other folders do not."""
     project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
     files = [folder / f"{name}.gguf" for folder in (project, elsewhere) for name in ("model", "mmproj")]
     for file in files:
@@ -418,12 +418,7 @@ def test_a_project_widens_no_chat(home, tmp_path, monkeypatch):
     user.parent.mkdir(parents=True, exist_ok=True)
     entries = {"mine": {"model": str(files[2])}, "all": {"model": str(elsewhere)}}
     user.write_text(json.dumps({"models": entries}))
-    secret = tmp_path / "secret"
-    secret.touch()
-    (project / "link.gguf").symlink_to(secret)
-    theirs = {name: {"model": str(path)} for name, path in {"root": "/", "secret": secret, "here": project}.items()}
-    theirs |= {"own": {"model": "model.gguf", "draft": str(secret)}, "link": {"model": "link.gguf"}}
-    theirs |= {"mine": {"mmproj": str(secret), "adapters": {"a": {"file": str(secret)}}}}
+    theirs = {"here": {"model": str(project)}, "own": {"model": "model.gguf"}}
     (project / "pumice.yaml").write_text(json.dumps({"models": theirs}))
     monkeypatch.chdir(project)
     assert sorted(switchable_files()) == sorted(map(str, files))

@@ -1,8 +1,10 @@
 """Modelfiles, the entries that they become, and the commands that make, show and remove them."""
 
 import pytest
+from click.testing import CliRunner
 
 from pumice import ConfigError
+from pumice.cli.create import command
 from pumice.config import load_config
 from pumice.hub.catalogue import chat_defaults, look_up
 from pumice.hub.created import create_model, created_models, remove_created
@@ -111,3 +113,14 @@ def test_names_too_long_for_a_file(home):
     (home / "pumice.yaml").write_text(f"models: {{{name}: {{model: tiny.gguf}}}}")
     assert created_models() == []
     assert not remove_created(name)
+
+
+@pytest.mark.parametrize("line", ["FROM /", "FROM ./tiny.gguf\nADAPTER ../secret", "FROM ./link.gguf"])
+def test_a_modelfile_names_no_files_elsewhere(home, line):
+    """What an entry names is what a confined process may read later."""
+    (home.parent / "secret").touch()
+    (home / "link.gguf").symlink_to(home.parent / "secret")
+    (home / "Modelfile").write_text(line)
+    result = CliRunner().invoke(command, ["spy"])
+    assert "outside of its folder it names only files of weights" in str(result.exception)
+    assert not created_models()

@@ -70,14 +70,10 @@ def switchable_files() -> list[str]:
 
 
 def _configured_files() -> list[str]:
-    """Return the model files of entries; what a project's file says counts below its folder alone."""
-    from pumice.config import PROJECT_FILE, load_config, merge_layers
+    """Return the model files of entries."""
+    from pumice.config import load_config
 
-    config = load_config()
-    own = merge_layers([layer for layer in config.layers if layer.source != PROJECT_FILE])
-    folder = os.path.realpath(os.curdir)
-    below = (file for file in _files_of_entries(config) if Path(os.path.realpath(file)).is_relative_to(folder))
-    return list(dict.fromkeys([*_files_of_entries(own), *below]))
+    return list(dict.fromkeys(_files_of_entries(load_config())))
 
 
 def _files_of_entries(config: Config) -> Iterator[str]:
