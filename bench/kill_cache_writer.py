@@ -61,7 +61,8 @@ def lines_until_killed(path: str, folder: str, first: int, seconds: float) -> li
     time.sleep(seconds)
     child.send_signal(signal.SIGKILL)
     rest = child.stdout.read()
-    child.wait()
+    if child.wait() != -signal.SIGKILL:
+        sys.exit(f"a child ended by itself, with status {child.returncode}")
     return [line.split() for line in (began + rest).splitlines(keepends=True) if line.endswith("\n")]
 
 

@@ -1,14 +1,18 @@
 """Cores and memory of this machine, and sizes of memory."""
 
+import logging
 import os
 import re
 
 from pumice.errors import ConfigError
 
+logger = logging.getLogger("pumice")
+
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d*)?", re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _MOST_BYTES = 1 << 60
+_MOST_THREADS = 16  # upper limit on machines with fewer cores
 
 
 def host_memory_bytes() -> int:
@@ -37,6 +41,17 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def bounded_threads(n_threads: int, option: str) -> int:
+    """Return a number of threads: one per core for 0; a request for many more than the cores is reduced.
+
+    A warning names ``option`` if it is.
+    """
+    most = max(_MOST_THREADS, cores())
+    if n_threads > most:
+        logger.warning("%s is %d, but this process has %d cores; using %d threads", option, n_threads, cores(), most)
+    return min(n_threads, most) or cores()
 
 
 def size_in(size: float | str, unit: str) -> float:

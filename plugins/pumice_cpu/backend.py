@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -30,6 +29,7 @@ from pumice.plugin import (
     State,
     Step,
     Tensor,
+    bounded_threads,
     concrete,
     cores,
     host_memory_bytes,
@@ -40,10 +40,6 @@ from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
 from pumice_cpu.runtime import KERNELS, ThreadPool
-
-_MOST_THREADS = 16  # upper limit on machines with fewer cores
-
-logger = logging.getLogger("pumice")
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
@@ -92,21 +88,13 @@ class CpuBackend(Backend):
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if self._pool is None:
-            self._pool = ThreadPool(_n_threads(self.options.threads), self.options.adaptive)
+            self._pool = ThreadPool(bounded_threads(self.options.threads, "cpu.threads"), self.options.adaptive)
         invariant = self.options.batch_invariant
         return CpuProgram(self._pool, self._packed, self._memory, self._states, segment, plan, limits, invariant)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
-
-
-def _n_threads(n_threads: int) -> int:
-    """Return the number of threads: one per core for 0; a request for many more than the cores is reduced."""
-    most = max(_MOST_THREADS, cores())
-    if n_threads > most:
-        logger.warning("cpu.threads is %d, but this process has %d cores; using %d threads", n_threads, cores(), most)
-    return min(n_threads, most) or cores()
 
 
 class CpuProgram(HostProgram):

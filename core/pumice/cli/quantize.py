@@ -68,10 +68,10 @@ OVERRIDE_TYPES = {"int": "u32", "float": "f32", "bool": "bool", "str": "str"}
 @option(
     "-t",
     "--threads",
-    type=click.IntRange(min=1),
+    type=click.IntRange(-1),
     metavar="N",
     group="Backend",
-    help="Number of threads.  [default: one for each core]",
+    help="Number of threads; 0 or -1: one for each core.  [default: 0]",
 )
 @force_option
 @no_sandbox_option
@@ -100,7 +100,7 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
         return
     with show_progress("quantizing") as progress:
         plan = quantize(
-            source, out, type, imatrix=imatrix, options=options, threads=threads, force=force, progress=progress
+            source, out, type, imatrix=imatrix, options=options, threads=max(threads or 0, 0), force=force, progress=progress
         )
     click.echo("\n".join([summary(plan), *coverage(plan, imatrix)]), err=True)
 

@@ -61,7 +61,7 @@ from pumice.graph import (
 )
 from pumice.hookspecs import hookimpl
 from pumice.images import MAX_IMAGES, REQUEST_CANCELLED
-from pumice.machine import cores, host_memory_bytes, parse_size
+from pumice.machine import bounded_threads, cores, host_memory_bytes, parse_size
 from pumice.media_encoder import AudioEncoder, ImageEncoder, ImagePiece, MediaEncoder, Samples, SoundPiece
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
@@ -171,6 +171,7 @@ __all__ = [
     "Weight",
     "at_markers",
     "block_size",
+    "bounded_threads",
     "broadcast_walk",
     "cache_homes",
     "composite",

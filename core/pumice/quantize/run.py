@@ -16,7 +16,7 @@ from pumice.gguf import GGMLType, Writer, dequantize
 from pumice.gguf.copy import PIECE, ByteProgress
 from pumice.gguf.quants import Numbers
 from pumice.guard import guarded
-from pumice.machine import cores
+from pumice.machine import bounded_threads
 from pumice.quantize.decide import FLOATS, Decision
 from pumice.quantize.plan import QuantizationPlan
 from pumice.quantizer import Quantizer
@@ -35,7 +35,7 @@ def run(
     progress: ByteProgress | None = None,
 ) -> None:
     """Write the planned file. Raises QuantizeError, leaving no file, if a tensor has non-finite values."""
-    n_threads = threads or cores()
+    n_threads = bounded_threads(threads or 0, "threads")
     encoders = {type: _encoder(type, quantizers) for type in {d.info.type for d in plan.decisions if not d.is_copy}}
     infos = [decision.info for decision in plan.decisions]
     done = 0

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
-from pumice_cpu import backend, kernel
+from pumice_cpu import kernel
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
 from tiny_zoo import CHUNKED, LIMITS, ZOO
@@ -46,13 +46,6 @@ def test_the_number_of_threads_does_not_change_a_bit(tiny_file: Any, name: str) 
 def test_batching_does_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     for n_batch in (1, 5):
         assert error(logits(tiny_file(name), ZOO[name].ids, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-5)
-
-
-def test_more_threads_than_cores_can_use_are_not_started(caplog):
-    assert backend._n_threads(3) == 3
-    assert backend._n_threads(0) == backend.cores()
-    assert backend._n_threads(9999) == max(16, backend.cores())
-    assert "cpu.threads is 9999, but this process has" in caplog.text
 
 
 def test_a_notebook_shows_that_kernels_are_compiled(monkeypatch):
