@@ -98,9 +98,10 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
             plan = plan_quantization(file, type, imatrix=imatrix, options=options)
         click.echo("\n".join([*lines(plan), *coverage(plan, imatrix)]))
         return
+    threads = max(threads or 0, 0)
     with show_progress("quantizing") as progress:
         plan = quantize(
-            source, out, type, imatrix=imatrix, options=options, threads=max(threads or 0, 0), force=force, progress=progress
+            source, out, type, imatrix=imatrix, options=options, threads=threads, force=force, progress=progress
         )
     click.echo("\n".join([summary(plan), *coverage(plan, imatrix)]), err=True)
 
