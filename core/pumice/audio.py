@@ -24,6 +24,7 @@ AUDIO_TYPES = ("audio", "audio_url", "input_audio")  # of parts of messages
 FORMATS = ("WAV", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF", "W64", "RF64", "WAVEX")  # names of libsndfile
 _SHOWN = "WAV, FLAC, OGG (Vorbis, Opus), MP3 or AIFF"
 _BLOCK = 1 << 16  # samples that are decoded at once
+_UNKNOWN_FRAMES = 2**63 - 1  # of a file that was streamed, as libsndfile says
 _LIMITS = CallLimits(
     cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=4 * RATE * MAX_SECONDS + (1 << 16)
 )
@@ -112,7 +113,10 @@ def decode(data: bytes) -> bytes:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS:
                 raise RequestError(f"audio: the format {file.format} is not supported; send {_SHOWN}")
-            check_form(file.frames, file.samplerate, file.channels)
+            frames = 0 if file.frames == _UNKNOWN_FRAMES else file.frames
+            check_form(frames, file.samplerate, file.channels)
+            # Else it seeks after each block, after which an MP3 lacks what earlier frames hold for the next ones.
+            file.seekable = lambda: False
             return _joined(_blocks(file), file.samplerate).tobytes()
     except soundfile.LibsndfileError as error:
         reason = error.error_string.strip().rstrip(".")

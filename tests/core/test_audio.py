@@ -1,6 +1,7 @@
 """Sounds of prompts: their sources and forms, what is refused, and their places in prompts and chats."""
 
 import base64
+import io
 import json
 from pathlib import Path
 
@@ -68,6 +69,19 @@ def test_files_of_every_format_are_decoded(format, subtype):
     samples = np.frombuffer(decode(written(TONE, RATE, format, subtype)), np.float32)
     assert abs(len(samples) - len(TONE)) <= 1200  # MP3 adds a frame
     assert 0.3 < np.abs(samples).max() < 0.5
+
+
+def test_blocks_of_an_mp3_are_those_of_the_whole_file():
+    soundfile = pytest.importorskip("soundfile")
+    data = written(sound(5.0), RATE, "MP3")  # more than a block; its frames hold bits for later ones
+    whole, _ = soundfile.read(io.BytesIO(data), dtype="float32")
+    np.testing.assert_allclose(np.frombuffer(decode(data), np.float32), whole, atol=1e-6)
+
+
+def test_a_flac_of_unknown_length_is_what_it_has():
+    data = bytearray(written(TONE, RATE, "FLAC"))
+    data[21:26] = bytes([data[21] & 0xF0, 0, 0, 0, 0])  # total samples of STREAMINFO, of which a stream knows none
+    np.testing.assert_allclose(np.frombuffer(decode(bytes(data)), np.float32), TONE, atol=1e-4)
 
 
 @pytest.mark.parametrize(("data", "problem"), [pytest.param(*case, id=name) for name, *case in hostile_sounds()])
