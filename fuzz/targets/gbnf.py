@@ -54,5 +54,5 @@ def check(data: bytes) -> None:
 
 
 def _converted(text: str) -> None:
-    with suppress(ValueError):
+    with suppress(ValueError, RequestError):
         gbnf_to_lark(text)

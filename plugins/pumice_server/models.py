@@ -181,6 +181,8 @@ class Models:
     async def close(self) -> None:
         """End every engine and download, including models that are loading."""
         self.pulls.stop()
+        for check in self._checks:
+            check.cancel()
         for served_model in self.served_models:
             if served_model.loading:
                 served_model.loading.cancel()
@@ -339,9 +341,11 @@ class Models:
 
 
 async def _end_if_silent(service: Service) -> None:
-    """End the requests of an engine that finishes no step, since they cannot end by themselves."""
+    """End the requests of an engine once it finishes no step, since they cannot end by themselves."""
     try:
-        await service.snapshot(_SILENT_SECONDS)
+        while True:
+            await service.snapshot(_SILENT_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS)
     except TimeoutError:
         logger.error("%s: its engine does not answer, and its requests end now", service.name)
         service.model.client.end(pumice.ModelClosedError("the server is stopping"))

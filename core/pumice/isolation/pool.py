@@ -18,7 +18,7 @@ import msgspec
 from pumice.errors import EngineError, TooExpensiveError, UnavailableError, class_named
 from pumice.isolation import wire
 from pumice.isolation.limits import CallLimits, measure
-from pumice.spawning import Child, describe_status, start
+from pumice.spawning import Child, describe_status, end, start
 
 T = TypeVar("T")
 
@@ -209,8 +209,7 @@ class _Worker:
             return 0
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(patience)
-        child.kill()
-        status = child.wait()
+        status = end(child)
         _close_pipes(child)
         return status
 

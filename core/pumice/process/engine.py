@@ -31,7 +31,7 @@ from pumice.process.codec import (
 )
 from pumice.process.frames import FrameWriter, read_frames
 from pumice.process.header import Header
-from pumice.spawning import describe_status, start
+from pumice.spawning import describe_status, end, start
 
 _STOPPED_SECONDS = 1.0  # after closing, a stopped process is killed
 _CLOSE_SECONDS = 5.0  # after closing, the process is killed
@@ -103,17 +103,18 @@ class EngineProcess:
         """Stop the engine and wait for its end. Active requests are cancelled, and its memory is released."""
         self._closing = True
         self._commands.put(None)
-        for seconds, if_stopped in ((_STOPPED_SECONDS, True), (_CLOSE_SECONDS, False)):
-            try:
-                self._child.wait(seconds)
-            except subprocess.TimeoutExpired:
-                self._child.kill(if_stopped)
-        self._child.wait()
+        try:
+            self._child.wait(_STOPPED_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill(if_stopped=True)
+        try:
+            self._child.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            end(self._child)
 
     def kill(self) -> None:
         """Kill the process."""
-        self._child.kill()
-        self._child.wait()
+        end(self._child)
 
     def _write(self, pipe: IO[bytes]) -> None:
         write = FrameWriter(pipe)

@@ -17,7 +17,7 @@ from pumice.isolation.wire import read_frame, take_standard_streams, write_frame
 from pumice.model_files.summary import Summary
 from pumice.process.codec import MAX_LOADING_BYTES, REPORTS, Summarized
 from pumice.process.header import Header
-from pumice.spawning import spawns, start
+from pumice.spawning import end, spawns, start
 
 _SECONDS = 60.0
 
@@ -40,8 +40,7 @@ def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
         raise EngineError(f"the reader of headers sent a message of {error} bytes, which exceeds the limit") from None
     finally:
         timer.cancel()
-        child.kill()
-        child.wait()
+        end(child)
         child.stdin.close()
         child.stdout.close()
 

@@ -4,7 +4,7 @@ A request names a kind of child and contains an order in bytes. Command line, en
 process that starts the child, so a compromised process cannot start anything else, or anything unconfined.
 """
 
-from pumice.spawning.child import Child, describe_status
+from pumice.spawning.child import Child, describe_status, end
 from pumice.spawning.client import Spawner, spawner, spawns, start
 
-__all__ = ["Child", "Spawner", "describe_status", "spawner", "spawns", "start"]
+__all__ = ["Child", "Spawner", "describe_status", "end", "spawner", "spawns", "start"]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
 from typing import IO, Final, NamedTuple, Protocol
 
 from pumice.lazy import resolve
+
+_KILLED_SECONDS = 10.0  # in which the kernel frees what a killed process has
+
+logger = logging.getLogger("pumice")
 
 
 class Child(Protocol):
@@ -34,15 +39,8 @@ class OwnChild(subprocess.Popen[bytes]):
     """A child started by this process."""
 
     def kill(self, if_stopped: bool = False) -> None:
-        if not if_stopped or self._is_stopped():
+        if not if_stopped or (self.returncode is None and is_stopped(self.pid)):
             super().kill()
-
-    def _is_stopped(self) -> bool:
-        if not hasattr(os, "waitid") or self.returncode is not None:
-            return False
-        with contextlib.suppress(ChildProcessError):
-            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-        return False
 
 
 class ChildKind(NamedTuple):
@@ -74,6 +72,24 @@ def popen(kind: str, order: bytes, stdin: int, stdout: int) -> OwnChild:
         bufsize=0,
         start_new_session=True,  # Ctrl-C is handled by the parent
     )
+
+
+def is_stopped(pid: int) -> bool:
+    """Return True if a child of this process is stopped, for example by SIGSTOP."""
+    if hasattr(os, "waitid"):
+        with contextlib.suppress(OSError):
+            return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
+
+
+def end(child: Child) -> int:
+    """Kill a child, wait for its end, and return the status: ``UNKNOWN`` if it does not end."""
+    child.kill()
+    try:
+        return child.wait(_KILLED_SECONDS)
+    except subprocess.TimeoutExpired:
+        logger.error("process %d has not ended %g seconds after it was killed", child.pid, _KILLED_SECONDS)
+        return UNKNOWN
 
 
 def describe_status(status: int) -> str:

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -23,12 +24,13 @@ import msgspec
 
 from pumice.errors import EngineError, class_named
 from pumice.spawning import wire
-from pumice.spawning.child import UNKNOWN, Child, popen
+from pumice.spawning.child import UNKNOWN, Child, is_stopped, popen
 from pumice.spawning.fork import fork_helper
 from pumice.spawning.server import serve
 
 _ENDING, _POLL = 3.0, 0.01  # seconds to wait for the end of a spawner, and polling interval
 _SECONDS = 60.0  # timeout of starting a child
+_SEND_SECONDS = 10  # timeout of sending, after which the spawner counts as gone
 _GONE = "the process that starts engines and workers has ended: start the server again"
 
 logger = logging.getLogger("pumice")
@@ -69,6 +71,7 @@ class Spawner:
     def __init__(self, channel: socket.socket, pid: int) -> None:
         self.pid = pid
         self._channel = channel
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SEND_SECONDS, 0))
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards sending and the dictionaries
         self._waiting: dict[int, Future[int]] = {}
@@ -103,18 +106,22 @@ class Spawner:
         with self._lock, contextlib.suppress(EngineError):
             if child.number in self._children:
                 self._send(wire.Kill(child.number, if_stopped))
+                if not if_stopped and is_stopped(self.pid):  # it obeys if it continues
+                    del self._children[child.number]
+                    child.lose()
+                    logger.error("process %d is not killed: the process that starts engines is stopped", child.pid)
 
     def close(self) -> None:
-        """End the spawner and all of its children."""
+        """End the spawner and all of its children. One that is stopped, or hangs, may outlive this."""
         self._closing = True
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
-        if not self._ends():  # stopped or hanging
-            with contextlib.suppress(OSError):
+        if is_stopped(self.pid) or not self._ends():
+            with contextlib.suppress(OSError):  # a confined process may signal no other
                 os.kill(self.pid, signal.SIGKILL)
-            self._ends()
+                self._ends()
         if self._reader:
-            self._reader.join()
+            self._reader.join(_ENDING)
         self._channel.close()
 
     def _ends(self) -> bool:
@@ -146,6 +153,7 @@ class Spawner:
                 raise OSError
             wire.send(self._channel, message, pipes)
         except OSError:
+            self._gone = True  # a part of a message may have been sent
             raise EngineError(_GONE) from None
         except OverflowError as error:
             raise EngineError(f"no process can be started: {error}") from None
@@ -170,8 +178,7 @@ class Spawner:
             waiting, self._waiting = self._waiting, {}
             children, self._children = self._children, {}
         for child in children.values():
-            child.lost = True
-            child.over.set()
+            child.lose()
         for future in waiting.values():
             future.set_exception(EngineError(_GONE))
         if not self._closing:
@@ -212,6 +219,11 @@ class _Spawned:
         self.over = threading.Event()
         self.lost = False
         self._owner = owner
+
+    def lose(self) -> None:
+        """Stop waiting for a child whose end will not be told."""
+        self.lost = True
+        self.over.set()
 
     def poll(self) -> int | None:
         return self.status if self.over.is_set() and not self.lost else None

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
+import pumice
+from gguf_files import tiny_llama
 from pumice.config import load_config
 from pumice.errors import EngineError, SandboxError, UnavailableError
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
 from pumice.process.confinement import keep_sandbox
-from pumice.spawning import describe_status, server, spawner, start, wire
+from pumice.spawning import describe_status, end, server, spawner, start, wire
+from pumice.spawning.child import UNKNOWN
 from pumice.spawning.client import Spawner
 from sandboxes import needs_sandbox
 from waiting import PATIENCE, hang, wait_until
@@ -257,3 +260,39 @@ def test_a_spawner_that_is_stopped_holds_nobody_up():
     with spawner() as made:
         hang(made.pid)
     assert gone(made.pid)
+
+
+def test_a_stopped_spawner_and_its_stopped_children_hold_up_no_confined_process(tmp_path, monkeypatch, caplog):
+    """Such a process may signal none of them."""
+
+    def denied(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("pumice.process.engine._CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("pumice.process.engine._STOPPED_SECONDS", 0.1)
+    with spawner() as made:
+        model = pumice.load_process(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy")
+        worker = start("worker", b"{}")
+        for pid in (model.process.pid, worker.pid, made.pid):
+            hang(pid)
+        monkeypatch.setattr(os, "kill", denied)
+        model.close()
+        assert end(worker) == UNKNOWN
+        end(worker)
+    monkeypatch.undo()
+    pids = model.process.pid, worker.pid
+    assert [message for message in caplog.messages if "is not killed" in message] == [
+        f"process {pid} is not killed: the process that starts engines is stopped" for pid in pids
+    ]
+    for pid in (made.pid, model.process.pid, worker.pid):
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: all(map(gone, pids)))
+    os.waitpid(made.pid, 0)
+
+
+def test_sending_to_a_spawner_that_reads_nothing_ends(monkeypatch):
+    monkeypatch.setattr("pumice.spawning.client._SEND_SECONDS", 1)
+    near, far = socket.socketpair()
+    made = Spawner(near, os.getpid())
+    with near, far, pytest.raises(EngineError, match="start the server again"):
+        made.start("worker", bytes(wire.MAX_BYTES // 2))

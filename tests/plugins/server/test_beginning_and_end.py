@@ -1,6 +1,7 @@
 """The beginning and the end of a server: what it answers while its model is loaded, and what becomes of streams."""
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -187,13 +188,16 @@ def test_what_still_runs_at_the_end_is_told(model, path, body, expected):
         assert server.client.get("/readyz").status_code == 503
 
 
-def test_requests_of_an_engine_that_does_not_answer_end_early(model, monkeypatch):
-    """The engine is not asked for another 29 seconds to finish what it cannot finish."""
+@pytest.mark.parametrize("n_answers", [0, 2])
+def test_requests_of_an_engine_that_does_not_answer_end_early(model, monkeypatch, n_answers):
+    """The engine is not asked for another 29 seconds to finish what it cannot finish, also if it stops later."""
     monkeypatch.setattr(models_module, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(models_module, "_LOOK_SECONDS", 0.1)
+    asked, ask = itertools.count(), model.client.ask
     path, body, expected = LAST[0]
     with running(model, context_shift=True) as server:
         models = server.application.state.models
-        monkeypatch.setattr(model.client, "ask", Future)  # without a result
+        monkeypatch.setattr(model.client, "ask", lambda: ask() if next(asked) < n_answers else Future())
         with server.client.stream("POST", path, json={**body, "max_tokens": 4000}) as response:
             lines = (line for line in response.iter_lines() if line.startswith("data: "))
             next(lines)
