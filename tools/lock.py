@@ -46,7 +46,7 @@ FILES = {  # each is resolved after the one that it is within
     "dev.txt": Lock(extras=("dev",)),
     "run.txt": Lock(),
     "build.txt": Lock(extras=None, further=("hatchling>=1.26",)),
-    "image.txt": Lock(extras=("server", "vulkan")),
+    "image.txt": Lock(extras=("server",)),
     "docs.txt": Lock(extras=("server",), further=("furo>=2025.12", "myst-parser>=5", "sphinx>=9")),
     "wheels.txt": Lock(extras=None, further=("ziglang",)),
     "audit.txt": Lock(extras=None, further=("pip-audit",), within=None),

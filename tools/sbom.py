@@ -1,7 +1,7 @@
 """Write the software bill of materials (CycloneDX 1.6) of a release: ``python -m tools.sbom FILE``.
 
 The bill names Pumice's own parts that are not Python (shaders, the demo model), the npm packages whose code is in the
-server's page, and every Python package that `pumice[server,vulkan]` requires, with the versions and hashes of
+server's page, and every Python package that `pumice[server]` requires, with the versions and hashes of
 ``.ci/locks`` and the licences that the installed packages state.
 """
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 _PACKAGES = {
     "numba": "compiles CPU kernels that did not come with the package: pip install 'pumice[compiler]'",
-    "vulkan": "GPUs through Vulkan: pip install 'pumice[vulkan]'",
     "starlette": "pumice serve and batch: pip install 'pumice[server]'",
 }
 _LOW_SPACE = 2**30  # bytes

@@ -1,6 +1,6 @@
 """The device layer: GPUs in Metal's vocabulary, on one of two drivers.
 
-``native`` calls Vulkan through the PyPI package ``vulkan``; ``kompute`` uses Kompute's ``kp``. Both implement the
+``native`` calls Vulkan's loader itself; ``kompute`` uses Kompute's ``kp``. Both implement the
 contract in ``contract.py``. Importing this package loads neither.
 """
 
@@ -38,7 +38,7 @@ __all__ = [
     "resolve_driver",
 ]
 
-DRIVERS = {"native": ["vulkan"], "kompute": ["kp", "vulkan"]}
+DRIVERS: dict[str, list[str]] = {"native": [], "kompute": ["kp"]}
 """Python packages of each driver; ``auto`` is the first, which is the faster one."""
 
 
@@ -49,8 +49,7 @@ def resolve_driver(driver: str = "auto") -> str:
         raise BackendError(f"vulkan: unknown driver {name!r}; choose auto, {' or '.join(DRIVERS)}")
     if all(map(importlib.util.find_spec, DRIVERS[name])):
         return name
-    extra = "kompute" if name == "kompute" else "vulkan"
-    raise BackendError(f"Python packages for the GPU are missing; install them with: pip install 'pumice[{extra}]'")
+    raise BackendError(f"Python packages for the GPU are missing; install them with: pip install 'pumice[{name}]'")
 
 
 def list_devices(driver: str = "auto") -> list[DeviceDescription]:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from pumice.plugin import BackendError
 from pumice_vulkan.device import resolve_driver
 
 native = pytest.mark.parametrize("driver", ["native"], indirect=True)
@@ -21,25 +22,10 @@ def devices(**environment):
     return next(item for item in json.loads(done.stdout) if item["backend"] == "vulkan")
 
 
-def hide(tmp_path, package):
-    """An environment in which importing a package fails as if it was not installed."""
-    (tmp_path / "sitecustomize.py").write_text(f"""
-import sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name == {package!r}:
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Hidden())
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: None if name == {package!r} else found(name, package)
-""")
-    return search_first(tmp_path)
-
-
-def search_first(folder):
-    """An environment in which Python looks for modules in a folder before all others."""
-    return {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])}
+def changed(tmp_path, code):
+    """An environment in which each Python runs some code first."""
+    (tmp_path / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 @native
@@ -73,22 +59,52 @@ def test_without_a_driver_it_says_what_to_install(driver, tmp_path):
     )
 
 
-def test_without_the_package_it_says_what_to_install(tmp_path):
-    found = devices(**hide(tmp_path, "vulkan"))
+@native
+def test_without_the_loader_it_says_what_to_install(driver, tmp_path):
+    code = """
+import ctypes
+class Library(ctypes.CDLL):
+    def __init__(self, name, *more, **named):
+        if name and "vulkan" in name:
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+        super().__init__(name, *more, **named)
+ctypes.CDLL = Library
+"""
+    found = devices(**changed(tmp_path, code))
     assert not found["available"]
-    assert "pip install 'pumice[vulkan]'" in found["reason"]
+    assert found["reason"].startswith("no Vulkan loader found: install the graphics driver of your GPU")
 
 
 @native
-def test_without_the_loader_it_says_what_to_install(driver, tmp_path):
-    (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version.')\n")
-    found = devices(**search_first(tmp_path))
-    assert not found["available"]
-    assert found["reason"].startswith("the Vulkan loader is missing; install the graphics driver")
+def test_an_old_loader_is_to_be_updated(driver, monkeypatch):
+    from pumice_vulkan.device.native import loader
+
+    monkeypatch.setitem(loader.SIGNATURES, "vkOfTomorrow", (None, ()))
+    with pytest.raises(BackendError, match=r"the Vulkan loader \S+ has no vkOfTomorrow; update it to 1\.2 or later$"):
+        loader.load()
+
+
+@pytest.mark.parametrize(
+    ("system", "first", "some"),
+    [
+        ("linux", "libvulkan.so.1", "libvulkan.so"),
+        ("win32", "vulkan-1.dll", "vulkan-1.dll"),
+        ("darwin", "libvulkan.1.dylib", "/opt/homebrew/lib/libMoltenVK.dylib"),
+        ("darwin", "libvulkan.1.dylib", "/kit/lib/libvulkan.dylib"),
+    ],
+)
+def test_the_loader_is_looked_for_where_each_system_has_it(vulkan_device, monkeypatch, system, first, some):
+    from pumice_vulkan.device.native import loader
+
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setenv("VULKAN_SDK", "/kit")
+    found = list(loader.names())
+    assert found[0] == first
+    assert some in found
 
 
 def test_the_plugin_loads_no_driver():
-    code = "import sys, pumice_vulkan; print([name for name in ('vulkan', 'kp', 'cffi') if name in sys.modules])"
+    code = "import sys, pumice_vulkan; print([n for n in ('pumice_vulkan.device.native', 'kp') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -1,4 +1,4 @@
-"""The driver ``native``: Vulkan itself, through the cffi bindings of the package ``vulkan``."""
+"""The driver ``native``: Vulkan itself, through ``ctypes``."""
 
 from pumice_vulkan.device.native.device import open_device
 from pumice_vulkan.device.native.instance import list_devices

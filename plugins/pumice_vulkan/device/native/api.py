@@ -1,52 +1,51 @@
-"""The package ``vulkan``, with errors in one line each.
-
-Its Python wrappers check and convert arguments, about 25 microseconds per call. They are used where that is negligible;
-recording and submitting call the C functions, as ``lib.vkCmd...``.
-"""
+"""Calls of Vulkan's functions, with errors in one line each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import ctypes
+from collections.abc import Callable
+from typing import TypeVar
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.checks import LOST, OUT_OF_MEMORY
+from pumice_vulkan.device.native.binding import RESULTS, VK_INCOMPLETE
+from pumice_vulkan.device.native.loader import load
+from pumice_vulkan.device.native.structure import Pointee, Structure, array
 
-try:
-    import vulkan
-except OSError:
-    raise BackendError(
-        "the Vulkan loader is missing; install the graphics driver (Debian: apt install libvulkan1)"
-    ) from None
+lib = load()
 
-vk: Any = vulkan
-lib: Any = vk.lib
-ffi: Any = vk.ffi
+V1_1, V1_2, V1_3, V1_4 = (1 << 22 | minor << 12 for minor in (1, 2, 3, 4))
 
-V1_1, V1_2, V1_3 = (1 << 22 | minor << 12 for minor in (1, 2, 3))
-
-
-@contextmanager
-def reporting(doing: str) -> Iterator[None]:
-    """Turn a Vulkan error into a BackendError that names the failed action."""
-    try:
-        yield
-    except (vk.VkErrorOutOfDeviceMemory, vk.VkErrorOutOfHostMemory, vk.VkErrorOutOfPoolMemory):
-        raise BackendError(f"vulkan: {doing}: {OUT_OF_MEMORY}") from None
-    except vk.VkErrorDeviceLost:
-        raise BackendError(f"vulkan: {doing}: {LOST}") from None
-    except (vk.VkError, vk.VkException) as error:
-        raise BackendError(f"vulkan: {doing}: {type(error).__name__.removeprefix('VkError')}") from None
+_REASONS = {
+    "VK_ERROR_OUT_OF_HOST_MEMORY": OUT_OF_MEMORY,
+    "VK_ERROR_OUT_OF_DEVICE_MEMORY": OUT_OF_MEMORY,
+    "VK_ERROR_OUT_OF_POOL_MEMORY": OUT_OF_MEMORY,
+    "VK_ERROR_DEVICE_LOST": LOST,
+}
+S = TypeVar("S", bound=Structure)
 
 
 def check(result: int, doing: str) -> None:
-    """Raise BackendError if a C function returned an error."""
+    """Raise BackendError if a function returned an error."""
     if result < 0:
-        with reporting(doing):
-            raise vk.exception_codes[result]
+        name = RESULTS.get(result, f"error {result}")
+        raise BackendError(f"vulkan: {doing}: {_REASONS.get(name, name)}")
 
 
-def text(value: Any) -> str:
-    """Return a ``char[]`` of a structure as text."""
-    return value if isinstance(value, str) else ffi.string(value).decode("utf-8", "replace")
+def created(function: Callable[[int, Pointee, Pointee, Pointee], int], device: int, how: Structure, doing: str) -> int:
+    """Return the handle of a new object of a device. Raises BackendError, which names the failed action."""
+    handle = ctypes.c_uint64()
+    check(function(device, ctypes.byref(how), None, ctypes.byref(handle)), doing)
+    return handle.value
+
+
+def listed(function: Callable[[Pointee, Pointee], int | None], kind: type[S], doing: str) -> list[S]:
+    """Return what a function lists, which takes the address of a number and of as many structures."""
+    count = ctypes.c_uint32()
+    while True:
+        check(function(ctypes.byref(count), None) or 0, doing)
+        found = array(kind, [kind() for _ in range(count.value)])
+        result = function(ctypes.byref(count), found) or 0
+        check(result, doing)
+        if result != VK_INCOMPLETE:
+            return found[: count.value]

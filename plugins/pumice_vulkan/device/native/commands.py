@@ -2,54 +2,70 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice_vulkan.device.checks import check_copy, check_dispatch, check_timestamp
 from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder, Launch
-from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
-from pumice_vulkan.device.native.descriptors import Descriptors
+from pumice_vulkan.device.native.api import check, created, lib
+from pumice_vulkan.device.native.binding import (
+    VK_ACCESS_HOST_READ_BIT,
+    VK_ACCESS_HOST_WRITE_BIT,
+    VK_ACCESS_SHADER_READ_BIT,
+    VK_ACCESS_SHADER_WRITE_BIT,
+    VK_ACCESS_TRANSFER_READ_BIT,
+    VK_ACCESS_TRANSFER_WRITE_BIT,
+    VK_NOT_READY,
+    VK_PIPELINE_BIND_POINT_COMPUTE,
+    VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
+    VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+    VK_PIPELINE_STAGE_HOST_BIT,
+    VK_PIPELINE_STAGE_TRANSFER_BIT,
+    VK_QUERY_RESULT_64_BIT,
+    VK_QUERY_TYPE_TIMESTAMP,
+    VK_SHADER_STAGE_COMPUTE_BIT,
+    VkBufferCopy,
+    VkCommandBufferBeginInfo,
+    VkMemoryBarrier,
+    VkQueryPoolCreateInfo,
+    VkSubmitInfo,
+)
+from pumice_vulkan.device.native.descriptors import Descriptors, Handles
 from pumice_vulkan.device.native.logical import LogicalDevice
 from pumice_vulkan.device.native.memory import NativeBuffer
 from pumice_vulkan.device.native.pipeline import NativePipeline
 
-COMPUTE = vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT
-TRANSFER = vk.VK_PIPELINE_STAGE_TRANSFER_BIT
-HOST = vk.VK_PIPELINE_STAGE_HOST_BIT
-HOST_WRITE = vk.VK_ACCESS_HOST_WRITE_BIT
-WRITES = {COMPUTE: vk.VK_ACCESS_SHADER_WRITE_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_WRITE_BIT}
-READS = {COMPUTE: vk.VK_ACCESS_SHADER_READ_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_READ_BIT}
-BIND_POINT, COMPUTE_STAGE, NULL = vk.VK_PIPELINE_BIND_POINT_COMPUTE, vk.VK_SHADER_STAGE_COMPUTE_BIT, ffi.NULL
-NOT_READY: int = vk.VK_NOT_READY
-FOREVER = 2**64 - 1
+COMPUTE, TRANSFER = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT
+HOST = VK_PIPELINE_STAGE_HOST_BIT
+WRITES = {COMPUTE: VK_ACCESS_SHADER_WRITE_BIT, TRANSFER: VK_ACCESS_TRANSFER_WRITE_BIT}
+READS = {COMPUTE: VK_ACCESS_SHADER_READ_BIT, TRANSFER: VK_ACCESS_TRANSFER_READ_BIT}
+FOREVER = ctypes.c_uint64(2**64 - 1)
 SPIN_SECONDS = 0.02  # longer than a token takes, shorter than most prompts
 
+_WRITTEN, _READ = WRITES[COMPUTE] | WRITES[TRANSFER], READS[COMPUTE] | READS[TRANSFER]
 
-def _barrier(writes: int, accesses: int) -> Any:
-    barrier = ffi.new("VkMemoryBarrier *")
-    barrier.sType = vk.VK_STRUCTURE_TYPE_MEMORY_BARRIER
-    barrier.srcAccessMask, barrier.dstAccessMask = writes, accesses
-    return barrier
+
+def _barrier(writes: int, accesses: int) -> ctypes._CArgObject:
+    return ctypes.byref(VkMemoryBarrier(srcAccessMask=writes, dstAccessMask=accesses))
 
 
 COMPUTE_BARRIER = _barrier(WRITES[COMPUTE], WRITES[COMPUTE] | READS[COMPUTE])
-FULL_BARRIER = _barrier(
-    WRITES[COMPUTE] | WRITES[TRANSFER], WRITES[COMPUTE] | WRITES[TRANSFER] | READS[COMPUTE] | READS[TRANSFER]
-)
-FIRST_BARRIER = _barrier(FULL_BARRIER.srcAccessMask | HOST_WRITE, FULL_BARRIER.dstAccessMask)
-HOST_BARRIER = _barrier(WRITES[COMPUTE] | WRITES[TRANSFER], vk.VK_ACCESS_HOST_READ_BIT)
+FULL_BARRIER = _barrier(_WRITTEN, _WRITTEN | _READ)
+FIRST_BARRIER = _barrier(_WRITTEN | VK_ACCESS_HOST_WRITE_BIT, _WRITTEN | _READ)
+HOST_BARRIER = _barrier(_WRITTEN, VK_ACCESS_HOST_READ_BIT)
 
 
 class Bound(NamedTuple):
     """State bound by a dispatch: handles, with ``sets`` as ``VkDescriptorSet[1]``."""
 
-    pipeline: Any
-    layout: Any
-    sets: Any
+    pipeline: ctypes.c_uint64
+    layout: ctypes.c_uint64
+    sets: Handles | None
     push: bytes
 
 
@@ -64,20 +80,17 @@ class NativeCommandBuffer(CommandBuffer):
         self._used = False  # the fence was used by an earlier submit
         self._pool = device.pools.own
         self.handle = self._pool.new()
-        with reporting("cannot make a command buffer"):
-            self._fence = device.new_fence()
-            self.queries = self._new_queries() if n_timestamps else None
-        self._handles = ffi.new("VkCommandBuffer[1]", [self.handle])
-        self._fences = ffi.new("VkFence[1]", [self._fence])
-        self._submit = ffi.new("VkSubmitInfo *")
-        self._submit.sType = vk.VK_STRUCTURE_TYPE_SUBMIT_INFO
-        self._submit.commandBufferCount = 1
-        self._submit.pCommandBuffers = self._handles
+        self._fence = ctypes.c_uint64(device.new_fence())
+        self.queries = self._new_queries() if n_timestamps else None
+        self._handles = (ctypes.c_size_t * 1)(self.handle)
+        self._fences = (ctypes.c_uint64 * 1)(self._fence.value)
+        self._submit = VkSubmitInfo(commandBufferCount=1, pCommandBuffers=self._handles)
+        self._submits = ctypes.byref(self._submit)
         device.ledger.opened(self)
 
-    def _new_queries(self) -> Any:
-        create = vk.VkQueryPoolCreateInfo(queryType=vk.VK_QUERY_TYPE_TIMESTAMP, queryCount=self.n_timestamps)
-        return vk.vkCreateQueryPool(self._device.handle, create, None)
+    def _new_queries(self) -> int:
+        how = VkQueryPoolCreateInfo(queryType=VK_QUERY_TYPE_TIMESTAMP, queryCount=self.n_timestamps)
+        return created(lib.vkCreateQueryPool, self._device.handle, how, "cannot make a command buffer")
 
     def encoder(self) -> NativeEncoder:
         return NativeEncoder(self._device, self._descriptors, self)
@@ -96,7 +109,7 @@ class NativeCommandBuffer(CommandBuffer):
         if not held:
             self._make_ready()
             with self._device.submitting:
-                self._submitted(lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence))
+                self._submitted(lib.vkQueueSubmit(self._device.queue, 1, self._submits, self._fence))
 
     @property
     def _is_held(self) -> bool:
@@ -105,7 +118,7 @@ class NativeCommandBuffer(CommandBuffer):
     def _make_ready(self) -> None:
         self.wait()
         if self._used:
-            check(lib.vkResetFences(self._device.handle, 1, self._fences), "resetting a fence")
+            check(lib.vkResetFences(self._device.passed, 1, self._fences), "resetting a fence")
         self._used = True
 
     def _submitted(self, result: int) -> None:
@@ -117,30 +130,29 @@ class NativeCommandBuffer(CommandBuffer):
         if self._pending:
             if self._is_held:
                 self._device.open_gate()
-            device = self._device.handle
-            ended = self._spin(device)  # after an interrupt here, the completion is still to be awaited
+            ended = self._spin()  # after an interrupt here, the completion is still to be awaited
             self._pending = False
             if not ended:
                 doing = f"waiting for {self._device.description.name}"
-                check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), doing)
+                check(lib.vkWaitForFences(self._device.passed, 1, self._fences, 1, FOREVER), doing)
 
-    def _spin(self, device: Any) -> bool:
+    def _spin(self) -> bool:
         """Poll for completion for a while, since a wake-up by the driver takes 20 to 200 microseconds."""
         if self._device.description.software:
             return False  # the CPU itself computes on a software device
-        status, fence = lib.vkGetFenceStatus, self._fence
+        status, device, fence = lib.vkGetFenceStatus, self._device.passed, self._fence
         deadline = time.monotonic() + SPIN_SECONDS
-        while (result_code := status(device, fence)) == NOT_READY and time.monotonic() < deadline:
+        while (result_code := status(device, fence)) == VK_NOT_READY and time.monotonic() < deadline:
             pass
         return not result_code  # the caller reports errors
 
     def timestamps(self) -> list[float]:
         count = self.n_timestamps
-        if not count:
+        if not count or self.queries is None:
             return []
         self.wait()
-        ticks = ffi.new("uint64_t[]", count)
-        flags = vk.VK_QUERY_RESULT_64_BIT
+        ticks = (ctypes.c_uint64 * count)()
+        flags = VK_QUERY_RESULT_64_BIT
         get = lib.vkGetQueryPoolResults
         check(get(self._device.handle, self.queries, 0, count, 8 * count, ticks, 8, flags), "reading timestamps")
         period = self._device.description.timestamp_period_ns / 1000
@@ -151,9 +163,9 @@ class NativeCommandBuffer(CommandBuffer):
             self.wait()
             device = self._device.handle
             self._pool.free(self.handle)
-            self._device.fences.append(self._fence)
+            self._device.fences.append(self._fence.value)
             if self.queries is not None:
-                lib.vkDestroyQueryPool(device, self.queries, ffi.NULL)
+                lib.vkDestroyQueryPool(device, self.queries, None)
 
 
 class NativeEncoder(Encoder):
@@ -163,19 +175,19 @@ class NativeEncoder(Encoder):
         self._device = device
         self._descriptors = descriptors
         self._target = target
-        self._commands = target.handle
+        self._commands = ctypes.c_void_p(target.handle)
         self._pipeline: NativePipeline | None = None
         self._buffers: dict[int, NativeBuffer] = {}
         self._push = b""
-        self._bound = Bound(None, None, None, b"")
+        self._bound = Bound(ctypes.c_uint64(), ctypes.c_uint64(), None, b"")
         self._barrier_wanted = False
         self._stages = COMPUTE  # pipeline stages used so far
-        begin = vk.VkCommandBufferBeginInfo()
-        check(lib.vkBeginCommandBuffer(self._commands, ffi.addressof(begin)), "cannot record commands")
+        begin = VkCommandBufferBeginInfo()
+        check(lib.vkBeginCommandBuffer(target.handle, ctypes.byref(begin)), "cannot record commands")
         # Waits for earlier commits, and for writes of the host since they were submitted.
         self._record_barrier(COMPUTE | TRANSFER | HOST, COMPUTE | TRANSFER, FIRST_BARRIER)
         if target.queries is not None:
-            lib.vkCmdResetQueryPool(self._commands, target.queries, 0, target.n_timestamps)
+            lib.vkCmdResetQueryPool(self._commands, ctypes.c_uint64(target.queries), 0, target.n_timestamps)
 
     def set_pipeline(self, pipeline: ComputePipeline) -> None:
         assert isinstance(pipeline, NativePipeline)
@@ -218,11 +230,11 @@ class NativeEncoder(Encoder):
         commands, before = self._commands, self._bound
         pipeline, layout, sets, push = bound
         if pipeline is not before.pipeline:
-            lib.vkCmdBindPipeline(commands, BIND_POINT, pipeline)
+            lib.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline)
         if sets is not None and (sets is not before.sets or layout is not before.layout):
-            lib.vkCmdBindDescriptorSets(commands, BIND_POINT, layout, 0, 1, sets, 0, NULL)
+            lib.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, sets, 0, None)
         if push and (push != before.push or layout is not before.layout):
-            lib.vkCmdPushConstants(commands, layout, COMPUTE_STAGE, 0, len(push), push)
+            lib.vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, len(push), push)
         self._bound = bound
         lib.vkCmdDispatch(commands, x, y, z)
 
@@ -231,20 +243,23 @@ class NativeEncoder(Encoder):
         assert isinstance(target, NativeBuffer)
         check_copy(source, source_offset, target, target_offset, n_bytes)
         self._settle(TRANSFER)
-        region = ffi.new("VkBufferCopy *", (source_offset, target_offset, n_bytes))
-        lib.vkCmdCopyBuffer(self._commands, source.handle, target.handle, 1, region)
+        region = VkBufferCopy(srcOffset=source_offset, dstOffset=target_offset, size=n_bytes)
+        here, there = ctypes.c_uint64(source.handle), ctypes.c_uint64(target.handle)
+        lib.vkCmdCopyBuffer(self._commands, here, there, 1, ctypes.byref(region))
 
     def barrier(self) -> None:
         self._barrier_wanted = True
 
     def timestamp(self, index: int) -> None:
         check_timestamp(index, self._target.n_timestamps)
-        stage = vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT
-        lib.vkCmdWriteTimestamp(self._commands, stage, self._target.queries, index)
+        assert self._target.queries is not None
+        lib.vkCmdWriteTimestamp(
+            self._commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, ctypes.c_uint64(self._target.queries), index
+        )
 
     def end(self) -> None:
         self._record_barrier(COMPUTE | TRANSFER, HOST, HOST_BARRIER)
-        check(lib.vkEndCommandBuffer(self._commands), "cannot record commands")
+        check(lib.vkEndCommandBuffer(self._target.handle), "cannot record commands")
 
     def _settle(self, stage: int) -> None:
         """Record a requested barrier before a command of ``stage``; copies are included from the first copy on."""
@@ -254,6 +269,5 @@ class NativeEncoder(Encoder):
             barrier = COMPUTE_BARRIER if self._stages == COMPUTE else FULL_BARRIER
             self._record_barrier(self._stages, self._stages, barrier)
 
-    def _record_barrier(self, before: int, after: int, barrier: Any) -> None:
-        null = ffi.NULL
-        lib.vkCmdPipelineBarrier(self._commands, before, after, 0, 1, barrier, 0, null, 0, null)
+    def _record_barrier(self, before: int, after: int, barrier: ctypes._CArgObject) -> None:
+        lib.vkCmdPipelineBarrier(self._commands, before, after, 0, 1, barrier, 0, None, 0, None)

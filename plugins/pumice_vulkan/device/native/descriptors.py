@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from typing import Any
+from collections.abc import Sequence
 
-from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
-from pumice_vulkan.device.native.features import new_struct
+from pumice_vulkan.device.native.api import check, created, lib
+from pumice_vulkan.device.native.binding import (
+    VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+    VK_SHADER_STAGE_COMPUTE_BIT,
+    VkDescriptorBufferInfo,
+    VkDescriptorPoolCreateInfo,
+    VkDescriptorPoolSize,
+    VkDescriptorSetAllocateInfo,
+    VkDescriptorSetLayoutBinding,
+    VkDescriptorSetLayoutCreateInfo,
+    VkPipelineLayoutCreateInfo,
+    VkPushConstantRange,
+    VkWriteDescriptorSet,
+)
 from pumice_vulkan.device.native.logical import LogicalDevice
 from pumice_vulkan.device.native.memory import NativeBuffer
+from pumice_vulkan.device.native.structure import array
 
-COMPUTE = vk.VK_SHADER_STAGE_COMPUTE_BIT
-STORAGE_BUFFER = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
+Handles = ctypes.Array[ctypes.c_uint64]
 
 
 class Descriptors:
@@ -19,26 +32,30 @@ class Descriptors:
 
     def __init__(self, device: LogicalDevice) -> None:
         self._device = device.handle
-        self._set_layouts: dict[int, Any] = {}
-        self._pipeline_layouts: dict[tuple[int, int], Any] = {}
-        self._sets: dict[tuple[NativeBuffer, ...], tuple[Any, Any]] = {}  # pool, set
+        self._set_layouts: dict[int, int] = {}
+        self._pipeline_layouts: dict[tuple[int, int], ctypes.c_uint64] = {}
+        self._sets: dict[tuple[NativeBuffer, ...], tuple[int, Handles]] = {}  # pool, set
         self._making = threading.RLock()
         device.ledger.on_closing.append(self._forget)
 
-    def pipeline_layout(self, n_buffers: int, push_bytes: int) -> Any:
+    def pipeline_layout(self, n_buffers: int, push_bytes: int) -> ctypes.c_uint64:
         """Return the layout of pipelines with these numbers of buffers and bytes of push constants."""
         key = n_buffers, push_bytes
         with self._making:
             if key not in self._pipeline_layouts:
-                push = vk.VkPushConstantRange(stageFlags=COMPUTE, offset=0, size=push_bytes)
-                create = vk.VkPipelineLayoutCreateInfo(
-                    pSetLayouts=[self._set_layout(n_buffers)], pPushConstantRanges=[push] if push_bytes else []
+                push = VkPushConstantRange(stageFlags=VK_SHADER_STAGE_COMPUTE_BIT, offset=0, size=push_bytes)
+                how = VkPipelineLayoutCreateInfo(
+                    setLayoutCount=1,
+                    pSetLayouts=handles(self._set_layout(n_buffers)),
+                    pushConstantRangeCount=1 if push_bytes else 0,
+                    pPushConstantRanges=push if push_bytes else None,
                 )
-                with reporting("cannot describe a pipeline"):
-                    self._pipeline_layouts[key] = vk.vkCreatePipelineLayout(self._device, create, None)
+                create = lib.vkCreatePipelineLayout
+                handle = created(create, self._device, how, "cannot describe a pipeline")
+                self._pipeline_layouts[key] = ctypes.c_uint64(handle)
             return self._pipeline_layouts[key]
 
-    def descriptor_set(self, buffers: tuple[NativeBuffer, ...]) -> Any:
+    def descriptor_set(self, buffers: tuple[NativeBuffer, ...]) -> Handles:
         """Return the set that binds the buffers to 0, 1, ..., as ``VkDescriptorSet[1]``."""
         pool_and_set = self._sets.get(buffers)
         if pool_and_set is None:
@@ -47,46 +64,68 @@ class Descriptors:
                 self._sets[buffers] = pool_and_set
         return pool_and_set[1]
 
-    def _forget(self, item: Any) -> None:
+    def _forget(self, item: object) -> None:
         """Free the sets that bind a closing buffer."""
         with self._making:
             for buffers in [key for key in self._sets if item in key]:
                 pool, _ = self._sets.pop(buffers)
-                lib.vkDestroyDescriptorPool(self._device, pool, ffi.NULL)
+                lib.vkDestroyDescriptorPool(self._device, pool, None)
 
     def close(self) -> None:
         for pool, _ in self._sets.values():
-            lib.vkDestroyDescriptorPool(self._device, pool, ffi.NULL)
+            lib.vkDestroyDescriptorPool(self._device, pool, None)
         for layout in self._pipeline_layouts.values():
-            lib.vkDestroyPipelineLayout(self._device, layout, ffi.NULL)
-        for layout in self._set_layouts.values():
-            lib.vkDestroyDescriptorSetLayout(self._device, layout, ffi.NULL)
+            lib.vkDestroyPipelineLayout(self._device, layout.value, None)
+        for set_layout in self._set_layouts.values():
+            lib.vkDestroyDescriptorSetLayout(self._device, set_layout, None)
 
-    def _set_layout(self, n_buffers: int) -> Any:
+    def _set_layout(self, n_buffers: int) -> int:
         if n_buffers not in self._set_layouts:
             bindings = [
-                vk.VkDescriptorSetLayoutBinding(
-                    binding=index, descriptorType=STORAGE_BUFFER, descriptorCount=1, stageFlags=COMPUTE
+                VkDescriptorSetLayoutBinding(
+                    binding=index,
+                    descriptorType=VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                    descriptorCount=1,
+                    stageFlags=VK_SHADER_STAGE_COMPUTE_BIT,
                 )
                 for index in range(n_buffers)
             ]
-            create = vk.VkDescriptorSetLayoutCreateInfo(pBindings=bindings)
-            with reporting("cannot describe buffers"):
-                self._set_layouts[n_buffers] = vk.vkCreateDescriptorSetLayout(self._device, create, None)
+            how = VkDescriptorSetLayoutCreateInfo(
+                bindingCount=n_buffers, pBindings=array(VkDescriptorSetLayoutBinding, bindings)
+            )
+            create = lib.vkCreateDescriptorSetLayout
+            self._set_layouts[n_buffers] = created(create, self._device, how, "cannot describe buffers")
         return self._set_layouts[n_buffers]
 
-    def _new_set(self, buffers: tuple[NativeBuffer, ...]) -> tuple[Any, Any]:
+    def _new_set(self, buffers: tuple[NativeBuffer, ...]) -> tuple[int, Handles]:
         """Create a set in a pool of its own, so that it can be freed."""
-        size = vk.VkDescriptorPoolSize(type=STORAGE_BUFFER, descriptorCount=max(1, len(buffers)))
-        with reporting("cannot bind buffers"):
-            create = vk.VkDescriptorPoolCreateInfo(maxSets=1, pPoolSizes=[size])
-            pool = vk.vkCreateDescriptorPool(self._device, create, None)
-            layouts = [self._set_layout(len(buffers))]
-            allocate = vk.VkDescriptorSetAllocateInfo(descriptorPool=pool, pSetLayouts=layouts)
-            sets = ffi.new("VkDescriptorSet[1]", [vk.vkAllocateDescriptorSets(self._device, allocate)[0]])
-        ranges = ffi.new("VkDescriptorBufferInfo[]", [(item.handle, 0, item.n_bytes) for item in buffers])
-        write = new_struct("VkWriteDescriptorSet")  # continues with the bindings after the first
-        write.dstSet, write.descriptorCount, write.pBufferInfo = sets[0], len(buffers), ranges
-        write.descriptorType = STORAGE_BUFFER
-        lib.vkUpdateDescriptorSets(self._device, 1, write, 0, ffi.NULL)
+        doing, kind = "cannot bind buffers", VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
+        layouts = handles(self._set_layout(len(buffers)))
+        size = VkDescriptorPoolSize(type=kind, descriptorCount=max(1, len(buffers)))
+        how = VkDescriptorPoolCreateInfo(maxSets=1, poolSizeCount=1, pPoolSizes=size)
+        pool = created(lib.vkCreateDescriptorPool, self._device, how, doing)
+        allocate = VkDescriptorSetAllocateInfo(descriptorPool=pool, descriptorSetCount=1, pSetLayouts=layouts)
+        sets = handles(0)
+        try:
+            check(lib.vkAllocateDescriptorSets(self._device, ctypes.byref(allocate), sets), doing)
+        except BaseException:
+            lib.vkDestroyDescriptorPool(self._device, pool, None)
+            raise
+        self._write(sets[0], buffers)
         return pool, sets
+
+    def _write(self, descriptor_set: int, buffers: Sequence[NativeBuffer]) -> None:
+        infos = (VkDescriptorBufferInfo * len(buffers))()
+        for info, item in zip(infos, buffers, strict=True):
+            info.buffer, info.range = item.handle, item.n_bytes
+        write = VkWriteDescriptorSet(  # continues with the bindings after the first
+            dstSet=descriptor_set,
+            descriptorCount=len(buffers),
+            descriptorType=VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+            pBufferInfo=infos,
+        )
+        lib.vkUpdateDescriptorSets(self._device, 1, ctypes.byref(write), 0, None)
+
+
+def handles(*given: int) -> Handles:
+    return (ctypes.c_uint64 * len(given))(*given)

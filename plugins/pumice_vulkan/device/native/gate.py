@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
 
-from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
-from pumice_vulkan.device.native.features import new_struct
+from pumice_vulkan.device.native.api import check, created, lib
+from pumice_vulkan.device.native.binding import (
+    VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
+    VK_SEMAPHORE_TYPE_TIMELINE,
+    VkSemaphoreCreateInfo,
+    VkSemaphoreSignalInfo,
+    VkSemaphoreTypeCreateInfo,
+    VkSubmitInfo,
+    VkTimelineSemaphoreSubmitInfo,
+)
+from pumice_vulkan.device.native.structure import Pointee
 
 
 class Gate:
     """Holds back one submitted command buffer of a device's queue at a time."""
 
-    def __init__(self, device: Any) -> None:
-        self._device = device
+    def __init__(self, device: int, passed: ctypes.c_void_p) -> None:
+        self._device, self._passed = device, passed
         self.held: object = None  # the submitted command buffer that has not started
-        timeline = vk.VkSemaphoreTypeCreateInfo(semaphoreType=vk.VK_SEMAPHORE_TYPE_TIMELINE)
-        with reporting("cannot make a semaphore"):
-            self._semaphore = vk.vkCreateSemaphore(device, vk.VkSemaphoreCreateInfo(pNext=timeline), None)
-        self._value = ffi.new("uint64_t *")
-        self._semaphores = ffi.new("VkSemaphore[1]", [self._semaphore])
-        self._stages = ffi.new("VkPipelineStageFlags[1]", [vk.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT])
-        self._values = new_struct("VkTimelineSemaphoreSubmitInfo")
-        self._values.waitSemaphoreValueCount, self._values.pWaitSemaphoreValues = 1, self._value
-        self._submit = new_struct("VkSubmitInfo")
-        self._submit.pNext = ffi.cast("void *", self._values)
-        self._submit.waitSemaphoreCount, self._submit.pWaitSemaphores = 1, self._semaphores
-        self._submit.pWaitDstStageMask, self._submit.commandBufferCount = self._stages, 1
-        self._signal = new_struct("VkSemaphoreSignalInfo")
-        self._signal.semaphore = self._semaphore
+        timeline = VkSemaphoreTypeCreateInfo(semaphoreType=VK_SEMAPHORE_TYPE_TIMELINE)
+        how = VkSemaphoreCreateInfo(pNext=timeline)
+        self._semaphore = created(lib.vkCreateSemaphore, device, how, "cannot make a semaphore")
+        self._value = (ctypes.c_uint64 * 1)()
+        self._submit = VkSubmitInfo(
+            pNext=VkTimelineSemaphoreSubmitInfo(waitSemaphoreValueCount=1, pWaitSemaphoreValues=self._value),
+            waitSemaphoreCount=1,
+            pWaitSemaphores=(ctypes.c_uint64 * 1)(self._semaphore),
+            pWaitDstStageMask=(ctypes.c_uint32 * 1)(VK_PIPELINE_STAGE_ALL_COMMANDS_BIT),
+            commandBufferCount=1,
+        )
+        self._signal = VkSemaphoreSignalInfo(semaphore=self._semaphore)
 
-    def submit(self, queue: Any, held: object, commands: Any, fence: Any) -> int:
+    def submit(self, queue: ctypes.c_void_p, held: object, commands: Pointee, fence: ctypes.c_uint64) -> int:
         """Submit the ``VkCommandBuffer[1]`` of ``held``, which starts when the gate opens; return Vulkan's result."""
         self.open()
         self._value[0] += 1
-        self._submit.pCommandBuffers = commands
-        result: int = lib.vkQueueSubmit(queue, 1, self._submit, fence)
+        self._submit.point("pCommandBuffers", commands)
+        result = lib.vkQueueSubmit(queue, 1, ctypes.byref(self._submit), fence)
         self.held = None if result else held
         return result
 
@@ -43,7 +50,7 @@ class Gate:
         if self.held is not None:
             self.held = None
             self._signal.value = self._value[0]
-            check(lib.vkSignalSemaphore(self._device, self._signal), "cannot signal a semaphore")
+            check(lib.vkSignalSemaphore(self._passed, ctypes.byref(self._signal)), "cannot signal a semaphore")
 
     def close(self) -> None:
-        lib.vkDestroySemaphore(self._device, self._semaphore, ffi.NULL)
+        lib.vkDestroySemaphore(self._device, self._semaphore, None)

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, DeviceDescription
-from pumice_vulkan.device.native.api import V1_3, ffi, lib, reporting, text, vk
-from pumice_vulkan.device.native.features import FeatureChain, chain, matrix_shapes, new_struct, subgroup_features
+from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, DeviceDescription, MatrixShape
+from pumice_vulkan.device.native.api import V1_3, check, lib, listed
+from pumice_vulkan.device.native.binding import (
+    VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR,
+    VK_MEMORY_HEAP_DEVICE_LOCAL_BIT,
+    VK_PHYSICAL_DEVICE_TYPE_CPU,
+    VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
+    VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU,
+    VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU,
+    VkApplicationInfo,
+    VkExtensionProperties,
+    VkInstanceCreateInfo,
+    VkPhysicalDeviceDriverProperties,
+    VkPhysicalDeviceIDProperties,
+    VkPhysicalDeviceMaintenance3Properties,
+    VkPhysicalDeviceMaintenance4Properties,
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT,
+    VkPhysicalDeviceMemoryProperties,
+    VkPhysicalDeviceMemoryProperties2,
+    VkPhysicalDeviceProperties2,
+    VkPhysicalDeviceShaderIntegerDotProductProperties,
+    VkPhysicalDeviceSubgroupProperties,
+    VkPhysicalDeviceSubgroupSizeControlProperties,
+)
+from pumice_vulkan.device.native.features import FeatureChain, matrix_shapes, subgroup_features
 
 MEMORY_BUDGET = "VK_EXT_memory_budget"
 PORTABILITY = "VK_KHR_portability_enumeration"
 
 TYPES = {
-    vk.VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: "discrete",
-    vk.VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: "integrated",
-    vk.VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: "virtual",
-    vk.VK_PHYSICAL_DEVICE_TYPE_CPU: "cpu",
+    VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: "discrete",
+    VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: "integrated",
+    VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: "virtual",
+    VK_PHYSICAL_DEVICE_TYPE_CPU: "cpu",
 }
 
 ORDER = ["discrete", "virtual", "integrated", "other", "cpu"]
@@ -40,22 +63,35 @@ class Instance:
 
     def __init__(self) -> None:
         # MoltenVK is not fully conformant, and is listed only on request.
-        portability = PORTABILITY in _names(vk.vkEnumerateInstanceExtensionProperties(None))
-        application = vk.VkApplicationInfo(pApplicationName="pumice", pEngineName="pumice", apiVersion=V1_3)
-        create = vk.VkInstanceCreateInfo(
-            flags=vk.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR if portability else 0,
-            pApplicationInfo=application,
-            ppEnabledExtensionNames=[PORTABILITY] if portability else [],
+        portability = PORTABILITY in _names(
+            listed(
+                lambda count, found: lib.vkEnumerateInstanceExtensionProperties(None, count, found),
+                VkExtensionProperties,
+                "listing extensions",
+            )
         )
+        how = VkInstanceCreateInfo(
+            flags=VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR if portability else 0,
+            pApplicationInfo=VkApplicationInfo(pApplicationName=b"pumice", pEngineName=b"pumice", apiVersion=V1_3),
+            enabledExtensionCount=1 if portability else 0,
+            ppEnabledExtensionNames=texts([PORTABILITY]) if portability else None,
+        )
+        handle = ctypes.c_size_t()
         try:
-            with reporting("cannot start Vulkan"):
-                self.handle = vk.vkCreateInstance(create, None)
+            check(lib.vkCreateInstance(ctypes.byref(how), None, ctypes.byref(handle)), "cannot start Vulkan")
         except BackendError:
             raise BackendError("no Vulkan driver is installed; install the graphics driver of your GPU") from None
-        with reporting("cannot list devices"):
-            handles = vk.vkEnumeratePhysicalDevices(self.handle)
-        devices = [PhysicalDevice(self.handle, handle, index) for index, handle in enumerate(handles)]
+        self.handle = handle.value
+        found = enumerate(self._physical_devices())
+        devices = [PhysicalDevice(self.handle, device, index) for index, device in found]
         self.devices = sorted(devices, key=lambda device: ORDER.index(device.type))
+
+    def _physical_devices(self) -> list[int]:
+        count, doing = ctypes.c_uint32(), "cannot list devices"
+        check(lib.vkEnumeratePhysicalDevices(self.handle, ctypes.byref(count), None), doing)
+        found = (ctypes.c_size_t * count.value)()
+        check(lib.vkEnumeratePhysicalDevices(self.handle, ctypes.byref(count), found), doing)
+        return list(found[: count.value])
 
 
 @functools.cache
@@ -67,29 +103,36 @@ def instance() -> Instance:
 class PhysicalDevice:
     """A device that can be opened; valid as long as its instance."""
 
-    def __init__(self, instance: Any, handle: Any, loader_index: int) -> None:
+    def __init__(self, instance: int, handle: int, loader_index: int) -> None:
         self.handle = handle
         self.loader_index = loader_index
         self._instance = instance
-        self.extensions = _names(vk.vkEnumerateDeviceExtensionProperties(handle, None))
-        self.properties = ffi.new("VkPhysicalDeviceProperties2 *")
-        self.properties.sType = vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2
-        self.subgroup = chain(self.properties, "VkPhysicalDeviceSubgroupProperties")
-        self.maintenance = chain(self.properties, "VkPhysicalDeviceMaintenance3Properties")
-        self.buffers = chain(self.properties, "VkPhysicalDeviceMaintenance4Properties")
-        self.sizes = chain(self.properties, "VkPhysicalDeviceSubgroupSizeControlProperties")
-        self.driver = chain(self.properties, "VkPhysicalDeviceDriverProperties")
-        self.ids = chain(self.properties, "VkPhysicalDeviceIDProperties")
-        self.dot = chain(self.properties, "VkPhysicalDeviceShaderIntegerDotProductProperties")
-        lib.vkGetPhysicalDeviceProperties2(handle, self.properties)
-        self.type = TYPES.get(self.properties.properties.deviceType, "other")
-        self.limits = self.properties.properties.limits
-        self.api_version = min(self.properties.properties.apiVersion, V1_3)
-        self.memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
+        self.extensions = _names(
+            listed(
+                lambda count, found: lib.vkEnumerateDeviceExtensionProperties(handle, None, count, found),
+                VkExtensionProperties,
+                "listing extensions",
+            )
+        )
+        head = VkPhysicalDeviceProperties2()
+        self.subgroup = head.chain(VkPhysicalDeviceSubgroupProperties)
+        self.maintenance = head.chain(VkPhysicalDeviceMaintenance3Properties)
+        self.buffers = head.chain(VkPhysicalDeviceMaintenance4Properties)
+        self.sizes = head.chain(VkPhysicalDeviceSubgroupSizeControlProperties)
+        self.driver = head.chain(VkPhysicalDeviceDriverProperties)
+        self.ids = head.chain(VkPhysicalDeviceIDProperties)
+        self.dot = head.chain(VkPhysicalDeviceShaderIntegerDotProductProperties)
+        lib.vkGetPhysicalDeviceProperties2(handle, ctypes.byref(head))
+        self.properties = head.properties
+        self.type = TYPES.get(self.properties.deviceType, "other")
+        self.limits = self.properties.limits
+        self.api_version = min(self.properties.apiVersion, V1_3)
+        self.memory = VkPhysicalDeviceMemoryProperties()
+        lib.vkGetPhysicalDeviceMemoryProperties(handle, ctypes.byref(self.memory))
         self.features = FeatureChain(handle, self.api_version, self.extensions)
 
     def describe(self, index: int) -> DeviceDescription:
-        properties, limits = self.properties.properties, self.limits
+        properties, limits = self.properties, self.limits
         version = properties.apiVersion
         most = [limits.maxStorageBufferRange, self.maintenance.maxMemoryAllocationSize, self.buffers.maxBufferSize]
         buffer_bytes = min([MAX_BUFFER_BYTES, *filter(None, most)])  # the last is 0 before Vulkan 1.3
@@ -97,17 +140,17 @@ class PhysicalDevice:
         return DeviceDescription(
             index=index,
             loader_index=self.loader_index,
-            name=text(properties.deviceName),
+            name=_text(properties.deviceName),
             driver="native",
-            vulkan_driver=f"{text(self.driver.driverName)} {text(self.driver.driverInfo)}".strip(),
+            vulkan_driver=f"{_text(self.driver.driverName)} {_text(self.driver.driverInfo)}".strip(),
             vendor=VENDORS.get(properties.vendorID, f"{properties.vendorID:#x}"),
-            uuid=str(UUID(bytes=bytes(ffi.buffer(self.ids.deviceUUID)))),
+            uuid=str(UUID(bytes=bytes(self.ids.deviceUUID))),
             type=self.type,
             api_version=f"{version >> 22 & 0x7F}.{version >> 12 & 0x3FF}.{version & 0xFFF}",
             memory_bytes=self.memory.memoryHeaps[self.main_heap].size,
             subgroup_size=self.subgroup.subgroupSize,
             max_buffer_bytes=buffer_bytes // 16 * 16,
-            max_threadgroups=tuple(limits.maxComputeWorkGroupCount),
+            max_threadgroups=_three(limits.maxComputeWorkGroupCount),
             max_threads_per_threadgroup=limits.maxComputeWorkGroupInvocations,
             threadgroup_memory_bytes=limits.maxComputeSharedMemorySize,
             push_constant_bytes=limits.maxPushConstantsSize,
@@ -120,16 +163,16 @@ class PhysicalDevice:
     def main_heap(self) -> int:
         """Return the index of the largest device-local memory heap, or of the largest heap without one."""
         heaps = self.memory.memoryHeaps
-        local = vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+        local = VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
         return max(range(self.memory.memoryHeapCount), key=lambda i: (heaps[i].flags & local, heaps[i].size))
 
     def free_memory_bytes(self, allocated_bytes: int) -> int:
         """Return the free bytes of the main heap as reported by the driver; else those not allocated by this device."""
         if MEMORY_BUDGET not in self.extensions:
             return max(0, int(self.memory.memoryHeaps[self.main_heap].size) - allocated_bytes)
-        memory = new_struct("VkPhysicalDeviceMemoryProperties2")
-        budget = chain(memory, "VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-        lib.vkGetPhysicalDeviceMemoryProperties2(self.handle, memory)
+        memory = VkPhysicalDeviceMemoryProperties2()
+        budget = memory.chain(VkPhysicalDeviceMemoryBudgetPropertiesEXT)
+        lib.vkGetPhysicalDeviceMemoryProperties2(self.handle, ctypes.byref(memory))
         return max(0, budget.heapBudget[self.main_heap] - budget.heapUsage[self.main_heap])
 
     def _feature_names(self) -> frozenset[str]:
@@ -138,7 +181,7 @@ class PhysicalDevice:
             names.add("integer_dot_product_fast")
         return frozenset(names)
 
-    def _matrix_shapes(self) -> tuple[Any, ...]:
+    def _matrix_shapes(self) -> tuple[MatrixShape, ...]:
         return matrix_shapes(self._instance, self.handle) if "cooperative_matrix" in self.features.names else ()
 
 
@@ -146,5 +189,19 @@ def list_devices() -> list[DeviceDescription]:
     return [device.describe(index) for index, device in enumerate(instance().devices)]
 
 
-def _names(properties: Any) -> set[str]:
-    return {item.extensionName for item in properties}
+def texts(names: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
+    given = [name.encode() for name in names]
+    return (ctypes.c_char_p * len(given))(*given)
+
+
+def _names(properties: Iterable[VkExtensionProperties]) -> set[str]:
+    return {_text(item.extensionName) for item in properties}
+
+
+def _text(written: bytes) -> str:
+    return written.decode("utf-8", "replace")
+
+
+def _three(numbers: ctypes.Array[ctypes.c_uint32]) -> tuple[int, int, int]:
+    x, y, z = numbers
+    return x, y, z

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from typing import Any
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.ledger import Ledger
-from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
-from pumice_vulkan.device.native.features import new_struct
+from pumice_vulkan.device.native.api import check, created, lib, listed
+from pumice_vulkan.device.native.binding import (
+    VK_QUEUE_COMPUTE_BIT,
+    VK_SHADER_STAGE_COMPUTE_BIT,
+    VkDeviceCreateInfo,
+    VkDeviceQueueCreateInfo,
+    VkFenceCreateInfo,
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo,
+    VkQueueFamilyProperties,
+)
 from pumice_vulkan.device.native.gate import Gate
-from pumice_vulkan.device.native.instance import MEMORY_BUDGET, PhysicalDevice
+from pumice_vulkan.device.native.instance import MEMORY_BUDGET, PhysicalDevice, texts
 from pumice_vulkan.device.native.pipeline_cache import PipelineCache
 from pumice_vulkan.device.native.pools import CommandPools
 
@@ -25,24 +33,23 @@ class LogicalDevice:
         self.description = physical.describe(index)
         self.ledger = Ledger()
         family = self._queue_family()
-        with reporting(f"cannot open {self.description.name}"):
-            self.handle = self._create(family)
-        self.queue = vk.vkGetDeviceQueue(self.handle, family, 0)
+        self.handle = self._create(family)
+        self.passed = ctypes.c_void_p(self.handle)  # to functions that convert nothing
+        self.queue = ctypes.c_void_p(self._first_queue(family))
         self.submitting = threading.RLock()  # one thread at a time submits or opens the gate
         self.pools = CommandPools(self.handle, family)
-        with reporting("cannot make a pipeline cache"):
-            self.pipeline_cache = PipelineCache(self.handle, self.description)
-        self.fences: list[Any] = []  # fences of closed command buffers, reused because creating one is slow
+        self.pipeline_cache = PipelineCache(self.handle, self.description)
+        self.fences: list[int] = []  # fences of closed command buffers, reused because creating one is slow
         self.subgroup_size_request = self._subgroup_size_request()
-        self.gate = Gate(self.handle) if "timeline_semaphore" in self.description.features else None
+        self.gate = Gate(self.handle, self.passed) if "timeline_semaphore" in self.description.features else None
 
-    def new_fence(self) -> Any:
+    def new_fence(self) -> int:
         """Return an unsignalled fence; append it to ``fences`` after use."""
         try:
             fence = self.fences.pop()
         except IndexError:
-            return vk.vkCreateFence(self.handle, vk.VkFenceCreateInfo(), None)
-        check(lib.vkResetFences(self.handle, 1, ffi.new("VkFence[1]", [fence])), "resetting a fence")
+            return created(lib.vkCreateFence, self.handle, VkFenceCreateInfo(), "cannot make a fence")
+        check(lib.vkResetFences(self.passed, 1, ctypes.byref(ctypes.c_uint64(fence))), "resetting a fence")
         return fence
 
     def wait_idle(self) -> None:
@@ -61,38 +68,55 @@ class LogicalDevice:
         if self.gate is not None:
             self.gate.close()
         for fence in self.fences:
-            lib.vkDestroyFence(self.handle, fence, ffi.NULL)
+            lib.vkDestroyFence(self.handle, fence, None)
         self.pipeline_cache.close()
         self.pools.close()
-        lib.vkDestroyDevice(self.handle, ffi.NULL)
+        lib.vkDestroyDevice(self.handle, None)
 
     def _queue_family(self) -> int:
-        families = vk.vkGetPhysicalDeviceQueueFamilyProperties(self.physical.handle)
-        able = [index for index, family in enumerate(families) if family.queueFlags & vk.VK_QUEUE_COMPUTE_BIT]
+        physical = self.physical.handle
+        families = listed(
+            lambda count, found: lib.vkGetPhysicalDeviceQueueFamilyProperties(physical, count, found),
+            VkQueueFamilyProperties,
+            "listing queues",
+        )
+        able = [index for index, family in enumerate(families) if family.queueFlags & VK_QUEUE_COMPUTE_BIT]
         if not able:
             raise BackendError(f"vulkan: {self.description.name} has no compute queue")
         self.timestamp_mask = (1 << families[able[0]].timestampValidBits) - 1
         return able[0]
 
-    def _create(self, family: int) -> Any:
+    def _create(self, family: int) -> int:
         features = self.physical.features
         optional = {PORTABILITY, MEMORY_BUDGET} & self.physical.extensions  # the former must be enabled where it exists
-        queue = vk.VkDeviceQueueCreateInfo(queueFamilyIndex=family, queueCount=1, pQueuePriorities=[1.0])
-        create = vk.VkDeviceCreateInfo(
+        extensions = [*features.extensions, *sorted(optional)]
+        priorities = (ctypes.c_float * 1)(1.0)
+        how = VkDeviceCreateInfo(
             pNext=features.head,
-            pQueueCreateInfos=[queue],
-            ppEnabledExtensionNames=[*features.extensions, *sorted(optional)],
+            queueCreateInfoCount=1,
+            pQueueCreateInfos=VkDeviceQueueCreateInfo(
+                queueFamilyIndex=family, queueCount=1, pQueuePriorities=priorities
+            ),
+            enabledExtensionCount=len(extensions),
+            ppEnabledExtensionNames=texts(extensions),
         )
-        return vk.vkCreateDevice(self.physical.handle, create, None)
+        handle = ctypes.c_size_t()
+        result = lib.vkCreateDevice(self.physical.handle, ctypes.byref(how), None, ctypes.byref(handle))
+        check(result, f"cannot open {self.description.name}")
+        return handle.value
 
-    def _subgroup_size_request(self) -> Any:
+    def _first_queue(self, family: int) -> int:
+        queue = ctypes.c_size_t()
+        lib.vkGetDeviceQueue(self.handle, family, 0, ctypes.byref(queue))
+        return queue.value
+
+    def _subgroup_size_request(self) -> VkPipelineShaderStageRequiredSubgroupSizeCreateInfo | None:
         """Return the structure that fixes the subgroup size on devices with several (Intel's); None if unneeded."""
         sizes = self.physical.sizes
-        fixable = sizes.requiredSubgroupSizeStages & vk.VK_SHADER_STAGE_COMPUTE_BIT
+        fixable = sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT
         if not fixable or "subgroup_size_control" not in self.description.features:
             return None
         if sizes.minSubgroupSize == sizes.maxSubgroupSize:
             return None
-        request = new_struct("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo")
-        request.requiredSubgroupSize = self.description.subgroup_size
-        return request
+        size = self.description.subgroup_size
+        return VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(requiredSubgroupSize=size)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.contract import Buffer
-from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
+from pumice_vulkan.device.native.api import check, created, lib
+from pumice_vulkan.device.native.binding import (
+    VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+    VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+    VK_BUFFER_USAGE_TRANSFER_SRC_BIT,
+    VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+    VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
+    VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+    VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
+    VkBufferCreateInfo,
+    VkMemoryAllocateInfo,
+    VkMemoryRequirements,
+    VkPhysicalDeviceMemoryProperties,
+)
 from pumice_vulkan.device.native.logical import LogicalDevice
 
-DEVICE_LOCAL = vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
-CACHED = vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
-HOST = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-USAGE = (
-    vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
-)
+HOST = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+USAGE = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT
 
 
 class NativeBuffer(Buffer):
@@ -27,12 +36,12 @@ class NativeBuffer(Buffer):
         self.n_bytes = n_bytes
         self.host = host
         self._device = device
-        self._memory: Any = None
+        self._memory: int | None = None
         self._mapped: NDArray[np.uint8] | None = None
         held = device.ledger.allocated_bytes
         doing = f"cannot allocate {n_bytes} bytes on {device.description.name}, which holds {held} already"
-        with reporting(doing):
-            self.handle = vk.vkCreateBuffer(device.handle, vk.VkBufferCreateInfo(size=n_bytes, usage=USAGE), None)
+        how = VkBufferCreateInfo(size=n_bytes, usage=USAGE)
+        self.handle = created(lib.vkCreateBuffer, device.handle, how, doing)
         try:
             self._allocate(doing)
         except BaseException:
@@ -42,17 +51,17 @@ class NativeBuffer(Buffer):
 
     def _allocate(self, doing: str) -> None:
         device = self._device.handle
-        needs = vk.vkGetBufferMemoryRequirements(device, self.handle)
+        needs = VkMemoryRequirements()
+        lib.vkGetBufferMemoryRequirements(device, self.handle, ctypes.byref(needs))
         kind = _memory_type(self._device.physical.memory, needs.memoryTypeBits, self.host)
-        allocate = vk.VkMemoryAllocateInfo(allocationSize=needs.size, memoryTypeIndex=kind)
-        memory = ffi.new("VkDeviceMemory *")
-        check(lib.vkAllocateMemory(device, ffi.addressof(allocate), ffi.NULL, memory), doing)
-        self._memory = memory[0]
+        how = VkMemoryAllocateInfo(allocationSize=needs.size, memoryTypeIndex=kind)
+        self._memory = created(lib.vkAllocateMemory, device, how, doing)
         check(lib.vkBindBufferMemory(device, self.handle, self._memory, 0), doing)
         if self.host:
-            address = ffi.new("void **")
-            check(lib.vkMapMemory(device, self._memory, 0, self.n_bytes, 0, address), doing)
-            self._mapped = np.frombuffer(ffi.buffer(address[0], self.n_bytes), np.uint8)
+            address = ctypes.c_size_t()
+            check(lib.vkMapMemory(device, self._memory, 0, self.n_bytes, 0, ctypes.byref(address)), doing)
+            memory = (ctypes.c_uint8 * self.n_bytes).from_address(address.value)
+            self._mapped = np.frombuffer(memoryview(memory), np.uint8)
 
     @property
     def contents(self) -> NDArray[np.uint8]:
@@ -66,12 +75,12 @@ class NativeBuffer(Buffer):
             self._free()
 
     def _free(self) -> None:
-        lib.vkDestroyBuffer(self._device.handle, self.handle, ffi.NULL)
+        lib.vkDestroyBuffer(self._device.handle, self.handle, None)
         if self._memory is not None:
-            lib.vkFreeMemory(self._device.handle, self._memory, ffi.NULL)
+            lib.vkFreeMemory(self._device.handle, self._memory, None)
 
 
-def _memory_type(memory: Any, allowed: int, host: bool) -> int:
+def _memory_type(memory: VkPhysicalDeviceMemoryProperties, allowed: int, host: bool) -> int:
     """Return the best of the allowed memory types.
 
     Host memory should be cached: the CPU reads uncached memory, such as device-local memory, tens of times slower.
@@ -82,8 +91,12 @@ def _memory_type(memory: Any, allowed: int, host: bool) -> int:
         flags = memory.memoryTypes[index].propertyFlags
         size = memory.memoryHeaps[memory.memoryTypes[index].heapIndex].size
         if host:
-            return bool(flags & CACHED), bool(flags & DEVICE_LOCAL), size
-        return bool(flags & DEVICE_LOCAL), not flags & HOST, size
+            return (
+                bool(flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT),
+                bool(flags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT),
+                size,
+            )
+        return bool(flags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT), not flags & HOST, size
 
     needed = HOST if host else 0
     usable = [

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 from pumice_vulkan.device.contract import ComputePipeline
-from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
+from pumice_vulkan.device.native.api import check, created, lib
+from pumice_vulkan.device.native.binding import (
+    VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT,
+    VK_SHADER_STAGE_COMPUTE_BIT,
+    VkComputePipelineCreateInfo,
+    VkPipelineShaderStageCreateInfo,
+    VkShaderModuleCreateInfo,
+    VkSpecializationInfo,
+    VkSpecializationMapEntry,
+)
 from pumice_vulkan.device.native.logical import LogicalDevice
+from pumice_vulkan.device.native.structure import array
 
-FULL_SUBGROUPS = 2  # VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the package lacks
+DOING = "cannot compile a shader"
 
 
 class NativePipeline(ComputePipeline):
@@ -19,7 +29,7 @@ class NativePipeline(ComputePipeline):
     def __init__(
         self,
         device: LogicalDevice,
-        layout: Any,
+        layout: ctypes.c_uint64,
         spirv: bytes,
         n_buffers: int,
         push_bytes: int,
@@ -30,31 +40,41 @@ class NativePipeline(ComputePipeline):
         self.push_bytes = push_bytes
         self._device = device
         self.layout = layout
-        # The package keeps pointers of structures alive only as long as these names do.
-        entries = [vk.VkSpecializationMapEntry(constantID=i, offset=4 * i, size=4) for i in range(len(constants))]
-        data = ffi.new("char[]", struct.pack(f"<{len(constants)}I", *(value & 0xFFFFFFFF for value in constants)))
-        special = vk.VkSpecializationInfo(pMapEntries=entries, dataSize=4 * len(constants), pData=data)
         full = full_subgroups and "full_subgroups" in device.description.features
-        with reporting("cannot compile a shader"):
-            module = vk.vkCreateShaderModule(
-                device.handle, vk.VkShaderModuleCreateInfo(codeSize=len(spirv), pCode=spirv), None
-            )
-            try:
-                stage = vk.VkPipelineShaderStageCreateInfo(
-                    pNext=device.subgroup_size_request,
-                    flags=FULL_SUBGROUPS if full else 0,
-                    stage=vk.VK_SHADER_STAGE_COMPUTE_BIT,
-                    module=module,
-                    pName="main",
-                    pSpecializationInfo=special if constants else None,
-                )
-                create = vk.VkComputePipelineCreateInfo(stage=stage, layout=self.layout, basePipelineIndex=-1)
-                created = vk.vkCreateComputePipelines(device.handle, device.pipeline_cache.handle, 1, [create], None)
-                self.handle = created[0]
-            finally:
-                lib.vkDestroyShaderModule(device.handle, module, ffi.NULL)
+        how = VkShaderModuleCreateInfo(codeSize=len(spirv), pCode=spirv)
+        module = created(lib.vkCreateShaderModule, device.handle, how, DOING)
+        try:
+            self.handle = ctypes.c_uint64(self._created(module, constants, full))
+        finally:
+            lib.vkDestroyShaderModule(device.handle, module, None)
         device.ledger.opened(self)
+
+    def _created(self, module: int, constants: Sequence[int], full: bool) -> int:
+        stage = VkPipelineShaderStageCreateInfo(
+            pNext=self._device.subgroup_size_request,
+            flags=VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT if full else 0,
+            stage=VK_SHADER_STAGE_COMPUTE_BIT,
+            module=module,
+            pName=b"main",
+            pSpecializationInfo=_specialization(constants) if constants else None,
+        )
+        how = VkComputePipelineCreateInfo(stage=stage, layout=self.layout.value, basePipelineIndex=-1)
+        device, handle = self._device, ctypes.c_uint64()
+        cache = device.pipeline_cache.handle
+        create = lib.vkCreateComputePipelines
+        check(create(device.handle, cache, 1, ctypes.byref(how), None, ctypes.byref(handle)), DOING)
+        return handle.value
 
     def close(self) -> None:
         if self._device.ledger.closing(self):
-            lib.vkDestroyPipeline(self._device.handle, self.handle, ffi.NULL)
+            lib.vkDestroyPipeline(self._device.handle, self.handle.value, None)
+
+
+def _specialization(constants: Sequence[int]) -> VkSpecializationInfo:
+    entries = [VkSpecializationMapEntry(constantID=i, offset=4 * i, size=4) for i in range(len(constants))]
+    return VkSpecializationInfo(
+        mapEntryCount=len(entries),
+        pMapEntries=array(VkSpecializationMapEntry, entries),
+        dataSize=4 * len(constants),
+        pData=struct.pack(f"<{len(constants)}I", *(value & 0xFFFFFFFF for value in constants)),
+    )

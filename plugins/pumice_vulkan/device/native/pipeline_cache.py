@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from pumice.plugin import read_file, write_file
 from pumice_vulkan.device.contract import DeviceDescription
-from pumice_vulkan.device.native.api import check, ffi, lib, vk
+from pumice_vulkan.device.native.api import check, created, lib
+from pumice_vulkan.device.native.binding import VkPipelineCacheCreateInfo
 from pumice_vulkan.folders import folders
 
 SUFFIX = ".pipelines"
@@ -23,13 +24,12 @@ class PipelineCache:
     Drivers may crash on data that they did not write, so a file is used only if the digest at its beginning is right.
     """
 
-    def __init__(self, device: Any, description: DeviceDescription) -> None:
+    def __init__(self, device: int, description: DeviceDescription) -> None:
         self._device = device
         self._files = _files(description)
         initial = _read(self._files)
-        data = ffi.from_buffer(initial) if initial else ffi.NULL
-        create = vk.VkPipelineCacheCreateInfo(initialDataSize=len(initial), pInitialData=data)
-        self.handle = vk.vkCreatePipelineCache(device, create, None)
+        how = VkPipelineCacheCreateInfo(initialDataSize=len(initial), pInitialData=initial or None)
+        self.handle = created(lib.vkCreatePipelineCache, device, how, "cannot make a pipeline cache")
         self._n_saved = len(initial)
 
     def save(self) -> None:
@@ -42,14 +42,14 @@ class PipelineCache:
             self._n_saved = len(data)
 
     def _data(self) -> bytes:
-        size, doing = ffi.new("size_t *"), "reading the pipeline cache"
-        check(lib.vkGetPipelineCacheData(self._device, self.handle, size, ffi.NULL), doing)
-        data = ffi.new("char[]", max(size[0], 1))
-        check(lib.vkGetPipelineCacheData(self._device, self.handle, size, data), doing)
-        return bytes(ffi.buffer(data, size[0]))
+        size, doing = ctypes.c_size_t(), "reading the pipeline cache"
+        check(lib.vkGetPipelineCacheData(self._device, self.handle, ctypes.byref(size), None), doing)
+        data = ctypes.create_string_buffer(max(size.value, 1))
+        check(lib.vkGetPipelineCacheData(self._device, self.handle, ctypes.byref(size), data), doing)
+        return data.raw[: size.value]
 
     def close(self) -> None:
-        lib.vkDestroyPipelineCache(self._device, self.handle, ffi.NULL)
+        lib.vkDestroyPipelineCache(self._device, self.handle, None)
 
 
 def _files(description: DeviceDescription) -> list[Path]:
