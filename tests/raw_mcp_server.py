@@ -20,6 +20,9 @@ def called(name: str, arguments: dict) -> dict | None:
         raise SystemExit(1)
     if name == "hang":
         return None
+    if name == "flood":
+        while True:
+            sys.stdout.write("x" * 100_000)
     if name == "wrong":
         return {"content": 3}
     if name == "fail":

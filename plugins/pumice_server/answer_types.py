@@ -169,6 +169,31 @@ class ChatLogprobs(Struct, kw_only=True):
     """An entry for each token."""
 
 
+class McpCall(Struct, kw_only=True):
+    """A call of an MCP server's tool that the server has run."""
+
+    id: str
+    """Id of the call."""
+    type: Literal["mcp_call"]
+    """Type of the object."""
+    server_label: str
+    """Name of the MCP server."""
+    name: str
+    """Name of the tool."""
+    arguments: str
+    """Arguments as JSON text."""
+    status: str
+    """`completed` or `failed`."""
+    output: str | None
+    """Result of the tool, cut to what the model reads."""
+    error: dict[str, Any] | None
+    """Error of the tool, as the model reads it."""
+    approval_request_id: str | None
+    """Id of the request for approval that preceded the call."""
+    index: int | None = None
+    """Number of the call (streams)."""
+
+
 class AnswerMessage(Struct, kw_only=True):
     """The message of an answer."""
 
@@ -180,6 +205,8 @@ class AnswerMessage(Struct, kw_only=True):
     """Reasoning before the answer."""
     tool_calls: list[ToolCall] | None = None
     """Tool calls."""
+    mcp_calls: list[McpCall] | None = None
+    """Calls of MCP servers' tools that the server has run for this answer."""
 
 
 class ChatChoice(Struct, kw_only=True):
@@ -241,6 +268,8 @@ class MessageDelta(Struct, kw_only=True):
     """Further reasoning."""
     tool_calls: list[ToolCallDelta] | None = None
     """Further tool calls."""
+    mcp_calls: list[McpCall] | None = None
+    """Further calls of MCP servers' tools that the server has run."""
 
 
 class ChunkChoice(Struct, kw_only=True):
@@ -318,9 +347,9 @@ class OutputItem(Struct, kw_only=True):
     id: str
     """Id of the item."""
     type: str
-    """`message`, `reasoning` or `function_call`."""
-    status: str
-    """`in_progress`, `completed` or `incomplete`."""
+    """`message`, `reasoning`, `function_call`, `mcp_list_tools`, `mcp_call` or `mcp_approval_request`."""
+    status: str | None = None
+    """`in_progress`, `completed`, `incomplete` or `failed`."""
     role: str | None = None
     """`assistant`, for messages."""
     content: list[OutputContent] | None = None
@@ -333,6 +362,40 @@ class OutputItem(Struct, kw_only=True):
     """Name of the called function."""
     arguments: str | None = None
     """Arguments of a call, as JSON text."""
+    server_label: str | None = None
+    """Name of an MCP server."""
+    tools: list[dict[str, Any]] | None = None
+    """Tools of an MCP server: `name`, `description`, `input_schema`."""
+    output: str | None = None
+    """Result of an MCP server's tool, cut to what the model reads."""
+    error: str | dict[str, Any] | None = None
+    """Error of an MCP server or of its tool."""
+    approval_request_id: str | None = None
+    """Id of the request for approval that preceded the call of an MCP server's tool."""
+
+
+class OfferedTool(Struct, kw_only=True):
+    """A tool that the server runs for clients."""
+
+    display_name: str
+    """Names of the MCP server and of the tool."""
+    tool: str
+    """Name of the tool, unique among all."""
+    type: Literal["mcp"]
+    """Origin of the tool."""
+    server_label: str
+    """Name of the MCP server."""
+    definition: dict[str, Any]
+    """The tool as chat completions take it."""
+
+
+class CalledTool(Struct, kw_only=True):
+    """Result of a call."""
+
+    plain_text_response: str | None = None
+    """Text that the tool returned, cut to what a model reads."""
+    error: str | None = None
+    """Error of the tool or its server."""
 
 
 class InputDetails(Struct, kw_only=True):

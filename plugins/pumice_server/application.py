@@ -53,6 +53,7 @@ from pumice_server.origins import cors
 from pumice_server.rates import Rates
 from pumice_server.response_store import ResponseStore
 from pumice_server.settings import Settings
+from pumice_server.tools import endpoints as tool_endpoints
 
 Handler = Callable[..., Awaitable[Response]]
 """An endpoint, which may take the body of the request too."""
@@ -79,6 +80,7 @@ GET: Mapping[Handler, Sequence[str]] = {
     facts.props: ["/props"],
     slots.slots: ["/slots"],
     adapters.list_adapters: ["/lora-adapters"],
+    tool_endpoints.list_tools: ["/tools"],
     facts.metrics: ["/metrics"],
 }
 DELETE: Mapping[Handler, Sequence[str]] = {
@@ -111,6 +113,7 @@ POST: Mapping[Handler, Sequence[str]] = {
     embeddings.rerank: ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"],
     infill.infill: ["/infill"],
     slots.act: ["/slots/{id}"],
+    tool_endpoints.call_tool: ["/tools"],
     adapters.set_adapters: ["/lora-adapters"],
     ollama_pull.pull: ["/api/pull"],
     ollama_create.create: ["/api/create"],
@@ -195,6 +198,7 @@ def _starlette(
     application.state.models = models
     application.state.responses = ResponseStore()
     application.state.running = control.RunningAnswers()
+    application.state.tools = None
     return application
 
 

@@ -69,10 +69,12 @@ _PROPOSERS = {
 _UNDONE = {
     "templates are always rendered as Jinja": "--no-jinja",
     "cookies and the like are asked for by nobody": "--cors-credentials",
-    "no tools are run for clients": "-ag --agent --ui-mcp-proxy --webui-mcp-proxy",
+    "tools are those of MCP servers that --allow-tools names": "-ag --agent --ui-mcp-proxy --webui-mcp-proxy",
 }
 _UNDONE_VALUES = {
-    "no tools are run for clients": "--tools --tools-runtime --mcp-servers-config --mcp-servers-json",
+    "tools are those of MCP servers that --allow-tools names": (
+        "--tools --tools-runtime --mcp-servers-config --mcp-servers-json"
+    ),
     "a draft model is a file here; download it, and give it as --draft": ("--spec-draft-hf -hfd -hfrd --hf-repo-draft"),
     "texts of prompts are written nowhere": "--log-prompts-dir",
 }

@@ -387,6 +387,8 @@ class ResponseBody(TemplateBody, kw_only=True):
     max_output_tokens: Count | None = None
     """Maximum tokens of the response."""
     tools: ResponseTools | None = None
+    max_tool_calls: Natural | None = None
+    """Maximum number of calls of MCP servers' tools."""
     text: Object | None = None
     """`{"format": …}` with the form of the text."""
     reasoning: ResponseReasoning | None = None
@@ -401,6 +403,15 @@ class ResponseBody(TemplateBody, kw_only=True):
 
     def token_limit(self) -> int | None:
         return self.max_output_tokens
+
+
+class ToolBody(Body, kw_only=True):
+    """A call of a tool that the server runs."""
+
+    tool: Name
+    """Name of the tool."""
+    params: Object = {}
+    """Arguments of the call."""
 
 
 class BatchBody(Body, kw_only=True):

@@ -33,6 +33,7 @@ from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
 from pumice_server.presets import read_presets
 from pumice_server.settings import Settings
+from pumice_server.tools.allowed import allowed_servers
 
 if TYPE_CHECKING:
     from pumice.plugin import ModelSpec
@@ -213,6 +214,23 @@ def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[st
     group="Security",
     advanced=True,
     help="Host from which images are fetched that requests name by https:// URLs. Repeatable, or with commas.",
+)
+@option(
+    "--allow-tools",
+    multiple=True,
+    metavar="NAMES",
+    group="Security",
+    advanced=True,
+    help="MCP server whose tools the server runs for clients that name it, or one of its tools as SERVER:TOOL. "
+    "Repeatable, or with commas.",
+)
+@option(
+    "--mcp-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    group="Security",
+    advanced=True,
+    help="MCP servers that --allow-tools names, as JSON.  [default: mcp.json beside the user's config.yaml]",
 )
 @option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
 @option(
@@ -426,6 +444,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
         metrics=options.pop("metrics") or not compat,
         verbose=options["verbose"],
         predict_route=predict_route(os.environ),
+        mcp_servers=allowed_servers(separated(options.pop("allow_tools")), options.pop("mcp_config")),
         hosts=options.pop("allowed_host"),
         origins=[url for origins in options.pop("cors_origin") for url in origins.split(",")],
         timeout=options.pop("timeout"),

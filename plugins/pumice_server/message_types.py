@@ -104,19 +104,23 @@ class FunctionDefinition(Struct, kw_only=True):
 
 
 class Tool(Struct, kw_only=True):
-    """A tool that the model may use."""
+    """A tool that the model may use: a function, or an MCP server whose tools this server runs (`--allow-tools`)."""
 
     type: str | None = None
-    """`function`."""
-    function: FunctionDefinition
+    """`function` or `mcp`."""
+    function: FunctionDefinition | None = None
     """The function."""
+    server_label: str | None = None
+    """Name of the MCP server, for the type `mcp`."""
+    allowed_tools: list[str] | dict[str, Any] | None = None
+    """Tools of the MCP server that the model may call (default: all)."""
 
 
 class ResponseTool(Struct, kw_only=True):
-    """A tool of a response. Tools of other types than `function` are left out."""
+    """A tool of a response. Tools of other types than `function` and `mcp` are left out."""
 
     type: str | None = None
-    """`function`, or the type of a tool that runs at OpenAI."""
+    """`function`, `mcp`, or the type of a tool that runs at OpenAI."""
     name: str | None = None
     """Name of the function."""
     description: str | None = None
@@ -125,6 +129,12 @@ class ResponseTool(Struct, kw_only=True):
     """JSON schema of the arguments."""
     strict: bool | None = None
     """Ignored: arguments always follow the schema."""
+    server_label: str | None = None
+    """Name of the MCP server, for the type `mcp`."""
+    allowed_tools: list[str] | dict[str, Any] | None = None
+    """Tools of the MCP server that the model may call (default: all)."""
+    require_approval: str | dict[str, Any] | None = None
+    """`always` (the default), `never`, or `{"never": {"tool_names": […]}}`."""
 
 
 class ResponseContent(Struct, kw_only=True):
@@ -144,7 +154,8 @@ class ResponseItem(Struct, kw_only=True):
     """An item of a response's input."""
 
     type: str | None = None
-    """`message` (default), `reasoning`, `function_call` or `function_call_output`."""
+    """`message` (default), `reasoning`, `function_call`, `function_call_output`, `mcp_list_tools`, `mcp_call`,
+    `mcp_approval_request` or `mcp_approval_response`."""
     role: str | None = None
     """Role of a message."""
     content: str | list[ResponseContent] | None = None
@@ -159,6 +170,18 @@ class ResponseItem(Struct, kw_only=True):
     """Arguments of a call, as JSON text."""
     output: str | list[ResponseContent] | None = None
     """Result of a call."""
+    id: str | None = None
+    """Id of an MCP server's call, or of a request for approval."""
+    server_label: str | None = None
+    """Name of the MCP server."""
+    error: str | dict[str, Any] | None = None
+    """Error of an MCP server's call."""
+    approval_request_id: str | None = None
+    """Id of the request that an `mcp_approval_response` answers."""
+    approve: bool | None = None
+    """True if the call may run."""
+    reason: str | None = None
+    """Reason for a refusal, which the model reads."""
 
 
 class NamedSchema(Struct, kw_only=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -14,16 +12,18 @@ from starlette.responses import Response
 import pumice
 from pumice_server.answer_types import ChatCompletion, ChatCompletionChunk
 from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
-from pumice_server.bodies import SAMPLING, ChatBody, ChatPromptBody, TemplateBody
+from pumice_server.bodies import ChatBody, ChatPromptBody, TemplateBody
+from pumice_server.chat_answer import Head, delta_parts, total_usage
 from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
 from pumice_server.field_types import MAX_INT
-from pumice_server.figures import chat_logprob, finish_reason, size_of, timings, usage
-from pumice_server.generation_settings import generation_settings
+from pumice_server.figures import finish_reason, size_of, timings
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt, generation_options
 from pumice_server.report import Reading, Report
 from pumice_server.service import WORK, Service
+from pumice_server.tools.chatting import answer_with_tools
+from pumice_server.tools.chosen import names_servers
 from pumice_server.work import aside
 
 _PROMPT_FIELDS = ("tools", "tool_choice", "reasoning_effort", "continue_final_message", "add_generation_prompt")
@@ -39,9 +39,11 @@ async def chat_completions(
     options = await body.aside(chat_options, body, service, cache_salt(request, body))
     report = Report(body, body.stream)
     check_turns(body, service.compat)
+    if names_servers(body.tools):
+        return await answer_with_tools(request, body, service, options, report)
     streams = await unless_gone(request, service.chat(body.messages, body.n, options, report.progress))
     is_verbose = service.verbose if body.verbose is None else body.verbose
-    head = _Head(service, options if is_verbose else None)
+    head = Head(service, options if is_verbose else None)
     if body.stream:
         running: RunningAnswers = request.app.state.running
         running.add(head.id, RunningAnswer(request.state.client, streams, body.reasoning_control))
@@ -60,11 +62,13 @@ async def answer_chat(
     request: Request, service: Service, body: ChatBody
 ) -> tuple[Callable[[], Mapping[str, Any]], int]:
     """Return a function that builds the answer to one of several chats, and the answer's approximate bytes."""
+    if names_servers(body.tools):
+        raise bad_request("tools: requests of a batch run no tools of MCP servers")
     options = await body.aside(chat_options, body, service, cache_salt(request, body))
     check_turns(body, service.compat)
     streams = await service.chat(body.messages, body.n, options)
     completions = await service.gather(streams)
-    return partial(_answer, _Head(service), completions, streams), size_of(completions)
+    return partial(_answer, Head(service), completions, streams), size_of(completions)
 
 
 def check_turns(body: ChatPromptBody, compat: bool) -> None:
@@ -120,51 +124,8 @@ def _present(body: ChatPromptBody, names: Iterable[str]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(body, name)) is not None}
 
 
-class _Head:
-    """Builds the parts of an answer with their common fields; with ``options``, its end has ``__verbose``."""
-
-    def __init__(self, service: Service, options: Mapping[str, Any] | None = None) -> None:
-        self._service, self._options = service, options
-        self._spell = service.token_bytes
-        self.id = f"chatcmpl-{secrets.token_urlsafe(18)}"
-        self._model = service.name
-        self._fingerprint = service.fingerprint
-        self._created = int(time.time())
-
-    def part(self, kind: str, choices: Sequence[Any], **others: Any) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self._created,
-            "model": self._model,
-            "system_fingerprint": self._fingerprint,
-            "choices": choices,
-            **others,
-        }
-
-    @property
-    def is_verbose(self) -> bool:
-        return self._options is not None
-
-    def verbose(self, stream: pumice.AsyncChatStream) -> dict[str, Any]:
-        """Return llama-server's ``__verbose``: the prompt as the model read it, and the settings."""
-        if self._options is None:
-            return {}
-        sampling = {name: self._options[name] for name in (*SAMPLING, "max_tokens") if name in self._options}
-        settings = {
-            "prompt": self._service.spelt(stream.prompt_tokens),
-            "generation_settings": generation_settings(self._service, sampling),
-            "tokens_evaluated": len(stream.prompt_tokens),
-            "tokens_predicted": stream.timings.generated_tokens,
-        }
-        return {"__verbose": settings}
-
-    def logprobs(self, tokens: Sequence[Any] | None) -> dict[str, Any] | None:
-        return {"content": [chat_logprob(token.token, token, self._spell) for token in tokens]} if tokens else None
-
-
 def _answer(
-    head: _Head, completions: Sequence[pumice.ChatCompletion], streams: Sequence[pumice.AsyncChatStream]
+    head: Head, completions: Sequence[pumice.ChatCompletion], streams: Sequence[pumice.AsyncChatStream]
 ) -> dict[str, Any]:
     choices = [
         {
@@ -180,7 +141,7 @@ def _answer(
     return head.part("chat.completion", choices, usage=total, **others)
 
 
-async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report: Report) -> AsyncIterator[bytes]:
+async def _events(head: Head, streams: Sequence[pumice.AsyncChatStream], report: Report) -> AsyncIterator[bytes]:
     def chunk(
         index: int,
         delta: Mapping[str, Any],
@@ -212,7 +173,7 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
             if delta.is_text:
                 yield plain[index](delta.content)
                 continue
-            parts = _delta(delta, n_calls[index])
+            parts = delta_parts(delta, n_calls[index])
             n_calls[index] += len(delta.tool_calls)
             logprobs = head.logprobs(delta.logprobs)
             if parts or logprobs:
@@ -228,29 +189,3 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
         end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}
         yield event(head.part("chat.completion.chunk", [], **end))
     yield DONE
-
-
-def _delta(delta: pumice.ChatDelta, n_calls: int) -> dict[str, Any]:
-    """Return the content of a part; ``n_calls`` tool calls came before it."""
-    parts: dict[str, Any] = {}
-    if delta.reasoning:
-        parts["reasoning_content"] = delta.reasoning
-    if delta.content:
-        parts["content"] = delta.content
-    if delta.tool_calls:
-        calls = enumerate(delta.tool_calls, n_calls)
-        parts["tool_calls"] = [{"index": index, **call.to_dict()} for index, call in calls]
-    return parts
-
-
-def total_usage(usages: Sequence[pumice.Usage]) -> dict[str, Any]:
-    """Return the usage of several answers to one prompt, which counts once."""
-    first = usages[0]
-    generated = sum(answer_usage.completion_tokens for answer_usage in usages)
-    return usage(
-        first.prompt_tokens,
-        first.cached_tokens,
-        generated,
-        sum(answer_usage.reasoning_tokens for answer_usage in usages),
-        first.audio_tokens,
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Annotated, Any
@@ -22,10 +21,13 @@ from pumice_server.figures import size_of, timings
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt
 from pumice_server.report import Reading, Report
-from pumice_server.response_items import Items, item_id, output_items
+from pumice_server.response_items import Event, Items, item_id, output_items
 from pumice_server.response_store import Kept, ResponseStore
-from pumice_server.responses_request import prompt_options, read_input, response_options, with_instructions
-from pumice_server.service import Service
+from pumice_server.responses_request import functions, prompt_options, read_input, response_options, with_instructions
+from pumice_server.service import WORK, Service
+from pumice_server.tools.chosen import ChosenTools, choose, names_servers
+from pumice_server.tools.items import ask, begin_call, check_approvals, end_call, list_tools, read_approvals, with_calls
+from pumice_server.tools.turns import Call, RunningCall, ToolTurns, settle, whole_message
 from pumice_server.work import aside
 
 _ECHOED = (
@@ -43,8 +45,11 @@ _ECHOED = (
 async def responses(request: Request, body: ResponseBody) -> Annotated[Response, ResponseObject, ResponseEvent]:
     """Answer input items, in the form of OpenAI's responses."""
     service = await service_of(request, body.model)
-    messages = await _messages(request, body)
+    tools = await _tools(request, body)
+    messages = await _messages(request, body, tools)
     options = {**await body.aside(response_options, body, service), "cache_salt": cache_salt(request, body)}
+    if tools.labels:
+        return await _with_tools(request, body, service, messages, options, tools)
     report = Report(body, body.stream)
     starting = service.chat(with_instructions(body, messages), 1, options, report.progress)
     streams = await unless_gone(request, starting)
@@ -59,8 +64,11 @@ async def responses(request: Request, body: ResponseBody) -> Annotated[Response,
 async def input_tokens(request: Request, body: ResponseBody) -> Annotated[Response, TokenCount]:
     """Count the tokens of a response's prompt."""
     service = await service_of(request, body.model)
-    messages = with_instructions(body, await _messages(request, body))
+    tools = await _tools(request, body)
+    messages = with_instructions(body, await _messages(request, body, tools))
     options = await body.aside(prompt_options, body)
+    if tools.labels:
+        options["tools"] = await body.aside(lambda: tools.definitions)
     n_tokens = await unless_gone(request, service.count_tokens(messages, options, request.state.cache_salt))
     return json_response({"object": "response.input_tokens", "input_tokens": n_tokens})
 
@@ -79,11 +87,52 @@ async def delete_response(request: Request) -> Annotated[Response, DeletedRespon
     return json_response({"id": id, "object": "response.deleted", "deleted": True})
 
 
-async def _messages(request: Request, body: ResponseBody) -> list[dict[str, Any]]:
+async def _with_tools(
+    request: Request,
+    body: ResponseBody,
+    service: Service,
+    messages: list[dict[str, Any]],
+    options: Mapping[str, Any],
+    tools: ChosenTools,
+) -> Response:
+    """Answer a request whose tools are, in part, those of MCP servers."""
+    approvals = read_approvals(body.input)
+    check_approvals(approvals, messages)
+    approved = settle(messages, tools, approvals)
+    instruct = partial(with_instructions, body)
+    turns = ToolTurns(service, request.app.state.tools, tools, messages, options, body.max_tool_calls, instruct)
+    report = Report(body, body.stream)
+    first = None if approved else await unless_gone(request, turns.next(report.progress))
+    answer = _ResponseBuilder(service, body, request, messages)
+    events = answer.tool_events(turns, approved, first, report)
+    if body.stream:
+        return Streaming(answer.encoded(events), turns.close, answer.wire)
+    try:
+        response = await unless_gone(request, _last_response(events))
+    finally:
+        turns.close()
+    return await make_answer(lambda: response, len(response["output"]) * WORK)
+
+
+async def _last_response(events: AsyncIterator[Event]) -> dict[str, Any]:
+    last = [event async for event in events][-1]
+    response: dict[str, Any] = last[1]["response"]
+    return response
+
+
+async def _tools(request: Request, body: ResponseBody) -> ChosenTools:
+    """Return the tools of a request, if MCP servers are among them. Raises as ``choose``."""
+    given = body.tools or []
+    return await choose(request, given, list(functions(given)), asks=True) if names_servers(given) else ChosenTools()
+
+
+async def _messages(request: Request, body: ResponseBody, tools: ChosenTools) -> list[dict[str, Any]]:
     previous = body.previous_response_id
     store: ResponseStore = request.app.state.responses
     before = store.get(previous, request.state.client).messages if previous else b"[]"
-    return await aside(lambda: read_input(body.input, orjson.loads(before)), size=body.size + len(before))
+    return await aside(
+        lambda: read_input(with_calls(body.input, tools), orjson.loads(before)), size=body.size + len(before)
+    )
 
 
 class _ResponseBuilder:
@@ -99,6 +148,7 @@ class _ResponseBuilder:
         self._store: ResponseStore = request.app.state.responses
         self._always_complete = service.compat
         self._keep = body.store
+        self._input = body.input
         self._head = {
             "id": item_id("resp"),
             "object": "response",
@@ -117,8 +167,10 @@ class _ResponseBuilder:
             **{name: getattr(body, name) for name in _ECHOED},
         }
 
-    async def ended(self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the whole response, and store it if the request asks for that."""
+    async def ended(
+        self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]], turns: ToolTurns | None = None
+    ) -> dict[str, Any]:
+        """Return the whole response, and store it if the request asks for that; ``turns`` has several answers."""
         complete = self._always_complete or done.finish_reason in ("stop", "tool_calls")
         response = {
             **self._head,
@@ -126,11 +178,11 @@ class _ResponseBuilder:
             "completed_at": int(time.time()),
             "incomplete_details": None if complete else {"reason": "max_output_tokens"},
             "output": items,
-            "usage": _usage(done.usage),
+            "usage": _usage(turns.usage if turns else done.usage),
         }
         if self._keep:
-            whole = replace(done.message, tool_calls=[call for call in done.message.tool_calls if not call.partial])
-            kept = await aside(Kept.of, self._owner, [*self._messages, whole.to_dict()], response)
+            messages = turns.messages if turns else [*self._messages, whole_message(done.message)]
+            kept = await aside(Kept.of, self._owner, messages, response)
             self._store.keep(response["id"], kept)
         return response
 
@@ -150,8 +202,63 @@ class _ResponseBuilder:
         whole = await self.ended(await stream.completion(), items.done)
         yield numbered(f"response.{whole['status']}", response=whole, timings=timings(stream.timings))
 
+    async def tool_events(
+        self, turns: ToolTurns, approved: Sequence[Call], first: pumice.AsyncChatStream | None, report: Report
+    ) -> AsyncIterator[Event]:
+        """Yield the events of answers and calls; the last one has the whole response.
+
+        Args:
+            turns: The answers.
+            approved: Calls that run before the first answer.
+            first: The first answer, if no call precedes it.
+            report: Progress and timings.
+        """
+        yield "response.created", {"response": self._head}
+        yield "response.in_progress", {"response": self._head}
+        items = Items(turns.tools.by_name)
+        for listed in list_tools(items, turns.tools, self._input):
+            yield listed
+        async for called in _call_events(items, turns, turns.run(approved), was_asked=True):
+            yield called
+        stream = first or await turns.next(report.progress)
+        while True:
+            async for _, deltas in report.merge([stream]):
+                if isinstance(deltas, Reading):
+                    yield "response.in_progress", {"response": self._head, **deltas.fields}
+                    continue
+                for kind, fields in chain.from_iterable(map(items.take, deltas)):
+                    yield kind, {**fields, **report.fields(stream.timings)}
+            for closed in items.close():
+                yield closed
+            done = await stream.completion()
+            async for called in _call_events(items, turns, turns.take(done)):
+                yield called
+            if not turns.goes_on:
+                break
+            stream = await turns.next(report.progress)
+        for asked in chain.from_iterable(ask(items, call) for call in turns.pending):
+            yield asked
+        whole = await self.ended(done, items.done, turns)
+        yield f"response.{whole['status']}", {"response": whole, "timings": timings(stream.timings)}
+
+    async def encoded(self, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+        async for kind, fields in events:
+            yield self._numbered(kind, **fields)
+
     def _error(self, problem: Problem) -> bytes:
         return self._numbered("error", code=problem.type, message=problem.message, param=None)
+
+
+async def _call_events(
+    items: Items, turns: ToolTurns, running: Sequence[RunningCall], was_asked: bool = False
+) -> AsyncIterator[Event]:
+    """Yield the events of calls while they run, and complete the messages of ``turns``."""
+    for call, outcome in running:
+        for begun in begin_call(items, call):
+            yield begun
+        for ended in end_call(items, call, await outcome, was_asked):
+            yield ended
+    await turns.finish()
 
 
 class _Numbered:

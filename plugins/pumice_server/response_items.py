@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import pumice
@@ -27,9 +27,13 @@ def output_items(message: pumice.Message) -> list[dict[str, Any]]:
 
 
 class Items:
-    """Turns deltas into items: each item starts, continues and is done before the next one."""
+    """Turns deltas into items: each item starts, continues and is done before the next one.
 
-    def __init__(self) -> None:
+    Calls of the tools ``elsewhere`` are left out.
+    """
+
+    def __init__(self, elsewhere: Container[str] = ()) -> None:
+        self._elsewhere = elsewhere
         self.done: list[dict[str, Any]] = []
         self._kind = ""
         self._id = ""
@@ -43,7 +47,8 @@ class Items:
             yield from self._open("message")
             yield self._delta("response.output_text.delta", delta.content, logprobs=[])
         for call in delta.tool_calls:
-            yield from self._call(call)
+            if call.name not in self._elsewhere:
+                yield from self._call(call)
 
     def close(self) -> Iterator[Event]:
         """Finish the open item, if any."""
@@ -58,14 +63,23 @@ class Items:
         else:
             yield "response.reasoning_text.done", {**where, "text": text}
         yield "response.content_part.done", {**where, "part": part}
-        yield from self._end({**_item(kind, self._id), "status": "completed", "content": [part]})
+        yield self.end({**_item(kind, self._id), "status": "completed", "content": [part]})
+
+    def begin(self, item: Mapping[str, Any]) -> Event:
+        """Begin an item of another kind, with no item open."""
+        return "response.output_item.added", {"output_index": len(self.done), "item": item}
+
+    def end(self, item: dict[str, Any]) -> Event:
+        """Complete the item that ``begin`` began."""
+        self.done.append(item)
+        return "response.output_item.done", {"output_index": len(self.done) - 1, "item": item}
 
     def _open(self, kind: str) -> Iterator[Event]:
         if self._kind == kind:
             return
         yield from self.close()
         self._kind, self._id = kind, item_id("msg" if kind == "message" else "rs")
-        yield "response.output_item.added", {"output_index": len(self.done), "item": _item(kind, self._id)}
+        yield self.begin(_item(kind, self._id))
         where = {"item_id": self._id, "output_index": len(self.done), "content_index": 0}
         yield "response.content_part.added", {**where, "part": _part(kind, "")}
 
@@ -79,16 +93,12 @@ class Items:
         index, arguments = len(self.done), call.to_dict()["function"]["arguments"]
         item = {"type": "function_call", "id": item_id("fc"), "call_id": call.id, "name": call.name}
         begun = {**item, "status": "in_progress", "arguments": ""}
-        yield "response.output_item.added", {"output_index": index, "item": begun}
+        yield self.begin(begun)
         where = {"item_id": item["id"], "output_index": index}
         yield "response.function_call_arguments.delta", {**where, "delta": arguments}
         yield "response.function_call_arguments.done", {**where, "name": call.name, "arguments": arguments}
         status = "incomplete" if call.partial else "completed"
-        yield from self._end({**item, "status": status, "arguments": arguments})
-
-    def _end(self, item: dict[str, Any]) -> Iterator[Event]:
-        yield "response.output_item.done", {"output_index": len(self.done), "item": item}
-        self.done.append(item)
+        yield self.end({**item, "status": status, "arguments": arguments})
 
 
 def _item(kind: str, id: str) -> dict[str, Any]:

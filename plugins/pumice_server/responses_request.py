@@ -35,7 +35,7 @@ def with_instructions(body: ResponseBody, messages: list[dict[str, Any]]) -> lis
 
 def prompt_options(body: ResponseBody) -> dict[str, Any]:
     """Return the options that the prompt depends on besides messages: tools and reasoning."""
-    options: dict[str, Any] = {"tools": list(_tools(body.tools or [])), **template_options(body)}
+    options: dict[str, Any] = {"tools": list(functions(body.tools or [])), **template_options(body)}
     choices = {"tool_choice": body.tool_choice, "parallel_tool_calls": body.parallel_tool_calls}
     choices["reasoning_effort"] = body.reasoning.effort if body.reasoning else None
     options |= {name: value for name, value in choices.items() if value is not None}
@@ -121,15 +121,15 @@ def _text(value: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _tools(given: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the functions. Tools that run at OpenAI are left out; agents list both."""
+def functions(given: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the functions. Tools that run at OpenAI are left out, and MCP servers; agents list both."""
     others: list[str] = []
     for i, tool in enumerate(given):
         if not isinstance(tool.get("type"), str):
             raise bad_request(f"tools[{i}]: expected an object with a type")
         if tool["type"] == "function":
             yield {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
-        else:
+        elif tool["type"] != "mcp":
             others.append(tool["type"])
     if others:
         logger.warning("tools left out, which run at OpenAI: %d, the first of the type %.40s", len(others), others[0])

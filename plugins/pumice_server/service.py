@@ -110,6 +110,12 @@ class Service:
         return self.names[0]
 
     @property
+    def timeout(self) -> float:
+        """Seconds for a request."""
+        seconds: float = self._always["timeout"]
+        return seconds
+
+    @property
     def sees(self) -> bool:
         """True if the model takes images."""
         return "image" in self.model.facts.media

@@ -24,6 +24,7 @@ import pumice
 from pumice.cli.confinement import Needs, confined_server
 from pumice.cli.options import is_here
 from pumice.cli.progress import show_progress
+from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin import ModelSpec
 from pumice.process_list import RunningServer, listed_server
 from pumice_server import limits
@@ -88,7 +89,10 @@ def serve(
     """
     models = Models(specs, load or load_process, settings, options)
     application = make_application(
-        models, lambda application: lifespan(models, addresses(settings, listening), failed, application.state.jobs)
+        models,
+        lambda application: lifespan(
+            models, addresses(settings, listening), failed, application.state.jobs, application.state.tools
+        ),
     )
     config = configure(application, settings)
     server = _Server(config, models)
@@ -112,6 +116,8 @@ def serve(
     with contextlib.ExitStack() as stack:
         models_by_path = {spec.path: spec.names[0] for spec in specs}
         stack.enter_context(listed_server(RunningServer(own_address(settings, listening), models_by_path)))
+        if settings.mcp_servers:
+            application.state.tools = stack.enter_context(hosted_tools(settings.mcp_servers))
         if load is None:
             paths, own = [spec.path for spec in specs], [spec.options for spec in specs]
             needs = Needs(paths, own[0], settings.read, settings.written, fetches, own, bool(settings.media_hosts))
@@ -147,7 +153,9 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def lifespan(models: Models, address: str, failed: Failing, jobs: Jobs | None = None) -> AsyncIterator[None]:
+async def lifespan(
+    models: Models, address: str, failed: Failing, jobs: Jobs | None = None, tools: HostedTools | None = None
+) -> AsyncIterator[None]:
     """Load the only model, watch the engines, answer waiting batches, and end all of it with the server."""
     if (
         hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread()
@@ -155,6 +163,8 @@ async def lifespan(models: Models, address: str, failed: Failing, jobs: Jobs | N
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, models.settings)
     first = _begin(models, address, failed)
     tasks = [asyncio.create_task(models.watch()), asyncio.create_task(first)]
+    if tools:
+        tools.start()
     if jobs:
         models.ends.append(jobs.end)
         jobs.start()

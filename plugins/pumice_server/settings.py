@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import click
 
+from pumice.mcp import McpServer
 from pumice_server.keys import Keys
 from pumice_server.limits import MAX_BODY
 
@@ -60,6 +61,7 @@ class Settings:
         metrics: Serve ``/metrics``.
         verbose: With ``compat``, add ``__verbose`` to chats.
         predict_route: Path of Vertex AI's predictions; None disables them.
+        mcp_servers: MCP servers by name, with the tools that the server runs for clients.
     """
 
     host: str = "127.0.0.1"
@@ -95,6 +97,7 @@ class Settings:
     metrics: bool = True
     verbose: bool = False
     predict_route: str | None = None
+    mcp_servers: Mapping[str, McpServer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Keys):

@@ -7,15 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 _STREAMS = "streams are not stored: repeat the request, its prompt is in the cache"
-_TOOLS = "clients run tools, not the server"
 _PROXY = "the server fetches nothing for pages"
 
 REASONS = {
     ("GET", "/v1/stream"): _STREAMS,
     ("DELETE", "/v1/stream"): _STREAMS,
     ("POST", "/v1/streams/lookup"): _STREAMS,
-    ("GET", "/tools"): _TOOLS,
-    ("POST", "/tools"): _TOOLS,
     ("GET", "/cors-proxy"): _PROXY,
     ("POST", "/cors-proxy"): _PROXY,
 }

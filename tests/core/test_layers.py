@@ -1,7 +1,8 @@
 """Imports go one way: a module of the core imports only what is above it, a plugin only ``pumice.plugin``.
 
-A plugin of commands imports the public interface too, and what options commands have in common; that of clusters what
-an engine is to others, and the server, whose application it serves.
+A plugin of commands imports the public interface too, and what options commands have in common, the server also what
+tools that run have in common; that of clusters what an engine is to others, and the server, whose application it
+serves.
 """
 
 import ast
@@ -34,7 +35,8 @@ ENGINES = {
     "pumice.process.engine_host",
     "pumice.process.stage",
 }
-ALSO = {"pumice_server": COMMANDS, "pumice_ray": COMMANDS | ENGINES}
+TOOLS = {"pumice.chat.tools", "pumice.mcp"}
+ALSO = {"pumice_server": COMMANDS | TOOLS, "pumice_ray": COMMANDS | ENGINES}
 BELOW = {"pumice_ray": "pumice_server"}
 """The plugin that another builds on."""
 PARTS = re.findall(

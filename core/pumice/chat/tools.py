@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_type_hints
 
@@ -13,6 +13,8 @@ from pumice.chat.messages import Message, ToolCall, shown
 from pumice.errors import RequestError
 
 MAX_RESULT = 32_768  # characters of a result that the model reads
+MAX_TURNS = 10  # answers with calls to one message
+REFUSED = "Error: the user refused this call"
 _PROBLEM_CHARACTERS = 2000
 _ARGUMENT_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
 _ARGUMENT = re.compile(r"(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
@@ -149,6 +151,35 @@ def result_message(call: ToolCall, text: str, max_result: int = MAX_RESULT) -> M
     if len(text) > max_result:
         text = f"{text[:max_result]}\n[cut: the result has {len(text)} characters, {max_result} are shown]"
     return Message(text, role="tool", tool_call_id=call.id, name=call.name)
+
+
+def room_for_result(n_ctx: int, n_used: int, n_calls: int) -> int:
+    """Return the maximum tokens of each result of an answer with ``n_calls`` calls.
+
+    Half of the free context is left to the next answer, and to what templates add to results and escape in them.
+    """
+    return max(n_ctx - n_used, 0) // 2 // n_calls
+
+
+def fitting_result(call: ToolCall, text: str, max_tokens: int, tokenize: Callable[[str], Sequence[int]]) -> Message:
+    """Return the message that answers a call: at most ``MAX_RESULT`` characters and ``max_tokens`` tokens of it."""
+    message = result_message(call, text)
+    shown = message.content[:MAX_RESULT]
+    while shown and (n_tokens := len(tokenize(shown))) > max_tokens:
+        shown = shown[: min(len(shown) * max_tokens // n_tokens, len(shown) - 1)]
+    return message if shown == message.content[:MAX_RESULT] else result_message(call, text, len(shown))
+
+
+def later_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that differ after the first answer: no call is required, no message is continued."""
+    later: dict[str, Any] = {"continue_final_message": None}
+    choice = options.get("tool_choice")
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        inner = choice.get("allowed_tools", choice)
+        later["tool_choice"] = {"type": "allowed_tools", "allowed_tools": {**inner, "mode": "auto"}}
+    elif choice is not None:
+        later["tool_choice"] = "auto"
+    return later
 
 
 def result_text(value: object) -> str:

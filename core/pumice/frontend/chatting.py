@@ -9,10 +9,11 @@ from typing import Any, Unpack
 
 from pumice.chat import Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat.template import has_template
+from pumice.chat.tools import MAX_TURNS
 from pumice.engine import Request
 from pumice.errors import RequestError
 from pumice.frontend.generating import Generating, PromptProgress, single, spans_of
-from pumice.frontend.tool_loop import MAX_TURNS, RunTools, ToolLoop
+from pumice.frontend.tool_loop import RunTools, ToolLoop
 from pumice.grammar import grammar_source, read_triggers
 from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options
 from pumice.streaming.chat import AsyncChatStream, ChatStream

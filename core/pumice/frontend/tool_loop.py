@@ -10,14 +10,19 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.chat import ChatCompletion, Message, Messages, Tool, ToolCall, Usage
-from pumice.chat.tools import MAX_RESULT, list_tools, problem_text, refuse_awaitable, result_message
+from pumice.chat.tools import (
+    REFUSED,
+    fitting_result,
+    later_options,
+    list_tools,
+    problem_text,
+    refuse_awaitable,
+    room_for_result,
+)
 from pumice.errors import PumiceError, RequestError
 
 Approval = Callable[[ToolCall], bool] | Callable[[ToolCall], Awaitable[bool]]
 RunTools = bool | Approval
-
-MAX_TURNS = 10
-REFUSED = "Error: the user refused this call"
 
 
 class ToolLoop:
@@ -89,10 +94,8 @@ class ToolLoop:
         self._left -= 1
         if not ours or self._left == 0:
             return []
-        self.options.update(_later_options(self.options))
-        # Half of the free context is left to the answer, and to what templates add to results and escape in them.
-        free = self._n_ctx - completion.usage.total_tokens
-        self._n_result = max(free, 0) // 2 // len(calls)
+        self.options.update(later_options(self.options))
+        self._n_result = room_for_result(self._n_ctx, completion.usage.total_tokens, len(calls))
         return calls
 
     @property
@@ -158,20 +161,4 @@ class ToolLoop:
 
     def _message(self, call: ToolCall, text: str) -> Message:
         """Return the message with the result of a call, cut to what fits the context."""
-        message = result_message(call, text)
-        shown = message.content[:MAX_RESULT]
-        while shown and (n_tokens := len(self._tokenize(shown))) > self._n_result:
-            shown = shown[: min(len(shown) * self._n_result // n_tokens, len(shown) - 1)]
-        return message if shown == message.content[:MAX_RESULT] else result_message(call, text, len(shown))
-
-
-def _later_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ after the first answer: no call is required, no message is continued."""
-    later: dict[str, Any] = {"continue_final_message": None}
-    choice = options.get("tool_choice")
-    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        inner = choice.get("allowed_tools", choice)
-        later["tool_choice"] = {"type": "allowed_tools", "allowed_tools": {**inner, "mode": "auto"}}
-    elif choice is not None:
-        later["tool_choice"] = "auto"
-    return later
+        return fitting_result(call, text, self._n_result, self._tokenize)

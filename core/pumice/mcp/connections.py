@@ -8,7 +8,8 @@ import logging
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from pumice.chat.tools import MAX_RESULT, ToolError, result_text
 from pumice.errors import RequestError
 from pumice.grammar import check_schema
 from pumice.mcp.servers import McpServer
+from pumice.mcp.transports import bounded_http, run_program
 from pumice.wording import printable
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ _MAX_SCHEMA = 1 << 16  # characters of a tool's schema, as JSON
 _MAX_PAGES = 64  # of a list of tools
 _MAX_LISTED = 1000  # tools of a server
 _MAX_REASON = 300  # characters of an error in a line
+_PAUSE = 10.0  # seconds between two starts of a server that ends
 _ENDING = 5.0  # seconds to wait for a server to end in order; the package mcp then kills it
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")  # what names of functions may not have
 _MAX_NAME = 64
@@ -83,6 +86,8 @@ class Connections:
                 self.failures.append(f"MCP server {connection.name}: {problem}")
             for tool in listed[:_MAX_LISTED]:
                 self._add(connection, tool)
+            if not problem:
+                self._check_enabled(connection, {tool.name for tool in listed})
             if len(listed) > _MAX_LISTED:
                 self.problems.append(f"MCP server {connection.name}: only its first {_MAX_LISTED} tools are read")
         left_out = len(self.tools) - MAX_TOOLS
@@ -110,10 +115,15 @@ class Connections:
         """End all connections, and the servers that were started."""
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
+    def _check_enabled(self, connection: _Connection, names: Collection[str]) -> None:
+        for name in connection.server.enabled_tools or ():
+            if name not in names:
+                self.problems.append(f"MCP server {connection.name}: there is no tool {printable(name)!r:.80}")
+
     def _add(self, connection: _Connection, listed: ListedTool) -> None:
         """Add a tool under a name of its own, or the line that says why it cannot be used."""
         where = f"MCP server {connection.name}: tool {printable(listed.name)!r:.80}"
-        if listed.name in connection.server.disabled_tools:
+        if not connection.server.offers(listed.name):
             return
         try:
             schema = json.dumps(listed.input_schema)
@@ -148,6 +158,8 @@ class _Connection:
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._said = _LastLine()
+        self._reopening = asyncio.Lock()
+        self._next_try = 0.0
 
     async def open(self) -> tuple[Sequence[ListedTool], str]:
         """Return the server's tools, and its problem or an empty string."""
@@ -159,19 +171,34 @@ class _Connection:
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str:
         if self._client is None:
+            await self._reopen()
+        client = self._client
+        if client is None:
             raise ToolError(f"the MCP server {self.name} is not running: {self._problem}")
         seconds = self.server.timeout
         try:
             async with asyncio.timeout(seconds):
-                result = await self._client.call_tool(name, dict(arguments))
+                result = await client.call_tool(name, dict(arguments))
         except TimeoutError:
             raise ToolError(f"the MCP server {self.name} did not answer within {seconds:g} seconds") from None
         except Exception as error:
-            raise ToolError(f"the MCP server {self.name} failed: {await self._reason(error)}") from None
+            reason = await self._reason(error)
+            if _is_closed(error) and self._task and self._client is client:  # the next call starts it again
+                self._client = None
+                self._task.cancel()
+            raise ToolError(f"the MCP server {self.name} failed: {reason}") from None
         text = _clip(_content_text(result))
         if result.is_error:
             raise ToolError(text)
         return text
+
+    async def _reopen(self) -> None:
+        """Start a server again that has ended, but not more often than every ``_PAUSE`` seconds."""
+        async with self._reopening:
+            now = time.monotonic()
+            if self._client is None and now >= self._next_try and not self._closing.is_set():
+                self._next_try = now + _PAUSE
+                await self.open()
 
     async def close(self) -> None:
         self._closing.set()
@@ -184,11 +211,12 @@ class _Connection:
 
     async def _hold(self, opened: asyncio.Future[Sequence[ListedTool]]) -> None:
         """Connect, list the tools, and stay connected until ``close``."""
+        opened_client: Client | None = None
         try:
             async with asyncio.timeout(self.server.timeout) as limit, self._connected() as client:
                 tools = await _list_tools(client)
                 limit.reschedule(None)
-                self._client = client
+                self._client = opened_client = client
                 opened.set_result(tools)
                 await self._closing.wait()
         except TimeoutError:
@@ -196,32 +224,32 @@ class _Connection:
         except Exception as error:
             self._problem = await self._reason(error)
         finally:
-            self._client = None
+            if self._client is opened_client:  # and not that of a later start
+                self._client = None
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
-        from mcp import Client, StdioServerParameters
-        from mcp.client.stdio import stdio_client
+        from mcp import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
         server = self.server
         async with AsyncExitStack() as stack:
-            if server.command:
+            if server.url:
+                http = await stack.enter_async_context(bounded_http(server))
+                transport = streamable_http_client(server.url, http_client=http)
+            elif hasattr(os, "killpg"):
+                transport = self._said.of(partial(run_program, server, self._said.decide))
+            else:
                 program = StdioServerParameters(
                     command=server.command, args=server.args, env=server.env, cwd=server.cwd
                 )
                 transport = self._said.of(partial(stdio_client, program))
-            else:
-                from httpx2 import AsyncClient, Timeout
-
-                http = AsyncClient(headers=server.headers, timeout=Timeout(30, read=server.timeout))
-                transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
             yield await stack.enter_async_context(Client(transport))
 
     async def _reason(self, error: BaseException) -> str:
         """Return an error in one line, with what the program said last if it has ended."""
         from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED
 
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -230,11 +258,19 @@ class _Connection:
         if not isinstance(error, MCPError):
             text = " ".join(str(error).partition("For further information")[0].split()) or type(error).__name__
             return f"{printable(text):.{_MAX_REASON}}"
-        if error.code == CONNECTION_CLOSED:
+        if _is_closed(error):
             await self._said.end()
             self._problem = f"it has ended{self._said}"
             return self._problem
         return f"{printable(' '.join(error.message.split())):.{_MAX_REASON}}"
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Return True if a server has ended its connection."""
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
 
 
 async def _list_tools(client: Client) -> list[ListedTool]:
@@ -284,15 +320,22 @@ class _LastLine:
     """The last line that a program writes to standard error; as a text, the end of a line about it."""
 
     def __init__(self) -> None:
-        self._line = ""
+        self._line = self._verdict = ""
         self._reader: threading.Thread | None = None
 
+    def decide(self, reason: str) -> None:
+        """Set why the program was killed, which counts more than its last line."""
+        self._verdict = reason
+
     def __str__(self) -> str:
+        if self._verdict:
+            return f": {self._verdict}"
         return f" (it said: {printable(self._line.strip()):.{_MAX_REASON}})" if self._line else ""
 
     @asynccontextmanager
     async def of(self, start: Callable[[TextIO], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
         """Enter the context that ``start`` returns for the file that is the program's standard error."""
+        self._line = self._verdict = ""
         reading, writing = os.pipe()
         self._reader = threading.Thread(target=self._read, args=(reading,), name="pumice-mcp-stderr", daemon=True)
         self._reader.start()

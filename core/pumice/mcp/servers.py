@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pumice.config import validate
+from pumice.config import user_directory, validate
 from pumice.errors import ConfigError
 
 MAX_SERVERS = 32
@@ -35,6 +35,7 @@ class McpServer(BaseModel):
         timeout: Maximum seconds for the start, and for each call.
         always_allow: Tools that run without a question; ``*`` stands for all.
         disabled_tools: Tools that the model does not see.
+        enabled_tools: The only tools that the model sees; None for all that are not disabled.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -50,10 +51,20 @@ class McpServer(BaseModel):
     timeout: float = Field(60.0, gt=0, le=3600, allow_inf_nan=False)
     always_allow: list[str] = Field([], alias="alwaysAllow")
     disabled_tools: list[str] = Field([], alias="disabledTools")
+    enabled_tools: list[str] | None = Field(None, alias="enabledTools")
+
+    def offers(self, tool: str) -> bool:
+        """Return True if the model sees a tool."""
+        return tool not in self.disabled_tools and (self.enabled_tools is None or tool in self.enabled_tools)
 
     def allows(self, tool: str) -> bool:
         """Return True if a tool runs without a question."""
         return "*" in self.always_allow or tool in self.always_allow
+
+
+def user_file() -> Path:
+    """Return the path of the user's configuration of MCP servers."""
+    return user_directory() / "pumice" / "mcp.json"
 
 
 def read_servers_file(path: Path) -> dict[str, McpServer]:

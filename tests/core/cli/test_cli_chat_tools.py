@@ -19,13 +19,9 @@ from pumice.chat.tools import ToolError  # noqa: E402
 from pumice.cli.chat.approvals import Approvals  # noqa: E402
 from pumice.cli.chat.conversation import Conversation  # noqa: E402
 from pumice.cli.chat.session import Session  # noqa: E402
-from pumice.cli.chat.tool_host import (  # noqa: E402
-    _offer,
-    _read_arguments,
-    hosted_tools,
-    tools_in_other_process,
-)
+from pumice.cli.chat.tool_host import hosted_tools, tools_in_other_process  # noqa: E402
 from pumice.mcp import Connections, ServerTool, read_servers  # noqa: E402
+from pumice.mcp.host import offer, read_arguments  # noqa: E402
 
 RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 
@@ -110,7 +106,7 @@ def test_the_user_sees_every_argument_of_a_call_that_runs():
     approvals = Approvals(None, writing)
     call = '{"text": "\\u0061%s\\u007a", "path": "a", "path": "/\\u0065tc", "a=1 b": {"é": 1}}' % ("-" * 9000)
     try:
-        assert asyncio.run(approvals.refusal(tool, _read_arguments(call))) == ""
+        assert asyncio.run(approvals.refusal(tool, read_arguments(call))) == ""
         shown = os.read(reading, 1 << 16).decode()
         many = dict.fromkeys(map(str, range(65)), 1)
         assert "at most 64 arguments" in asyncio.run(approvals.refusal(tool, many))
@@ -168,7 +164,7 @@ def test_an_error_while_servers_start_is_a_line(monkeypatch):
 def test_many_problems_are_counted():
     connections = Connections({})
     connections.problems = [f"problem {number}" for number in range(100)]
-    problems = _offer(connections).problems
+    problems = offer(connections).problems
     assert problems[31:] == ["problem 31", "MCP: 68 more problems of servers and tools"]
 
 

@@ -93,6 +93,8 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("GET /metrics", None, 200, str),
     ("GET /props", None, 200, PROPS),
     ("POST /props", {}, 501, ERROR),
+    ("GET /tools", None, 501, ERROR),
+    ("POST /tools", {"tool": "echo"}, 501, ERROR),
     *(
         (f"GET {path}", None, 200, {"object": "list", "data": [MODEL], "models": [LISTED]})
         for path in ("/models", "/v1/models")

@@ -56,11 +56,11 @@ class ChatCommand(ConfinedCommand):
 
 def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[None]:
     """Return a context with the MCP servers of a file; for the program, by default those of the user's file."""
-    file = path or _user_mcp_file()
+    from pumice.mcp import read_servers_file, require_package, user_file
+
+    file = path or user_file()
     if path is None and not (is_program and hasattr(os, "fork") and file.is_file()):
         return nullcontext()
-    from pumice.mcp import read_servers_file, require_package
-
     servers = read_servers_file(file)
     if not hasattr(os, "fork"):
         raise click.ClickException("--mcp-config needs a system that forks processes; use pumice.mcp_tools in Python")
@@ -70,12 +70,6 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
     from pumice.cli.chat.tool_host import tools_in_other_process
 
     return tools_in_other_process(servers)
-
-
-def _user_mcp_file() -> Path:
-    from pumice.config import user_directory
-
-    return user_directory() / "pumice" / "mcp.json"
 
 
 @click.command("chat", cls=ChatCommand)

@@ -1,4 +1,4 @@
-"""Messages between a chat and the process that holds its MCP connections."""
+"""Messages between a process that uses tools and the one that holds the MCP connections."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ class ToolMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid
 
 
 class OfferedTool(msgspec.Struct, frozen=True, array_like=True):
-    """A tool; ``parameters`` is the JSON text of the schema of its arguments."""
+    """A tool; ``parameters`` is the JSON text of the schema of its arguments.
+
+    ``name`` is unique among all tools, ``own_name`` is the tool's name at its server.
+    """
 
     name: str
     description: str
     parameters: str
+    server: str
+    own_name: str
 
 
 class RunTool(ToolMessage, frozen=True):
-    """Call a tool. ``arguments`` is JSON text; the chat chooses ``number`` and never reuses it."""
+    """Call a tool. ``arguments`` is JSON text; the sender chooses ``number`` and never reuses it."""
 
     number: Number
     name: str
@@ -37,7 +42,7 @@ class CancelTool(ToolMessage, frozen=True):
 
 
 class Offer(ToolMessage, frozen=True):
-    """All tools, and a line for each server or tool that cannot be used; the first message to the chat."""
+    """All tools, and a line for each server or tool that cannot be used; the host's first message."""
 
     tools: list[OfferedTool]
     problems: list[str]
@@ -52,4 +57,4 @@ class ToolResult(ToolMessage, frozen=True):
 
 
 TO_HOST: Final[msgspec.msgpack.Decoder[RunTool | CancelTool]] = msgspec.msgpack.Decoder(RunTool | CancelTool)
-TO_CHAT: Final[msgspec.msgpack.Decoder[Offer | ToolResult]] = msgspec.msgpack.Decoder(Offer | ToolResult)
+FROM_HOST: Final[msgspec.msgpack.Decoder[Offer | ToolResult]] = msgspec.msgpack.Decoder(Offer | ToolResult)

@@ -1,0 +1,132 @@
+"""The process that holds the MCP connections of a confined process, forked before that one is confined.
+
+The confined process is not trusted. It can neither start a program nor connect to a server, and names nothing but a
+tool and its arguments; the host runs what it is allowed to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NoReturn
+
+import msgspec
+
+from pumice.chat.tools import ToolError
+from pumice.mcp.connections import Connections, ServerTool
+from pumice.mcp.servers import McpServer
+from pumice.mcp.wire import TO_HOST, CancelTool, Offer, OfferedTool, RunTool, ToolResult
+from pumice.spawning import wire
+from pumice.spawning.fork import detach
+from pumice.wording import printable
+
+HOST_GONE = "the process that holds the MCP connections has ended"
+UNREADABLE: Final = (OSError, OverflowError, msgspec.MsgspecError)
+"""Errors of a channel whose other end is gone, or sends what it should not."""
+_MAX_PROBLEMS = 32  # lines of an offer
+_MAX_REASON = 300  # characters of an error in a line
+
+Refusal = Callable[[ServerTool, Mapping[str, object]], Awaitable[str]]
+"""Returns why a call must not run, for the model; an empty string if it may."""
+
+
+def serve_tools(
+    servers: Mapping[str, McpServer], channel: socket.socket, refusal: Refusal, terminal: int | None = None
+) -> NoReturn:
+    """Connect to the servers, and run calls until the other end closes ``channel``; for a forked process."""
+    try:
+        detach(channel, terminal)
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # problems are lines of the offer, and results
+        asyncio.run(_Host(servers, channel, refusal).serve())
+    except UNREADABLE:
+        pass
+    except Exception as error:
+        line = f"{HOST_GONE}: {type(error).__name__}: {error}\n"
+        with contextlib.suppress(OSError):
+            os.write(2, line.encode(errors="backslashreplace"))
+    finally:
+        os._exit(0)
+
+
+class _Host:
+    """Runs calls, each in a task of its own."""
+
+    def __init__(self, servers: Mapping[str, McpServer], channel: socket.socket, refusal: Refusal) -> None:
+        self._connections = Connections(servers)
+        self._channel = channel
+        self._refusal = refusal
+        self._calls: dict[int, asyncio.Task[None]] = {}
+
+    async def serve(self) -> None:
+        opening = asyncio.create_task(self._open())
+        try:
+            while (received := await asyncio.to_thread(wire.receive, self._channel, TO_HOST)) is not None:
+                message, pipes = received
+                wire.close(pipes)
+                if isinstance(message, RunTool):
+                    self._calls[message.number] = asyncio.create_task(self._run(message))
+                elif isinstance(message, CancelTool) and message.number in self._calls:
+                    self._calls[message.number].cancel()
+        finally:
+            opening.cancel()
+            await self._connections.close()
+
+    async def _open(self) -> None:
+        """Start the servers, and offer their tools; in any case send an offer, for which the other process waits."""
+        try:
+            await self._connections.open()
+            wire.send(self._channel, offer(self._connections))
+        except Exception as error:
+            reason = printable(f"{type(error).__name__}: {error}")
+            with contextlib.suppress(OSError):  # the other process is gone
+                wire.send(self._channel, Offer([], [f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"]))
+
+    async def _run(self, call: RunTool) -> None:
+        """Run a call that is allowed, and answer it in any case."""
+        text, is_error = "the call was cancelled", True
+        try:
+            text, is_error = await self._result(call), False
+        except ToolError as error:
+            text = str(error)
+        except Exception as error:  # of the package mcp: the other process goes on
+            text = f"the call failed: {type(error).__name__}"
+        finally:
+            del self._calls[call.number]
+            wire.send(self._channel, ToolResult(call.number, text, is_error))
+
+    async def _result(self, call: RunTool) -> str:
+        arguments = read_arguments(call.arguments)
+        tool = self._connections.tools.get(call.name)
+        reason = await self._refusal(tool, arguments) if tool else ""
+        if reason:
+            raise ToolError(reason)
+        return await self._connections.call(call.name, arguments)
+
+
+def offer(connections: Connections) -> Offer:
+    """Return the tools and problems of connections as a message."""
+    tools = [
+        OfferedTool(tool.name, tool.description, tool.parameters, tool.server, tool.own_name)
+        for tool in connections.tools.values()
+    ]
+    problems = [*connections.failures, *connections.problems]
+    n_more = len(problems) - _MAX_PROBLEMS
+    if n_more > 0:
+        problems[_MAX_PROBLEMS:] = [f"MCP: {n_more} more problems of servers and tools"]
+    return Offer(tools, problems)
+
+
+def read_arguments(text: str) -> Mapping[str, object]:
+    """Return the arguments of a call. Raises ToolError if the text is no JSON object."""
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise ToolError("the arguments are not a JSON object")
+    return arguments

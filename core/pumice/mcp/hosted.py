@@ -1,0 +1,164 @@
+"""MCP servers of a confined server: a process forked before holds the connections, for all requests at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NoReturn
+
+from pumice.chat.tools import ToolError
+from pumice.mcp.connections import ServerTool
+from pumice.mcp.host import HOST_GONE, UNREADABLE, serve_tools
+from pumice.mcp.servers import McpServer
+from pumice.mcp.wire import FROM_HOST, CancelTool, Offer, RunTool, ToolMessage, ToolResult
+from pumice.spawning import wire
+from pumice.spawning.fork import fork_helper
+
+logger = logging.getLogger("pumice")
+
+_GONE = f"{HOST_GONE}; the server has to be restarted to run tools"
+
+
+@contextlib.contextmanager
+def hosted_tools(servers: Mapping[str, McpServer]) -> Iterator[HostedTools]:
+    """Fork the process that connects to MCP servers, which runs every tool that they have.
+
+    Call this before another thread starts, and before the process is confined.
+
+    Args:
+        servers: Servers by their names; ``enabled_tools`` of each bounds what can be called.
+    """
+    helper = fork_helper(partial(_serve, servers))
+    tools = HostedTools(list(servers), helper.channel)
+    try:
+        yield tools
+    finally:
+        tools.close()
+        helper.end()
+
+
+def _serve(servers: Mapping[str, McpServer], channel: socket.socket) -> NoReturn:
+    serve_tools(servers, channel, _allow)
+
+
+async def _allow(tool: ServerTool, arguments: Mapping[str, object]) -> str:
+    """Refuse nothing: the host knows only tools that are enabled."""
+    return ""
+
+
+class HostedTools:
+    """Tools that another process runs, for coroutines of one event loop.
+
+    Attributes:
+        servers: Names of the servers.
+    """
+
+    def __init__(self, servers: list[str], channel: socket.socket) -> None:
+        self.servers = servers
+        self._channel = channel
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[ToolResult]] = {}
+        self._offer: asyncio.Future[Offer] | None = None
+        self._gone = False
+        # One thread sends, so that messages do not mix and a host that does not read delays no event loop.
+        self._sending = ThreadPoolExecutor(1, "pumice-mcp-send")
+
+    def start(self) -> None:
+        """Begin to receive, in the running event loop."""
+        loop = asyncio.get_running_loop()
+        self._offer = loop.create_future()
+        threading.Thread(target=self._receive, args=(loop,), name="pumice-mcp", daemon=True).start()
+
+    async def offer(self) -> Offer:
+        """Wait until all servers have started, and return their tools.
+
+        Raises:
+            ToolError: The other process has ended.
+        """
+        assert self._offer is not None, "start() comes first"
+        return await asyncio.shield(self._offer)
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> str:
+        """Call a tool and return its result, cut to what a model reads.
+
+        Raises:
+            ToolError: The tool reports an error, or its server fails or takes too long.
+            asyncio.CancelledError: The task was cancelled; the server is told.
+        """
+        if self._gone:
+            raise ToolError(_GONE)
+        number = next(self._numbers)
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._send(RunTool(number, name, json.dumps(arguments, ensure_ascii=False)))
+        try:
+            result = await self._waiting[number]
+        except asyncio.CancelledError:
+            self._send(CancelTool(number))
+            raise
+        finally:
+            del self._waiting[number]
+        if result.is_error:
+            raise ToolError(result.text)
+        return result.text
+
+    def close(self) -> None:
+        """End the other process's work."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)
+        self._sending.shutdown(cancel_futures=True)
+
+    def _send(self, message: ToolMessage) -> None:
+        with contextlib.suppress(RuntimeError):  # the server ends
+            self._sending.submit(self._send_now, message)
+
+    def _send_now(self, message: ToolMessage) -> None:
+        try:
+            wire.send(self._channel, message)
+        except OverflowError as error:
+            self._fail(message, f"the call cannot be sent: {error}")
+        except (OSError, UnicodeEncodeError):
+            self._fail(message, _GONE)
+
+    def _fail(self, message: ToolMessage, reason: str) -> None:
+        if isinstance(message, RunTool) and (future := self._waiting.get(message.number)):
+            future.get_loop().call_soon_threadsafe(self._take, ToolResult(message.number, reason, True))
+
+    def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
+        received = None
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            while True:
+                with contextlib.suppress(*UNREADABLE):
+                    received = wire.receive(self._channel, FROM_HOST)
+                if received is None:
+                    break
+                loop.call_soon_threadsafe(self._take, received[0])
+                received = None
+            loop.call_soon_threadsafe(self._end)
+
+    def _take(self, message: Offer | ToolResult) -> None:
+        if isinstance(message, Offer):
+            for problem in message.problems:
+                logger.warning("%s", problem)
+            if self._offer and not self._offer.done():
+                self._offer.set_result(message)
+        elif (future := self._waiting.get(message.number)) and not future.done():
+            future.set_result(message)
+
+    def _end(self) -> None:
+        """Fail all calls, and all later ones."""
+        self._gone = True
+        logger.error("%s", _GONE)
+        if self._offer and not self._offer.done():
+            self._offer.set_exception(ToolError(_GONE))
+            self._offer.exception()  # nobody may wait for it
+        for number, future in self._waiting.items():
+            if not future.done():
+                future.set_result(ToolResult(number, _GONE, True))

@@ -1,0 +1,159 @@
+"""Transports to MCP servers that bound what a server sends: a message without end costs its connection, not the memory.
+
+The transports of the package ``mcp`` read lines and bodies of any length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
+
+from pumice.mcp.servers import McpServer
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from httpx2 import AsyncByteStream, AsyncClient, Response
+    from mcp.shared.message import SessionMessage
+
+    Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+MAX_MESSAGE = 16 << 20  # bytes
+_GRACE = 2.0  # seconds for a program to end, before each of two signals
+_INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")  # environment variables
+
+
+TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE >> 20} MiB"
+
+
+@asynccontextmanager
+async def run_program(server: McpServer, ended: Callable[[str], None], errors: TextIO) -> AsyncIterator[Streams]:
+    """Start a program and yield streams of its messages; at the end the program and its children are ended.
+
+    Args:
+        server: Program, its arguments and environment.
+        ended: Called with the reason if the program is killed.
+        errors: File for what it writes to standard error.
+    """
+    import anyio
+
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    program = await asyncio.create_subprocess_exec(
+        shutil.which(server.command) or server.command,
+        *server.args,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=errors,
+        env={**environment, **server.env},
+        cwd=server.cwd,
+        start_new_session=True,
+        limit=MAX_MESSAGE,
+    )
+    received, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+    outgoing, to_send = anyio.create_memory_object_stream["SessionMessage"](0)
+    tasks = [asyncio.create_task(_read(program, received, ended)), asyncio.create_task(_write(program, to_send))]
+    try:
+        yield incoming, outgoing
+    finally:
+        for task in tasks:
+            task.cancel()
+        await _end(program)
+        for stream in (received, incoming, outgoing, to_send):
+            stream.close()
+
+
+async def _read(
+    program: Process, received: MemoryObjectSendStream[SessionMessage | Exception], ended: Callable[[str], None]
+) -> None:
+    """Pass on messages until the program ends, or is killed for one that is too large."""
+    from anyio import BrokenResourceError, ClosedResourceError
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    assert program.stdout
+    with suppress(BrokenResourceError, ClosedResourceError):
+        async with received:
+            while True:
+                try:
+                    line = await program.stdout.readuntil()
+                except asyncio.IncompleteReadError:
+                    return
+                except asyncio.LimitOverrunError:
+                    ended(TOO_LARGE)
+                    with suppress(ProcessLookupError):
+                        os.killpg(program.pid, signal.SIGKILL)
+                    return
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError as error:
+                    await received.send(error)
+                else:
+                    await received.send(SessionMessage(message))
+
+
+async def _write(program: Process, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    assert program.stdin
+    with suppress(ConnectionError, OSError):
+        async for item in to_send:
+            text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            program.stdin.write(f"{text}\n".encode(errors="replace"))
+            await program.stdin.drain()
+
+
+async def _end(program: Process) -> None:
+    """Close a program's input and wait for its end; then end its group by signals."""
+    assert program.stdin
+    program.stdin.close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(program.wait(), _GRACE)
+            break
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, number)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(program.wait(), _GRACE)
+    with suppress(ProcessLookupError):  # children that outlive it
+        os.killpg(program.pid, signal.SIGKILL)
+    with suppress(AttributeError):  # a pipe that a child holds open is not waited for
+        program._transport.close()  # type: ignore[attr-defined]
+
+
+def bounded_http(server: McpServer) -> AsyncClient:
+    """Return a client for a server's address, which reads at most ``MAX_MESSAGE`` bytes of a body."""
+    from httpx2 import AsyncClient, Timeout
+
+    return AsyncClient(
+        headers={"Accept-Encoding": "identity", **server.headers},
+        timeout=Timeout(30, read=server.timeout),
+        event_hooks={"response": [_bound]},
+    )
+
+
+async def _bound(response: Response) -> None:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise OSError("it sent a compressed body, although asked not to")
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):  # whose events are bounded
+        response.stream = _bounded_stream(response.stream)  # type: ignore[arg-type]
+
+
+def _bounded_stream(stream: AsyncByteStream) -> AsyncByteStream:
+    from httpx2 import AsyncByteStream
+
+    class Bounded(AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            n_bytes = 0
+            async for part in stream:
+                n_bytes += len(part)
+                if n_bytes > MAX_MESSAGE:
+                    raise OSError(TOO_LARGE)
+                yield part
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()

@@ -1,0 +1,56 @@
+"""Which tools of which MCP servers clients may use: ``--allow-tools``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from pumice.mcp import McpServer, read_servers_file, require_package, user_file
+
+
+def allowed_servers(names: Sequence[str], path: Path | None) -> Mapping[str, McpServer]:
+    """Return the servers that ``names`` allow, each with the tools that these allow; servers of no name are left out.
+
+    Args:
+        names: Names of servers, and of single tools as SERVER:TOOL.
+        path: Configuration of MCP servers (default: the user's).
+
+    Raises:
+        UsageError: A server is unknown.
+        ConfigError: The configuration is invalid, or the package ``mcp`` is missing.
+    """
+    if not names:
+        if path is not None:
+            raise click.UsageError(
+                "--mcp-config needs --allow-tools, which names the servers whose tools clients may use"
+            )
+        return {}
+    servers = read_servers_file(path or user_file())
+    if not hasattr(os, "fork"):
+        raise click.UsageError("--allow-tools needs a system that forks processes")
+    require_package()
+    tools: dict[str, list[str] | None] = {}
+    for name in names:
+        server, _, tool = (name, "", "") if name in servers else name.partition(":")
+        if server not in servers:
+            raise click.UsageError(
+                f"--allow-tools: there is no MCP server {server!r:.80} in {path or user_file()} "
+                f"(known: {', '.join(servers)[:300] or 'none'})"
+            )
+        known = tools.setdefault(server, [])
+        if not tool:
+            tools[server] = None
+        elif known is not None:
+            known.append(tool)
+    return {name: _only(servers[name], only) for name, only in tools.items()}
+
+
+def _only(server: McpServer, tools: Sequence[str] | None) -> McpServer:
+    """Return a server with these tools alone, as far as its configuration enables them; None: with all of them."""
+    if tools is None:
+        return server
+    enabled = [tool for tool in tools if server.offers(tool)]
+    return server.model_copy(update={"enabled_tools": enabled})

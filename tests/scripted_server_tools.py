@@ -1,0 +1,99 @@
+"""A server whose model says what it is told, and which runs the tools of an MCP server that misbehaves."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pumice
+from pumice.engine import Timings
+from pumice.mcp import hosted_tools, read_servers
+from pumice_server.application import make_application
+from pumice_server.models import Models
+from pumice_server.settings import Settings
+from pumice_server.tools.allowed import _only
+from server_thread import Running, listening
+
+RAW = Path(__file__).parent / "raw_mcp_server.py"
+USAGE = pumice.Usage(20, 5, 9, 3)
+
+Answer = str | Sequence[pumice.ToolCall]
+"""What the model says: a text, or calls."""
+
+
+class _Said:
+    """A stream of one answer."""
+
+    timings = Timings(20, 5, 0.0, 0.1, 9, 0.2)
+    prompt_tokens = [0] * 20
+
+    def __init__(self, answer: Answer) -> None:
+        text, calls = (answer, []) if isinstance(answer, str) else ("", list(answer))
+        self._done = pumice.ChatCompletion(
+            pumice.Message(text, tool_calls=calls), "tool_calls" if calls else "stop", USAGE, [0]
+        )
+        deltas = [pumice.ChatDelta(content=text)] if text else [pumice.ChatDelta(tool_calls=[call]) for call in calls]
+        self._coming = iter([*deltas, pumice.ChatDelta(finish_reason=self._done.finish_reason, usage=USAGE)])
+
+    async def ready(self) -> list[pumice.ChatDelta]:
+        return list(islice(self._coming, 1))
+
+    async def accepted(self) -> None:
+        pass
+
+    async def completion(self) -> pumice.ChatCompletion:
+        return self._done
+
+    def close(self) -> None:
+        pass
+
+
+class ScriptedModel:
+    """A model that says ``script`` in order and then "Done."; ``asked`` has the messages and options of each answer."""
+
+    def __init__(self, model: pumice.Model) -> None:
+        self._model = model
+        self.script: list[Answer] = []
+        self.asked: list[tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def prepare_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> pumice.Turn:
+        self.asked.append(([*messages], options))
+        plain = {name: value for name, value in options.items() if name not in ("tools", "tool_choice")}
+        return self._model.prepare_chat([{"role": "user", "content": "Once"}], **plain)
+
+    def achat_stream(self, turn: pumice.Turn, **options: Any) -> _Said:
+        return _Said(self.script.pop(0) if self.script else "Done.")
+
+
+def raw_server(folder: Path, tools: Sequence[str | Mapping[str, Any]], **settings: Any) -> dict[str, Any]:
+    """The configuration of an MCP server that has these tools."""
+    listed = [{"name": tool, "inputSchema": {"type": "object"}} if isinstance(tool, str) else tool for tool in tools]
+    folder.mkdir(exist_ok=True)
+    (folder / "tools.json").write_text(json.dumps(listed))
+    arguments = [str(RAW), str(folder / "tools.json"), str(folder / "heard")]
+    return {"command": sys.executable, "args": arguments, **settings}
+
+
+@contextmanager
+def tool_server(model: pumice.Model, servers: Mapping[str, Mapping[str, Any]], **settings: Any) -> Iterator[Running]:
+    """A server that runs all tools of MCP servers, which are configured as by the user."""
+    scripted = ScriptedModel(model)
+    with hosted_tools(
+        {name: _only(server, None) for name, server in read_servers({"mcpServers": servers}).items()}
+    ) as hosted:
+
+        @asynccontextmanager
+        async def lifespan(_: object):
+            hosted.start()
+            yield
+
+        application = make_application(Models.of(scripted, ["demo"], Settings(**settings)), lifespan)
+        application.state.tools = hosted
+        with listening(application) as (url, client):
+            yield Running(url, scripted, client, application)
