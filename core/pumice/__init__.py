@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pumice.audio import Audio
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Turn, Usage
     from pumice.demo import demo_model_path
-    from pumice.engine.messages import Logprobs, Snapshot, Timings
+    from pumice.engine.messages import Logprobs, PreparedText, Snapshot, Timings
     from pumice.errors import (
         BackendError,
         ConfigError,
@@ -77,6 +77,7 @@ __all__ = [
     "NoChatTemplateError",
     "Piece",
     "PluginError",
+    "PreparedText",
     "ProcessModel",
     "PromptTooLongError",
     "PumiceError",
@@ -110,7 +111,7 @@ __all__ = [
 _HOMES = {
     "chat": ["ChatCompletion", "ChatDelta", "Message", "Tool", "ToolCall", "Turn", "Usage"],
     "streaming.chat": ["AsyncChatStream", "ChatStream"],
-    "engine.messages": ["Logprobs", "Snapshot", "Timings"],
+    "engine.messages": ["Logprobs", "PreparedText", "Snapshot", "Timings"],
     "demo": ["demo_model_path"],
     "audio": ["Audio"],
     "images": ["Image"],

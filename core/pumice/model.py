@@ -115,6 +115,7 @@ class Model(Frontend):
                 self.runner.media_width,
                 self.architecture.media_rules,
                 self.runner.limits.n_batch,
+                self.runner.embeds_media,
             )
             # The engine's thread holds no reference to the model, so that a model without references is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
@@ -414,7 +415,8 @@ def trace_configured(
         draft = opened, make_architecture(opened, registry)
         if trace_alone(draft, n_ctx) is not None:
             draft = None  # a model of its own, with a runner of its own
-    return trace(file, architecture, n_ctx, adapters, draft, media=True, keeps_stream=keeps_stream)
+    embeds_media = find_projector(file.path, config.mmproj) is not None
+    return trace(file, architecture, n_ctx, adapters, draft, True, embeds_media, keeps_stream)
 
 
 def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:

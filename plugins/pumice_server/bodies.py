@@ -431,7 +431,7 @@ class EmbeddingsBody(ModelBody, kw_only=True):
     """Texts to embed."""
 
     input: EmbeddingInput
-    """Text, token ids, or a list of these."""
+    """Text, token ids, an object with `content`, a list of parts with texts and images, or a list of these."""
     encoding_format: Literal["float", "base64"] = "float"
     """Form of the vectors."""
     dimensions: Dimensions | None = None
@@ -521,7 +521,7 @@ class NativeEmbeddingsBody(ModelBody):
     """Texts to embed, in llama-server's form."""
 
     input: EmbeddingInput | None = None
-    """Text, token ids, or a list of these."""
+    """Text, token ids, an object with `prompt_string` and `multimodal_data` or with `content`, or a list of these."""
     content: EmbeddingInput | None = None
     """Another name of `input`."""
     embd_normalize: Norm = EUCLIDEAN

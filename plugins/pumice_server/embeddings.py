@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+import pumice
 from pumice_server import logs
 from pumice_server.answer_types import (
     EmbeddingList,
@@ -24,15 +25,17 @@ from pumice_server.answer_types import (
 )
 from pumice_server.answers import json_response, make_answer, unless_gone
 from pumice_server.bodies import EmbeddingsBody, NativeEmbeddingsBody, OllamaEmbedBody, OllamaEmbeddingBody, RerankBody
+from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.field_types import EUCLIDEAN
 from pumice_server.limits import MAX_TEXTS
 from pumice_server.models import service_of
-from pumice_server.prompts import prompt_string
-from pumice_server.service import Service
+from pumice_server.prompts import media_prompt, prompt_string
+from pumice_server.service import Service, TextOrTokens
 
 _NONE, _LARGEST = -1, 0  # values of embd_normalize beside norms
 _NUMBER_BYTES = 12  # as text
+_WRONG_INPUT = " must be text, a list of token ids, an object with content, or a list of these"
 _LARGEST_VALUE = 32760.0  # what the largest component becomes
 
 Vectors = Sequence[NDArray[np.float32]]
@@ -41,7 +44,7 @@ Vectors = Sequence[NDArray[np.float32]]
 async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Response, EmbeddingList]:
     """Embed texts, in OpenAI's form."""
     service = await service_of(request, body.model)
-    texts = await body.aside(_tokens, service, body.input, "input")
+    texts = await _read(body, service, body.input, "input")
     vectors = await unless_gone(request, _embed(service, texts, body.embd_normalize, body.dimensions))
 
     def told() -> dict[str, Any]:
@@ -61,7 +64,7 @@ async def embeddings(request: Request, body: EmbeddingsBody) -> Annotated[Respon
 async def native(request: Request, body: NativeEmbeddingsBody) -> Annotated[Response, list[NativeEmbedding]]:
     """Embed texts, in llama-server's form."""
     service = await service_of(request, body.model)
-    texts = await body.aside(_tokens, service, body.content if body.input is None else body.input, "content")
+    texts = await _read(body, service, body.content if body.input is None else body.input, "content")
     vectors = await unless_gone(request, _embed(service, texts, body.embd_normalize, body.dimensions))
     answer = [{"index": i, "embedding": [vector]} for i, vector in enumerate(vectors)]
     return await make_answer(lambda: answer, _size(vectors))
@@ -71,7 +74,7 @@ async def ollama(request: Request, body: OllamaEmbedBody) -> Annotated[Response,
     """Embed texts, in Ollama's form."""
     service = await service_of(request, body.model)
     began = time.perf_counter()
-    texts = await body.aside(_tokens, service, [] if body.input is None else body.input, "input", 0, body.truncate)
+    texts = await _read(body, service, [] if body.input is None else body.input, "input", 0, body.truncate)
     vectors = await unless_gone(request, _embed(service, texts, EUCLIDEAN, body.dimensions)) if texts else []
     spent = int((time.perf_counter() - began) * 1e9)
     answer = {"model": service.name, "embeddings": vectors, "total_duration": spent, "load_duration": 0}
@@ -83,7 +86,7 @@ async def ollama_one(request: Request, body: OllamaEmbeddingBody) -> Annotated[R
     service = await service_of(request, body.model)
     if not body.prompt:
         return json_response({"embedding": []})
-    texts = await body.aside(_tokens, service, body.prompt, "prompt")
+    texts = await _read(body, service, body.prompt, "prompt")
     (vector,) = await unless_gone(request, _embed(service, texts, _NONE))
     return json_response({"embedding": vector})
 
@@ -113,7 +116,9 @@ async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Rank
     return json_response({"model": service.name, "object": "list", "usage": usage, "results": results})
 
 
-async def _embed(service: Service, texts: Sequence[list[int]], norm: int, dimensions: int | None = None) -> Vectors:
+async def _embed(
+    service: Service, texts: Sequence[pumice.PreparedText], norm: int, dimensions: int | None = None
+) -> Vectors:
     """Return a vector for each text, whose norm of this order is 1."""
     if not service.model.facts.n_embd:
         raise HTTPException(501, "this model gives no embeddings")
@@ -136,15 +141,48 @@ def _scaled(vector: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
     return vector / np.float32(size) if size else vector
 
 
-def _tokens(service: Service, value: Any, name: str, at_least: int = 1, cuts: bool = False) -> list[list[int]]:
-    """Return the token ids of a text, of ids, or of a list of these; ``cuts`` keeps what fits the context."""
-    value = prompt_string(value)
-    single = isinstance(value, str) or (isinstance(value, list) and bool(value) and all(map(_is_id, value)))
-    texts = [value] if single else value
-    if not isinstance(texts, list) or not all(isinstance(text, (str, list)) for text in texts):
-        raise bad_request(f"{name} must be text, a list of token ids, or a list of these")
-    if not at_least <= len(texts) <= MAX_TEXTS:
-        raise bad_request(f"{name}: {at_least} to {MAX_TEXTS} texts are embedded at once, not {len(texts)}")
+async def _read(
+    body: Body, service: Service, value: Any, name: str, at_least: int = 1, cuts: bool = False
+) -> list[pumice.PreparedText]:
+    """Return the token ids and media of one or several inputs; ``cuts`` keeps what fits the context.
+
+    An input is text, token ids, or an object: a part of a message, a message with ``content``, or llama-server's.
+    """
+    inputs = await body.aside(_inputs, value, name, at_least)
+    read = await body.aside(_tokens, service, [item for item in inputs if not isinstance(item, dict)], cuts)
+    objects = [item for item in inputs if isinstance(item, dict)]
+    prepared = await service.prepare_texts(objects) if objects else []
+    texts, mixed = iter(map(pumice.PreparedText, read)), iter(prepared)
+    return [next(mixed) if isinstance(item, dict) else next(texts) for item in inputs]
+
+
+def _inputs(value: Any, name: str, at_least: int) -> list[TextOrTokens | dict[str, Any]]:
+    """Return the inputs of a request; those that may have media are messages."""
+    single = isinstance(value, (str, dict)) or (isinstance(value, list) and bool(value) and all(map(_is_id, value)))
+    items = [value] if single else value
+    if not isinstance(items, list):
+        raise bad_request(f"{name}{_WRONG_INPUT}")
+    if not at_least <= len(items) <= MAX_TEXTS:
+        raise bad_request(f"{name}: {at_least} to {MAX_TEXTS} texts are embedded at once, not {len(items)}")
+    return [_input(item, name) for item in items]
+
+
+def _input(item: Any, name: str) -> TextOrTokens | dict[str, Any]:
+    if isinstance(item, dict):
+        if media := media_prompt(item):
+            return {"content": list(media.parts)}
+        if isinstance(item.get("content"), list):
+            return {"content": item["content"]}
+        if "type" in item:
+            return {"content": [item]}
+        item = item.get("content") or prompt_string(item)
+    if not isinstance(item, (str, list)):
+        raise bad_request(f"{name}{_WRONG_INPUT}")
+    return item
+
+
+def _tokens(service: Service, texts: Sequence[TextOrTokens], cuts: bool) -> list[list[int]]:
+    """Return the token ids of texts; ``cuts`` keeps what fits the context."""
     if not cuts:
         return list(map(service.tokens_of, texts))
     n_ctx = service.model.n_ctx
@@ -166,9 +204,9 @@ def _encoded(vector: NDArray[np.float32]) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
-def _count(texts: Sequence[Sequence[int]]) -> int:
-    return sum(map(len, texts))
+def _count(texts: Sequence[pumice.PreparedText]) -> int:
+    return sum(len(text.tokens) for text in texts)
 
 
-def _usage(texts: Sequence[Sequence[int]]) -> dict[str, int]:
+def _usage(texts: Sequence[pumice.PreparedText]) -> dict[str, int]:
     return {"prompt_tokens": _count(texts), "total_tokens": _count(texts)}

@@ -97,11 +97,12 @@ Prompt = str | Annotated[list[int | str | TextsAndIds | dict[str, Any]], Meta(ma
 EmbeddingInput = (
     str
     | Annotated[
-        list[str | int | Annotated[list[int], Meta(max_length=limits.MAX_IDS)]], Meta(max_length=limits.MAX_IDS)
+        list[str | int | Annotated[list[int], Meta(max_length=limits.MAX_IDS)] | Object],
+        Meta(max_length=limits.MAX_IDS),
     ]
     | Object
 )
-"""A text, token ids, an object with ``prompt_string``, or a list of texts and lists of token ids."""
+"""A text, token ids, an object with ``content`` or ``prompt_string``, or a list of these."""
 
 Messages = Annotated[list[Annotated[dict[str, Any], described(ChatMessage)]], _MOST_MESSAGES]
 AnthropicMessages = Annotated[list[Annotated[dict[str, Any], described(AnthropicMessage)]], _MOST_MESSAGES]

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pumice
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.options import OUTPUT
-from pumice.plugin import MEDIA_TYPES
+from pumice.plugin import MAX_IMAGES, MEDIA_TYPES, mixed_content
 from pumice_server import logs
 from pumice_server.errors import bad_request, too_late
 from pumice_server.figures import build_info
@@ -282,6 +282,17 @@ class Service:
     async def _with_fetched(self, messages: ChatMessages) -> ChatMessages:
         """Return messages with the images that addresses name. Raises as ``with_fetched`` and ``in_time``."""
         return await self.in_time(with_fetched(messages, self._media_hosts if self.sees else ()))
+
+    async def prepare_texts(self, messages: ChatMessages) -> list[pumice.PreparedText]:
+        """Return the tokens and media of the contents of messages, without a template. Raises as ``in_time``."""
+        return await self.in_time(seeing(self._prepare_texts, await self._with_fetched(messages)))
+
+    def _prepare_texts(self, messages: ChatMessages) -> list[pumice.PreparedText]:
+        texts = [mixed_content(message["content"], f"input[{i}]") for i, message in enumerate(messages)]
+        n_media = sum(not isinstance(part, str) for text in texts for part in text)
+        if n_media > MAX_IMAGES:
+            raise bad_request(f"input: {n_media} images and sounds; at most {MAX_IMAGES} are allowed")
+        return self.model.prepare_embed(texts)
 
     async def count_tokens(self, messages: ChatMessages, options: Mapping[str, Any], salt: str) -> int:
         """Return the number of tokens of a chat's prompt.

@@ -100,7 +100,7 @@ def test_coroutines(model: pumice.Model) -> None:
         ([[]], {}, "a text to embed has no tokens"),
         ([[N_VOCAB]], {}, f"token id {N_VOCAB} is outside the vocabulary of {N_VOCAB}"),
         ([[1] * 257], {}, "257 tokens"),
-        ([3.5], {}, "a text to embed must be a string or a list of token ids"),
+        ([3.5], {}, "an input to embed must be a text, a list of token ids"),
         (7, {}, "embed takes a text or a list of texts, not int"),
         ([[1]], {"normalize": "yes"}, "normalize must be true or false, not 'yes'"),
         ([[1]], {"normalize": None}, "normalize must be true or false, not None"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pumice.architecture import MediaKind
@@ -14,6 +14,7 @@ from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
 
 NO_MEDIA = "no image or sound is supported here"
 MEDIA_TYPES = (*IMAGE_TYPES, *AUDIO_TYPES)
+TEXT_TYPES = ("text", "input_text")
 _KEYS = ("image", "image_url", "input_audio", "audio", "audio_url", "url", "base64", "data")
 
 
@@ -46,6 +47,26 @@ def take_media(message: Any, where: str, media: list[Media] | None) -> Any:
         else:
             parts.append({"type": "text", "text": part} if isinstance(part, str) else part)
     return {**message, "content": parts}
+
+
+def mixed_content(content: Sequence[object], where: str) -> list[str | Media]:
+    """Return the texts, images and sounds of the parts of a message.
+
+    Raises:
+        RequestError: a part is in no known form, or there are too many images and sounds.
+    """
+    media: list[Media] = []
+    parts = take_media({"content": content}, where, media)["content"]
+    following = iter(media)
+    mixed: list[str | Media] = []
+    for i, part in enumerate(parts):
+        if isinstance(part, Mapping) and part.get("type") in ("image", "audio"):
+            mixed.append(next(following))
+        elif isinstance(part, Mapping) and part.get("type") in TEXT_TYPES and isinstance(part.get("text"), str):
+            mixed.append(part["text"])
+        else:
+            raise RequestError(f"{where}.content[{i}]: expected a part with text, an image or a sound")
+    return mixed
 
 
 def media_from_base64(text: str) -> Media:

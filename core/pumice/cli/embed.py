@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.confined import ConfinedCommand
+from pumice.chat.mixed import MARKER, Media
+from pumice.cli.files import InputFile
 from pumice.cli.options import json_option, load_model, load_options, model_argument
-from pumice.cli.run import file_option, read_prompt
+from pumice.cli.run import SeeingCommand, chosen, file_option, read_prompt, with_media
 from pumice.cli.vocabulary import option
 
 
-@click.command("embed", cls=ConfinedCommand)
+@click.command("embed", cls=SeeingCommand)
 @model_argument
 @option("-p", "--prompt", "texts", multiple=True, metavar="TEXT", group="Prompt", help="Text to embed. Repeatable.")
+@option(
+    "--image",
+    "images",
+    type=InputFile(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    group="Prompt",
+    help="Image to embed, for a model that sees; before the texts, or within the one that has <__media__>. Repeatable.",
+)
+@option(
+    "--audio",
+    "sounds",
+    type=InputFile(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    group="Prompt",
+    help="Sound to embed, for a model that hears: like --image. Repeatable.",
+)
 @file_option("Read texts from FILE, one per line; - reads standard input, as a pipe does.")
 @option(
     "--pooling",
@@ -42,6 +62,8 @@ from pumice.cli.vocabulary import option
 def command(
     model: str,
     texts: tuple[str, ...],
+    images: tuple[Path, ...],
+    sounds: tuple[Path, ...],
     file: Path | None,
     pooling: Any,
     dimensions: int | None,
@@ -50,22 +72,41 @@ def command(
     as_json: bool,
     **rest: Any,
 ) -> None:
-    """Write the embeddings of texts.
+    """Write the embeddings of texts, images and sounds.
 
-    Each text gives one line of numbers; --json writes a list of lists. With --query, for rerankers, each text gives one
-    score.
+    Each gives one line of numbers; --json writes a list of lists. A text with the mark <__media__> is one input with
+    the images and sounds, which else are inputs of their own before the texts. With --query, for rerankers, each text
+    gives one score.
     """
     if query is not None and (dimensions or pooling or no_normalize):
         raise click.UsageError("--query gives scores: --dimensions, --pooling and --no-normalize are for vectors")
-    inputs = list(texts) or [line for line in read_prompt(None, file).splitlines() if line]
-    if not inputs:
+    if query is not None and (images or sounds):
+        raise click.UsageError("--query scores texts: leave out --image and --audio")
+    from_file = not texts and not (images or (sounds and file is None))
+    inputs = list(texts) or ([line for line in read_prompt(None, file).splitlines() if line] if from_file else [])
+    mixed = _mixed(inputs, images, sounds)
+    if not mixed:
         raise click.UsageError("no text: give texts with -p, or one per line with -f or a pipe")
-    with load_model(model, rest) as loaded:
+    with load_model(chosen(model, images), rest) as loaded:
         if query is not None:
             values = loaded.rerank(query, inputs)
             lines = [f"{score:.6g}" for score in values]
         else:
             options = {"normalize": not no_normalize, "dimensions": dimensions, "pooling": pooling}
-            values = loaded.embed(inputs, **options).tolist()
+            values = loaded.embed(mixed, **options).tolist()
             lines = [" ".join(f"{value:.6g}" for value in row) for row in values]
     click.echo(json.dumps(values) if as_json else "\n".join(lines))
+
+
+def _mixed(
+    texts: Sequence[str], images: Sequence[Path], sounds: Sequence[Path]
+) -> list[str | Media | list[str | Media]]:
+    """Return the inputs: images, sounds and texts, or texts one of which has the images and sounds at its marks."""
+    marked = [text for text in texts if MARKER in text]
+    if not images and not sounds:
+        return [*texts]
+    if len(marked) > 1:
+        raise click.UsageError(f"only one text may have marks {MARKER}, not {len(marked)}")
+    if not marked:
+        return [*with_media("", images, sounds)[:-1], *texts]
+    return [with_media(text, images, sounds) if text in marked else text for text in texts]

@@ -53,17 +53,19 @@ def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) 
     return read_text(f"the value of {param.opts[0]}", Path(text[1:]))
 
 
-class _RunCommand(ConfinedCommand):
+class SeeingCommand(ConfinedCommand):
+    """A command whose demo model is the one that sees, if there are images."""
+
     def models(self, ctx: click.Context) -> list[str]:
-        return [_chosen(name, ctx.params["images"]) for name in super().models(ctx)]
+        return [chosen(name, ctx.params["images"]) for name in super().models(ctx)]
 
 
-def _chosen(model: str, images: Sequence[Path]) -> str:
+def chosen(model: str, images: Sequence[Path]) -> str:
     """Return the model to run: the demo that sees in place of the one that tells stories, if there are images."""
     return str(demo_model_path(vision=True)) if images and Path(model) == demo_model_path() else model
 
 
-@click.command("run", cls=_RunCommand)
+@click.command("run", cls=SeeingCommand)
 @model_argument
 @option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to continue; - reads standard input.")
 @file_option("Read the prompt from FILE; - reads standard input, as a pipe does.")
@@ -127,7 +129,7 @@ def command(
     Text goes to standard output as it is generated, timings go to standard error. Other sampling parameters are set by
     their configuration keys: --set sampling.typical_p=0.9
     """
-    model = _chosen(model, images)
+    model = chosen(model, images)
     demo = Path(model) in DEMOS.values()
     text = read_prompt(prompt, file, "" if demo or images or sounds else None)
     if max_tokens is None:
@@ -137,7 +139,7 @@ def command(
     with load_model(model, rest) as loaded:
         if "tokenizer.chat_template" in loaded.metadata and not demo:
             click.echo(f"note: {model} has a chat template; `run` applies none, `pumice chat {model}` does", err=True)
-        read = _with_media(text, images, sounds) if images or sounds else text
+        read = with_media(text, images, sounds) if images or sounds else text
         stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stop, **form, **sampling)
         with stream:
             completed = write(stream)
@@ -146,7 +148,7 @@ def command(
         raise click.Abort
 
 
-def _with_media(text: str, images: Sequence[Path], sounds: Sequence[Path]) -> list[str | Media]:
+def with_media(text: str, images: Sequence[Path], sounds: Sequence[Path]) -> list[str | Media]:
     """Return a prompt of images, sounds and texts.
 
     Raises UsageError unless the text has a mark for each image and sound, or none.

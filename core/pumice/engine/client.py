@@ -35,6 +35,7 @@ from pumice.engine.messages import (
     Score,
     Scored,
     Snapshot,
+    Span,
 )
 from pumice.errors import EngineDiedError, ModelClosedError
 
@@ -95,10 +96,12 @@ class EngineClient:
         pooling: Pooling,
         scores: bool = False,
         adapter_scales: Sequence[float] = (),
+        media: Sequence[Sequence[Span]] = (),
     ) -> Future[Vectors]:
         """Encode texts, given as token ids, to vectors, like ``Encode``. Cancelling the future cancels the work."""
         return self._future(
-            lambda id: Encode(id, texts, pooling, scores, adapter_scales), lambda event: cast(Encoded, event).values
+            lambda id: Encode(id, texts, pooling, scores, adapter_scales, media),
+            lambda event: cast(Encoded, event).values,
         )
 
     def encode_image(self, pixels: NDArray[np.uint8]) -> Future[Sequence[MediaPart]]:

@@ -13,6 +13,7 @@ from pumice.architecture import HEAD
 from pumice.backend.step import Batch, Limits
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.kv_cache import KVCache
+from pumice.engine.media import MediaRows
 from pumice.engine.messages import Encode, Encoded, Event, Failed, Pooling
 from pumice.engine.runner import Runner
 from pumice.errors import RequestError
@@ -34,6 +35,25 @@ class Places(Protocol):
     def give_back(self, place: Place) -> None: ...
 
 
+@dataclass(frozen=True)
+class PreparedTexts:
+    """A command with what its spans stand for.
+
+    Attributes:
+        command: the command.
+        texts: its texts, with negative ids at positions of media.
+        media: rows of the media of each text; empty if no text has any.
+    """
+
+    command: Encode
+    texts: Sequence[Sequence[int]]
+    media: Sequence[MediaRows | None] = ()
+
+    @property
+    def id(self) -> int:
+        return self.command.id
+
+
 @dataclass(eq=False)
 class _Job:
     """A request, and the results of its texts, ``n_left`` of which are to come."""
@@ -50,6 +70,7 @@ class _Text:
     job: _Job
     index: int
     tokens: Sequence[int]
+    media: MediaRows | None = None
     n_past: int = 0
     place: Place | None = None
     rows: list[Rows] = field(default_factory=list)
@@ -61,6 +82,18 @@ class _Text:
     @property
     def pooling(self) -> Pooling:
         return self.job.command.pooling
+
+    @property
+    def n_together(self) -> int:
+        """The next positions that attend to each other in both directions, which one step reads; 0 for others."""
+        return self.media.n_together(self.tokens[self.n_past]) if self.media and self.left else 0
+
+    def before_media(self, n: int) -> int:
+        """Return ``n``, or fewer next tokens up to positions that one step reads together."""
+        media = self.media
+        if media is None or not media.together:
+            return n
+        return next((i for i, token in enumerate(self.left[:n]) if token < 0 and media.n_together(token)), n)
 
     def wanted(self, n_new: int) -> list[int]:
         """Return the next tokens whose hidden states are needed."""
@@ -74,7 +107,7 @@ class _Text:
         """Return its next tokens as part of a batch."""
         assert self.place is not None
         scales = self.job.command.adapter_scales
-        return Part(self.place, self.left[:n_new], self.n_past, self.wanted(n_new), scales)
+        return Part(self.place, self.left[:n_new], self.n_past, self.wanted(n_new), scales, self.media)
 
     def pooled(self) -> Rows:
         """Return the pooled hidden states: ``[1, n_embd]``, or ``[n_tokens, n_embd]``."""
@@ -101,12 +134,13 @@ class Encodings:
     def _wants_whole(self) -> bool:
         return self._runner.embedder is not None and self._runner.wants_whole(self._runner.embedder)
 
-    def add(self, command: Encode) -> None:
+    def add(self, texts: PreparedTexts) -> None:
         """Queue texts; an empty list is answered at once."""
-        job = _Job(command, [None] * len(command.texts), len(command.texts))
-        self._waiting += [_Text(job, index, tokens) for index, tokens in enumerate(command.texts)]
-        if not command.texts:
-            self._events.append(Encoded(command.id, []))
+        job = _Job(texts.command, [None] * len(texts.texts), len(texts.texts))
+        pairs = zip(texts.texts, texts.media or [None] * len(texts.texts), strict=True)
+        self._waiting += [_Text(job, index, *pair) for index, pair in enumerate(pairs)]
+        if not texts.texts:
+            self._events.append(Encoded(texts.id, []))
 
     def cancel(self, ids: Container[int]) -> None:
         """Cancel these requests."""
@@ -135,12 +169,20 @@ class Encodings:
     # --- selection of texts
 
     def _members(self) -> list[tuple[_Text, int]]:
-        """Return texts and their numbers of tokens for the next batch: started texts first, then those that fit."""
+        """Return texts and their numbers of tokens for the next batch: started texts first, then those that fit.
+
+        An image whose positions attend to each other is alone.
+        """
         members: list[tuple[_Text, int]] = []
         room = self._places.limits.n_batch
         for text in [*self._placed, *self._waiting]:
+            if n_together := text.n_together:
+                if members:
+                    continue
+                return [(text, n_together)] if self._enter(text, n_together, must=True) else []
             n_new = min(len(text.left), room)
             is_cut = n_new < len(text.left)
+            n_new = text.before_media(n_new)
             if n_new == 0 or (members and is_cut and self._wants_whole):
                 break
             if not self._enter(text, n_new, must=not members):

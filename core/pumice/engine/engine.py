@@ -6,18 +6,18 @@ from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from pumice.architecture import ENCODER, Masks
+from pumice.architecture import ENCODER, MAIN, Masks
 from pumice.backend import KernelTime
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.diffusion import Denoising
-from pumice.engine.encodings import Encodings
+from pumice.engine.encodings import Encodings, PreparedTexts
 from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Generation
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.media import MediaRows
-from pumice.engine.messages import Encode, Event, Failed, Snapshot
+from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, SchedulingPolicy
 from pumice.engine.scheduler import Scheduler
@@ -93,7 +93,7 @@ class Engine:
 
     def add(self, generation: Generation) -> None:
         """Queue a generation, or fail it if its media have no program."""
-        if generation.media and (error := self._media_error(generation.media)):
+        if generation.media and (error := self._media_error(MAIN, generation.media)):
             self._tell(Failed(generation.id, error))
             return
         if not self.cache.shares_prefixes:
@@ -109,19 +109,23 @@ class Engine:
         self.scheduler.waiting.append(generation)
         self.scheduler.retire()
 
-    def _media_error(self, media: MediaRows) -> Exception | None:
+    def _media_error(self, graph: str, media: MediaRows) -> Exception | None:
         """Compile programs for media outside of any step, whose members an error would fail; return the error."""
-        if self.runner.compiles_media(media.graphs):
+        if self.runner.compiles_media(graph, media.forms):
             self.settle()
         try:
-            self.runner.compile_media(media.graphs)
+            self.runner.compile_media(graph, media.forms)
         except BackendError as error:
             return error
         return None
 
-    def encode(self, command: Encode) -> None:
-        """Queue texts to be encoded."""
-        self.encodings.add(command)
+    def encode(self, texts: PreparedTexts) -> None:
+        """Queue texts to be encoded, or fail them if their media have no program."""
+        for media in filter(None, texts.media):
+            if error := self._media_error(self.runner.embedder or MAIN, media):
+                self._tell(Failed(texts.command.id, error))
+                return
+        self.encodings.add(texts)
 
     def cancel(self, ids: Container[int] | None = None) -> None:
         """Cancel these sequences, or all, at once."""

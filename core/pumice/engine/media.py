@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import MEDIA, MEDIA_TOGETHER, MediaRules
+from pumice.architecture import MediaRules
 from pumice.engine.messages import Span
 from pumice.errors import RequestError
 
@@ -96,10 +96,10 @@ class MediaRows:
         return next((len(ids) - ids.index(id) for ids in self.together if id in ids), 0)
 
     @property
-    def graphs(self) -> set[str]:
-        """Names of the graphs that compute its prompt and what follows."""
-        together = {MEDIA_TOGETHER} if self.together else set()
-        return together | ({MEDIA} if self.places is not None or len(self.together) < len(self.spans) else set())
+    def forms(self) -> set[bool]:
+        """The values of ``Batch.together`` in steps with media of its prompt and of what follows."""
+        apart = self.places is not None or len(self.together) < len(self.spans)
+        return ({True} if self.together else set()) | ({False} if apart else set())
 
     def places_from(self, start: int, n: int) -> NDArray[np.int32]:
         """Return the places ``[n, 3]`` of positions, which may continue after the prompt."""

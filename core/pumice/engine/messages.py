@@ -47,6 +47,14 @@ class Span:
 
 
 @dataclass(frozen=True)
+class PreparedText:
+    """A text to embed, with its images and sounds: token ids, and embeddings in the place of some of them."""
+
+    tokens: Sequence[int]
+    media: Sequence[Span] = ()
+
+
+@dataclass(frozen=True)
 class Request:
     """A prompt and the options of its generation, which ``pumice.options.RequestOptions`` describes.
 
@@ -263,7 +271,8 @@ class Encode(EngineMessage, frozen=True):
     """Answer with ``Encoded``: each of ``texts``, given as token ids, as one vector or, without pooling, one per token.
 
     ``scores``: return scores of the texts instead of embeddings. ``adapter_scales``: scale of each adapter; empty for
-    the defaults.
+    the defaults. ``media``: images and sound of each text as embeddings, in the order of their positions, whose ids are
+    ignored; empty if no text has any.
     """
 
     id: Id
@@ -271,6 +280,7 @@ class Encode(EngineMessage, frozen=True):
     pooling: Pooling
     scores: bool = False
     adapter_scales: Sequence[float] = ()
+    media: Sequence[Sequence[Span]] = ()
 
 
 class EncodeImage(EngineMessage, frozen=True):

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from pumice.architecture import Masks, MediaRules
+from pumice.engine.encodings import PreparedTexts
 from pumice.engine.generation import Generation
 from pumice.engine.media import MediaIds, MediaRows, place_spans
-from pumice.engine.messages import Request
+from pumice.engine.messages import Encode, Request, Span
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.grammar import BudgetedReasoning, Compiler, Constraint, Grammar, ReasoningBudget
@@ -53,6 +54,7 @@ class Preparer:
         media_width: values of a row of media; 0 if the model takes none.
         media_rules: how the model reads media.
         n_batch: maximum positions of a step.
+        embeds_media: media can be embedded.
         adapters: default scales of the model's adapters by name, in the order of the graph's input.
     """
 
@@ -70,6 +72,7 @@ class Preparer:
     media_width: int = 0
     media_rules: MediaRules = field(default_factory=MediaRules)
     n_batch: int = 1 << 31
+    embeds_media: bool = False
     media_ids: MediaIds = field(default_factory=MediaIds)
 
     @cached_property
@@ -90,9 +93,7 @@ class Preparer:
         check_proposers(request.speculate, self.proposers, self.verifies)
         media: PlacedSpans | None = None
         if request.media:
-            media = place_spans(
-                request.prompt, request.media, self.media_ids, self.media_width, self.media_rules, self.n_batch
-            )
+            media = self._place(request.prompt, request.media)
             if request.context_shift:
                 raise RequestError("context_shift: prompts with images or sound cannot shift, since parts would remain")
             request = replace(request, speculate="off")  # drafts are made of tokens
@@ -111,6 +112,25 @@ class Preparer:
         for generation in generations:
             generation.prediction = prediction
         return generations
+
+    def texts(self, command: Encode) -> PreparedTexts:
+        """Return the texts of a command with their media. Raises RequestError for media that do not fit."""
+        if not any(command.media):
+            return PreparedTexts(command, command.texts)
+        if not self.embeds_media:
+            raise RequestError("this model does not embed images or sound: it was loaded without a projector for them")
+        if len(command.media) != len(command.texts):
+            raise RequestError(f"media of {len(command.media)} texts, for {len(command.texts)}")
+        texts: list[Sequence[int]] = []
+        media: list[MediaRows | None] = []
+        for text, spans in zip(command.texts, command.media, strict=True):
+            placed = self._place(text, spans) if spans else (text, None)
+            texts.append(placed[0])
+            media.append(placed[1])
+        return PreparedTexts(command, texts, media)
+
+    def _place(self, tokens: Sequence[int], spans: Sequence[Span]) -> PlacedSpans:
+        return place_spans(tokens, spans, self.media_ids, self.media_width, self.media_rules, self.n_batch)
 
     def _ends(self, request: Request) -> frozenset[int]:
         """Return the tokens that end the text of a request."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, MEDIA_TOGETHER
+from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
@@ -17,12 +17,12 @@ from pumice.engine.held import Held, held_by
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import PlacementRules, place_layers, uses_of
 from pumice.engine.sizing import states_of_all
-from pumice.engine.tracing import EMBED, prompts_of
+from pumice.engine.tracing import EMBED, MEDIA_GRAPHS, prompts_of
 from pumice.errors import BackendError
 from pumice.graph import DraftBlock, Graph, RecurrentState, Segment, row_size
 from pumice.graph.media import ROWS
 
-_MEDIA = frozenset({MEDIA, MEDIA_TOGETHER})
+_MEDIA = frozenset(MEDIA_GRAPHS.values())
 LATER = _MEDIA | {EMBED, DRAFT, FEATURES}
 """Graphs that are compiled on first use, not when a model is loaded."""
 
@@ -112,17 +112,21 @@ class Runner:
             self.close()
             raise
 
-    def compiles_media(self, graphs: Collection[str]) -> bool:
+    def compiles_media(self, graph: str, forms: Collection[bool]) -> bool:
         """Return True if ``compile_media`` would compile something."""
-        return self._media_failure is None and bool(self._media_to_compile(graphs))
+        return self._media_failure is None and bool(self._media_to_compile(graph, forms))
 
-    def compile_media(self, graphs: Collection[str]) -> None:
-        """Compile graphs for prompts with media, on first use.
+    def compile_media(self, graph: str, forms: Collection[bool]) -> None:
+        """Compile what computes a graph for steps with media, on first use.
+
+        Args:
+            graph: name of the graph for steps without media.
+            forms: values of ``Batch.together`` in the steps.
 
         Raises BackendError; a failure is remembered, since each attempt would delay other requests.
         """
         try:
-            for placed in self._media_to_compile(graphs) if self._media_failure is None else ():
+            for placed in self._media_to_compile(graph, forms) if self._media_failure is None else ():
                 placed.compile()
         except Exception as error:
             self._media_failure = error
@@ -142,8 +146,8 @@ class Runner:
 
     def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, graph: str = MAIN) -> Pending:
         """Submit a step of a graph. Raises RequestError for an invalid or missing input."""
-        if graph == MAIN and ROWS in batch.inputs:
-            graph = MEDIA_TOGETHER if batch.together else MEDIA
+        if ROWS in batch.inputs:
+            graph = MEDIA_GRAPHS.get((graph, batch.together), graph)
         placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
         if placed.program is None:
             placed.compile()
@@ -273,6 +277,11 @@ class Runner:
         """How the drafting graph drafts blocks of tokens, if it does."""
         return self._graphs[DRAFT].graph.block if DRAFT in self._graphs else None
 
+    @property
+    def embeds_media(self) -> bool:
+        """True if prompts with media can be embedded."""
+        return self.embedder is not None and MEDIA_GRAPHS.get((self.embedder, False)) in self._graphs
+
     def results(self, graph: str) -> dict[str, int]:
         """Return the outputs of a graph by name, with their row sizes; empty for a missing graph."""
         placed = self._graphs.get(graph)
@@ -337,9 +346,10 @@ class Runner:
         for placed in self._all:
             placed.close()
 
-    def _media_to_compile(self, graphs: Collection[str]) -> list[PlacedGraph]:
+    def _media_to_compile(self, graph: str, forms: Collection[bool]) -> list[PlacedGraph]:
+        names = {MEDIA_GRAPHS[graph, together] for together in forms if (graph, together) in MEDIA_GRAPHS}
         named = [*self._graphs.items(), *self._prompts.items()]
-        return [placed for name, placed in named if name in graphs and name in _MEDIA and placed.program is None]
+        return [placed for name, placed in named if name in names and placed.program is None]
 
     @property
     def _main(self) -> PlacedGraph:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pumice.engine import lone
+from pumice.engine.encodings import PreparedTexts
 from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
 from pumice.engine.messages import (
@@ -47,12 +48,20 @@ class EngineTask:
     id: int | None = None  # of its command
 
 
+class Prepares(Protocol):
+    """Prepares requests."""
+
+    def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]: ...
+
+    def texts(self, command: Encode) -> PreparedTexts: ...
+
+
 class EngineThread:
     """Runs an engine until it is closed.
 
     Args:
-        prepare: makes generations from ids and a request. It is called in the sending thread, so that neither its
-            errors nor its time affect the engine.
+        prepare: makes generations from ids and a request, and reads texts to encode. It is called in the sending
+            thread, so that neither its errors nor its time affect the engine.
         emit: called with the events of each step, in the engine's thread.
         release: called last in the engine's thread, to release its resources.
         max_queue: maximum number of waiting requests; None is unlimited.
@@ -61,7 +70,7 @@ class EngineThread:
     def __init__(
         self,
         engine: Engine,
-        prepare: Callable[[Sequence[int], Request], list[Generation]],
+        prepare: Prepares,
         emit: Callable[[list[Event]], None],
         release: Callable[[], None] = lambda: None,
         max_queue: int | None = None,
@@ -72,7 +81,7 @@ class EngineThread:
         self.emit = emit
         self._release = release
         self._max_queue = max_queue
-        self._inbox: queue.SimpleQueue[Command | Generation | EngineTask] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Command | Generation | PreparedTexts | EngineTask] = queue.SimpleQueue()
         self._tasks: deque[EngineTask] = deque()
         self._sending = threading.RLock()  # the garbage collector may call `cancel` while its thread sends
         self._ended = False
@@ -87,7 +96,7 @@ class EngineThread:
         if the model is closed.
         """
         if not isinstance(command, Add):
-            self._put(command)
+            self._put(self._prepare.texts(command) if isinstance(command, Encode) else command)
             return
         n_queued = self._engine.n_queued + self._inbox.qsize()
         if self._max_queue is not None and n_queued + len(command.ids) > self._max_queue:
@@ -118,7 +127,7 @@ class EngineThread:
         """Wait until the engine ends because it was closed or failed."""
         self._thread.join()
 
-    def _put(self, item: Command | Generation | EngineTask) -> None:
+    def _put(self, item: Command | Generation | PreparedTexts | EngineTask) -> None:
         if self._process != os.getpid():
             raise ModelClosedError(
                 "this model was loaded before the process was forked; load it again in the new process"
@@ -157,7 +166,7 @@ class EngineThread:
                 self._engine.add(item)
             elif isinstance(item, EngineTask):
                 self._tasks.append(item)
-            elif isinstance(item, Encode):
+            elif isinstance(item, PreparedTexts):
                 self._engine.encode(item)
             elif isinstance(item, Score):
                 self._tasks.append(self._answering(item, lone.score(self._engine, item), Scored))
@@ -216,7 +225,7 @@ class EngineThread:
                 item = self._inbox.get()
                 if isinstance(item, EngineTask):
                     self._tasks.append(item)
-                elif isinstance(item, (Generation, Encode, Score, SavePrompt, Inspect)):
+                elif isinstance(item, (Generation, PreparedTexts, Score, SavePrompt, Inspect)):
                     self.emit([Failed(item.id, error)])
             for task in self._tasks:
                 task.turns.close()

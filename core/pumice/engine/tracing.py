@@ -15,6 +15,13 @@ from pumice.graph.builder import NoTargetError
 from pumice.graph.media import with_media
 
 EMBED = "embed"  # the main graph up to its hidden states, if it also has logits; compiled on first use
+MEDIA_GRAPHS: Mapping[tuple[str, bool], str] = {
+    (MAIN, False): MEDIA,
+    (MAIN, True): MEDIA_TOGETHER,
+    (EMBED, False): "embed media",
+    (EMBED, True): "embed media together",
+}
+"""Graphs for steps with media, by the graph in whose place they are, and by ``Batch.together``."""
 
 
 DraftSource = tuple[GGUFFile, Architecture]
@@ -28,10 +35,13 @@ def trace(
     adapters: Sequence[Adapter] = (),
     draft: DraftSource | None = None,
     media: bool = False,
+    embeds_media: bool = False,
     keeps_stream: bool = False,
 ) -> dict[str, Graph]:
-    """Trace the model's graphs, and those of its draft model; with ``media`` also that for prompts with media,
-    unless the architecture uses token ids for more than embeddings, or an encoder reads the prompt.
+    """Trace the model's graphs, and those of its draft model.
+
+    With ``media`` also those for prompts with media, and with ``embeds_media`` those for embeddings of media, unless
+    the architecture uses token ids for more than embeddings, or an encoder reads the prompt.
 
     ``keeps_stream``: the main graph has the output ``STREAM`` if a layer of the model, or the draft model, can draft
     from it.
@@ -51,18 +61,20 @@ def trace(
     if {"logits", "hidden"} <= set(main.outputs) and "hidden" not in main.inputs:  # a draft's graph has both
         outputs = set(main.outputs) - {"hidden", STREAM} | keeps
         graphs |= {MAIN: main.only(outputs), EMBED: main.only(["hidden"])}
-    reads_prompt = "logits" in main.outputs and not main.needs_whole_sequences and ENCODER not in graphs
-    if media and reads_prompt:
-        graphs |= _media_graphs(graphs[MAIN], architecture)
+    reads_prompt = "logits" in main.outputs and not main.needs_whole_sequences
+    embeds = embeds_media and "hidden" in main.outputs and "hidden" not in main.inputs
+    if ENCODER not in graphs and ((media and reads_prompt) or (embeds and EMBED not in graphs)):
+        graphs |= _media_graphs(graphs, MAIN, architecture)
+    if ENCODER not in graphs and embeds and EMBED in graphs:
+        graphs |= _media_graphs(graphs, EMBED, architecture)
     return graphs
 
 
-def _media_graphs(graph: Graph, architecture: Architecture) -> dict[str, Graph]:
-    """Return the graphs for prompts with media; none if the model cannot have them."""
+def _media_graphs(graphs: Mapping[str, Graph], name: str, architecture: Architecture) -> dict[str, Graph]:
+    """Return the graphs that compute what a graph does, for media; none if the model cannot have them."""
     rules = architecture.media_rules
-    mixed = {MEDIA: with_media(graph, rules)}
-    if rules.both_ways:
-        mixed[MEDIA_TOGETHER] = with_media(graph, rules, both_ways=True)
+    forms = (False, True) if rules.both_ways else (False,)
+    mixed = {MEDIA_GRAPHS[name, form]: with_media(graphs[name], rules, form) for form in forms}
     return {name: graph for name, graph in mixed.items() if graph}
 
 

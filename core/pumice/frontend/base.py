@@ -6,21 +6,21 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.architecture import MediaKind
 from pumice.audio import Audio, samples_of
-from pumice.chat.mixed import Media, PromptPart
+from pumice.chat.mixed import Media, PlacedEmbeddings, PromptPart, encode_media, tokenize_parts, within
 from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.encoded_media import MAX_BYTES, EncodedMedia
-from pumice.engine.messages import Facts
-from pumice.errors import TokenizerError
+from pumice.engine.messages import Facts, Span
+from pumice.errors import RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
-from pumice.images import pixels_of
+from pumice.images import MAX_IMAGES, pixels_of
 from pumice.model_files.opening import is_lora
 from pumice.model_files.summary import Summary
 from pumice.registry import Registry
@@ -120,6 +120,25 @@ class Base(ABC):
         self.check_takes("image")
         return self._encoded.get(media, lambda content: self.encode_pixels(pixels_of(content)), salt)
 
+    def _read_mixed(self, parts: Sequence[str | Media], salt: str = "") -> tuple[list[int], list[Span]]:
+        """Return the token ids of texts, images and sounds in order, with those of media left open, and the media.
+
+        Raises RequestError for media that cannot be read, or do not fit.
+        """
+        if sum(not isinstance(part, str) for part in parts) > MAX_IMAGES:
+            raise RequestError(f"the prompt has more than {MAX_IMAGES} images and sounds")
+        self.check_fits([part for part in parts if isinstance(part, str)])
+        tokenizer = self.tokenizer
+        ends = [tokenizer.eos] if tokenizer.add_eos and tokenizer.eos is not None else []
+
+        def first(text: str) -> list[int]:
+            ids = tokenizer.tokenize(text)
+            return ids[: len(ids) - len(ends)]
+
+        encoded = within(encode_media(parts, partial(self._encode_media, salt=salt)), self.n_ctx)
+        ids, placed = tokenize_parts(encoded, first, tokenizer.tokenize_following)
+        return ids + ends, spans_of(placed)
+
     @abstractmethod
     def check_takes(self, kind: MediaKind) -> None:
         """Raise RequestError for a model that takes no images or no sound, before any is decoded."""
@@ -173,6 +192,11 @@ class Base(ABC):
             yield future.result()
         finally:
             future.cancel()
+
+
+def spans_of(placed: PlacedEmbeddings) -> list[Span]:
+    """Return the spans of embeddings at positions."""
+    return [Span(start, part.rows, part.grid, part.kind) for start, part in placed]
 
 
 class LazyTokenizer:

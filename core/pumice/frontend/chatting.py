@@ -12,7 +12,8 @@ from pumice.chat.template import has_template
 from pumice.chat.tools import MAX_TURNS
 from pumice.engine import Request
 from pumice.errors import RequestError
-from pumice.frontend.generating import Generating, PromptProgress, single, spans_of
+from pumice.frontend.base import spans_of
+from pumice.frontend.generating import Generating, PromptProgress, single
 from pumice.frontend.tool_loop import RunTools, ToolLoop
 from pumice.grammar import grammar_source, read_triggers
 from pumice.options import CHAT, TEMPLATE, ChatOptions, SortedOptions, TemplateOptions, documented, sort_options

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
+from pumice.audio import Audio
+from pumice.chat.mixed import Media
 from pumice.config import Config
 from pumice.engine import EngineClient
-from pumice.engine.messages import Facts, Pooling
+from pumice.engine.messages import Facts, Pooling, PreparedText, Span
 from pumice.engine.prepare import adapter_scales, check_ids, check_switch, token_ids
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
+from pumice.images import Image
 from pumice.tokenizers import Tokenizer
 from pumice.tracebacks import short_traceback
 
@@ -22,11 +25,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Rows = NDArray[np.float32]
-
-Texts = str | Sequence[str | Sequence[int]]
+Text = str | Sequence[int] | Media | Sequence[str | Media] | PreparedText
+"""A text, its token ids, an image or a sound, or several of them in order."""
+Texts = str | Media | Sequence[Text]
+ReadMixed = Callable[[Sequence[str | Media]], tuple[list[int], list[Span]]]
+"""Returns the token ids of texts and media, and the media; see ``Base._read_mixed``."""
 Adapters = Mapping[str, float] | None
 
 POOLINGS = get_args(Pooling)
+WRONG_TEXT = "an input to embed must be a text, a list of token ids, an image or sound, or a list of texts and these"
 _OF_FILE: tuple[Pooling | None, ...] = ("none", "mean", "cls", "last", None)  # by GGUF's pooling_type; 4 ranks texts
 _RANKS = 4
 SHORTEST = 1e-12  # length of a vector that is divided by it; shorter ones stay shorter
@@ -50,8 +57,9 @@ class EmbeddingModel(Protocol):
 class Embedder:
     """Embeds and ranks texts with a model."""
 
-    def __init__(self, model: EmbeddingModel) -> None:
+    def __init__(self, model: EmbeddingModel, read_mixed: ReadMixed) -> None:
         self._model = model
+        self._read_mixed = read_mixed
         architecture = model.metadata.get("general.architecture", "")
         self._key = f"{architecture}.".__add__
         writes = model.facts.generates and not model.facts.fills_masks
@@ -75,8 +83,10 @@ class Embedder:
             raise RequestError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
         if dimensions is not None and (type(dimensions) is not int or not 1 <= dimensions <= n_embd):
             raise RequestError(f"dimensions must be an integer from 1 to the model's {n_embd}, not {dimensions!r}")
-        ids = [self._ids(text) for text in _listed(texts)]
-        return self._model.client.encode(ids, pooling or self.pooling, adapter_scales=self._scales(adapters))
+        read = [self.read(text) for text in _listed(texts)]
+        media = [text.media for text in read] if any(text.media for text in read) else []
+        ids, scales = [text.tokens for text in read], self._scales(adapters)
+        return self._model.client.encode(ids, pooling or self.pooling, adapter_scales=scales, media=media)
 
     def finish(self, values: Sequence[Rows], normalize: bool, dimensions: int | None) -> Rows | list[Rows]:
         """Return vectors cut to ``dimensions``: float32 ``[n, dimensions]``, or a list of those of tokens."""
@@ -124,9 +134,22 @@ class Embedder:
         a, b = (tokenizer.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
         return [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
 
-    def _ids(self, text: str | Sequence[int]) -> list[int]:
-        what = "a text to embed must be a string or a list of token ids"
-        return self._checked(self._model.tokenizer.tokenize(text) if isinstance(text, str) else token_ids(text, what))
+    def read(self, text: Text) -> PreparedText:
+        """Return the token ids and the media of a text."""
+        if isinstance(text, PreparedText):
+            return text
+        if isinstance(text, str):
+            return PreparedText(self._checked(self._model.tokenizer.tokenize(text)))
+        parts = [text] if isinstance(text, (Image, Audio)) else text
+        if not isinstance(parts, (list, tuple)) or not any(isinstance(part, (str, Image, Audio)) for part in parts):
+            return PreparedText(self._checked(token_ids(parts, WRONG_TEXT)))
+        mixed: list[str | Media] = []
+        for part in parts:
+            if not isinstance(part, (str, Image, Audio)):
+                raise RequestError(f"{WRONG_TEXT}, not {part!r:.60}")
+            mixed.append(part)
+        ids, spans = self._read_mixed(mixed)
+        return PreparedText(self._checked(ids), spans)
 
     def _checked(self, ids: list[int]) -> list[int]:
         check_ids(ids, self._model.facts.n_vocab)
@@ -137,8 +160,8 @@ class Embedder:
         return ids
 
 
-def _listed(texts: Texts) -> list[str | Sequence[int]]:
-    if isinstance(texts, str):
+def _listed(texts: Texts) -> list[Text]:
+    if isinstance(texts, (str, Image, Audio)):
         return [texts]
     if not isinstance(texts, Sequence):
         raise RequestError(f"embed takes a text or a list of texts, not {type(texts).__name__}")
@@ -183,7 +206,8 @@ class Embedding(Base):
         """Return the embeddings of texts.
 
         Args:
-            texts: Texts, or lists of token ids.
+            texts: Texts, or lists of token ids; with a model that sees or hears also ``pumice.Image`` and
+                ``pumice.Audio``. A list of texts, images and sounds within the list is one input.
             normalize: Scale each vector to length 1.
             dimensions: Keep only this many of the first values, for models trained for that; None keeps all.
             pooling: Which hidden states become the vector: "mean", "cls" or "last". None follows the model's file, else
@@ -200,6 +224,20 @@ class Embedding(Base):
         check_switch("normalize", normalize)
         with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters)) as values:
             return self._embedder.finish(values, normalize, dimensions)
+
+    @short_traceback
+    def prepare_embed(self, texts: Texts) -> list[PreparedText]:
+        """Tokenize texts, and encode their images and sounds, without embedding them.
+
+        Pass the result to ``embed`` or ``aembed`` in place of the texts; any thread may prepare it.
+
+        Args:
+            texts: As in ``embed``.
+
+        Raises:
+            RequestError: A text does not fit, or an image or a sound cannot be read.
+        """
+        return [self._embedder.read(text) for text in _listed(texts)]
 
     @overload
     async def aembed(
@@ -272,4 +310,4 @@ class Embedding(Base):
     def _embedder(self) -> Embedder:
         if self.closed:
             raise ModelClosedError("the model is closed")
-        return Embedder(self)
+        return Embedder(self, self._read_mixed)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
 from pumice.audio import Audio
-from pumice.chat.mixed import Media, PlacedEmbeddings, encode_media, tokenize_parts, within
+from pumice.chat.mixed import Media
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError
 from pumice.frontend.base import Base
 from pumice.grammar import Grammar, ReasoningBudget, grammar_source, read_triggers
-from pumice.images import MAX_IMAGES, Image
+from pumice.images import Image
 from pumice.options import (
     GENERATE,
     OUTPUT,
@@ -221,12 +220,7 @@ class Generating(Base):
             if not isinstance(part, (str, Image, Audio)):
                 raise RequestError(f"{NO_PROMPT}, not {part!r:.60}")
             mixed.append(part)
-        if sum(not isinstance(part, str) for part in mixed) > MAX_IMAGES:
-            raise RequestError(f"the prompt has more than {MAX_IMAGES} images and sounds")
-        self.check_fits([part for part in mixed if isinstance(part, str)])
-        parts = within(encode_media(mixed, partial(self._encode_media, salt=salt)), self.n_ctx)
-        ids, placed = tokenize_parts(parts, self.tokenize, self.tokenizer.tokenize_following)
-        return ids, spans_of(placed)
+        return self._read_mixed(mixed, salt)
 
     def prepare_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Compile the grammar of a request in advance.
@@ -265,11 +259,6 @@ def single(request: Request) -> Request:
     if request.n != 1:
         raise RequestError(f"n: a stream has one completion, not {request.n}; generate gives several")
     return request
-
-
-def spans_of(placed: PlacedEmbeddings) -> list[Span]:
-    """Return the spans of embeddings at positions."""
-    return [Span(start, part.rows, part.grid, part.kind) for start, part in placed]
 
 
 def _contains(prompt: object, kinds: type | tuple[type, ...]) -> bool:

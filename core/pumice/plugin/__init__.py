@@ -8,7 +8,7 @@ from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.backend.step import Batch, Limits, Memory, Pending, Step
 from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
 from pumice.chat import ChatFormat, Keys
-from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, web_address
+from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
 from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
@@ -186,6 +186,7 @@ __all__ = [
     "kind_of_base64",
     "mask_width",
     "media_from_base64",
+    "mixed_content",
     "operation",
     "parse_size",
     "plan_memory",

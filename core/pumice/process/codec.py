@@ -22,7 +22,18 @@ from numpy.typing import NDArray
 
 import pumice.errors
 from pumice.config import Config, Layer, merge_layers
-from pumice.engine.messages import Add, Command, Count, EngineMessage, Event, Facts, Name, Output
+from pumice.engine.messages import (
+    Add,
+    Command,
+    Count,
+    Encode,
+    EngineMessage,
+    Event,
+    Facts,
+    Name,
+    Output,
+    Span,
+)
 from pumice.errors import EngineError, PumiceError, RequestError
 from pumice.process.header import MAX_HEADER_BYTES, Header
 
@@ -156,15 +167,24 @@ def encode_aside(command: Command, media_bytes: int) -> Callable[[], bytes]:
         command: the command.
         media_bytes: maximum bytes of embeddings, ``Facts.media_bytes``, beside those of any command.
     """
-    if not isinstance(command, Add) or not command.request.media:
+    without, spans = _without_media(command)
+    if not spans:
         data = encode_command(command)
         return lambda: data
-    without = msgspec.structs.replace(command, request=replace(command.request, media=()))
-    size = len(encode_command(without)) + sum(span.rows.nbytes + _SPAN_BYTES for span in command.request.media)
+    size = len(encode_command(without)) + sum(span.rows.nbytes + _SPAN_BYTES for span in spans)
     most = MAX_COMMAND_BYTES + media_bytes
     if size > most:
         raise RequestError(f"the request with its images has {size} bytes, but the limit is {most}")
     return lambda: COMMANDS.encode(command)
+
+
+def _without_media(command: Command) -> tuple[Command, Sequence[Span]]:
+    """Return a command without its spans of embeddings, and these."""
+    if isinstance(command, Encode):
+        return msgspec.structs.replace(command, media=()), [span for spans in command.media for span in spans]
+    if isinstance(command, Add):
+        return msgspec.structs.replace(command, request=replace(command.request, media=())), command.request.media
+    return command, ()
 
 
 def encode_events(events: Sequence[Event]) -> Iterator[bytes]:

@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import pytest
 
 import pumice
+from vision_files import encoded, picture
 
 
 def test_a_line_for_each_text(run, model):
@@ -38,3 +40,22 @@ def test_no_text_and_options_that_contradict_are_one_line(run, model, tmp_path):
     assert done.stderr.startswith(
         "error: --query gives scores: --dimensions, --pooling and --no-normalize are for vectors"
     )
+
+
+def test_images_are_inputs_of_their_own_or_within_a_text(run, tmp_path):
+    pytest.importorskip("PIL")
+    image = tmp_path / "a.png"
+    image.write_bytes(encoded(picture(50, 30)))
+    options = ("--backend", "numpy", "--json")
+    with pumice.load(pumice.demo_model_path(vision=True), backend="numpy") as model:
+        read = pumice.Image(image)
+        expected = model.embed([read, "ab", ["ab", read, "cd"]])
+    done = run("embed", "--image", str(image), "-p", "ab", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    np.testing.assert_allclose(json.loads(done.stdout), expected[:2], atol=1e-5)
+    done = run("embed", "--image", str(image), "-p", "ab<__media__>cd", *options)
+    np.testing.assert_allclose(json.loads(done.stdout), expected[2:], atol=1e-5)
+    done = run("embed", "--image", str(image), "-p", "<__media__>", "-p", "<__media__>", *options)
+    assert (done.returncode, done.stderr[:37]) == (2, "error: only one text may have marks <")
+    done = run("embed", "--image", str(image), "-p", "ab", "--query", "cd", *options)
+    assert (done.returncode, done.stderr[:27]) == (2, "error: --query scores texts")

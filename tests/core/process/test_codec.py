@@ -70,7 +70,7 @@ REQUEST = Request(
 )
 COMMANDS_OF_EACH_KIND = [
     Add([1], REQUEST),
-    Encode(1, [[1, 2], []], "mean", True, [0.5]),
+    Encode(1, [[1, 2], []], "mean", True, [0.5], [[], []]),
     EncodeImage(1, 1, 2, b"pixels"),
     Score(1, [1, 2], 3, [0.5], "salt"),
     SavePrompt(1, [1, 2], [0.5], "salt"),

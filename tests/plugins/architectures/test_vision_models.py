@@ -1,5 +1,6 @@
 """Tiny vision models, beside transformers: their conversion, pixels, rows, and the text after an image."""
 
+import asyncio
 import json
 import math
 import re
@@ -168,6 +169,30 @@ def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
     for row, top in zip(logprobs, result.logprobs, strict=True):
         ours = np.array([value for _, value in top.top])
         np.testing.assert_allclose(ours, [row[token] for token, _ in top.top], atol=atol)
+
+
+@pytest.mark.parametrize(("kind", "head"), [("gemma3", "token_embd.weight"), ("qwen3vl", "output.weight")])
+def test_embeddings_with_an_image_are_the_states_before_transformers_logits(folders, kind, head):
+    folder = folders(kind)
+    with GGUFFile.open(folder / "model.gguf") as file:
+        to_logits = np.array(file.tensors[head].dequantize())
+    ids, logprobs = expected(kind, "ids").tolist(), expected(kind, "logprobs")[0]
+    texts = [ids[:9], ids]
+    with pumice.load(folder / "model.gguf", backend="numpy", kv_type="f32", n_ctx=128, n_batch=40) as model:
+        (image,) = [part for part in model.encode_pixels(picture(*SIZE)) if isinstance(part, Embeddings)]
+        media = [[], [Span(ids.index(IMAGE), image.rows, image.grid)]]
+        alone, vector = model.client.encode(texts, "last", media=media).result()
+        np.testing.assert_allclose(alone, model.embed([ids[:9]], pooling="last", normalize=False)[0], atol=1e-5)
+        logits = to_logits @ vector
+        np.testing.assert_allclose(logits - np.logaddexp.reduce(logits), logprobs, atol=2e-4)
+        prompt = ["a", pumice.Image(picture(*SIZE)), "b"]
+        mixed = model.embed([prompt, "a", pumice.Image(picture(*SIZE))])
+        states = model.embed([prompt], pooling="none")[0]
+        np.testing.assert_allclose(mixed[0], states[-1], atol=1e-5)
+        assert len(states) > len(image.rows)
+        np.testing.assert_allclose(mixed, asyncio.run(model.aembed([prompt, "a", prompt[1]])), atol=1e-6)
+        with pytest.raises(pumice.RequestError, match=r"an input to embed must be .*, not 5"):
+            model.embed([["a", 5]])
 
 
 def test_sound_beside_an_image_that_attends_both_ways_is_causal(folders):

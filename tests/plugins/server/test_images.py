@@ -123,6 +123,47 @@ def test_ollamas_chat_and_generate(server, expected, tmp_path):
     assert "vision" in client.show("sees").capabilities
 
 
+def test_embeddings_of_images(server, path):
+    image = pumice.Image(picture(50, 30))
+    with pumice.load(path, **OPTIONS) as model:
+        expected = model.embed([["a picture: ", image, " shows"], "a", image])
+    marker = server.client.get("/props").json()["media_marker"]
+    native = {"prompt_string": f"a picture: {marker} shows", "multimodal_data": [BASE64]}
+    answer = server.client.post("/embeddings", json={"content": [native, "a", OPENAI[1]]}).json()
+    np.testing.assert_allclose([item["embedding"][0] for item in answer], expected, atol=1e-5)
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    parts = {"content": [{"type": "text", "text": "a picture: "}, OPENAI[1], {"type": "text", "text": " shows"}]}
+    answer = client.embeddings.create(model="sees", input=[parts, "a", OPENAI[1]])
+    np.testing.assert_allclose([item.embedding for item in answer.data], expected, atol=1e-5)
+    with pumice.load(path, **OPTIONS) as model:
+        n_tokens = sum(len(text.tokens) for text in model.prepare_embed([["a picture: ", image, " shows"], "a", image]))
+    assert answer.usage.prompt_tokens == n_tokens
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            [{"content": [{"type": "video", "video": "a"}]}],
+            r"input\[0\].content\[0\]: expected a part with text, an image",
+        ),
+        ([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}], "data: URL"),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "the bytes are no PNG"),
+        ([OPENAI[1]] * 65, "at most 64"),
+        ([{"content": [OPENAI[1]] * 65}], "more than 64 images"),
+        ([{}], "must be text, a list of token ids, an object"),
+        ([{"content": 5}], "must be text"),
+        ({"content": []}, "no tokens|must be text"),
+        ({"prompt_string": "a", "multimodal_data": [BASE64]}, "0 markers for 1 images"),
+    ],
+)
+def test_wrong_inputs_to_embed_are_refused(server, given, problem):
+    answer = server.client.post("/v1/embeddings", json={"input": given})
+    assert answer.status_code == 400
+    assert re.search(problem, answer.json()["error"]["message"]), answer.text
+    assert "\n" not in answer.json()["error"]["message"]
+
+
 def test_llama_servers_completion_and_properties(server, path):
     properties = server.client.get("/props").json()
     assert properties["modalities"] == {"vision": True, "video": False, "audio": False}
