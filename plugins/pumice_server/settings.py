@@ -9,13 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pumice.mcp import McpServer
 from pumice_server.keys import Keys
 from pumice_server.limits import MAX_BODY
+
+if TYPE_CHECKING:
+    from pumice.mcp import McpServer
 
 LOCAL = "localhost"
 """Stands for all pages of this machine among origins."""

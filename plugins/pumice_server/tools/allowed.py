@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pumice.mcp import McpServer, read_servers_file, require_package, user_file
+if TYPE_CHECKING:
+    from pumice.mcp import McpServer
 
 
 def allowed_servers(names: Sequence[str], path: Path | None) -> Mapping[str, McpServer]:
@@ -28,6 +30,8 @@ def allowed_servers(names: Sequence[str], path: Path | None) -> Mapping[str, Mcp
                 "--mcp-config needs --allow-tools, which names the servers whose tools clients may use"
             )
         return {}
+    from pumice.mcp import read_servers_file, require_package, user_file
+
     servers = read_servers_file(path or user_file())
     if not hasattr(os, "fork"):
         raise click.UsageError("--allow-tools needs a system that forks processes")
