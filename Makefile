@@ -47,7 +47,7 @@ format: $(STAMP)  ## Fix what lint can fix
 	$(VENV)/ruff check --fix .
 	$(VENV)/ruff format .
 
-check:  ## Run all that must pass before a change is merged: style, types, tests of both drivers
+check:  ## Run all that must pass before a change is merged: style, types, tests
 	.ci/run
 
 docs: $(DOCS_STAMP)  ## Build the documentation site into build/site; a link that leads nowhere is an error
