@@ -143,6 +143,66 @@ CASES: dict[str, dict[str, Any]] = {
             **TOKENS,
         },
     },
+    "qwen3vlmoe": {
+        "class": "Qwen3VLMoeForConditionalGeneration",
+        "theirs": False,  # the projector is that of Qwen3-VL
+        "config_class": "Qwen3VLMoeConfig",
+        "model_type": "qwen3_vl_moe",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[3, 3, 2], mrope_interleaved=True)
+            | {
+                "model_type": "qwen3_vl_moe_text",
+                "num_experts": 4,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 24,
+                "decoder_sparse_step": 1,
+                "mlp_only_layers": [],
+                "norm_topk_prob": True,
+            },
+            "vision_config": QWEN
+            | {
+                "model_type": "qwen3_vl_moe_vision",
+                "depth": 3,
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "out_hidden_size": 64,
+                "num_position_embeddings": 36,
+                "deepstack_visual_indexes": [0, 1],
+            },
+            "image_token_id": IMAGE,
+            **TOKENS,
+        },
+    },
+    "qwen35": {
+        "class": "Qwen3_5ForConditionalGeneration",
+        "theirs": False,  # the projector is that of Qwen3-VL
+        "config_class": "Qwen3_5Config",
+        "model_type": "qwen3_5",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[2, 1, 1], mrope_interleaved=True, partial_rotary_factor=0.5)
+            | {
+                "model_type": "qwen3_5_text",
+                "linear_conv_kernel_dim": 4,
+                "linear_key_head_dim": 8,
+                "linear_value_head_dim": 8,
+                "linear_num_key_heads": 2,
+                "linear_num_value_heads": 4,
+                "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+                "full_attention_interval": 3,
+            },
+            "vision_config": QWEN
+            | {
+                "model_type": "qwen3_5_vision",
+                "depth": 2,
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "out_hidden_size": 64,
+                "num_position_embeddings": 36,
+            },
+            "image_token_id": IMAGE,
+            **TOKENS,
+        },
+    },
     "pixtral": {
         "class": "LlavaForConditionalGeneration",
         "config_class": "LlavaConfig",
@@ -443,6 +503,8 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "qwen25vl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "exaone45": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "qwen3vl": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
+    "qwen3vlmoe": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
+    "qwen35": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
     "lfm2vl": {**_HALF, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 64, "max_tiles": 4},
     "pixtral": _CLIP,
     "mistral3": _CLIP,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn import blocks, mixture_of_experts, optional, read_experts, recurrent, rope_sections, shared_expert
+from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
+from pumice.plugin.nn import blocks, mixture_of_experts, optional, read_experts, recurrent, shared_expert
+from pumice.plugin.nn.rope import rope_axes, rope_sections, rotated
 
 NET = frozenset({"attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_out"})  # matrices of a gated delta net
 
@@ -97,7 +98,8 @@ class Qwen35MoE(Qwen3Next):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        rope_sections(hparams)  # validated only: text has a single position
+        rope_sections(hparams)  # checked, since text alone does not need them
+        self.media_rules = MediaRules(rope_axes(hparams, rotated(hparams, self.heads(0).k_dim) // 2, interleaved=True))
 
     def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
         alpha, beta = (blocks.linear(g, x, f"{blk}ssm_{name}", self.n_value_heads) for name in ("alpha", "beta"))

@@ -48,6 +48,8 @@ PROCESSORS = {
     "qwen25vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "exaone45": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
+    "qwen3vlmoe": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
+    "qwen35": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "lfm2vl": lambda: Lfm2VlImageProcessor(
         min_image_tokens=4, max_image_tokens=16, tile_size=64, max_tiles=4, encoder_patch_size=8
     ),
@@ -88,6 +90,10 @@ def make_model(kind, case):
         if kind == "gemma3":  # as its authors stored it
             shapes = {
                 name.replace("vision_tower.", "vision_tower.vision_model."): shape for name, shape in shapes.items()
+            }
+        if kind == "qwen3vlmoe":  # as its authors stored them
+            shapes = {
+                name: [*shape[:-2], *shape[:-3:-1]] if ".experts." in name else shape for name, shape in shapes.items()
             }
         if kind == "kimik25":
             shapes = {_published(name): shape for name, shape in shapes.items()}

@@ -286,7 +286,10 @@ PROJECTORS = {
         "vision:Llava": ("LlavaForConditionalGeneration",),
         "vision:Pixtral": ("Mistral3ForConditionalGeneration",),
         "vision:Qwen2VL": ("Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration"),
-        "vision:Qwen3VL": ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+        "vision:Qwen3VL": (
+            "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+            "Qwen3_5MoeForConditionalGeneration",
+        ),
         "vision_documents:DotsOCR": ("DotsOCRForCausalLM",),
         "vision_documents:GLM4V": (
             "Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration",

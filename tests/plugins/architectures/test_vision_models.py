@@ -163,7 +163,7 @@ def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
     assert result.tokens == logprobs.argmax(-1).tolist() == again.tokens
     if kind == "gemma4":  # its tokens have filled the last block of the prompt, which is then shared as a whole
         assert again.timings.prompt_cached == (len(ids) - 1) // BLOCK_SIZE * BLOCK_SIZE
-    elif kind != "lfm2vl":  # its convolutions keep states at some places only
+    elif kind not in ("lfm2vl", "qwen35"):  # which keep states at some places only
         assert again.timings.prompt_cached == len(ids) - 1
     atol = 3e-4 if kind == "gemma4" else 2e-4
     for row, top in zip(logprobs, result.logprobs, strict=True):
