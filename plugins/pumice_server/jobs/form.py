@@ -14,6 +14,8 @@ _MAX_TYPE = 256  # characters of Content-Type
 _MAX_HEAD = 4096  # bytes of the headers of a part
 _MAX_PARAMETERS = 32  # semicolons of them: Python's parser takes time with their square
 _MAX_BOUNDARY = 70  # characters (RFC 2046)
+_FILE = "file"  # the field that may be large
+_MAX_TEXT = 32 << 10  # bytes of any other field
 
 
 class Field(NamedTuple):
@@ -56,4 +58,6 @@ def _field(part: bytes) -> tuple[str, Field]:
         raise bad_request("the headers of a field of the form are not valid in their charset") from None
     if not isinstance(name, str) or not name:
         raise bad_request("a field of the form has no name")
+    if name != _FILE and len(content) > _MAX_TEXT:
+        raise bad_request(f"the field {name!r:.100} has {len(content)} bytes; all but 'file' have at most {_MAX_TEXT}")
     return name, Field(content, filename)
