@@ -1,5 +1,8 @@
 """Memory of devices: what is asked for before a model is placed, and what is given back when a load fails."""
 
+import importlib
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +98,12 @@ def test_parts_on_the_cpu_count_as_programs(tmp_path: Path) -> None:
     with pumice.load(path, **options) as model:
         allocated = model.runner.memory["activations"]
     assert sum(device.parts["activations"] for device in plan.devices) == pytest.approx(allocated, rel=0.05)
+
+
+def test_a_random_model_takes_what_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case of bench/random_placements.py, which enforces the limit of the device's memory."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
+    cases = importlib.import_module("random_placements")
+    case = replace(cases.random_case(random.Random("1 0")), share=0.9)
+    cases.write_model(case, tmp_path / "model.gguf", 0)
+    assert "layers" in cases.run(case, tmp_path / "model.gguf")
