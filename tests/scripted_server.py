@@ -96,6 +96,7 @@ class Scripted(NamedTuple):
     url: str
     requests: list[dict[str, Any]]  # bodies of the chats that were asked for
     left: threading.Event  # set when a client left before the end of an answer
+    called: list[dict[str, Any]]  # calls of tools that the server ran
 
 
 def pieces(text: str, name: str = "content") -> list[dict[str, Any]]:
@@ -124,6 +125,9 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return pieces(XSS)
     if "weather" in said:
         return [{"tool_calls": [{**CALL, "function": WEATHER}]}]
+    if said.startswith(("add", "hang")):
+        function = {"name": said.split()[0], "arguments": '{"a": 2, "b": 3}'}
+        return [{"tool_calls": [{**CALL, "function": function}]}]
     if "slow" in said:
         return [{"content": f"word{i} "} for i in range(2000)]  # more than anybody waits for
     return pieces(f"You said: {said}")
@@ -133,7 +137,7 @@ async def chat(request: Request) -> Response:
     body = await request.json()
     request.app.state.requests.append(body)
     said = body["messages"][-1]["content"]
-    if "refuse" in said:
+    if "refuse" in said and body["messages"][-1]["role"] == "user":
         return JSONResponse({"error": {"message": "this prompt is too long", "code": 400}}, 400)
     deltas = answer_to(body["messages"])
     delay = 0.05 if "slow" in said else 0.0
@@ -168,8 +172,30 @@ def models(_: Request) -> Response:
     return JSONResponse({"object": "list", "data": data, "models": listed})
 
 
+ADD = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
+HANG = {**ADD, "name": "hang"}
+
+
+def list_tools(_: Request) -> Response:
+    tools = [{"type": "function", "function": function} for function in (ADD, HANG)]
+    return JSONResponse(
+        [
+            {"tool": each["function"]["name"], "display_name": each["function"]["name"], "definition": each}
+            for each in tools
+        ]
+    )
+
+
+async def call_tool(request: Request) -> Response:
+    body = await request.json()
+    if body["tool"] == "hang":
+        await asyncio.sleep(3600)
+    request.app.state.called.append(body)
+    return JSONResponse({"plain_text_response": str(sum(body["params"].values()))})
+
+
 def props(request: Request) -> Response:
-    kept = {"conversations": "server" if request.app.state.settings.conversations else "browser"}
+    kept = {"conversations": "server" if request.app.state.settings.conversations else "browser", "tools": True}
     return JSONResponse({"default_generation_settings": {"params": {"temperature": 0.7}}, "ui_settings": kept})
 
 
@@ -179,6 +205,8 @@ def application(settings: Settings) -> Starlette:
         Route("/v1/models", models),
         Route("/props", props),
         Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/tools", list_tools),
+        Route("/tools", call_tool, methods=["POST"]),
         Mount(static.PREFIX, static.PageFiles()),
     ]
     if settings.conversations:
@@ -186,7 +214,7 @@ def application(settings: Settings) -> Starlette:
     made = Starlette(routes=routes, middleware=[Middleware(Gate, settings=settings, count=lambda *_: None)])
     made.state.settings = settings
     made.state.models = SimpleNamespace(settings=settings, entries=[])
-    made.state.requests = []
+    made.state.requests, made.state.called = [], []
     made.state.left = threading.Event()
     return made
 
@@ -200,7 +228,7 @@ def scripted(conversations: Path | None = None, keys: tuple[str, ...] = ()) -> I
         thread.start()
         try:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            yield Scripted(url, app.state.requests, app.state.left)
+            yield Scripted(url, app.state.requests, app.state.left, app.state.called)
         finally:
             server.should_exit = server.force_exit = True
             thread.join()

@@ -5,6 +5,7 @@ import { signal } from "@preact/signals";
 import { ApiError, chat, type Delta } from "./api";
 import { contentOf } from "./attachments";
 import { t } from "./language";
+import { chosenTools } from "./server-tools";
 import * as state from "./state";
 import { branch } from "./tree";
 import type { Attachment, Conversation, Message, Options, ToolCall } from "./types";
@@ -16,6 +17,7 @@ export const running = signal<ReadonlyMap<string, AbortController>>(new Map());
 
 const WRITING = "pumice.writing";
 const writing = new Set<string>(); // ids of messages
+const written = new Set<string>();
 const stops = new BroadcastChannel("pumice.stop");
 stops.onmessage = ({ data }) => running.value.get(data as string)?.abort();
 addEventListener("pagehide", () => {
@@ -54,10 +56,13 @@ async function say(
   if (!state.attached.value.length) state.attached.value = attachments;
 }
 
-/** Another answer to the same: a new branch. */
-export async function retry(message: Message): Promise<void> {
-  await state.attempt(() => answer(message.conversation, message.parent));
+/** Another answer to the same, of another model if one is named: a new branch. */
+export async function retry(message: Message, model?: string): Promise<void> {
+  await state.attempt(() => answer(message.conversation, message.parent, undefined, model));
 }
+
+/** Whether this window wrote an answer. */
+export const isFresh = (message: Message): boolean => written.has(message.id);
 
 /** Go on with an answer that was cut short. */
 export async function goOn(message: Message): Promise<void> {
@@ -104,7 +109,7 @@ async function add(conversation: Conversation, message: Omit<Message, "id" | "co
 }
 
 /** Ask for an answer to the message `parent`, or to the end of the open conversation, and write it down. */
-async function answer(id: string, parent?: string | null, begun?: Message): Promise<void> {
+async function answer(id: string, parent?: string | null, begun?: Message, model?: string): Promise<void> {
   if (running.value.has(id)) return;
   const conversation = state.current.value!;
   const asked = parent === undefined ? conversation.leaf : parent;
@@ -116,11 +121,13 @@ async function answer(id: string, parent?: string | null, begun?: Message): Prom
   running.value = new Map(running.value).set(id, controller);
   const writer = new Writer(message);
   writing.add(message.id);
+  written.add(message.id);
   try {
     state.announcement.value = t("Writing an answer");
     await writer.keep();
     await state.moveTo(id, message.id);
-    const body = bodyOf(conversation.options, begun?.content ? [...before, begun] : before, !!begun?.content);
+    const options = model ? { ...conversation.options, model } : conversation.options;
+    const body = bodyOf(options, begun?.content ? [...before, begun] : before, !!begun?.content);
     for await (const delta of chat(body, controller.signal)) await writer.take(delta);
   } catch (error) {
     writer.fail(error);
@@ -208,7 +215,8 @@ function withCalls(calls: readonly ToolCall[], deltas: NonNullable<Delta["toolCa
 
 /** The request for what comes after these messages. Throws for options that are no JSON. */
 export function bodyOf(options: Options, before: readonly Message[], goesOn: boolean): object {
-  const { system, tools, schema, reasoning, ...sampling } = options;
+  const { system, tools, schema, reasoning, serverTools: _, ...sampling } = options;
+  const all = [...(tools ? (parsed(tools, "The tools") as object[]) : []), ...chosenTools(options).map(({ definition }) => definition)];
   const said = before.filter((each) => each.role !== "assistant" || each.content || each.toolCalls); // no failed answers
   const lastUser = said.findLastIndex((each) => each.role === "user");
   const messages = said.map((message, index) => requestMessage(message, index > lastUser));
@@ -218,7 +226,7 @@ export function bodyOf(options: Options, before: readonly Message[], goesOn: boo
     messages: system ? [{ role: "system", content: system }, ...messages] : messages,
     ...(goesOn && { continue_final_message: true }),
     ...(reasoning && { enable_thinking: reasoning === "on" }),
-    ...(tools && { tools: parsed(tools, "The tools") }),
+    ...(all.length && { tools: all }),
     ...(schema && {
       response_format: { type: "json_schema", json_schema: { name: "answer", schema: parsed(schema, "The schema") } },
     }),

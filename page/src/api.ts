@@ -65,6 +65,7 @@ export async function models(): Promise<Model[]> {
 export interface Properties {
   sampling: Record<string, unknown>; // parameters of a request without any
   keepsConversations: boolean;
+  runsTools: boolean; // whether it lists tools at `tools`
 }
 
 export async function properties(): Promise<Properties> {
@@ -72,6 +73,7 @@ export async function properties(): Promise<Properties> {
   return {
     sampling: props.default_generation_settings?.params ?? {},
     keepsConversations: props.ui_settings?.conversations === "server",
+    runsTools: !!props.ui_settings?.tools,
   };
 }
 

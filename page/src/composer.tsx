@@ -9,7 +9,7 @@ import { Icon } from "./icons";
 import { readFiles, MOST } from "./attachments";
 import { Attached } from "./attached";
 import { formatted, t } from "./language";
-import { announcement, attached, attempt, current, draft, isReady, model, models, options, setOptions, thread, tokensUsed } from "./state";
+import { announcement, attached, attempt, chooseModel, current, draft, isReady, model, models, thread, tokensUsed } from "./state";
 import { sized } from "./sized";
 
 export function Composer() {
@@ -115,7 +115,7 @@ function ModelChoice() {
       class="model"
       aria-label={t("Model")}
       value={chosen}
-      onChange={(event) => void setOptions({ ...options.value, model: event.currentTarget.value })}
+      onChange={(event) => void chooseModel(event.currentTarget.value)}
     >
       {models.value.map(({ id }) => (
         <option key={id} value={id}>{id}</option>

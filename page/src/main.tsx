@@ -7,11 +7,13 @@ import { useEffect } from "preact/hooks";
 import { resume, running, stop } from "./answer";
 import { isLost, LOST } from "./api";
 import { IconButton } from "./buttons";
+import { Beside } from "./compare";
 import { attach, Composer } from "./composer";
 import { KeyQuestion } from "./key";
 import { loadWords, t } from "./language";
 import { isOpen as showsPalette, Palette } from "./palette";
 import { Parameters } from "./parameters";
+import { isOpen as showsPrompts, Prompts } from "./prompts";
 import { pickImport, Sidebar } from "./sidebar";
 import { announcement, attempt, current, notice, options, start, startNew } from "./state";
 import { Thread } from "./thread";
@@ -37,6 +39,7 @@ function Page() {
   }, []);
   const actions = [
     { label: t("Parameters"), hint: t("command"), act: () => (parameters.value = true) },
+    { label: t("Prompts"), hint: t("command"), act: () => (showsPrompts.value = true) },
     { label: t("Search conversations"), hint: t("command"), act: () => ((shows.value = true), setTimeout(() => document.getElementById("search")?.focus())) },
     { label: t("Show or hide conversations"), hint: t("command"), act: toggle },
     ...(current.value ? [{ label: t("Save this conversation as a file"), hint: t("command"), act: exportConversation }] : []),
@@ -63,6 +66,8 @@ function Page() {
       </main>
       <Parameters isOpen={parameters.value} onClose={() => (parameters.value = false)} />
       <Palette actions={actions} />
+      <Prompts />
+      <Beside />
       <KeyQuestion />
       <div class="unseen" role="status">{announcement.value}</div>
     </div>

@@ -3,20 +3,20 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
-import { edit, giveResults, goOn, retry, running } from "./answer";
+import { edit, goOn, retry, running } from "./answer";
 import { Attached } from "./attached";
 import { CopyButton, IconButton } from "./buttons";
 import { CodeBlock } from "./code";
-import { Compare } from "./compare";
+import { beside, Compare } from "./compare";
 import { useElsewhere } from "./elsewhere";
-import { Icon } from "./icons";
 import { t } from "./language";
 import { Markdown } from "./markdown";
 import { memo } from "./memo";
 import { messages, models, moveTo } from "./state";
+import { ToolCalls } from "./tool-calls";
 import { newestLeaf, versions } from "./tree";
 import { sized } from "./sized";
-import type { Figures, Message, ToolCall } from "./types";
+import type { Figures, Message } from "./types";
 
 interface Properties {
   message: Message;
@@ -101,6 +101,7 @@ function Answer({ message, isLast, busy }: Properties) {
         <Actions message={message} busy={busy}>
           <CopyButton text={message.content} label={t("Copy answer")} />
           <IconButton icon="retry" label={t("Try again")} disabled={busy} onClick={() => void retry(message)} />
+          {models.value.length > 1 && <OtherModel message={message} busy={busy} />}
           {canGoOn && <IconButton icon="forward" label={t("Go on")} onClick={() => void goOn(message)} />}
           {message.figures && <FiguresView figures={message.figures} />}
         </Actions>
@@ -121,52 +122,26 @@ function Reasoning({ message, isWriting }: { message: Message; isWriting: boolea
   );
 }
 
-function ToolCalls({ message, canAnswer }: { message: Message; canAnswer: boolean }) {
-  const calls = message.toolCalls!;
-  const [results, setResults] = useState<string[]>(calls.map(() => ""));
-  const set = (index: number, text: string) => setResults(calls.map((_, each) => (each === index ? text : (results[each] ?? ""))));
-  return (
-    <div class="tool-calls">
-      {calls.map((call, index) => (
-        <section key={index} class="tool" aria-label={t("Call of {name}", { name: call.name })}>
-          <p class="tool-name"><Icon name="tool" /><b>{call.name}</b></p>
-          <CodeBlock code={pretty(call)} language="json" />
-          {canAnswer && (
-            <textarea
-              rows={2}
-              placeholder={t("What the tool answers")}
-              aria-label={t("Result of {name}", { name: call.name })}
-              value={results[index] ?? ""}
-              onInput={(event) => set(index, event.currentTarget.value)}
-            />
-          )}
-        </section>
-      ))}
-      {canAnswer && (
-        <div class="row end">
-          <button type="button" class="primary" onClick={() => void giveResults(message, results)}>
-            {calls.length > 1 ? t("Send results") : t("Send result")}
-          </button>
-        </div>
-      )}
-    </div>
-  );
-}
-
-function pretty(call: ToolCall): string {
-  try {
-    return JSON.stringify(JSON.parse(call.arguments), null, 2);
-  } catch {
-    return call.arguments; // not written to its end yet
-  }
-}
-
 function ToolResult({ message }: Properties) {
   return (
     <article class="message tool-result" aria-label={t("Result of a tool")}>
       <h2 class="unseen">{t("Result of a tool")}</h2>
       <CodeBlock code={message.content} language="result" />
     </article>
+  );
+}
+
+/** Lets another model answer, beside this answer. */
+function OtherModel({ message, busy }: { message: Message; busy: boolean }) {
+  const ask = (model: string) => {
+    beside.value = message;
+    void retry(message, model);
+  };
+  return (
+    <select class="other-model" aria-label={t("Answer with another model")} title={t("Answer with another model")} disabled={busy} value="" onChange={(event) => ask(event.currentTarget.value)}>
+      <option value="">⇄</option>
+      {models.value.map(({ id }) => <option key={id} value={id}>{id}</option>)}
+    </select>
   );
 }
 

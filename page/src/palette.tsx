@@ -4,7 +4,8 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { t } from "./language";
-import { conversations, models, open, options, setOptions, startNew } from "./state";
+import { insert, prompts } from "./prompts";
+import { chooseModel, conversations, models, open, startNew } from "./state";
 
 export const isOpen = signal(false);
 
@@ -84,7 +85,8 @@ function rowsFor(actions: readonly Row[], words: string): Row[] {
   const all: Row[] = [
     { label: t("New conversation"), hint: "Ctrl+Shift+O", act: startNew },
     ...actions,
-    ...chosen.map(({ id }) => ({ label: id, hint: t("model"), act: () => void setOptions({ ...options.value, model: id }) })),
+    ...chosen.map(({ id }) => ({ label: id, hint: t("model"), act: () => void chooseModel(id) })),
+    ...Object.keys(prompts.value).map((name) => ({ label: name, hint: t("prompt"), act: () => insert(name) })),
     ...conversations.value.map((each) => ({ label: each.title, hint: t("conversation"), act: () => void open(each) })),
   ];
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);

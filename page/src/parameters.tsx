@@ -4,7 +4,8 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { IconButton } from "./buttons";
 import { formatted, key, t } from "./language";
-import { defaults, models, options, setOptions } from "./state";
+import { decide, decided, decisions, serverTools } from "./server-tools";
+import { defaults, isKeptForModel, keepForModel, model, models, options, setOptions } from "./state";
 import type { Options } from "./types";
 
 interface Range {
@@ -48,6 +49,9 @@ export function Parameters({ isOpen, onClose }: { isOpen: boolean; onClose: () =
           </header>
           <Fields key={resets} set={set} />
           <div class="row end">
+            {models.value.length > 1 && model.value && (
+              <label><input type="checkbox" checked={isKeptForModel()} onChange={(event) => keepForModel(event.currentTarget.checked)} /> {t("Keep for {model}", { model: model.value.id })}</label>
+            )}
             <button type="button" onClick={reset}>{t("Reset all")}</button>
           </div>
         </div>
@@ -79,10 +83,29 @@ function Fields({ set }: { set: (change: Partial<Options>) => void }) {
           </select>
         </label>
       </fieldset>
+      <ServerTools set={set} />
       <JsonField label={t("Tools")} value={chosen.tools} placeholder='[{"type": "function", "function": {"name": …}}]' isRight={Array.isArray} wrong={t("a list of tools")} set={(tools) => set({ tools })} />
       <JsonField label={t("JSON schema of the answer")} value={chosen.schema} placeholder='{"type": "object", "properties": …}' isRight={isObject} wrong={t("an object")} set={(schema) => set({ schema })} />
       {n_ctx && <p class="note">{t("A conversation has room for {n} tokens.", { n: formatted(n_ctx) })}</p>}
     </>
+  );
+}
+
+/** Tools that the server runs: which of them the conversation uses, and which are asked for. */
+function ServerTools({ set }: { set: (change: Partial<Options>) => void }) {
+  const chosen = options.value.serverTools ?? [];
+  if (!serverTools.value.length) return null;
+  const toggle = (name: string, uses: boolean) => set({ serverTools: [...chosen.filter((each) => each !== name), ...(uses ? [name] : [])] });
+  return (
+    <fieldset class="server-tools">
+      <legend>{t("Tools of the server")}</legend>
+      {serverTools.value.map(({ tool, display_name }) => (
+        <div key={tool} class="row">
+          <label><input type="checkbox" checked={chosen.includes(tool)} onChange={(event) => toggle(tool, event.currentTarget.checked)} /> {display_name}</label>
+          {tool in decisions.value && <button type="button" title={t("Ask again")} onClick={() => decide(tool, undefined)}>{decided(tool)}</button>}
+        </div>
+      ))}
+    </fieldset>
   );
 }
 
@@ -143,5 +166,5 @@ const isObject = (value: unknown): boolean => typeof value === "object" && value
 
 /** Without what is not set. */
 function without(chosen: Options): Options {
-  return Object.fromEntries(Object.entries(chosen).filter(([, value]) => value !== undefined && value !== "")) as Options;
+  return Object.fromEntries(Object.entries(chosen).filter(([, value]) => value !== undefined && value !== "" && !(Array.isArray(value) && !value.length))) as Options;
 }

@@ -3,6 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 
 import * as api from "./api";
+import { findTools } from "./server-tools";
 import { BrowserStore, ServerStore, type Store } from "./store";
 import { branch, newestLeaf } from "./tree";
 import type { Attachment, Conversation, Message, Model, Options } from "./types";
@@ -19,7 +20,7 @@ export const notice = signal(""); // one line about what went wrong outside of a
 export const announcement = signal(""); // for screen readers
 export const attached = signal<readonly Attachment[]>([]); // files of the next message
 export const draft = signal(sessionStorage.getItem("pumice.draft") ?? "");
-export const newOptions = signal<Options>(remembered()); // of the next new conversation
+export const newOptions = signal<Options>(remembered("pumice.options")); // of the next new conversation
 
 export const thread = computed(() => branch(messages.value, current.value?.leaf ?? null));
 export const options = computed(() => current.value?.options ?? newOptions.value);
@@ -51,10 +52,11 @@ export const newId = (): string =>
 export async function start(): Promise<void> {
   try {
     await refreshModels();
-    const { sampling, keepsConversations } = await api.properties();
+    const { sampling, keepsConversations, runsTools } = await api.properties();
     defaults.value = sampling;
     keptBy.value = keepsConversations ? "server" : "browser";
     if (keepsConversations) store = new ServerStore();
+    if (runsTools) await findTools();
     notice.value = "";
     needsKey.value = false;
   } catch (error) {
@@ -208,12 +210,31 @@ export async function remove(conversation: Conversation): Promise<void> {
 /** Parameters of the open conversation, and of the next new one. */
 export async function setOptions(chosen: Options): Promise<void> {
   newOptions.value = chosen;
-  if (current.value) await attempt(() => keepConversation({ ...current.value!, options: chosen }));
+  const kept = current.value && attempt(() => keepConversation({ ...current.value!, options: chosen }));
+  if (isKeptForModel()) keepForModel(true);
+  await kept;
 }
 
-function remembered(): Options {
+/** Parameters that belong to models, by name: they are taken over when the model is chosen. */
+const ofModels = signal<Readonly<Record<string, Options>>>(remembered("pumice.models"));
+
+export const isKeptForModel = (): boolean => !!model.value && model.value.id in ofModels.value;
+
+/** Keep the present parameters for the present model; `false`: keep none for it. */
+export function keepForModel(keeps: boolean): void {
+  const { [model.value!.id]: _, ...others } = ofModels.value;
+  ofModels.value = keeps ? { ...others, [model.value!.id]: options.value } : others;
+  localStorage.setItem("pumice.models", JSON.stringify(ofModels.value));
+}
+
+/** Go on with another model, and with the parameters that are kept for it. */
+export async function chooseModel(id: string): Promise<void> {
+  await setOptions({ ...(ofModels.value[id] ?? options.value), model: id });
+}
+
+function remembered(name: string): Record<string, any> {
   try {
-    return JSON.parse(localStorage.getItem("pumice.options") ?? "{}");
+    return JSON.parse(localStorage.getItem(name) ?? "{}");
   } catch {
     return {};
   }

@@ -142,6 +142,7 @@ const isMessage = has({
 
 const isOptions = has({
   ...Object.fromEntries(RANGES.map(({ name }) => [name, orNone(isNumber)])),
+  serverTools: orNone(listOf(isString)),
   ...Object.fromEntries(["model", "system", "tools", "schema"].map((name) => [name, orNone(isString)])),
   reasoning: orNone((value) => value === "on" || value === "off"),
 });

@@ -64,6 +64,7 @@ export interface Options {
   reasoning?: "on" | "off";
   tools?: string; // JSON, a list of tools as the endpoint takes them
   schema?: string; // JSON schema of the answer
+  serverTools?: string[]; // names of tools that the server runs
 }
 
 export interface Model {

@@ -121,7 +121,8 @@ async def props(request: Request) -> Annotated[Response, Properties]:
     """
     models: Models = request.app.state.models
     name = request.query_params.get("model")
-    page = {"conversations": "server" if models.settings.conversations else "browser"}
+    kept = "server" if models.settings.conversations else "browser"
+    page = {"conversations": kept, "tools": request.app.state.tools is not None}
     if name is None and not models.single:
         answer = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
         return json_response({**answer, "ui_settings": page, "build_info": build_info(models.settings.compat)})

@@ -193,6 +193,76 @@ def test_tools(page, chats):
     assert call["tool_calls"][0]["id"] == result["tool_call_id"] == "call_1"
 
 
+def test_tools_of_the_server_run_when_they_may(page, chats):
+    chats.called.clear()
+    page.get_by_role("button", name="Parameters").click()
+    for name in ("add", "hang"):
+        page.get_by_label(name, exact=True).check()
+    page.get_by_label("Close").click()
+    say(page, "add these")
+    assert [each["function"]["name"] for each in chats.requests[-1]["tools"]] == ["add", "hang"]
+    question = answer(page).get_by_role("group", name="May add run?")
+    question.get_by_text("Refuse").click()
+    expect(answer(page)).to_contain_text("The tool says: Error: the user refused this call")
+    assert chats.called == []
+    say(page, "add these")
+    answer(page).get_by_text("Always").click()
+    expect(answer(page)).to_contain_text("The tool says: 5")
+    say(page, "add them again", waits=False)
+    expect(answer(page)).to_contain_text("The tool says: 5")
+    assert chats.called == [{"tool": "add", "params": {"a": 2, "b": 3}}] * 2
+    say(page, "hang now")
+    answer(page).get_by_text("Run", exact=True).click()
+    answer(page).get_by_text("Stop", exact=True).click()
+    expect(answer(page)).to_contain_text("The tool says: Error: the user stopped this call")
+
+
+def test_an_answer_beside_that_of_another_model(page, chats):
+    say(page, "Compare")
+    page.get_by_label("Answer with another model").select_option("pumice-1b")
+    sides = page.get_by_role("dialog", name="Compare versions").locator("section")
+    expect(sides.nth(1)).to_contain_text("You said: Compare")
+    assert [each["model"] for each in chats.requests[-2:]] == ["pumice-8b", "pumice-1b"]
+
+
+def test_parameters_that_belong_to_a_model(page, chats):
+    page.get_by_label("Model").select_option("pumice-1b")
+    page.get_by_role("button", name="Parameters").click()
+    page.get_by_label("Keep for pumice-1b").check()
+    page.get_by_label("Temperature").fill("0.3")
+    page.get_by_label("Close").click()
+    page.get_by_label("Model").select_option("pumice-8b")
+    page.get_by_role("button", name="Parameters").click()
+    page.get_by_label("Temperature").fill("0.9")
+    page.get_by_label("Close").click()
+    page.reload()
+    page.get_by_label("Model").select_option("pumice-1b")
+    say(page, "Hello")
+    assert (chats.requests[-1]["model"], chats.requests[-1]["temperature"]) == ("pumice-1b", 0.3)
+
+
+def test_prompts_are_kept(page):
+    page.get_by_label("Message", exact=True).fill("Translate this:")
+    run_command(page, "Prompts")
+    prompts = page.get_by_role("dialog", name="Prompts")
+    prompts.get_by_label("Name").fill("Translate")
+    prompts.get_by_text("Keep prompt").click()
+    prompts.get_by_label("Close").click()
+    page.get_by_label("Message", exact=True).fill("")
+    page.reload()
+    run_command(page, "Translate")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Translate this:")
+    run_command(page, "Prompts")
+    prompts.get_by_label("Delete Translate").click()
+    expect(prompts.locator("li")).to_have_count(0)
+
+
+def run_command(page: "playwright.Page", name: str) -> None:
+    page.keyboard.press("Control+k")
+    page.get_by_label("Command or conversation").fill(name)
+    page.keyboard.press("Enter")
+
+
 def test_parameters(page, chats):
     page.get_by_role("button", name="Parameters").click()
     expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.7")
