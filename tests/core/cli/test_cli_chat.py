@@ -422,3 +422,34 @@ def test_a_chat_may_read_the_files_of_entries(home, tmp_path, monkeypatch):
     (project / "pumice.yaml").write_text(json.dumps({"models": theirs}))
     monkeypatch.chdir(project)
     assert sorted(switchable_files()) == sorted(map(str, files))
+
+
+def test_a_created_model_brings_its_beginning(demo, home, capfdbinary):
+    from pumice.hub.created import create_model
+
+    chat = {"system": "You are a fox.", "stop": ["THE END"], "max_tokens": 3}
+    create_model("fox", {"model": "pumice-demo", "chat": {**chat, "messages": [{"role": "user", "content": "Hi"}]}})
+    create_model("hare", {"model": "pumice-demo", "chat": {"system": "You are a hare."}})
+    coming = iter(["/model fox", "Once", "/model hare", "/system Mine", "/set max_tokens 2", "/model fox"])
+    with (
+        click.Context(click.Command("chat"), info_name="chat"),
+        ChatModel("pumice-demo", {"backend": "numpy"}) as model,
+    ):
+        conversation = Conversation(model.model, {"temperature": 0, "chat_template": "plain"})
+        seen = []
+
+        def read() -> str:
+            options = {name: conversation.options.get(name) for name in ("stop", "max_tokens")}
+            seen.append((conversation.system, len(conversation.messages), *options.values()))
+            return next(coming, None) or end()
+
+        Session(conversation, read, chat_model=model).run()
+    assert seen == [
+        (None, 0, None, None),
+        ("You are a fox.", 2, ["THE END"], 3),
+        ("You are a fox.", 4, ["THE END"], 3),
+        ("You are a hare.", 4, None, None),
+        ("Mine", 4, None, None),
+        ("Mine", 4, None, 2),
+        ("Mine", 4, ["THE END"], 2),
+    ]

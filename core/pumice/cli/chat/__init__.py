@@ -159,17 +159,16 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
     from pumice.hub.catalogue import chat_defaults
 
     defaults = chat_defaults(model)
-    options = {"stop": defaults.stop or None, **options}
-    if max_tokens is None and defaults.max_tokens is not None and defaults.max_tokens >= 0:
-        options["max_tokens"] = defaults.max_tokens
-    system = system or defaults.system or None
-    messages: list[dict[str, Any]] = [*defaults.messages] if resumed is None else read_session(resumed)
+    if max_tokens is not None:
+        defaults = defaults.model_copy(update={"max_tokens": None})
+    messages: list[dict[str, Any]] = [] if resumed is None else read_session(resumed)
     with ChatModel(model, rest) as chat_model:
         loaded = chat_model.model
         if not (options["chat_template"] or loaded.has_chat_template):
             warn_of_assumed_template(Path(model).name)
             options["chat_template"] = ASSUMED_TEMPLATE
         conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system, messages)
+        conversation.take_defaults(defaults)
         conversation.markdown = markdown
         take_mcp_tools(conversation)
         if text is None:

@@ -10,6 +10,7 @@ from pumice.chat.media import kind_of
 from pumice.cli.chat.files import read_conversation, read_image, read_sound, write_conversation
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.errors import PumiceError, RequestError
+from pumice.hub.catalogue import ChatDefaults
 from pumice.options import CHAT
 from pumice.wording import unknown_name
 
@@ -44,6 +45,7 @@ class Conversation:
         self.tools: list[Tool] = []
         self._offered: Sequence[Tool] = ()  # also those that the chat template does not take
         self.media: list[Media] = []  # images and sounds that wait for the next message
+        self._defaults = ChatDefaults()
         self.messages: list[dict[str, Any]] = list(messages)
         if system or not messages:
             self.system = system
@@ -150,6 +152,21 @@ class Conversation:
             self.options["chat_template"] = ASSUMED_TEMPLATE
         return self.take_tools(self._offered)
 
+    def take_defaults(self, defaults: ChatDefaults) -> None:
+        """Begin and answer as an entry of the catalogue says, in place of the earlier one; what the user set stays."""
+        earlier, self._defaults = self._defaults, defaults
+        before, now = _default_options(earlier), _default_options(defaults)
+        own = {name: value for name, value in self.options.items() if name not in before or value != before[name]}
+        self.options = {**now, **own}
+        is_new = [message for message in self.messages if message["role"] != "system"] == [*earlier.messages]
+        system = self.system
+        if system == (earlier.system or None):
+            system = defaults.system or None
+        if is_new:
+            self.messages = [*defaults.messages]
+        if system != self.system:
+            self.system = system
+
     def _prepare_probe(self) -> Turn:
         options = {name: value for name, value in self.options.items() if name in CHAT}
         return self.model.prepare_chat([{"role": "user", "content": "?"}], **{**options, "tools": self.tools})
@@ -179,6 +196,14 @@ class Conversation:
     def load(self, path: Path) -> None:
         """Replace the messages by those of a file that ``save`` wrote, or of a JSON list. Raises PumiceError."""
         self.messages = read_conversation(path)
+
+
+def _default_options(defaults: ChatDefaults) -> dict[str, Any]:
+    """Return the options of answers that an entry sets."""
+    options: dict[str, Any] = {"stop": defaults.stop} if defaults.stop else {}
+    if defaults.max_tokens is not None and defaults.max_tokens >= 0:
+        options["max_tokens"] = defaults.max_tokens
+    return options
 
 
 def _without_media(message: dict[str, Any]) -> dict[str, Any]:

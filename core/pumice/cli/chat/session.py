@@ -20,6 +20,7 @@ from pumice.cli.chat.shown import shown
 from pumice.cli.messages import explain, say
 from pumice.cli.options import warn_of_assumed_template
 from pumice.errors import PumiceError
+from pumice.hub.catalogue import chat_defaults
 from pumice.wording import printable, unknown_name
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ class Session:
             model = self._chat_model.model
             if model is not self._conversation.model:
                 _warn_of_tools(partial(self._conversation.take_model, model))
+                self._conversation.take_defaults(chat_defaults(self._chat_model.name))
         if name and not model.has_chat_template:
             warn_of_assumed_template(self._chat_model.name)
         _tell(f"{self._chat_model.name} on {', '.join(model.backends)}, {model.n_ctx} tokens of context")
