@@ -20,4 +20,5 @@ ENCODERS = {
     "qwen2.5vl_merger": "pumice_architectures.vision.qwen:Qwen25VL",
     "qwen2vl_merger": "pumice_architectures.vision.qwen:Qwen2VL",
     "qwen3vl_merger": "pumice_architectures.vision.qwen:Qwen3VL",
+    "resampler": "pumice_architectures.vision.minicpm:MiniCPMV",
 }
