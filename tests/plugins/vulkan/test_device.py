@@ -167,7 +167,7 @@ def test_an_interrupted_wait_can_be_made_good(device, monkeypatch):
     encode_scale(encoder, pipeline, first, second, n, 7)
     encoder.end()
 
-    def interrupted(handle):
+    def interrupted():
         raise KeyboardInterrupt
 
     commands.commit()

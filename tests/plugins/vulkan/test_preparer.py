@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import threading
@@ -304,13 +305,15 @@ class Driver:
     def begin(self, monkeypatch: pytest.MonkeyPatch, device: Device) -> Any:
         from pumice_vulkan.device.native import pipeline_cache
 
-        def create(_: Any, info: Any, __: Any) -> Any:
-            data = pipeline_cache.ffi.buffer(info.pInitialData, info.initialDataSize) if info.initialDataSize else b""
-            self.begun.append(bytes(data))
-            return pipeline_cache.ffi.NULL
+        def create(_: Any, how: Any, __: Any, ___: Any) -> int:
+            info = how._obj
+            self.begun.append(ctypes.string_at(info.pInitialData, info.initialDataSize) if info.pInitialData else b"")
+            return 0
 
-        monkeypatch.setattr(pipeline_cache.vk, "vkCreatePipelineCache", create)
-        made = pipeline_cache.PipelineCache(None, device.description)
+        lib = mock.Mock(wraps=pipeline_cache.lib)
+        lib.vkCreatePipelineCache = create
+        monkeypatch.setattr(pipeline_cache, "lib", lib)
+        made = pipeline_cache.PipelineCache(0, device.description)
         monkeypatch.setattr(made, "_data", lambda: self.begun[-1] + self._grown)
         return made
 
