@@ -20,6 +20,7 @@ from gguf_files import tiny_llama, write_gguf  # noqa: E402
 from pumice.gguf import GGMLType, GGUFFile  # noqa: E402
 from pumice.plugin import Limits, MemoryPlan, Program, Segment  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
+from pumice_vulkan.backend import NEEDED  # noqa: E402
 from pumice_vulkan.buckets import Bucket  # noqa: E402
 from pumice_vulkan.device import DeviceDescription  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402
@@ -28,12 +29,13 @@ from pumice_vulkan.memory import Arena, Weights  # noqa: E402
 from pumice_vulkan.probe import SHAPE  # noqa: E402
 from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
 from pumice_vulkan.program import DeviceProgram, Shared  # noqa: E402
-from pumice_vulkan.quirks import without_quirks  # noqa: E402
+from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks  # noqa: E402
 from quantizers import quantize  # noqa: E402
 from tools.paper_device import PaperDevice  # noqa: E402
 
 TARGET = ROOT / "docs" / "gpu_profiles.md"
 BEGIN, END = "<!-- written by tools/gpu_profiles.py -->\n", "<!-- end -->\n"
+QUIRKS_BEGIN = "<!-- quirks, written by tools/gpu_profiles.py -->\n"
 BUCKETS = {"1 token": Bucket(1, 1, True), "16 sequences": Bucket(16, 16, True), "prompt": Bucket(128, 1)}
 PRODUCTS, ATTENTION = ("matvec", "matmul"), ("attention_",)
 Compiled = tuple[Segment, MemoryPlan, Limits]
@@ -87,6 +89,8 @@ def dispatches(description: DeviceDescription, compiled: Compiled) -> dict[str, 
 
 def kernels(found: Sequence[Dispatch], kinds: Sequence[str]) -> str:
     """Return the kernels of some kinds, without the types of weights and caches."""
+    if not found:
+        return "not used"
     names = dict.fromkeys(dispatch.kernel.partition(".")[0] for dispatch in found)
     return ", ".join(f"`{name}`" for name in names if name.startswith(tuple(kinds)))
 
@@ -95,9 +99,11 @@ def row(name: str, profile: Profile, chosen: dict[str, list[Dispatch]]) -> str:
     one, sixteen, prompt = chosen.values()
     shapes = [shape for shape in profile.matrices if shape.c == "float32"]
     matrices = ", ".join(f"{shape.m}x{shape.n}x{shape.k}" for shape in shapes) or "-"
+    asked = without_quirks(profile.described()).subgroup_size
+    size = f"{asked} of {profile.subgroup_size}" if asked != profile.subgroup_size else str(asked)
     cells = [
         f"`{name}`",
-        f"{profile.subgroup_size}, {profile.shared // 1024} KiB, {matrices}",
+        f"{profile.api.removesuffix('.0')}, {size}, {profile.shared // 1024} KiB, {matrices}",
         kernels(one, PRODUCTS),
         kernels(sixteen, PRODUCTS),
         kernels(prompt, PRODUCTS),
@@ -108,7 +114,7 @@ def row(name: str, profile: Profile, chosen: dict[str, list[Dispatch]]) -> str:
 
 
 HEADER = (
-    "| profile | subgroup, shared memory, matrices | products: 1 token | 16 sequences | prompts | attention "
+    "| profile | Vulkan, subgroup, shared memory, matrices | products: 1 token | 16 sequences | prompts | attention "
     "| reported in |\n"
     "| --- | --- | --- | --- | --- | --- | --- |\n"
 )
@@ -130,7 +136,13 @@ def table(compiled: Compiled) -> str:
     for name, profile in PROFILES.items():
         description = without_quirks(profile.described())
         key = (
-            *(description.subgroup_size, description.features, description.cooperative_matrices, description.avoided),
+            *(
+                description.subgroup_size,
+                description.api_version,
+                description.features,
+                description.cooperative_matrices,
+                description.avoided,
+            ),
             *(
                 description.threadgroup_memory_bytes,
                 description.max_threads_per_threadgroup,
@@ -138,15 +150,35 @@ def table(compiled: Compiled) -> str:
             ),
         )
         if key not in known:
-            known[key] = dispatches(description, compiled)
+            usable = description.features >= NEEDED
+            known[key] = dispatches(description, compiled) if usable else {bucket: [] for bucket in BUCKETS}
         lines.append(row(name, profile, known[key]))
     return "".join(lines)
 
 
+def decisions(quirk: Quirk) -> str:
+    """Return what a quirk changes."""
+    found = [f"no `{name}`" for name in sorted(quirk.without)]
+    found += [f"subgroups of {quirk.subgroup}"] if quirk.subgroup else []
+    found += [f"submits of {quirk.dispatches} dispatches"] if quirk.dispatches else []
+    return ", ".join(found)
+
+
+def quirks() -> str:
+    """Return the table of quirks, with the profiles that each applies to."""
+    lines = ["| quirk | then | profiles |\n", "| --- | --- | --- |\n"]
+    for quirk in QUIRKS:
+        names = ", ".join(f"`{name}`" for name, profile in PROFILES.items() if quirk.applies(profile.described()))
+        lines.append(f"| {quirk.why} | {decisions(quirk)} | {names} |\n")
+    return "".join(lines)
+
+
 def text(page: str, compiled: Compiled) -> str:
-    """Return the page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + "\n" + table(compiled) + "\n" + END + rest.partition(END)[2]
+    """Return the page with the tables between their marks."""
+    for begin, made in ((BEGIN, table(compiled)), (QUIRKS_BEGIN, quirks())):
+        before, _, rest = page.partition(begin)
+        page = before + begin + "\n" + made + "\n" + END + rest.partition(END)[2]
+    return page
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from pumice.plugin import (
     parse_size,
 )
 from pumice_vulkan.device import DeviceDescription, find_device, list_devices, open_device
+from pumice_vulkan.device.contract import version
 from pumice_vulkan.fuse import fuse
 from pumice_vulkan.kv_cache import CacheLayout
 from pumice_vulkan.step import SCRATCH_BYTES, has_known_sizes
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pumice_vulkan.program import Shared
 
 RESERVE = 256 * 2**20  # bytes of device memory reserved for scratch memory, command buffers and other uses
+
+NEEDED = frozenset({"subgroup_arithmetic"})  # features that products with a vector and norms use
 
 INT8_LANES = 8  # adjacent invocations of a subgroup that quantize a block, as in shaders/quantize.glsl
 
@@ -83,12 +86,15 @@ class VulkanBackend(Backend):
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self._opened: list[Shared] = []
+        self._used: list[str] = []  # kernels, with their constants
 
     def supports(self, node: Node, limits: Limits) -> bool:
         from pumice_vulkan.lower import RULES
 
         rule = RULES.get(node.op)
-        return rule is not None and has_known_sizes(node) and rule.claims(node, limits) and self._has_room(node)
+        if rule is None or not has_known_sizes(node) or not rule.claims(node, limits):
+            return False
+        return self._has_room(node) and not self._avoids(node)
 
     def free_memory(self) -> list[int | None]:
         most = parse_size(self.options.memory) if self.options.memory else None
@@ -106,6 +112,9 @@ class VulkanBackend(Backend):
             "type": device.type,
             "memory_bytes": device.memory_bytes,
             "subgroup_size": device.subgroup_size,
+            "subgroup_sizes": [str(n) for n in device.subgroup_sizes],
+            "max_buffers": device.max_buffers,
+            "most_dispatches": device.most_dispatches,
             "max_buffer_bytes": device.max_buffer_bytes,
             "max_threadgroups": [str(n) for n in device.max_threadgroups],
             "max_threads_per_threadgroup": device.max_threads_per_threadgroup,
@@ -142,7 +151,11 @@ class VulkanBackend(Backend):
 
         return DeviceProgram(self._open()[segment.device], segment, plan, limits)
 
+    def kernels(self) -> list[str]:
+        return list(dict.fromkeys([*self._used, *(name for shared in self._opened for name in shared.kernels.names())]))
+
     def close(self) -> None:
+        self._used = self.kernels()
         for shared in self._opened:
             shared.cache.close()
             shared.device.close()
@@ -154,6 +167,14 @@ class VulkanBackend(Backend):
 
         sizes = [packed_bytes(tensor) for tensor in node.operands() if isinstance(tensor, Weight)]
         return not sizes or max(sizes) <= min(shared.device.max_buffer_bytes for shared in self._open())
+
+    def _avoids(self, node: Node) -> bool:
+        """Return True if a device has a quirk that makes the node's kernel wrong."""
+        from pumice_vulkan.quirks import SIGMOID_ROUTE
+
+        if node.op not in ("expert_ids", "expert_weights") or node.attrs["gate"] != "sigmoid":
+            return False
+        return any(SIGMOID_ROUTE in shared.device.description.avoided for shared in self._open())
 
     def _open(self) -> list[Shared]:
         if not self._opened:
@@ -173,12 +194,13 @@ class VulkanBackend(Backend):
         profile = find_profile(self.options.profile) if self.options.profile else None
         device = open_device(self.options.driver, find_device(self.options.driver, name))
         try:
-            if profile:
-                device.description = narrowed(device.description, profile)
-            device.description = without_quirks(device.description)
+            offered = narrowed(device.description, profile) if profile else without_quirks(device.description)
+            if problem := _unusable(profile.described() if profile else device.description):
+                raise BackendError(f"vulkan: {problem}; use another device or the backend cpu")
+            device.limit(offered)
             int8 = _use_int8(self.options.activations, device)
             prepares = _prepares(self.options.prepare, device)
-            persistent = is_wanted(self.options.persistent, device)
+            persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
             cooperative = cooperative_matrices_work(device)
         except BaseException:
             device.close()
@@ -208,6 +230,11 @@ def _use_int8(activations: str, device: Device) -> bool:
     return activations == "int8" or (activations == "auto" and is_fast)
 
 
+def _has_persistent(device: DeviceDescription) -> bool:
+    """Return True if the kernel of a whole token runs: it is of Vulkan 1.3, and 8 invocations quantize a block."""
+    return device.subgroup_size >= INT8_LANES and version(device.api_version) >= (1, 3)
+
+
 def _prepares(prepare: str, device: Device) -> bool:
     """Return True if a thread prepares sizes of steps. Raises BackendError for an invalid option."""
     if prepare not in ("auto", "always", "never"):
@@ -225,9 +252,23 @@ def _unavailable(software: bool) -> str | None:
         return str(error)
     if not devices:
         return "no Vulkan device found; install the graphics driver of your GPU"
+    if problem := all(map(_unusable, devices)) and _unusable(devices[0]):
+        return problem
     if not software and all(device.software for device in devices):
         return f"only a software Vulkan device is present ({devices[0].name}); set {SOFTWARE}=1 to use it anyway"
     return None
+
+
+def _unusable(device: DeviceDescription) -> str | None:
+    """Return why a device can compute no model, or None."""
+    from pumice_vulkan.quirks import QUIRKS, without_quirks
+
+    missing = NEEDED - without_quirks(device).features
+    if not missing:
+        return None
+    quirks = [quirk.why for quirk in QUIRKS if quirk.applies(device) and quirk.without & missing]
+    why = quirks[0] if quirks else f"its driver does not offer {', '.join(sorted(missing))}"
+    return f"{device.name} cannot be used: {why}"
 
 
 def _info(device: DeviceDescription) -> DeviceInfo:

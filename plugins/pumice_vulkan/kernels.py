@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from pumice_vulkan.device import ComputePipeline, Device
 from pumice_vulkan.lower.rule import Dispatch
-from pumice_vulkan.shaders import shader
+from pumice_vulkan.quirks import UNROLLED
+from pumice_vulkan.shaders import rolled, shader
 
 MOST_THREADS = 4  # maximum threads that compile
 Key = tuple[str, tuple[int, ...]]  # a kernel and its specialization constants
@@ -21,6 +22,10 @@ class Kernels:
         self._device = device
         self._pipelines: dict[Key, Future[ComputePipeline]] = {}
         self._lookup = threading.Lock()
+
+    def names(self) -> list[str]:
+        """Return the kernels with their constants, such as "matvec.q4_0 32 8 2"."""
+        return [" ".join([kernel, *map(str, constants)]) for kernel, constants in self._pipelines]
 
     def pipeline(self, dispatch: Dispatch) -> ComputePipeline:
         """Return the pipeline of a dispatch. Raises BackendError if it does not compile; a later call tries again."""
@@ -56,8 +61,9 @@ class Kernels:
             list(pool.map(compile_next, missing.values()))
 
     def _compile(self, dispatch: Dispatch) -> ComputePipeline:
+        code = rolled if UNROLLED in self._device.description.avoided else shader
         return self._device.new_pipeline(
-            shader(dispatch.kernel),
+            code(dispatch.kernel),
             len(dispatch.buffers),
             len(dispatch.push),
             dispatch.constants,

@@ -2,8 +2,9 @@
 
 A report is the line that llama.cpp writes about a device: its name and driver, subgroup size, bytes of shared memory,
 float16, integer dot products and matrix units. What it leaves out is the least that Vulkan guarantees, but for
-subgroup operations and the memory model, which are assumed, and workgroups of 256 invocations, which all but the oldest
-Mali have (gpuweb/gpuweb#1898).
+subgroup operations and the memory model, which are assumed, workgroups of 256 invocations, which all but the oldest
+Mali have (gpuweb/gpuweb#1898), and 16 buffers for a shader. llama.cpp needs Vulkan 1.2, so that each device has it; a
+driver with matrix units has 1.3, which came before them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device import DeviceDescription, MatrixShape
-from pumice_vulkan.device.contract import MAX_BUFFER_BYTES
+from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, version
+from pumice_vulkan.quirks import without_quirks
 
 LEAST_SHARED, LEAST_PUSH, LEAST_BUFFER = 16384, 128, 2**27  # bytes; Vulkan 1.3 specification, table "Required Limits"
 LEAST_GROUPS = (65535, 65535, 65535)
@@ -27,6 +29,7 @@ ASSUMED = frozenset(
 HALF = frozenset({"float16", "storage16", "storage8", "int8"})
 DOT = frozenset({"integer_dot_product", "integer_dot_product_fast"})
 MATRICES = frozenset({"cooperative_matrix"})
+SIZES = frozenset({"subgroup_size_control", "full_subgroups"})
 SQUARE = (MatrixShape(16, 16, 16, "float16", "float32"), MatrixShape(16, 16, 16, "float16", "float16"))
 WIDE = (MatrixShape(8, 16, 16, "float16", "float32"),)  # Intel's since Xe2
 
@@ -46,10 +49,17 @@ class Profile:
     type: str = "discrete"
     threads: int = THREADS
     buffer: int = LEAST_BUFFER
+    vulkan: str = ""  # version, if known
+    subgroup_sizes: tuple[int, int] = (0, 0)  # that pipelines may ask for; of Mesa and AMD by generation
+
+    @property
+    def api(self) -> str:
+        return self.vulkan or ("1.3.0" if self.matrices else "1.2.0")
 
     @property
     def all_features(self) -> frozenset[str]:
-        return ASSUMED | self.features | (MATRICES if self.matrices else frozenset())
+        sizes = SIZES if self.subgroup_sizes != (0, 0) else frozenset[str]()
+        return ASSUMED | self.features | sizes | (MATRICES if self.matrices else frozenset())
 
     def described(self, memory_bytes: int = 2**32) -> DeviceDescription:
         """Return the device, with ``memory_bytes`` of memory."""
@@ -62,7 +72,7 @@ class Profile:
             vendor=self.vendor,
             uuid="",
             type=self.type,
-            api_version="1.3.0",
+            api_version=self.api,
             memory_bytes=memory_bytes,
             subgroup_size=self.subgroup_size,
             max_buffer_bytes=self.buffer,
@@ -73,6 +83,7 @@ class Profile:
             timestamp_period_ns=1.0,
             features=self.all_features,
             cooperative_matrices=self.matrices,
+            subgroup_sizes=self.subgroup_sizes if any(self.subgroup_sizes) else (self.subgroup_size,) * 2,
             limited=True,
         )
 
@@ -84,8 +95,16 @@ def _amd(device: str, driver: str, size: int, source: str, **more: object) -> Pr
     return replace(known, **more)  # type: ignore[arg-type]
 
 
+def _rdna(device: str, driver: str, size: int, source: str, **more: object) -> Profile:
+    return replace(_amd(device, driver, size, source, **more), subgroup_sizes=(32, 64))
+
+
 def _intel(device: str, driver: str, source: str, **more: object) -> Profile:
-    return replace(Profile(device, driver, "Intel", 32, source), **more)  # type: ignore[arg-type]
+    return replace(Profile(device, driver, "Intel", 32, source, subgroup_sizes=(8, 32)), **more)  # type: ignore[arg-type]
+
+
+def _xe2(device: str, driver: str, source: str, **more: object) -> Profile:
+    return replace(_intel(device, driver, source, **more), subgroup_sizes=(16, 32))
 
 
 def _nvidia(device: str, source: str, **more: object) -> Profile:
@@ -105,36 +124,36 @@ PROFILES = {
     "gcn5-vega8-windows": _amd(
         "AMD Radeon(TM) Graphics", _PROPRIETARY, 64, _LLAMA + "26163", shared=32768, type="integrated"
     ),
-    "rdna1-rx5700xt-radv": _amd("AMD Radeon RX 5700 XT (RADV NAVI10)", "radv", 64, _LLAMA + "13324", shared=65536),
-    "rdna1-rx5700xt-amdvlk": _amd("AMD Radeon RX 5700 XT", _AMDVLK, 32, _LLAMA + "13324", shared=32768),
+    "rdna1-rx5700xt-radv": _rdna("AMD Radeon RX 5700 XT (RADV NAVI10)", "radv", 64, _LLAMA + "13324", shared=65536),
+    "rdna1-rx5700xt-amdvlk": _rdna("AMD Radeon RX 5700 XT", _AMDVLK, 32, _LLAMA + "13324", shared=32768),
     "rdna1-pro5500m-moltenvk": _amd("AMD Radeon Pro 5500M", _MOLTEN, 64, "ollama/ollama#1016", shared=65536),
-    "rdna2-rx6700xt-radv": _amd(
+    "rdna2-rx6700xt-radv": _rdna(
         "AMD Radeon RX 6700 XT (RADV NAVI22)", "radv", 64, "geerlingguy/raspberry-pi-pcie-devices#680"
     ),
     "rdna2-rx6800xt-moltenvk": _amd("AMD Radeon RX 6800 XT", _MOLTEN, 64, "ollama/ollama#1016", shared=65536),
-    "rdna3-rx7900xtx-radv": _amd(
+    "rdna3-rx7900xtx-radv": _rdna(
         *("AMD Radeon RX 7900 XTX (RADV NAVI31)", "radv", 64, _LLAMA + "27952"),
         features=HALF | DOT,
         shared=65536,
         matrices=SQUARE,
     ),
-    "rdna35-8060s-radv": _amd(
+    "rdna35-8060s-radv": _rdna(
         *("Radeon 8060S Graphics (RADV GFX1151)", "radv", 64, _LLAMA + "18749"),
         features=HALF | DOT,
         shared=65536,
         matrices=SQUARE,
         type="integrated",
     ),
-    "rdna35-8060s-amdvlk": _amd(
+    "rdna35-8060s-amdvlk": _rdna(
         "Radeon 8060S", _AMDVLK, 64, "GPUOpen-Drivers/AMDVLK#420", shared=32768, type="integrated"
     ),
-    "rdna4-rx9070xt-windows": _amd(
+    "rdna4-rx9070xt-windows": _rdna(
         *("AMD Radeon RX 9070 XT", _PROPRIETARY, 64, _LLAMA + "26663"),
         features=HALF | DOT,
         shared=32768,
         matrices=SQUARE,
     ),
-    "rdna4-rx9070xt-radv": _amd(
+    "rdna4-rx9070xt-radv": _rdna(
         "AMD Radeon Graphics (RADV GFX1201)", "radv", 64, "geerlingguy/ai-benchmarks#25", shared=65536
     ),
     "xe-adl-gt2-mesa": _intel("Intel(R) Graphics (ADL GT2)", _MESA, "0xShug0/audio.cpp#524", type="integrated"),
@@ -146,26 +165,26 @@ PROFILES = {
         shared=65536,
         type="integrated",
     ),
-    "xe2-130v-windows": _intel(
+    "xe2-130v-windows": _xe2(
         *("Intel(R) Arc(TM) 130V GPU (16GB)", _WINDOWS, "ollama/ollama#13153"),
         features=HALF | DOT,
         shared=32768,
         matrices=WIDE,
         type="integrated",
     ),
-    "xe2-lnl-mesa": _intel(
+    "xe2-lnl-mesa": _xe2(
         *("Intel(R) Graphics (LNL)", _MESA, _LLAMA + "14001"),
         features=HALF | DOT,
         shared=131072,
         type="integrated",
     ),
-    "xe2-b50-mesa": _intel(
+    "xe2-b50-mesa": _xe2(
         *("Intel(R) Arc(tm) Pro B50 Graphics (BMG G21)", _MESA, _LLAMA + "25380"),
         features=HALF | DOT,
         shared=49152,
         matrices=WIDE,
     ),
-    "xe2-b60-windows": _intel(
+    "xe2-b60-windows": _xe2(
         *("Intel(R) Arc(TM) Pro B60 Graphics", _WINDOWS, _LLAMA + "17374"),
         features=HALF | DOT,
         shared=49152,
@@ -206,11 +225,17 @@ PROFILES = {
     "hopper-h200": _nvidia("NVIDIA H200", "measured, docs/performance.md"),
     "blackwell-rtx5090": _nvidia("NVIDIA GeForce RTX 5090", _LLAMA + "15546"),
     "lavapipe-4": Profile(
-        "llvmpipe", "llvmpipe Mesa", "Mesa", 4, "LP_NATIVE_VECTOR_WIDTH=128", HALF, 32768, type="cpu"
+        *("llvmpipe", "llvmpipe Mesa", "Mesa", 4, "LP_NATIVE_VECTOR_WIDTH=128", HALF, 32768),
+        type="cpu",
+        vulkan="1.3.230",
     ),
-    "lavapipe-8": Profile("llvmpipe", "llvmpipe Mesa", "Mesa", 8, "Mesa 22.3", HALF, 32768, type="cpu"),
+    "lavapipe-8": Profile(
+        *("llvmpipe", "llvmpipe Mesa", "Mesa", 8, "Mesa 22.3", HALF, 32768), type="cpu", vulkan="1.3.230"
+    ),
     "lavapipe-16": Profile(
-        "llvmpipe", "llvmpipe Mesa", "Mesa", 16, "LP_NATIVE_VECTOR_WIDTH=512", HALF, 32768, type="cpu"
+        *("llvmpipe", "llvmpipe Mesa", "Mesa", 16, "LP_NATIVE_VECTOR_WIDTH=512", HALF, 32768),
+        type="cpu",
+        vulkan="1.3.230",
     ),
     "lavapipe-8-mesa25": Profile(
         *("llvmpipe (LLVM 20.1.8, 256 bits)", "llvmpipe", "Mesa", 8, _LLAMA + "19846", MATRICES, 32768), type="cpu"
@@ -226,18 +251,24 @@ def find_profile(name: str) -> Profile:
 
 
 def narrowed(device: DeviceDescription, profile: Profile) -> DeviceDescription:
-    """Return the device with what it has of a profile; its subgroup size stays, since no driver changes it."""
-    told = profile.described(device.memory_bytes)
+    """Return the device with what it has of a profile, without its quirks.
+
+    Its subgroup size stays, since no driver changes it, and so does its type, which decides how the host waits.
+    """
+    told = without_quirks(profile.described(device.memory_bytes))
     return replace(
         device,
         name=f"{told.name} (on {device.name})",
         vulkan_driver=told.vulkan_driver,
         vendor=told.vendor,
+        api_version=min(device.api_version, told.api_version, key=version),
         max_buffer_bytes=min(device.max_buffer_bytes, told.max_buffer_bytes),
         max_threads_per_threadgroup=min(device.max_threads_per_threadgroup, told.max_threads_per_threadgroup),
         threadgroup_memory_bytes=min(device.threadgroup_memory_bytes, told.threadgroup_memory_bytes),
         push_constant_bytes=min(device.push_constant_bytes, told.push_constant_bytes),
-        features=device.features & told.features | device.features & {"full_subgroups", "subgroup_size_control"},
+        features=device.features & (told.features | (SIZES - told.avoided)),
+        avoided=told.avoided,
+        most_dispatches=told.most_dispatches,
         cooperative_matrices=tuple(
             shape for shape in told.cooperative_matrices if shape in device.cooperative_matrices
         ),

@@ -1,7 +1,7 @@
-"""Drivers that offer what is wrong or slow on a device: each row takes a feature or a kernel away.
+"""Drivers that offer what is wrong or slow on a device: each row takes a feature or a kernel away, or changes a choice.
 
 A row applies to devices of a vendor whose name and driver match; the backend does without the feature, as if the device
-did not have it.
+did not have it. docs/gpu_profiles.md says which workarounds of other programs have no row, and why.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from pumice_vulkan.device import DeviceDescription
 
 MATRICES = "cooperative_matrix"
 ATTENTION = "attention_cooperative"
+UNROLLED = "unrolled_loops"
+SIGMOID_ROUTE = "route_sigmoid"
+NOTHING: frozenset[str] = frozenset()
+FEW = 16  # dispatches in a submit that a watchdog does not end, as reported
 
 
 @dataclass(frozen=True)
@@ -21,11 +25,14 @@ class Quirk:
 
     Attributes:
         vendor: as in ``DeviceDescription``; empty: any.
-        device: regular expression that the device's name contains.
-        driver: regular expression that the driver's name and version contain.
-        software: the row is for devices without a GPU.
         without: the features and kernels that are not used.
         why: what was observed, and where it was reported.
+        device: regular expression that the device's name contains.
+        driver: regular expression that the driver's name and version contain.
+        type: the row is for devices of this type, such as "cpu" without a GPU; empty: any.
+        size: the row is for devices with subgroups of this size; 0: any.
+        subgroup: the size of subgroups to ask for, if the device offers it.
+        dispatches: the most dispatches in a submit.
     """
 
     vendor: str
@@ -33,16 +40,24 @@ class Quirk:
     why: str
     device: str = ""
     driver: str = ""
-    software: bool = False
+    type: str = ""
+    size: int = 0
+    subgroup: int = 0
+    dispatches: int = 0
 
     def applies(self, device: DeviceDescription) -> bool:
         return (
             self.vendor in ("", device.vendor)
             and bool(re.search(self.device, device.name))
             and bool(re.search(self.driver, device.vulkan_driver))
-            and (device.software or not self.software)
+            and self.type in ("", device.type)
+            and self.size in (0, device.subgroup_size)
         )
 
+
+_AMDS_OWN = r"AMD (proprietary|open-source) driver|LLPC"
+_RDNA12 = r"RX (5[3567]|6[3-9])\d{2}\b|PRO W[56]\d{3}|NAVI[12]\d|Pro 5[356]00M|680M|660M|GFX103\d"
+_GCN = r"RX [45]\d{2}\b|R[579] |Vega|VII|POLARIS|FIJI|HAWAII|TONGA|VEGA|RAVEN|RENOIR|GFX90|GFX[678]\d\d\b"
 
 QUIRKS = (
     Quirk(
@@ -68,15 +83,101 @@ QUIRKS = (
         "",
         frozenset({MATRICES}),
         "a processor computes the products of matrix units slower than others (ggml-org/llama.cpp#19846)",
-        software=True,
+        type="cpu",
+    ),
+    Quirk(
+        "AMD",
+        frozenset({MATRICES}),
+        "the driver crashes when asked for the matrix shapes of integrated GPUs (ggml-org/llama.cpp#22750)",
+        driver=_AMDS_OWN,
+        type="integrated",
+    ),
+    Quirk(
+        "AMD",
+        NOTHING,
+        "RDNA 1 and 2 compute with 32 lanes, and list 64 first (as in ggml-vulkan's choices by generation)",
+        device=_RDNA12,
+        subgroup=32,
+    ),
+    Quirk(
+        "AMD",
+        frozenset({"subgroup_arithmetic", "subgroup_shuffle"}),
+        "subgroups of 64 are two of Metal's, and sums over them wrong (KhronosGroup/MoltenVK#2750, #2756)",
+        driver="MoltenVK",
+        size=64,
+    ),
+    Quirk(
+        "AMD",
+        NOTHING,
+        "the system resets GPUs of GCN that are busy for seconds (ggml-org/llama.cpp#26813)",
+        device=_GCN,
+        dispatches=FEW,
+    ),
+    Quirk(
+        "AMD",
+        NOTHING,
+        "the system resets integrated GPUs that are busy for seconds (ggml-org/llama.cpp#21724, #27076)",
+        type="integrated",
+        dispatches=FEW,
+    ),
+    Quirk(
+        "Intel",
+        NOTHING,
+        "the system cancels work of integrated GPUs that takes seconds (ggml-org/llama.cpp#27634)",
+        type="integrated",
+        dispatches=FEW,
+    ),
+    Quirk(
+        "Intel",
+        NOTHING,
+        "products with a vector are faster with 16 lanes than with the 32 that drivers list (as in ggml-vulkan)",
+        subgroup=16,
+    ),
+    Quirk(
+        "Intel",
+        frozenset({"full_subgroups"}),
+        "kernels that require full subgroups give wrong results on Windows (ggml-org/llama.cpp#17374)",
+        driver=r"^Intel Corporation",
+    ),
+    Quirk(
+        "Intel",
+        frozenset({"integer_dot_product_fast"}),
+        "on Windows products with int8 are slower than with floats (ggml-org/llama.cpp#17628)",
+        driver=r"^Intel Corporation",
+    ),
+    Quirk(
+        "Intel",
+        frozenset({"timeline_semaphore"}),
+        "work submitted ahead gives wrong results on GPUs before Xe2 (ggml-org/llama.cpp#17302)",
+        device=r"^(?!.*(BMG|LNL|PTL|\bB\d{2,3}\b|1[34]0V)).*$",
+    ),
+    Quirk(
+        "",
+        frozenset({SIGMOID_ROUTE}),
+        "a kernel that chooses experts by sigmoids gives infinities through Metal (as in ggml-vulkan)",
+        driver="MoltenVK",
+    ),
+    Quirk(
+        "Mesa",
+        frozenset({UNROLLED}),
+        "Asahi's compiler does badly at loops that are unrolled (as in ggml-vulkan)",
+        driver="Honeykrisp",
     ),
 )
 
 
 def without_quirks(device: DeviceDescription) -> DeviceDescription:
-    """Return the description without what its quirks take away."""
-    gone = frozenset[str]().union(*(quirk.without for quirk in QUIRKS if quirk.applies(device)))
-    if not gone:
-        return device
-    shapes = () if MATRICES in gone else device.cooperative_matrices
-    return replace(device, features=device.features - gone, cooperative_matrices=shapes, avoided=gone)
+    """Return the description without what its quirks take away, and with the choices that they make."""
+    found = [quirk for quirk in QUIRKS if quirk.applies(device)]
+    gone = frozenset[str]().union(*(quirk.without for quirk in found))
+    dispatches = [quirk.dispatches for quirk in found if quirk.dispatches]
+    least, most = device.subgroup_sizes
+    sizes = [quirk.subgroup for quirk in found if least <= quirk.subgroup <= most and quirk.subgroup]
+    return replace(
+        device,
+        features=device.features - gone,
+        cooperative_matrices=() if MATRICES in gone else device.cooperative_matrices,
+        avoided=gone,
+        most_dispatches=min(dispatches, default=0),
+        subgroup_size=sizes[0] if sizes else device.subgroup_size,
+    )

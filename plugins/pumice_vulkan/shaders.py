@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pumice.plugin import BackendError
 from pumice_vulkan.interface import Interface, Parameter
 
@@ -23,6 +25,19 @@ def shader(name: str) -> bytes:
         if path.exists():
             return path.read_bytes()
     raise _missing(name)
+
+
+@functools.cache
+def rolled(name: str) -> bytes:
+    """Return a variant's SPIR-V that asks the driver not to unroll loops: DontUnroll as control of each OpLoopMerge."""
+    header, loop_merge, length, dont_unroll = 5, 246, 4, 2  # words and numbers of the SPIR-V specification
+    words, position = np.frombuffer(shader(name), np.uint32).copy(), header
+    while position < len(words):
+        count, opcode = divmod(int(words[position]), 1 << 16)
+        if (count, opcode) == (length, loop_merge):
+            words[position + 3] = dont_unroll
+        position += count
+    return words.tobytes()
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from pumice_vulkan.device.checks import check_buffer_size, check_push_bytes, check_resources
+from pumice_vulkan.device.checks import check_bindings, check_buffer_size, check_push_bytes, check_resources
 from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device, DeviceDescription
 from pumice_vulkan.device.ledger import Ledger
 from pumice_vulkan.device.resources import resources
@@ -41,7 +41,8 @@ class CheckedDevice(Device):
         *,
         full_subgroups: bool = False,
     ) -> ComputePipeline:
-        check_shader(spirv, self.features)
+        check_shader(spirv, self.features, self.description.api_version)
+        check_bindings(self.description, n_buffers)
         check_push_bytes(self.description, push_bytes)
         if self.description.limited:  # otherwise the driver checks
             check_resources(self.description, resources(spirv, constants))

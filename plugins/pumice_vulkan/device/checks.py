@@ -60,6 +60,13 @@ def check_push_bytes(device: DeviceDescription, push_bytes: int) -> None:
         )
 
 
+def check_bindings(device: DeviceDescription, n_buffers: int) -> None:
+    if n_buffers > device.max_buffers:
+        raise BackendError(
+            f"vulkan: {n_buffers} buffers are too many for a shader on {device.name}: at most {device.max_buffers}"
+        )
+
+
 def check_resources(device: DeviceDescription, taken: Resources) -> None:
     limits = {
         "invocations": (taken.threads, device.max_threads_per_threadgroup),

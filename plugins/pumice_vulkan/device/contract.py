@@ -18,6 +18,11 @@ MAX_BUFFER_BYTES = 2**32 - 16
 """Limit of buffer sizes: sizes and offsets in shaders are 32-bit, and sizes are multiples of 16 bytes."""
 
 
+def version(text: str) -> tuple[int, ...]:
+    """Return a version of Vulkan, such as "1.3.280", as numbers."""
+    return tuple(map(int, text.split(".")))
+
+
 @dataclass(frozen=True)
 class MatrixShape:
     """A cooperative matrix product of a subgroup, ``A [m, k] B [k, n] + C [m, n]``.
@@ -63,6 +68,9 @@ class DeviceDescription:
     features: frozenset[str]
     cooperative_matrices: tuple[MatrixShape, ...]
     avoided: frozenset[str] = frozenset()  # kernels and features that are not used because of a quirk
+    max_buffers: int = 16  # that a shader binds
+    subgroup_sizes: tuple[int, int] = (0, 0)  # least and most that pipelines may ask for; equal: there is no choice
+    most_dispatches: int = 0  # in a submit, since a watchdog of the system ends long ones; 0: any number
     limited: bool = False  # the device stands for a smaller one, so its pipelines are checked against these limits
 
     @property
@@ -202,6 +210,10 @@ class Device(ABC):
     description: DeviceDescription
     runs_behind: bool = True  # a commit returns before its commands end
     compiles_beside: bool = False  # threads other than those that commit may create pipelines and command buffers
+
+    def limit(self, description: DeviceDescription) -> None:
+        """Do with what a description offers, which is less than the device does, before anything is created."""
+        self.description = description
 
     @property
     def name(self) -> str:

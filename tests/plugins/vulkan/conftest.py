@@ -3,16 +3,14 @@
 import importlib.util
 import os
 from collections.abc import Iterator
-from functools import cache
 from unittest import mock
 
-import numpy as np
 import pytest
 
 from pumice.plugin import BackendError
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
-from pumice_vulkan.shaders import shader
+from pumice_vulkan.shaders import rolled, shader
 
 REQUIRED = os.environ.get("PUMICE_REQUIRE_DRIVERS", "").split()
 """Drivers whose tests fail instead of being skipped where they are not installed."""
@@ -33,19 +31,6 @@ def rolled_loops() -> Iterator[None]:
     """Ask drivers not to unroll loops: lavapipe would compile long code, for many times as long as tests run it."""
     with mock.patch("pumice_vulkan.kernels.shader", lambda name: (rolled if name.startswith(ROLLED) else shader)(name)):
         yield
-
-
-@cache
-def rolled(name: str) -> bytes:
-    """Return a variant's SPIR-V with another hint to the driver: DontUnroll as the control of each OpLoopMerge."""
-    header, loop_merge, length, dont_unroll = 5, 246, 4, 2  # words and numbers of the SPIR-V specification
-    words, position = np.frombuffer(shader(name), np.uint32).copy(), header
-    while position < len(words):
-        count, opcode = divmod(int(words[position]), 1 << 16)
-        if (count, opcode) == (length, loop_merge):
-            words[position + 3] = dont_unroll
-        position += count
-    return words.tobytes()
 
 
 @pytest.fixture(scope="session")

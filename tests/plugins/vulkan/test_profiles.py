@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,12 @@ from tools.paper_device import PaperDevice
 
 import pumice
 from attention_steps import attend
+from pumice.testing import check_operation
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import _use_int8
 from pumice_vulkan.device.resources import Resources, resources
-from pumice_vulkan.profiles import DOT, HALF, PROFILES, SQUARE, find_profile, narrowed
-from pumice_vulkan.quirks import QUIRKS, without_quirks
+from pumice_vulkan.profiles import DOT, HALF, PROFILES, find_profile, narrowed
 from pumice_vulkan.shaders import interface, shader
 from tools import gpu_profiles
 
@@ -84,35 +85,13 @@ def test_unknown_profile() -> None:
         find_profile("pong")
 
 
-WITH_MATRICES = {"matrices": SQUARE, "features": HALF}
-
-
-@pytest.mark.parametrize(
-    ("name", "taken"),
-    [
-        ("gcn5-vega8-windows", "cooperative_matrix"),
-        ("rdna1-rx5700xt-amdvlk", "cooperative_matrix"),
-        ("xe-a770-mesa", "cooperative_matrix"),
-        ("xe-a770-windows", "cooperative_matrix"),
-        ("turing-rtx2060super", "attention_cooperative"),
-        ("lavapipe-8-mesa25", "cooperative_matrix"),
-        *((name, "") for name in ("rdna3-rx7900xtx-radv", "rdna4-rx9070xt-windows", "rdna35-8060s-amdvlk")),
-        *((name, "") for name in ("xe2-130v-windows", "xe2-b50-mesa", "xe-mtl-mesa", "ampere-rtx3090", "hopper-h200")),
-    ],
-)
-def test_quirks(name: str, taken: str) -> None:
-    """Devices that claim matrix units of the shape that kernels use, and what is left of them."""
-    device = replace(PROFILES[name], **WITH_MATRICES).described()
-    found = without_quirks(device)
-    assert found.avoided == frozenset(filter(None, [taken]))
-    assert bool(found.cooperative_matrices) == (taken != "cooperative_matrix")
-    assert ("cooperative_matrix" in found.features) == (taken != "cooperative_matrix")
-
-
-def test_each_quirk_has_a_device() -> None:
-    devices = [profile.described() for profile in PROFILES.values()]
-    for quirk in QUIRKS:
-        assert any(quirk.applies(device) for device in devices), quirk.why
+@pytest.mark.usefixtures("vulkan_device")
+def test_the_kernels_of_a_closed_backend_are_named() -> None:
+    vulkan = VulkanBackend()
+    x = np.ones((3, 8), np.float32)
+    check_operation(vulkan, lambda g, a: g.softmax(a["x"]), {"x": x})
+    (name,) = vulkan.kernels()
+    assert re.fullmatch(r"softmax( \d+)+", name)
 
 
 @pytest.mark.usefixtures("vulkan_device")

@@ -69,6 +69,10 @@ class Bound(NamedTuple):
     push: bytes
 
 
+NOTHING = Bound(ctypes.c_uint64(), ctypes.c_uint64(), None, b"")
+_NO_FENCE = ctypes.c_uint64()
+
+
 class NativeCommandBuffer(CommandBuffer):
     """A ``VkCommandBuffer`` with a reused fence, since creating one takes half a millisecond."""
 
@@ -84,20 +88,28 @@ class NativeCommandBuffer(CommandBuffer):
         self.queries = self._new_queries() if n_timestamps else None
         self._handles = (ctypes.c_size_t * 1)(self.handle)
         self._fences = (ctypes.c_uint64 * 1)(self._fence.value)
-        self._submit = VkSubmitInfo(commandBufferCount=1, pCommandBuffers=self._handles)
-        self._submits = ctypes.byref(self._submit)
+        self._last = _submit(self._handles)
+        self._earlier: list[tuple[int, VkSubmitInfo]] = []  # parts that are submitted before, on their own
         device.ledger.opened(self)
 
     def _new_queries(self) -> int:
         how = VkQueryPoolCreateInfo(queryType=VK_QUERY_TYPE_TIMESTAMP, queryCount=self.n_timestamps)
         return created(lib.vkCreateQueryPool, self._device.handle, how, "cannot make a command buffer")
 
+    def part(self) -> int:
+        """Return a new ``VkCommandBuffer`` for the next commands; what is recorded so far is submitted before."""
+        self._earlier.append((self.handle, self._last))
+        self.handle = self._pool.new()
+        self._handles = (ctypes.c_size_t * 1)(self.handle)
+        self._last = _submit(self._handles)
+        return self.handle
+
     def encoder(self) -> NativeEncoder:
         return NativeEncoder(self._device, self._descriptors, self)
 
     def hold(self) -> None:
         gate = self._device.gate
-        if gate is not None and gate.held is None:
+        if gate is not None and gate.held is None and not self._earlier:
             self._make_ready()
             with self._device.submitting:
                 self._submitted(gate.submit(self._device.queue, self, self._handles, self._fence))
@@ -109,7 +121,16 @@ class NativeCommandBuffer(CommandBuffer):
         if not held:
             self._make_ready()
             with self._device.submitting:
-                self._submitted(lib.vkQueueSubmit(self._device.queue, 1, self._submits, self._fence))
+                self._submit_parts()
+
+    def _submit_parts(self) -> None:
+        result = 0
+        for _, part in self._earlier:
+            result = result or lib.vkQueueSubmit(self._device.queue, 1, ctypes.byref(part), _NO_FENCE)
+        result = result or lib.vkQueueSubmit(self._device.queue, 1, ctypes.byref(self._last), self._fence)
+        if result and self._earlier:
+            lib.vkDeviceWaitIdle(self._device.handle)  # for the parts that run
+        self._submitted(result)
 
     @property
     def _is_held(self) -> bool:
@@ -162,10 +183,15 @@ class NativeCommandBuffer(CommandBuffer):
         if self._device.ledger.closing(self):
             self.wait()
             device = self._device.handle
-            self._pool.free(self.handle)
+            for handle in (*(handle for handle, _ in self._earlier), self.handle):
+                self._pool.free(handle)
             self._device.fences.append(self._fence.value)
             if self.queries is not None:
                 lib.vkDestroyQueryPool(device, self.queries, None)
+
+
+def _submit(handles: ctypes.Array[ctypes.c_size_t]) -> VkSubmitInfo:
+    return VkSubmitInfo(commandBufferCount=1, pCommandBuffers=handles)
 
 
 class NativeEncoder(Encoder):
@@ -175,19 +201,31 @@ class NativeEncoder(Encoder):
         self._device = device
         self._descriptors = descriptors
         self._target = target
-        self._commands = ctypes.c_void_p(target.handle)
+        self._left = self._most = device.description.most_dispatches
         self._pipeline: NativePipeline | None = None
         self._buffers: dict[int, NativeBuffer] = {}
         self._push = b""
-        self._bound = Bound(ctypes.c_uint64(), ctypes.c_uint64(), None, b"")
+        self._bound = NOTHING
         self._barrier_wanted = False
         self._stages = COMPUTE  # pipeline stages used so far
-        begin = VkCommandBufferBeginInfo()
-        check(lib.vkBeginCommandBuffer(target.handle, ctypes.byref(begin)), "cannot record commands")
-        # Waits for earlier commits, and for writes of the host since they were submitted.
-        self._record_barrier(COMPUTE | TRANSFER | HOST, COMPUTE | TRANSFER, FIRST_BARRIER)
+        self._begin(target.handle)
         if target.queries is not None:
             lib.vkCmdResetQueryPool(self._commands, ctypes.c_uint64(target.queries), 0, target.n_timestamps)
+
+    def _begin(self, handle: int) -> None:
+        """Record into a command buffer, which waits for earlier ones, and for what the host has written since."""
+        self._commands = ctypes.c_void_p(handle)
+        begin = VkCommandBufferBeginInfo()
+        check(lib.vkBeginCommandBuffer(handle, ctypes.byref(begin)), "cannot record commands")
+        self._record_barrier(COMPUTE | TRANSFER | HOST, COMPUTE | TRANSFER, FIRST_BARRIER)
+
+    def _next_part(self) -> None:
+        self._end()
+        self._left, self._bound, self._barrier_wanted = self._most, NOTHING, False
+        self._begin(self._target.part())
+
+    def _end(self) -> None:
+        check(lib.vkEndCommandBuffer(self._target.handle), "cannot record commands")
 
     def set_pipeline(self, pipeline: ComputePipeline) -> None:
         assert isinstance(pipeline, NativePipeline)
@@ -225,6 +263,10 @@ class NativeEncoder(Encoder):
         return Bound(pipeline.handle, pipeline.layout, sets, push)
 
     def _dispatch(self, bound: Bound, x: int, y: int, z: int) -> None:
+        if self._most:
+            if not self._left:
+                self._next_part()
+            self._left -= 1
         if self._barrier_wanted:
             self._settle(COMPUTE)
         commands, before = self._commands, self._bound
@@ -259,7 +301,7 @@ class NativeEncoder(Encoder):
 
     def end(self) -> None:
         self._record_barrier(COMPUTE | TRANSFER, HOST, HOST_BARRIER)
-        check(lib.vkEndCommandBuffer(self._target.handle), "cannot record commands")
+        self._end()
 
     def _settle(self, stage: int) -> None:
         """Record a requested barrier before a command of ``stage``; copies are included from the first copy on."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pumice_vulkan.device.checked import CheckedDevice
 from pumice_vulkan.device.checks import choose
+from pumice_vulkan.device.contract import DeviceDescription
 from pumice_vulkan.device.native.commands import NativeCommandBuffer
 from pumice_vulkan.device.native.descriptors import Descriptors
 from pumice_vulkan.device.native.instance import instance
@@ -27,6 +28,10 @@ class NativeDevice(CheckedDevice):
     @property
     def free_memory_bytes(self) -> int:
         return self._logical.physical.free_memory_bytes(self.allocated_bytes)
+
+    def limit(self, description: DeviceDescription) -> None:
+        super().limit(description)
+        self._logical.limit(description)
 
     def new_command_buffer(self, timestamps: int = 0) -> NativeCommandBuffer:
         return NativeCommandBuffer(self._logical, self._descriptors, timestamps)

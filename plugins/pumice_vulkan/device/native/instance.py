@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, DeviceDescription, MatrixShape
+from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, DeviceDescription
 from pumice_vulkan.device.native.api import V1_3, check, lib, listed
 from pumice_vulkan.device.native.binding import (
     VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR,
@@ -17,6 +18,7 @@ from pumice_vulkan.device.native.binding import (
     VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
     VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU,
     VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU,
+    VK_SHADER_STAGE_COMPUTE_BIT,
     VkApplicationInfo,
     VkExtensionProperties,
     VkInstanceCreateInfo,
@@ -33,6 +35,7 @@ from pumice_vulkan.device.native.binding import (
     VkPhysicalDeviceSubgroupSizeControlProperties,
 )
 from pumice_vulkan.device.native.features import FeatureChain, matrix_shapes, subgroup_features
+from pumice_vulkan.quirks import MATRICES, without_quirks
 
 MEMORY_BUDGET = "VK_EXT_memory_budget"
 PORTABILITY = "VK_KHR_portability_enumeration"
@@ -45,6 +48,9 @@ TYPES = {
 }
 
 ORDER = ["discrete", "virtual", "integrated", "other", "cpu"]
+
+DRIVERS = ["radv", "AMD open-source", "AMD proprietary", "Intel open-source", "Intel Corporation", "NVIDIA", "NVK"]
+"""Drivers of one GPU, by preference; Dozen, on top of Direct3D, is last."""
 
 VENDORS = {
     0x1002: "AMD",
@@ -84,7 +90,7 @@ class Instance:
         self.handle = handle.value
         found = enumerate(self._physical_devices())
         devices = [PhysicalDevice(self.handle, device, index) for index, device in found]
-        self.devices = sorted(devices, key=lambda device: ORDER.index(device.type))
+        self.devices = in_order(devices)
 
     def _physical_devices(self) -> list[int]:
         count, doing = ctypes.c_uint32(), "cannot list devices"
@@ -92,6 +98,22 @@ class Instance:
         found = (ctypes.c_size_t * count.value)()
         check(lib.vkEnumeratePhysicalDevices(self.handle, ctypes.byref(count), found), doing)
         return list(found[: count.value])
+
+
+def in_order(devices: Sequence[PhysicalDevice]) -> list[PhysicalDevice]:
+    """Sort discrete GPUs first and software last; of the drivers of one GPU, the one that is known to be best is first.
+
+    Else the order is the loader's.
+    """
+    uuids = [bytes(device.ids.deviceUUID) for device in devices]
+    first = {uuid: uuids.index(uuid) for uuid in uuids}
+
+    def key(device: PhysicalDevice) -> tuple[int, int, int]:
+        name = device.driver_name
+        rank = next((i for i, known in enumerate(DRIVERS) if known in name), len(DRIVERS))
+        return ORDER.index(device.type), first[bytes(device.ids.deviceUUID)], rank
+
+    return sorted(devices, key=key)
 
 
 @functools.cache
@@ -137,12 +159,12 @@ class PhysicalDevice:
         most = [limits.maxStorageBufferRange, self.maintenance.maxMemoryAllocationSize, self.buffers.maxBufferSize]
         buffer_bytes = min([MAX_BUFFER_BYTES, *filter(None, most)])  # the last is 0 before Vulkan 1.3
         timestamps = limits.timestampComputeAndGraphics
-        return DeviceDescription(
+        known = DeviceDescription(
             index=index,
             loader_index=self.loader_index,
             name=_text(properties.deviceName),
             driver="native",
-            vulkan_driver=f"{_text(self.driver.driverName)} {_text(self.driver.driverInfo)}".strip(),
+            vulkan_driver=f"{self.driver_name} {_text(self.driver.driverInfo)}".strip(),
             vendor=VENDORS.get(properties.vendorID, f"{properties.vendorID:#x}"),
             uuid=str(UUID(bytes=bytes(self.ids.deviceUUID))),
             type=self.type,
@@ -156,8 +178,17 @@ class PhysicalDevice:
             push_constant_bytes=limits.maxPushConstantsSize,
             timestamp_period_ns=limits.timestampPeriod if timestamps else 0.0,
             features=self._feature_names(),
-            cooperative_matrices=self._matrix_shapes(),
+            max_buffers=limits.maxPerStageDescriptorStorageBuffers,
+            subgroup_sizes=self._subgroup_sizes(),
+            cooperative_matrices=(),
         )
+        # AMD's driver crashes when it is asked about some devices.
+        asks = MATRICES in without_quirks(known).features
+        return replace(known, cooperative_matrices=matrix_shapes(self._instance, self.handle)) if asks else known
+
+    @property
+    def driver_name(self) -> str:
+        return _text(self.driver.driverName)
 
     @property
     def main_heap(self) -> int:
@@ -181,8 +212,11 @@ class PhysicalDevice:
             names.add("integer_dot_product_fast")
         return frozenset(names)
 
-    def _matrix_shapes(self) -> tuple[MatrixShape, ...]:
-        return matrix_shapes(self._instance, self.handle) if "cooperative_matrix" in self.features.names else ()
+    def _subgroup_sizes(self) -> tuple[int, int]:
+        fixable = self.sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT
+        if fixable and "subgroup_size_control" in self.features.names:
+            return self.sizes.minSubgroupSize, self.sizes.maxSubgroupSize
+        return self.subgroup.subgroupSize, self.subgroup.subgroupSize
 
 
 def list_devices() -> list[DeviceDescription]:

@@ -6,11 +6,11 @@ import ctypes
 import threading
 
 from pumice.plugin import BackendError
+from pumice_vulkan.device.contract import DeviceDescription
 from pumice_vulkan.device.ledger import Ledger
 from pumice_vulkan.device.native.api import check, created, lib, listed
 from pumice_vulkan.device.native.binding import (
     VK_QUEUE_COMPUTE_BIT,
-    VK_SHADER_STAGE_COMPUTE_BIT,
     VkDeviceCreateInfo,
     VkDeviceQueueCreateInfo,
     VkFenceCreateInfo,
@@ -42,6 +42,14 @@ class LogicalDevice:
         self.fences: list[int] = []  # fences of closed command buffers, reused because creating one is slow
         self.subgroup_size_request = self._subgroup_size_request()
         self.gate = Gate(self.handle, self.passed) if "timeline_semaphore" in self.description.features else None
+
+    def limit(self, description: DeviceDescription) -> None:
+        """Do with what a description offers."""
+        self.description = description
+        self.subgroup_size_request = self._subgroup_size_request()
+        if self.gate is not None and "timeline_semaphore" not in description.features:
+            self.gate.close()
+            self.gate = None
 
     def new_fence(self) -> int:
         """Return an unsignalled fence; append it to ``fences`` after use."""
@@ -112,11 +120,8 @@ class LogicalDevice:
 
     def _subgroup_size_request(self) -> VkPipelineShaderStageRequiredSubgroupSizeCreateInfo | None:
         """Return the structure that fixes the subgroup size on devices with several (Intel's); None if unneeded."""
-        sizes = self.physical.sizes
-        fixable = sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT
-        if not fixable or "subgroup_size_control" not in self.description.features:
-            return None
-        if sizes.minSubgroupSize == sizes.maxSubgroupSize:
+        least, most = self.description.subgroup_sizes
+        if least == most:
             return None
         size = self.description.subgroup_size
         return VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(requiredSubgroupSize=size)

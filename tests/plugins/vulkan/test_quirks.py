@@ -1,0 +1,303 @@
+"""Quirks: what each takes away, on paper, and what the native driver does with a device that has them."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+from tools.paper_device import PaperDevice
+
+import pumice
+from device_commands import encode_scale, record, spirv, words
+from pumice_vulkan import VulkanBackend, backend, quirks
+from pumice_vulkan.device import Device, DeviceDescription, open_device
+from pumice_vulkan.device.spirv import instructions
+from pumice_vulkan.kernels import Kernels
+from pumice_vulkan.profiles import HALF, PROFILES, SQUARE
+from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks
+from pumice_vulkan.shaders import FOLDERS, shader
+
+native = pytest.mark.parametrize("driver", ["native"], indirect=True)
+M, A, S = "cooperative_matrix", "attention_cooperative", "route_sigmoid"
+F, T, FAST = "full_subgroups", "timeline_semaphore", "integer_dot_product_fast"
+NOT_AT_APPLE = {"subgroup_arithmetic", "subgroup_shuffle", S}
+
+
+def claiming(name: str) -> DeviceDescription:
+    """A profile's device that claims matrix units of the shape that kernels use, and fast products of int8."""
+    features = PROFILES[name].features | HALF | {FAST}
+    return replace(PROFILES[name], matrices=SQUARE, features=features).described()
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "subgroup", "dispatches"),
+    [
+        ("gcn4-rx550-windows", {M}, 64, 16),
+        ("gcn5-pro-vii-radv", set(), 64, 16),
+        ("gcn5-vega8-windows", {M}, 64, 16),
+        ("rdna1-rx5700xt-radv", set(), 32, 0),
+        ("rdna1-rx5700xt-amdvlk", {M}, 32, 0),
+        ("rdna1-pro5500m-moltenvk", NOT_AT_APPLE, 64, 0),
+        ("rdna2-rx6700xt-radv", set(), 32, 0),
+        ("rdna3-rx7900xtx-radv", set(), 64, 0),
+        ("rdna35-8060s-radv", set(), 64, 16),
+        ("rdna35-8060s-amdvlk", {M}, 64, 16),
+        ("rdna4-rx9070xt-windows", set(), 64, 0),
+        ("rdna4-rx9070xt-radv", set(), 64, 0),
+        ("xe-a770-mesa", {M, T}, 16, 0),
+        ("xe-a770-windows", {M, T, F, FAST}, 16, 0),
+        ("xe-mtl-mesa", {T}, 16, 16),
+        ("xe2-130v-windows", {F, FAST}, 16, 16),
+        ("xe2-lnl-mesa", set(), 16, 16),
+        ("xe2-b50-mesa", set(), 16, 0),
+        ("apple-m4-max-moltenvk", {S}, 32, 0),
+        ("apple-m1-ultra-honeykrisp", {"unrolled_loops"}, 32, 0),
+        ("turing-rtx2060super", {A}, 32, 0),
+        ("ampere-rtx3090", set(), 32, 0),
+        ("hopper-h200", set(), 32, 0),
+        ("mali-g720-arm", set(), 16, 0),
+        ("lavapipe-8-mesa25", {M}, 8, 0),
+    ],
+)
+def test_quirks(name: str, taken: set[str], subgroup: int, dispatches: int) -> None:
+    device = claiming(name)
+    found = without_quirks(device)
+    assert found.avoided == taken
+    assert found.features == device.features - taken
+    assert bool(found.cooperative_matrices) == (M not in taken)
+    assert (found.subgroup_size, found.most_dispatches) == (subgroup, dispatches)
+
+
+@pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.why)
+def test_each_quirk_decides_something(quirk: Quirk) -> None:
+    """Without the row some device would be taken as it says that it is."""
+    devices = [claiming(name) for name in PROFILES]
+    expected = list(map(without_quirks, devices))
+    with mock.patch.object(quirks, "QUIRKS", [each for each in QUIRKS if each is not quirk]):
+        changed = [each.name for each, known in zip(devices, expected, strict=True) if without_quirks(each) != known]
+    assert changed
+
+
+def test_a_fixed_moltenvk_is_used() -> None:
+    device = replace(claiming("rdna2-rx6800xt-moltenvk"), subgroup_size=32)
+    assert without_quirks(device).avoided == {S}
+
+
+def test_a_size_that_is_not_offered_is_not_asked_for() -> None:
+    device = replace(claiming("xe2-b50-mesa"), subgroup_sizes=(32, 32))
+    assert without_quirks(device).subgroup_size == 32
+
+
+def test_a_device_that_can_compute_no_model_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    mac = PROFILES["rdna1-pro5500m-moltenvk"].described()
+    old = replace(PROFILES["pascal-gtx1070"].described(), features=frozenset())
+    monkeypatch.setattr(backend, "list_devices", lambda: [mac])
+    assert backend._unavailable.__wrapped__(False) == (
+        "AMD Radeon Pro 5500M cannot be used: subgroups of 64 are two of Metal's, and sums over them wrong "
+        "(KhronosGroup/MoltenVK#2750, #2756)"
+    )
+    assert (backend._unusable(old) or "").endswith("its driver does not offer subgroup_arithmetic")
+    monkeypatch.setattr(backend, "list_devices", lambda: [mac, PROFILES["hopper-h200"].described()])
+    assert backend._unavailable.__wrapped__(False) is None
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_the_backend_refuses_such_a_device() -> None:
+    vulkan = VulkanBackend(VulkanBackend.Options(profile="rdna1-pro5500m-moltenvk"))
+    with pytest.raises(pumice.BackendError, match=r"cannot be used: subgroups of 64 .*; use another device or the"):
+        vulkan.free_memory()
+
+
+def test_loops_stay_rolled_where_unrolling_is_bad() -> None:
+    taken: list[bytes] = []
+    kernel = SimpleNamespace(kernel="softmax", buffers=(), push=b"", constants=(), full_subgroups=False)
+    for name in ("apple-m1-ultra-honeykrisp", "apple-m4-max-moltenvk"):
+        with PaperDevice(without_quirks(PROFILES[name].described())) as device:
+            device.new_pipeline = lambda code, *_, **__: taken.append(code)  # type: ignore[assignment,method-assign]
+            Kernels(device)._compile(kernel)  # type: ignore[arg-type]
+    rolled, unrolled = ([loop[2] for opcode, loop in instructions(code) if opcode == 246] for code in taken)
+    assert set(rolled) == {2}  # DontUnroll
+    assert len(rolled) == len(unrolled)
+    assert taken[1] == shader("softmax")
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_experts_chosen_by_sigmoids_stay_off_moltenvk() -> None:
+    vulkan = VulkanBackend(VulkanBackend.Options(profile="apple-m4-max-moltenvk"))
+    sigmoid, softmax = (SimpleNamespace(op="expert_ids", attrs={"gate": gate}) for gate in ("sigmoid", "softmax"))
+    assert vulkan._avoids(sigmoid)  # type: ignore[arg-type]
+    assert not vulkan._avoids(softmax)  # type: ignore[arg-type]
+    vulkan.close()
+
+
+def test_no_kernel_computes_exp_in_float16() -> None:
+    """On V100 and T4 it gives 65504 where it should be infinite (ggml-org/llama.cpp#16116)."""
+    extended, exp = 12, (27, 29)  # OpExtInst; Exp and Exp2 of GLSL.std.450
+    found = []
+    for path in sorted(next(folder for folder in FOLDERS if folder.exists()).glob("*.spv")):
+        code = path.read_bytes()
+        half = {w[0] for opcode, w in instructions(code) if opcode == 22 and w[1] == 16}
+        half |= {w[0] for opcode, w in instructions(code) if opcode == 23 and w[1] in half}
+        found += [path.name for opcode, w in instructions(code) if opcode == extended and w[3] in exp and w[0] in half]
+    assert found == []
+
+
+@pytest.fixture
+def limited(driver: str) -> Iterator[Device]:
+    """A device on which a watchdog ends submits of more than two dispatches."""
+    with open_device(driver) as device:
+        device.limit(replace(device.description, most_dispatches=2))
+        yield device
+
+
+@native
+def test_submits_are_as_short_as_the_watchdog_wants(limited: Device) -> None:
+    from pumice_vulkan.device.native import commands as module
+
+    pipeline = limited.new_pipeline(spirv("scale"), 2, 8, (32, 3))
+    buffers = [limited.new_buffer(256, host=True) for _ in range(6)]
+    commands, encoder = record(limited)
+    for source, target in itertools.pairwise(buffers):  # each needs what the one before has written
+        encode_scale(encoder, pipeline, source, target, 64, 0)
+        encoder.barrier()
+    encoder.end()
+    lib = mock.Mock(wraps=module.lib)
+    with mock.patch.object(module, "lib", lib):
+        for start in (1, 2):
+            words(buffers[0])[:] = start
+            commands.hold()  # is not for commands of several submits
+            commands.commit_and_wait()
+            assert [int(words(buffer)[-1]) for buffer in buffers] == [start * 3**i for i in range(6)]
+    assert lib.vkQueueSubmit.call_count == 2 * 3
+    commands.close()
+
+
+@native
+def test_a_submit_of_several_that_fails_is_one_error(limited: Device) -> None:
+    from pumice_vulkan.device.native import commands as module
+
+    pipeline = limited.new_pipeline(spirv("scale"), 2, 8, (32, 1))
+    here, there = limited.new_buffer(256), limited.new_buffer(256)
+    commands, encoder = record(limited)
+    for _ in range(5):
+        encode_scale(encoder, pipeline, here, there, 64, 0)
+    encoder.end()
+    lib = mock.Mock(wraps=module.lib)
+    results = iter([0, -2, 0])
+    original = module.lib
+    lib.vkQueueSubmit.side_effect = lambda *arguments: next(results) or original.vkQueueSubmit(*arguments)
+    with mock.patch.object(module, "lib", lib), pytest.raises(pumice.BackendError, match="out of memory"):
+        commands.commit()
+    assert lib.vkQueueSubmit.call_count == 2
+    assert lib.vkDeviceWaitIdle.call_count == 1
+    commands.commit_and_wait()
+
+
+@native
+def test_a_profile_brings_the_watchdog(driver: str) -> None:
+    vulkan = VulkanBackend(VulkanBackend.Options(profile="xe-mtl-mesa"))
+    vulkan.free_memory()
+    device = vulkan._open()[0].device
+    assert (device.description.most_dispatches, device.description.type) == (16, "cpu")
+    assert device._logical.gate is None  # type: ignore[attr-defined]
+    vulkan.close()
+
+
+@native
+def test_pipelines_ask_for_the_subgroup_size_that_was_chosen(driver: str) -> None:
+    with open_device(driver) as device:
+        assert device._logical.subgroup_size_request is None  # type: ignore[attr-defined]
+        device.limit(replace(device.description, subgroup_size=32, subgroup_sizes=(32, 64)))
+        request = device._logical.subgroup_size_request  # type: ignore[attr-defined]
+        assert request.requiredSubgroupSize == 32
+        device.limit(replace(device.description, subgroup_sizes=(32, 32)))
+        assert device._logical.subgroup_size_request is None  # type: ignore[attr-defined]
+
+
+@native
+def test_a_driver_that_crashes_is_not_asked_for_its_matrix_shapes(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice_vulkan.device.native import instance as module
+
+    device = module.Instance().devices[0]
+    device.features.names.add("cooperative_matrix")
+    asked = mock.Mock(return_value=SQUARE)
+    monkeypatch.setattr(module, "matrix_shapes", asked)
+    device.properties.vendorID, device.type = 0x1002, "discrete"
+    device.properties.deviceName, device.driver.driverName = b"Radeon RX 9070 XT", b"AMD proprietary driver"
+    assert device.describe(0).cooperative_matrices == SQUARE
+    device.properties.deviceName, device.type = b"AMD Radeon 860M", "integrated"
+    assert device.describe(0).cooperative_matrices == ()
+    assert asked.call_count == 1
+
+
+@native
+def test_the_right_device_is_the_first(driver: str) -> None:
+    from pumice_vulkan.device.native.instance import in_order
+
+    def device(type: str, uuid: bytes, name: str) -> SimpleNamespace:
+        return SimpleNamespace(type=type, ids=SimpleNamespace(deviceUUID=uuid), driver_name=name)
+
+    listed = [
+        device("cpu", b"c", "llvmpipe"),
+        device("integrated", b"i", "Intel open-source Mesa driver"),
+        device("discrete", b"d", "Dozen"),
+        device("discrete", b"d", "AMD open-source driver"),
+        device("discrete", b"e", "NVIDIA"),
+        device("discrete", b"d", "radv"),
+    ]
+    found = [(each.type, each.driver_name) for each in in_order(listed)]  # type: ignore[arg-type]
+    assert found == [
+        ("discrete", "radv"),
+        ("discrete", "AMD open-source driver"),
+        ("discrete", "Dozen"),
+        ("discrete", "NVIDIA"),
+        ("integrated", "Intel open-source Mesa driver"),
+        ("cpu", "llvmpipe"),
+    ]
+
+
+def module(*instructions: tuple[int, ...], version: int = 0x10300) -> bytes:
+    """A shader of some instructions, with an entry point."""
+    code = [0x07230203, version, 0, 8, 0]
+    for opcode, *operands in (*instructions, (15, 5, 1, 0)):
+        code += [(len(operands) + 1) << 16 | opcode, *operands]
+    return struct.pack(f"<{len(code)}I", *code)
+
+
+def extension(name: str) -> tuple[int, ...]:
+    text = name.encode() + b"\0" * (4 - len(name) % 4)
+    return 10, *struct.unpack(f"<{len(text) // 4}I", text)
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (module(extension("SPV_KHR_storage_buffer_storage_class")), None),
+        (module(extension("SPV_KHR_cooperative_matrix")), "the shader needs SPV_KHR_cooperative_matrix"),
+        (module(extension("SPV_EXT_of_tomorrow")), "the shader needs SPV_EXT_of_tomorrow, which the device"),
+        (module(version=0x10500), None),
+        (module(version=0x10600), r"is SPIR-V 1\.6, which Vulkan 1\.2\.0 lacks; update the graphics driver"),
+    ],
+)
+def test_shaders_need_what_a_device_has(code: bytes, problem: str | None) -> None:
+    with PaperDevice(PROFILES["mali-g720-panvk"].described()) as device:
+        if problem is None:
+            device.new_pipeline(code, 16, 0)
+            with pytest.raises(
+                pumice.BackendError, match=r"17 buffers are too many for a shader on Mali.*: at most 16"
+            ):
+                device.new_pipeline(code, 17, 0)
+        else:
+            with pytest.raises(pumice.BackendError, match=problem):
+                device.new_pipeline(code, 1, 0)
+
+
+@pytest.mark.parametrize(("size", "vulkan", "expected"), [(8, "1.3.0", True), (4, "1.3.0", False), (8, "1.2.0", False)])
+def test_whole_tokens_need_eight_lanes_and_their_version(size: int, vulkan: str, expected: bool) -> None:
+    device = replace(PROFILES["hopper-h200"].described(), subgroup_size=size, api_version=vulkan)
+    assert backend._has_persistent(device) == expected
