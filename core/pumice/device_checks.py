@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,14 @@ from pumice.engine.overrides import DeviceName
 from pumice.engine.rates import measure_rates
 from pumice.errors import BackendError, GGUFError, PumiceError
 from pumice.gguf import GGMLType, TensorSource, block_size, dequantize, row_bytes
-from pumice.graph import BlocksSource
+from pumice.graph import BlocksSource, GraphBuilder, Tensor
 from pumice.registry import get_registry
 from pumice.testing import Build, difference_from_numpy, is_supported
 
 N_ROWS, N_COLUMNS = 96, 512  # of the matrices of products
 BATCHES = (1, 4, 70)  # tokens of a step: decode, a few sequences, a prompt
+N_EXPERTS, N_USED = 8, 2
+EXPERT_TYPES = (GGMLType.F16, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.MXFP4)
 MOST_DIFFERENCE = 0.02  # of the largest value: activations may be rounded to 8 bits
 _LARGEST, _SMALLEST = 4.0, 1e-3  # a block's largest value
 _BLOCKS_AT_ONCE = 20_000
@@ -40,7 +43,7 @@ class Case:
 
     name: str
     build: Build
-    activations: Mapping[str, Array]
+    activations: Mapping[str, NDArray[Any]]
     weights: Mapping[str, Array | TensorSource]
     kv_type: str = "f32"
 
@@ -52,12 +55,14 @@ class DeviceCheck:
     Attributes:
         name: the operation, its types and number of tokens.
         difference: from NumPy's result, relative to the largest value; None if it did not run.
+        kernels: those that computed it, with their constants, where the backend names them.
         problem: why it failed, or that the difference is too large; empty for an operation left to other backends.
     """
 
     name: str
     difference: float | None
     problem: str = ""
+    kernels: Sequence[str] = ()
 
 
 def open_backend(name: str, index: int) -> Backend:
@@ -74,14 +79,15 @@ def open_backend(name: str, index: int) -> Backend:
 def check_cases(make: Callable[[], Backend], cases: Iterator[Case]) -> Iterator[DeviceCheck]:
     """Yield the result of each case on a backend of its own."""
     for case in cases:
+        backend = make()
         try:
-            difference = _difference(make(), case)
+            difference = _difference(backend, case)
         except (AssertionError, PumiceError, ValueError, RuntimeError, MemoryError) as error:
-            yield DeviceCheck(case.name, None, " ".join(str(error).split()) or type(error).__name__)
+            yield DeviceCheck(case.name, None, " ".join(str(error).split()) or type(error).__name__, backend.kernels())
         else:
             is_wrong = difference is not None and not difference <= MOST_DIFFERENCE  # NaN is wrong
             wrong = f"more than {MOST_DIFFERENCE} of the largest value" if is_wrong else ""
-            yield DeviceCheck(case.name, difference, wrong)
+            yield DeviceCheck(case.name, difference, wrong, backend.kernels())
 
 
 def _difference(backend: Backend, case: Case) -> float | None:
@@ -93,7 +99,14 @@ def _difference(backend: Backend, case: Case) -> float | None:
 
 
 def all_cases() -> Iterator[Case]:
-    """Yield the operations of a language model: products with every type, norms, rotations, attention."""
+    """Yield the operations of a language model: products with every type, norms, attention, experts, states."""
+    yield from _dense_cases()
+    for n in BATCHES:
+        yield from _expert_cases(n)
+        yield from _recurrent_cases(n)
+
+
+def _dense_cases() -> Iterator[Case]:
     for type in GGMLType:
         if (blocks := random_blocks(type)) is None:
             continue
@@ -117,6 +130,56 @@ def all_cases() -> Iterator[Case]:
             rows = {name: _normal(n, n_head, 64) for name, n_head in (("q", 8), ("k", 2), ("v", 2))}
             name = f"attention {kv_type}, {_tokens(n)}"
             yield Case(name, lambda g, a: g.attention(a["q"], a["k"], a["v"], scale=0.125), rows, {}, kv_type)
+
+
+def _expert_cases(n: int) -> Iterator[Case]:
+    """Yield the choice of experts, and products with those chosen, for ``n`` tokens."""
+    logits = {"x": _normal(n, N_EXPERTS)}
+    for gate in ("softmax", "sigmoid"):
+
+        def routed(g: GraphBuilder, a: Mapping[str, Tensor], gate: str = gate) -> Tensor:
+            ids = g.expert_ids(a["x"], None, n_used=N_USED, gate=gate)
+            return g.expert_weights(a["x"], ids, gate=gate, normalize=True)
+
+        yield Case(f"route by {gate}, {_tokens(n)}", routed, logits, {})
+    ids = np.argsort(logits["x"])[:, -N_USED:].astype(np.int32)
+    activations: dict[str, NDArray[Any]] = {"x": _normal(n, N_COLUMNS), "ids": ids}
+    for type in EXPERT_TYPES:
+        if (blocks := random_blocks(type)) is None:
+            continue
+        stacked = np.stack([np.roll(blocks, i, axis=0) for i in range(N_EXPERTS)])
+        yield Case(
+            f"experts {type.name}, {_tokens(n)}",
+            lambda g, a: g.mul_mat_id(a["x"], g.weight("w"), a["ids"]),
+            activations,
+            {"w": BlocksSource(stacked, type)},
+        )
+
+
+def _recurrent_cases(n: int) -> Iterator[Case]:
+    """Yield the operations that keep a state of each sequence, for ``n`` tokens."""
+    width, n_state, n_heads = 64, 16, 4
+    x, heads = _normal(n, width), {name: _normal(n, n_heads, 32) for name in ("q", "k", "v")}
+    yield Case(
+        f"conv1d, {_tokens(n)}",
+        lambda g, a: g.conv1d(a["x"], g.weight("w"), g.weight("b")),
+        {"x": x},
+        {"w": _normal(width, 4), "b": _normal(width)},
+    )
+    yield Case(
+        f"ssm_scan, {_tokens(n)}",
+        lambda g, a: g.ssm_scan(a["x"], a["dt"], g.weight("a"), a["b"], a["c"], g.weight("d")),
+        {"x": x, "dt": np.abs(x) / 4, "b": _normal(n, n_state), "c": _normal(n, n_state)},
+        {"a": -np.abs(_normal(width, n_state)), "d": _normal(width)},
+    )
+    gates: NDArray[Any] = 1 / (1 + np.exp(_normal(n, n_heads)))
+    keys: NDArray[Any] = heads["k"] / np.sqrt(np.square(heads["k"]).sum(axis=-1, keepdims=True))
+    yield Case(
+        f"linear_attention, {_tokens(n)}",
+        lambda g, a: g.linear_attention(a["q"], a["k"], a["v"], a["decay"], a["beta"]),
+        {"q": heads["q"], "k": keys, "v": heads["v"], "decay": gates, "beta": gates},
+        {},
+    )
 
 
 def random_blocks(type: GGMLType) -> NDArray[np.uint8] | None:

@@ -251,6 +251,10 @@ class Backend(ABC):
         """
         return {}
 
+    def kernels(self) -> Sequence[str]:
+        """Return the kernels that its programs have used so far, with the choices of each, such as sizes of tiles."""
+        return ()
+
     def footprint(self, held: Weight | State, limits: Limits) -> int:
         """Return the bytes of a weight or a state on a device, possibly a slight overestimate. Used to place layers."""
         from pumice.graph import State

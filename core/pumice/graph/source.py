@@ -60,12 +60,12 @@ class ArraySource:
 
 
 class BlocksSource:
-    """Rows of blocks in memory, uint8 ``[n_rows, bytes per row]``, as a weight ``[n_rows, n_columns]``."""
+    """Rows of blocks in memory, uint8 ``[..., n_rows, bytes per row]``, as a weight ``[..., n_rows, n_columns]``."""
 
     def __init__(self, data: NDArray[np.uint8], type: GGMLType) -> None:
         self.data = data
         self.type = type
-        self.shape = (len(data), data.shape[1] // type_size(type) * block_size(type))
+        self.shape = (*data.shape[:-1], data.shape[-1] // type_size(type) * block_size(type))
         self.nbytes = data.nbytes
 
     def dequantize(self) -> NDArray[np.float32]:

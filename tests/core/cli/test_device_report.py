@@ -40,6 +40,26 @@ def test_right_results_pass():
     assert all(check.difference == 0 and not check.problem for check in found)
 
 
+class Named(NumpyBackend):
+    def kernels(self):
+        return ["multiply 32 8"]
+
+
+def test_the_kernels_of_a_check_are_named():
+    (check,) = check_cases(Named, islice(cases("linear F32"), 1))
+    assert check.kernels == ["multiply 32 8"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["experts Q4_K", "experts F16", "route by sigmoid", "conv1d", "ssm_scan", "linear_attention", "attention q8"],
+)
+def test_each_kind_of_operation_is_checked(name):
+    found = list(check_cases(NumpyBackend, cases(name)))
+    assert [check.name.rpartition(", ")[2] for check in found] == ["1 token", "4 tokens", "70 tokens"]
+    assert all(check.difference == 0 and not check.problem for check in found)
+
+
 def test_wrong_results_and_errors_are_problems():
     calls = []
 
