@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
-from pumice.plugin import BatchRow
 from pumice_server.batch.row_client import is_passing
 
-AnswerRow = Callable[[BatchRow], Awaitable[dict[str, Any]]]
+T = TypeVar("T")
+AnswerRow = Callable[[T], Awaitable[dict[str, Any]]]
 
 
-async def answer_all(rows: Iterable[BatchRow], answer: AnswerRow, n_in_flight: int) -> AsyncGenerator[dict[str, Any]]:
+async def answer_all(rows: Iterable[T], answer: AnswerRow[T], n_in_flight: int) -> AsyncGenerator[dict[str, Any]]:
     """Yield one result for each row.
 
     A row that failed because the engine died runs once more at the end, alone, since another row may have killed it.
@@ -28,10 +28,10 @@ async def answer_all(rows: Iterable[BatchRow], answer: AnswerRow, n_in_flight: i
 
 
 async def _answered(
-    rows: Iterable[BatchRow], answer: AnswerRow, n_in_flight: int
-) -> AsyncIterator[tuple[BatchRow, dict[str, Any]]]:
+    rows: Iterable[T], answer: AnswerRow[T], n_in_flight: int
+) -> AsyncIterator[tuple[T, dict[str, Any]]]:
     coming = iter(rows)
-    running: dict[asyncio.Future[dict[str, Any]], BatchRow] = {}
+    running: dict[asyncio.Future[dict[str, Any]], T] = {}
     try:
         while True:
             while len(running) < n_in_flight and (row := next(coming, None)) is not None:

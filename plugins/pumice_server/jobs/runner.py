@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,6 +28,7 @@ TURN_ROWS = 1000  # rows of a batch that are answered before the next owner's tu
 RETRY_SECONDS = 60.0  # before the next attempt where the disk is full
 N_IN_FLIGHT = 8  # rows that are computed or wait in the engine
 PRIORITY = 1000  # of rows that name none: requests of clients, which have 0, run first
+MAX_CANCELLING = 8  # batches that are cancelled at a time
 
 _NOT_RUN = {
     "expired": "the batch expired before this request was run",
@@ -34,6 +36,13 @@ _NOT_RUN = {
 }
 
 logger = logging.getLogger("pumice")
+
+
+class InputRow(NamedTuple):
+    """A row of a batch as it was sent: as a value it may take thirty times as much memory."""
+
+    custom_id: str
+    line: bytes
 
 
 class WrongInput(Exception):
@@ -56,6 +65,8 @@ class Jobs:
         self._running = ""  # id of the batch that is being answered
         self._cancelled = asyncio.Event()  # of that batch
         self._is_stopping = False
+        self._reading = asyncio.Lock()  # held while the rows of a batch are read, which takes much of a processor
+        self._n_cancelling = 0
 
     def start(self) -> None:
         """Answer what waits, also from before the server was started again."""
@@ -77,7 +88,16 @@ class Jobs:
         await waiting(self.store.close)
 
     async def cancel(self, batch: Batch) -> None:
-        """Let a batch end with the results that it has."""
+        """Let a batch end with the results that it has. Raises HTTPException if too many are being cancelled."""
+        if self._n_cancelling >= MAX_CANCELLING:
+            raise HTTPException(503, f"{self._n_cancelling} batches are being cancelled: try again later")
+        self._n_cancelling += 1
+        try:
+            await self._cancel(batch)
+        finally:
+            self._n_cancelling -= 1
+
+    async def _cancel(self, batch: Batch) -> None:
         await waiting(self.store.change, batch["id"], status="cancelling", cancelling_at=now())
         if self._running != batch["id"]:
             with contextlib.suppress(WrongInput):
@@ -122,10 +142,11 @@ class Jobs:
         problem = {"code": "invalid_request", "message": message, "line": line, "param": None}
         await self._end(batch, "failed", errors={"object": "list", "data": [problem]})
 
-    async def _rows(self, batch: Batch) -> list[BatchRow]:
+    async def _rows(self, batch: Batch) -> list[InputRow]:
         """Return the rows of a batch. Raises WrongInput."""
-        content = await waiting(self.store.input, batch["input_file_id"])
-        return await waiting(read_input, content, batch["endpoint"])
+        async with self._reading:
+            content = await waiting(self.store.input, batch["input_file_id"])
+            return await waiting(read_input, content, batch["endpoint"])
 
     async def _answer_some(self, batch: Batch) -> None:
         """Answer rows of a batch: all of them, or those of one turn. Raises WrongInput."""
@@ -145,7 +166,7 @@ class Jobs:
         if status != "completed" or len(left) <= TURN_ROWS:
             await self._end(batch, status, rows)
 
-    async def _end(self, batch: Batch, status: str, rows: Sequence[BatchRow] = (), **fields: Any) -> None:
+    async def _end(self, batch: Batch, status: str, rows: Sequence[InputRow] = (), **fields: Any) -> None:
         """End a batch; its results become files, with a line for each of the ``rows`` that was not run.
 
         Where there is no room for these lines, they are left out. Raises Unwritable.
@@ -161,7 +182,7 @@ class Jobs:
             logger.error("batch %s: requests that were not run are left out: %s", batch["id"], error.detail)
             await waiting(self.store.finish, batch["id"], files, **fields)
 
-    async def _answered(self, batch: Batch, rows: Sequence[BatchRow]) -> str:
+    async def _answered(self, batch: Batch, rows: Sequence[InputRow]) -> str:
         """Answer rows, and return the status at the end."""
         work = asyncio.ensure_future(self._answer(batch, rows))
         stop = asyncio.ensure_future(self._cancelled.wait())
@@ -177,9 +198,13 @@ class Jobs:
                 task.cancel()
             await asyncio.gather(work, stop, return_exceptions=True)
 
-    async def _answer(self, batch: Batch, rows: Sequence[BatchRow]) -> None:
+    async def _answer(self, batch: Batch, rows: Sequence[InputRow]) -> None:
         async with RowClient(self._application, batch["owner"]) as client:
-            results = answer_all(map(_polite, rows), client.answer, N_IN_FLIGHT)
+
+            async def answer(row: InputRow) -> dict[str, Any]:
+                return await client.answer(await waiting(_request, row))
+
+            results = answer_all(rows, answer, N_IN_FLIGHT)
             async with contextlib.aclosing(results):
                 async for result in results:
                     if result["response"]["status_code"] == 401:
@@ -187,11 +212,11 @@ class Jobs:
                     await waiting(self.store.add_result, batch["id"], result, is_failed(result))
 
 
-def read_input(content: bytes, endpoint: str) -> list[BatchRow]:
+def read_input(content: bytes, endpoint: str) -> list[InputRow]:
     """Return the rows of a batch. Raises WrongInput."""
-    rows: list[BatchRow] = []
+    rows: list[InputRow] = []
     ids: set[str] = set()
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(io.BytesIO(content), 1):
         if not line.strip():
             continue
         try:
@@ -208,18 +233,18 @@ def read_input(content: bytes, endpoint: str) -> list[BatchRow]:
         if len(rows) >= MAX_ROWS:
             raise WrongInput(f"the file has more than {MAX_ROWS} requests")
         ids.add(row.custom_id)
-        rows.append(row)
+        rows.append(InputRow(row.custom_id, line))
     if not rows:
         raise WrongInput("the file has no requests")
     return rows
 
 
-def _polite(row: BatchRow) -> BatchRow:
-    body: Mapping[str, Any] = {"priority": PRIORITY, **row.body}
-    return BatchRow(row.custom_id, row.url, body)
+def _request(row: InputRow) -> BatchRow:
+    read = read_row(parse([row.line], Any))
+    return BatchRow(read.custom_id, read.url, {"priority": PRIORITY, **read.body})
 
 
-def _not_run(row: BatchRow, status: str) -> dict[str, Any]:
+def _not_run(row: InputRow, status: str) -> dict[str, Any]:
     """Return the result of a row that was not run, with the error that OpenAI's batches have."""
     error = {"code": f"batch_{status}", "message": _NOT_RUN[status]}
     return {"id": new_id("batch_req"), "custom_id": row.custom_id, "response": None, "error": error}

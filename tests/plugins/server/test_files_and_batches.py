@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 
@@ -194,6 +195,42 @@ def test_a_batch_is_cancelled(model, tmp_path, monkeypatch):
         failures = client.files.content(batch.error_file_id or "").text.splitlines()
         assert json.loads(failures[-1])["error"]["code"] == "batch_cancelled"
         assert len(failures) + len(answers(client, batch.output_file_id)) == 51
+
+
+def test_batches_are_cancelled_one_by_one(model, tmp_path, monkeypatch):
+    """Each reads all rows of its file, whose values take much memory."""
+    reading, at_once, begun = 0, [], threading.Event()
+    read = read_input
+
+    def counted(content: bytes, endpoint: str):
+        nonlocal reading
+        reading += 1
+        at_once.append(reading)
+        begun.wait(PATIENCE)
+        reading -= 1
+        return read(content, endpoint)
+
+    with kept(model, tmp_path) as (client, _), ThreadPoolExecutor(6) as threads:
+        file_id = upload(client, lines(row("a")))
+        monkeypatch.setattr("pumice_server.jobs.runner.read_input", counted)
+        monkeypatch.setattr("pumice_server.jobs.runner.MAX_CANCELLING", 4)
+        ids = [
+            client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id for _ in range(6)
+        ]
+        client = client.with_options(max_retries=0)
+        cancelling = [threads.submit(client.batches.cancel, id) for id in ids[1:]]
+        (refused,) = wait(cancelling, PATIENCE, return_when=FIRST_COMPLETED).done
+        begun.set()
+        with pytest.raises(openai.InternalServerError, match="4 batches are being cancelled"):
+            refused.result()
+        assert [each.result().status for each in cancelling if each is not refused] == ["cancelled"] * 4
+    assert set(at_once) == {1}
+
+
+def test_a_row_is_kept_as_it_was_sent():
+    content = lines(row("a", other=[[]] * 1000))
+    (kept_row,) = read_input(content, CHAT)
+    assert kept_row == ("a", content)
 
 
 def test_a_batch_that_fails_makes_files(model, tmp_path, monkeypatch):
