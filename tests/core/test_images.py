@@ -4,6 +4,7 @@ import asyncio
 import gc
 import io
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -213,3 +214,42 @@ def test_coroutines_encode_images_in_a_thread(tmp_path, monkeypatch):
         completion = asyncio.run(model.agenerate(prompt, max_tokens=4, temperature=0.0, cache_salt="other"))
     assert completion.tokens == expected.tokens
     assert [thread is threading.main_thread() for thread in threads] == [True, False]
+
+
+def test_streams_and_chats_of_coroutines_encode_in_a_thread(tmp_path, monkeypatch):
+    write_projector(tmp_path / "mmproj.gguf", "mlp")
+    image, options = pumice.Image(picture(50, 30)), {"max_tokens": 4, "temperature": 0.0}
+    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy", chat_template="chatml") as model:
+        plain, messages = model.generate(["a", image], **options), [{"role": "user", "content": [image]}]
+        answer = model.chat(messages, **options)
+        threads = []
+        monkeypatch.setattr(model, "encode_pixels", partial(noted, model.encode_pixels, threads))
+
+        async def streamed():
+            stream = model.astream(["a", image], cache_salt="b", **options)
+            assert not threads
+            return await stream.completion()
+
+        async def closed():
+            stream = model.astream(["a", image], cache_salt="d", **options)
+            stream.close()
+            with pytest.raises(pumice.RequestError, match="the request was cancelled"):
+                await anext(stream)
+
+        assert asyncio.run(streamed()).tokens == plain.tokens
+        chatted = asyncio.run(model.achat(messages, cache_salt="c", **options))
+        assert chatted.message.content == answer.message.content
+        asyncio.run(closed())
+        assert len(threads) == 2
+        assert threading.get_ident() not in threads
+        with pytest.raises(pumice.RequestError, match="the bytes are no PNG"):
+            asyncio.run(anext_of(model, [pumice.Image(b"no image")]))
+
+
+def noted(encode, threads, pixels):
+    threads.append(threading.get_ident())
+    return encode(pixels)
+
+
+async def anext_of(model, prompt):
+    return await anext(model.astream(prompt))

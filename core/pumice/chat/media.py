@@ -49,6 +49,14 @@ def take_media(message: Any, where: str, media: list[Media] | None) -> Any:
     return {**message, "content": parts}
 
 
+def has_media(messages: object) -> bool:
+    """Return True if a message has an image or a sound. Errors in messages are found later."""
+    if not isinstance(messages, list | tuple):
+        return False
+    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
+    return any(_kind(part) for content in contents if isinstance(content, list | tuple) for part in content)
+
+
 def mixed_content(content: Sequence[object], where: str) -> list[str | Media]:
     """Return the texts, images and sounds of the parts of a message.
 

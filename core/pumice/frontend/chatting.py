@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Any, Unpack
 
 from pumice.chat import Chat, ChatCompletion, ChatRequest, Messages, Turn
+from pumice.chat.media import has_media
 from pumice.chat.template import has_template
 from pumice.chat.tools import MAX_TURNS
 from pumice.engine import Request
@@ -95,17 +96,25 @@ class Chatting(Generating):
     ) -> ChatCompletion:
         """Like ``chat``, for a coroutine. Functions of tools may be async; the calls of an answer run together."""
         if run_tools is False:
-            async with self.achat_stream(messages, progress=progress, **options) as stream:
-                return await stream.completion()
+            return await self._achat(messages, progress, options)
         loop = self.tool_loop(messages, options, run_tools, max_tool_turns)
         with loop.attach_messages():
             while True:
-                async with self.achat_stream(loop.messages, progress=progress, **loop.options) as stream:
-                    completion = await stream.completion()
+                completion = await self._achat(loop.messages, progress, loop.options)
                 calls = loop.calls(completion)
                 if not calls:
                     return loop.result(completion)
                 await loop.arun(calls)
+
+    async def _achat(self, messages: Messages, progress: PromptProgress, options: Mapping[str, Any]) -> ChatCompletion:
+        """Return an answer; the event loop does not wait while media are decoded and encoded."""
+        prepared: Messages | Turn = messages
+        if has_media(messages):
+            from asyncio import to_thread
+
+            prepared = await to_thread(self.prepare_chat, messages, **options)
+        async with self.achat_stream(prepared, progress=progress, **options) as stream:
+            return await stream.completion()
 
     @short_traceback
     @_documented

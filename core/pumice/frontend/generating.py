@@ -160,7 +160,12 @@ class Generating(Base):
     def astream(
         self, prompt: Prompt, *, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
     ) -> AsyncStream:
-        """Like ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
+        """Like ``stream``, for a coroutine: ``async for piece in model.astream(...)``.
+
+        A thread encodes images and sounds when the first piece is wanted, which then raises the errors of the request.
+        """
+        if _contains(prompt, (Image, Audio)):
+            return AsyncStream.later(self.client, lambda: single(self.request(prompt, **options)), progress)
         return AsyncStream.open(self.client, single(self.request(prompt, **options)), progress)[0]
 
     @documented({"n": REQUEST["n"], **GENERATE})

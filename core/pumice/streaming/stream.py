@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pumice.engine import EngineClient, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice.errors import ModelClosedError, RequestError
+from pumice.images import cancelled_request
 from pumice.streaming.pieces import Completion, Piece, Pieces
 
 if TYPE_CHECKING:
@@ -166,6 +167,22 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
         super().__init__(client, progress)
         self._inbox = _Inbox()
         self._listener = self._inbox.put
+        self._prepare: Callable[[], Request] | None = None  # makes the request when the first piece is wanted
+
+    @classmethod
+    def later(
+        cls, client: EngineClient, prepare: Callable[[], Request], progress: Callable[[int, int], None] | None = None
+    ) -> AsyncStream:
+        """Return the stream of a request that a thread makes when the first piece is wanted; that raises its errors."""
+        stream = cls(client, progress)
+        stream._prepare = prepare
+        return stream
+
+    def close(self) -> None:
+        """Cancel the rest of the generation."""
+        if self._id is None:
+            self._closed = True
+        super().close()
 
     async def __anext__(self) -> Piece:
         while (piece := self._pieces.next()) is None:
@@ -183,10 +200,26 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
         return self._pieces.all()
 
     async def _wait(self) -> None:
+        if self._prepare is not None:
+            await self._submit(self._prepare)
         self._pieces.take(await self._inbox.get(), wanted=not self._closed)
+
+    async def _submit(self, prepare: Callable[[], Request]) -> None:
+        from asyncio import to_thread
+
+        self._prepare = None
+        try:
+            request = await to_thread(prepare) if not self._closed else None
+            if request is None or self._closed:
+                raise cancelled_request()
+            (self._id,) = self._client.add(request, self._listener)
+        except Exception as error:
+            self._inbox.put(Failed(0, error))
 
     async def accepted(self) -> None:
         """Wait until the engine accepts the request. Raises RequestError if it refuses it."""
+        if self._prepare is not None:
+            await self._submit(self._prepare)
         if self._client.confirms:
             await self._wait()
 
