@@ -12,7 +12,7 @@ import { useElsewhere } from "./elsewhere";
 import { t } from "./language";
 import { Markdown } from "./markdown";
 import { memo } from "./memo";
-import { messages, models, moveTo } from "./state";
+import { messages, models, moveTo, versionIds } from "./state";
 import { ToolCalls } from "./tool-calls";
 import { newestLeaf, versions } from "./tree";
 import { sized } from "./sized";
@@ -147,9 +147,9 @@ function OtherModel({ message, busy }: { message: Message; busy: boolean }) {
 
 function Actions({ message, busy, children }: { message: Message; busy: boolean; children: ComponentChildren }) {
   const [compares, setCompares] = useState(false);
-  const all = versions(messages.value, message);
-  const index = all.findIndex((each) => each.id === message.id);
-  const go = (to: number) => void moveTo(message.conversation, newestLeaf(messages.value, all[to]!.id));
+  const all = versionIds.value.get(message.parent) ?? []; // not of messages.value, which changes with each word
+  const index = all.indexOf(message.id);
+  const go = (to: number) => void moveTo(message.conversation, newestLeaf(messages.value, all[to]!));
   const isRunning = busy || running.value.has(message.conversation);
   return (
     <div class="actions">
@@ -161,7 +161,7 @@ function Actions({ message, busy, children }: { message: Message; busy: boolean;
           <IconButton icon="compare" label={t("Compare versions")} disabled={isRunning} onClick={() => setCompares(true)} />
         </span>
       )}
-      {compares && <Compare versions={all} index={index} onClose={() => setCompares(false)} />}
+      {compares && <Compare versions={versions(messages.value, message)} index={index} onClose={() => setCompares(false)} />}
       {children}
     </div>
   );

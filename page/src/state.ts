@@ -5,7 +5,7 @@ import { computed, effect, signal } from "@preact/signals";
 import * as api from "./api";
 import { findTools } from "./server-tools";
 import { BrowserStore, ServerStore, type Store } from "./store";
-import { branch, newestLeaf } from "./tree";
+import { branch, byParent, newestLeaf } from "./tree";
 import type { Attachment, Conversation, Message, Model, Options } from "./types";
 
 export const conversations = signal<readonly Conversation[]>([]);
@@ -23,6 +23,19 @@ export const draft = signal(sessionStorage.getItem("pumice.draft") ?? "");
 export const newOptions = signal<Options>(remembered("pumice.options")); // of the next new conversation
 
 export const thread = computed(() => branch(messages.value, current.value?.leaf ?? null));
+let siblings: ReadonlyMap<string | null, readonly string[]> = new Map();
+let knownIds: ReadonlySet<string> = new Set();
+
+/** Ids of messages by their parent, the oldest first: the same as long as none is added or removed, whatever is written. */
+export const versionIds = computed(() => {
+  const all = messages.value;
+  if (all.size !== knownIds.size || ![...all.keys()].every((id) => knownIds.has(id))) {
+    knownIds = new Set(all.keys());
+    siblings = byParent(all);
+  }
+  return siblings;
+});
+
 export const options = computed(() => current.value?.options ?? newOptions.value);
 
 export const model = computed(() => models.value.find(({ id }) => id === options.value.model) ?? models.value[0]);
