@@ -93,6 +93,8 @@ class Quantized(Matrix):
         mx.eval(arrays)
 
     def product(self, x: mx.array) -> mx.array:
+        if x.size == 0:  # no output row in a part of a prompt, with which MLX divides by zero
+            return mx.zeros((*x.shape[:-1], self.codes.shape[-2]), x.dtype)
         ys = [
             mx.quantized_matmul(activations, self.codes, part.scales, part.biases, transpose=True, **self._format)
             for activations, part in self._split(rounded(x, self._type))

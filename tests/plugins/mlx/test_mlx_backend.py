@@ -117,6 +117,12 @@ def random_weight(type: GGMLType, shape: tuple[int, int]) -> Weight:
     return Weight("w", shape, source=Source())
 
 
+def test_no_rows_have_no_product() -> None:
+    """The part of a prompt that ends before its last token has no output row."""
+    matrix = Weights(mx.float32).matrix(random_weight(GGMLType.Q8_0, (4, 64)))
+    assert np.array(matrix.product(mx.zeros((0, 64)))).shape == (0, 4)
+
+
 @pytest.mark.parametrize("name", ["gemma3", "mamba", "deepseek2-v3", "gpt-oss"])
 def test_sequences_beside_each_other(tiny_file: Any, name: str) -> None:
     """Prompts of several lengths in small steps, more than fit at once, with blocks that are shared and taken away."""
