@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first round")
     parser.add_argument("--models", default=",".join(MODELS), help="models, comma-separated")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU backend")
+    parser.add_argument("--backend", default="cpu", help="backend; vulkan needs a GPU, or PUMICE_VULKAN_SOFTWARE=1")
     arguments = parser.parse_args()
     names = arguments.models.split(",")
     requests, drafted, accepted, wrong = Counter[str](), Counter[str](), Counter[str](), 0
@@ -35,7 +36,8 @@ def main() -> None:
         for number, begin in enumerate(range(0, arguments.n, ROUND)):
             name, seed = names[number % len(names)], arguments.seed + number
             n_draft = LENGTHS[number // len(names) % len(LENGTHS)]
-            rounds = unequal(name, Path(folder), min(ROUND, arguments.n - begin), seed, arguments.threads, 8, n_draft)
+            n = min(ROUND, arguments.n - begin)
+            rounds = unequal(name, Path(folder), n, seed, arguments.threads, 8, n_draft, arguments.backend)
             for request, choice, n_drafted, n_accepted in rounds:
                 requests[choice] += 1
                 drafted[choice] += n_drafted

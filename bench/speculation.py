@@ -7,6 +7,9 @@ tools/draft_models, which were trained on such texts.
 
     python bench/speculation.py model.gguf --parallel 1,4
     python bench/speculation.py target-q8_0.gguf --draft eagle-q8_0.gguf --speculate draft --cases own-story,own-edit
+    python bench/speculation.py llama-1b-q4_0.gguf --backend vulkan --speculate ngram
+
+On a GPU, what a run without drafts is compared with is greedy text of the same length, whose tokens the device chooses.
 """
 
 from __future__ import annotations
@@ -139,6 +142,8 @@ def measure(model: pumice.Model, case: str, n_seqs: int, n_prompt: int, n: int, 
     """Generate the texts of a case, with the prompts already in the cache."""
     requests = [request(case, n_prompt, n, seed) for seed in range(n_seqs)]
     prompts = [options.pop("prompt") for options in requests]
+    if choice == "off" and model.backends[0] not in ("cpu", "numpy"):
+        requests = [{"max_tokens": n, "temperature": 0, "ignore_eos": True} for _ in prompts]
     salt = uuid.uuid4().hex  # keeps earlier texts out of the cache and of speculation
     first = [{**options, "max_tokens": 1, "speculate": "off"} for options in requests]
     model.generate_many(prompts, each=first, cache_salt=salt)
@@ -178,13 +183,15 @@ def main() -> None:
     parser.add_argument("--n-prompt", type=int, default=1000, help="maximum tokens of a prompt")
     parser.add_argument("-n", type=int, default=400, help="tokens to generate")
     parser.add_argument("--n-draft", type=int, default=-1, help="maximum drafted tokens per step (-1: adaptive)")
+    parser.add_argument("--backend", default="cpu", help="backend of the model")
     parser.add_argument("--threads", type=int, default=0, help="threads of the CPU backend (0: all cores)")
     parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
     counts = [int(n) for n in arguments.parallel.split(",")]
     config = {"n_draft": arguments.n_draft, "cpu": {"threads": arguments.threads}, "draft": arguments.draft}
     n_ctx = (arguments.n_prompt + arguments.n + 64) * max(counts)
-    options: dict[str, Any] = {"backend": "cpu", "n_ctx": n_ctx, "n_parallel": max(counts), "config": config}
+    options: dict[str, Any] = {"backend": arguments.backend, "n_parallel": max(counts), "config": config}
+    options["n_ctx"] = n_ctx
     print("| text | sequences | tok/s without | with | ratio | processor s without | with | ratio | right |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for case in arguments.cases.split(","):

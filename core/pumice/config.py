@@ -231,6 +231,11 @@ class Config(BaseModel):
         """Paths of the files that were read, lowest layer first."""
         return [str(layer.source) for layer in self._layers if layer.source != ARGUMENTS]
 
+    @property
+    def is_drafting(self) -> bool:
+        """True if requests without a choice of their own want drafts; a draft model alone says so."""
+        return self.speculate != "off" or (bool(self.draft) and self.is_default("speculate"))
+
     def is_default(self, *key: str) -> bool:
         """Return True if the value of a key is the package's default."""
         return self.source(*key) == self._layers[0].source

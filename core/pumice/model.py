@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pumice")
 
+NAMES_NONE = "speculate: auto drafts only where results are independent of the number of rows; set speculate: draft"
+
 
 class Model(Frontend):
     """A loaded model whose engine is a thread of this process. ``pumice.load`` creates one.
@@ -232,8 +234,9 @@ def _all_files(path: str | Path, config: Config) -> list[str]:
 def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
     """Return the drafting layer of the model or its draft model; None without one, or if it is not wanted."""
     if STREAM not in runner.results(MAIN):
-        if config.draft and runner.results(DRAFT) and _is_drafting(config):
-            log.warning("draft: %s is not used: drafts of its kind are not supported here yet", config.draft)
+        if config.draft and runner.results(DRAFT) and config.is_drafting:
+            reason = "drafts of its kind are not supported here yet" if _names_layer(config) else NAMES_NONE
+            log.warning("draft: %s is not used: %s", config.draft, reason)
         return None
     kind = BlockTokens if runner.block else CachedTokens if runner.drafts_from_caches else NextTokens
     return kind(runner, DraftLimits(config.draft_max, config.draft_min, config.draft_p_min, runner.limits.n_ctx))
@@ -288,7 +291,7 @@ def open_draft_model(
     if graphs is None:
         return None
     if not _verifies(target):
-        log.warning("draft: %s is not used: on %s, steps verify no drafts yet", draft.path, target.backends_used[0])
+        log.warning("draft: %s is not used: on %s, steps verify no drafts", draft.path, target.backends_used[0])
         return None
     sizes = EngineSizes(n_ctx, config.n_batch, config.n_parallel, config.kv_type)
     limits = make_limits(graphs, sizes)
@@ -308,7 +311,7 @@ def open_draft_model(
 
 def _verifies(runner: Runner) -> bool:
     """Return True if the steps of a compiled model verify drafts."""
-    return not runner.capabilities.max_steps and runner.capabilities.n_in_flight == 1
+    return runner.capabilities.n_in_flight == 1
 
 
 def _draft_vocabulary(
@@ -372,7 +375,7 @@ def prepare(
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
-    drafts = _is_drafting(config) and not observer and not backends[0][1].offload
+    drafts = not observer and (_names_layer(config) if backends[0][1].offload else config.is_drafting)
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
@@ -385,9 +388,10 @@ def prepare(
     return architecture, runner
 
 
-def _is_drafting(config: Config) -> bool:
-    """Return True if the configuration wants drafts; a draft model alone says so."""
-    return config.speculate != "off" or (bool(config.draft) and config.is_default("speculate"))
+def _names_layer(config: Config) -> bool:
+    """Return True if the configuration names a proposer that may be a layer: of the model, or of its draft model."""
+    names = config.speculate.split(",")
+    return "mtp" in names or (bool(config.draft) and ("draft" in names or config.is_default("speculate")))
 
 
 def chosen_sizes(config: Config, architecture: Architecture) -> EngineSizes:

@@ -64,7 +64,7 @@ class Shared:
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)  # names of the uploaded weights
+    used: set[tuple[int, str]] = field(default_factory=set)  # source and name of the uploaded weights
 
 
 @dataclass
@@ -316,8 +316,8 @@ class DeviceProgram(Program):
     def _new_weights(self) -> list[Weight]:
         """Return the weights that no earlier program has uploaded."""
         operands = [tensor for node in parts(self._segment) for tensor in node.operands()]
-        used = {weight.name: weight for weight in operands if isinstance(weight, Weight)}
-        new = [weight for name, weight in used.items() if name not in self._shared.used]
+        used = {(id(weight.source), weight.name): weight for weight in operands if isinstance(weight, Weight)}
+        new = [weight for key, weight in used.items() if key not in self._shared.used]
         self._shared.used |= set(used)
         return new
 

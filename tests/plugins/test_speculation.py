@@ -18,8 +18,8 @@ from pumice.backend import Capabilities
 from pumice.config import load_config
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
-from pumice.engine.draft_length import DraftLength
 from pumice.engine.prepare import check_proposers
+from pumice.engine.speculation import UNMEASURED
 from pumice.gguf import GGUFFile
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.writer import Writer
@@ -172,7 +172,7 @@ def test_the_draft_model_is_named_without_one(demo: pumice.Model) -> None:
 @pytest.mark.parametrize(("choice", "left"), [("draft", []), ("ngram,draft", ["ngram"])])
 def test_a_draft_model_that_the_backend_cannot_use_is_left_out(choice: str, left: list[str]) -> None:
     """As a warning says; a request that names it is told why."""
-    runner: Any = SimpleNamespace(capabilities=Capabilities(max_steps=4))
+    runner: Any = SimpleNamespace(capabilities=Capabilities(n_in_flight=2))
     config = load_config({"speculate": choice, "draft": "small.gguf", "n_draft": 5})
     made = make_speculation(config, load_registry(config), runner, None, None)
     generation: Any = SimpleNamespace(request=SimpleNamespace(speculate=None), prediction=None)
@@ -231,20 +231,21 @@ def test_forced_tokens_are_drafts_for_log_probabilities(demo: pumice.Model) -> N
     assert off.timings.n_drafted == 0
 
 
-def test_float_matrices_need_a_fixed_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float_matrices_get_a_fixed_length(tmp_path: Path) -> None:
     """Measured lengths depend on the clock, and rows of float matrices on the number of rows."""
-    monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
-    monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [n for _, n, _ in drafts])
     path = ZOO["rope-plain"].write(tmp_path / "model.gguf")
 
-    def n_drafted(**config: Any) -> int:
+    def drafted(speculate: str, **config: Any) -> tuple[int, bool]:
         with pumice.load(path, backend="numpy", n_ctx=128, config=config) as model:
-            done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate="ngram")
-            return done.timings.n_drafted
+            length = model.engine._engine.speculation.length.fixed
+            done = model.generate(REPEATING, max_tokens=30, temperature=0, speculate=speculate)
+            assert done.timings.n_drafted or done.timings.drafts_exact
+            return length, done.timings.drafts_exact
 
-    assert n_drafted() == 0
-    assert n_drafted(n_draft=5) > 0
-    assert n_drafted(numpy={"batch_invariant": True}) > 0
+    assert drafted("ngram") == (UNMEASURED, False)
+    assert drafted("auto") == (UNMEASURED, True)  # without drafts
+    assert drafted("ngram", n_draft=5) == (5, False)
+    assert drafted("ngram", n_draft=5, numpy={"batch_invariant": True}) == (5, True)
 
 
 def test_a_prediction_is_drafted(demo: pumice.Model) -> None:

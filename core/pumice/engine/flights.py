@@ -164,14 +164,17 @@ class Flights:
         return time.perf_counter() - began
 
     def _begin(self, members: Members) -> Flight:
-        n_steps = self.lookahead.steps(members) if self._can.max_steps else 0
+        if self._can.n_in_flight > 1:
+            return self._step(members, {})
+        drafts = self._speculation.draft(members, self._cache, self._scheduler.limits)
+        if drafts or not self._can.max_steps:
+            return self._step(members, drafts)
+        n_steps = self.lookahead.steps(members, most=self._speculation.n_free)
         if n_steps and self._decided(members):
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
             return self._guess(members, n_steps)
-        if self._can.max_steps or self._can.n_in_flight > 1:
-            return self._step(members, {})
-        return self._step(members, self._speculation.draft(members, self._cache, self._scheduler.limits))
+        return self._step(members, {})
 
     def _step(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
         """Submit a single step; recurrent states are restored after a wrong drafted token."""
@@ -184,7 +187,7 @@ class Flights:
                 stack.enter_context(self._states.taking_back(rows))
             parts = [running.part(n_new, drafted.get(running, ())) for running, n_new in members]
             batch = batch_of(self._cache, parts)
-            ask = self._ask(batch, whole) if self._can.max_steps else None
+            ask = self._ask(batch, whole) if self._can.max_steps and not drafts else None
             pending = self._runner.submit(batch, ask)
             for running, _ in members if self._can.n_in_flight > 1 else ():
                 running.n_ahead = 1
@@ -271,6 +274,11 @@ class Flights:
         """Continue with the picked tokens, or with those that the host chooses if a logit is not finite."""
         ahead = next(flight.pending.tokens())
         if not np.isfinite(ahead.logits[0, :, 0]).all():
+            if self._cache.checkpoints is not None:  # the same step again would advance recurrent states twice
+                for running, _ in flight.members:
+                    self._scheduler.begin_again(running)
+                    running.undecided = running in flight.whole
+                return
             logits = self._runner.run(flight.batch)
             self._computed(flight.members)
             self._choose(flight.whole, logits)
@@ -303,6 +311,7 @@ class Flights:
             batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
             began = time.perf_counter()
             pending = self._runner.submit(batch, ask)
+            self._speculation.passed(n_steps - 1)
             return Flight(members, whole, batch, pending, self._verify, ask, open=stack.pop_all(), began=began)
 
     def _verify(self, flight: Flight) -> None:
@@ -364,6 +373,7 @@ class Flights:
         n_changes = [running.tables.n_changes for running, _ in members]
         batch = self._batch_behind(before, n_changes) if before else self._batch(members)
         pending = self._runner.submit(batch, ask, before.pending if before else None)
+        self._speculation.passed(n_steps if before else n_steps - 1)
         flight = Flight(members, [running for running, _ in members], batch, pending, self._follow, ask, n_changes)
         flight.began, flight.behind = began, before is not None
         if not before:
@@ -434,11 +444,17 @@ class Flights:
                 self._scheduler.begin_again(running)
 
     def _n_following(self, flight: Flight) -> int:
-        """Return how many steps to submit behind a flight: none if others wait for admission, or some have left it."""
+        """Return how many steps to submit behind a flight: none if others wait for admission, or some have left it.
+
+        None either if proposers are asked for drafts in the next step.
+        """
         current = [running for running, _ in flight.members if not running.generation.finish_reason]
         if flight.lost or len(current) != len(flight.members) or len(current) != len(self._scheduler.running):
             return 0
-        return 0 if self._scheduler.may_admit() else self.lookahead.steps(flight.members, flight.n_steps)
+        n_free = self._speculation.n_free - 1  # steps after the latest one that need not ask for drafts
+        if n_free < 1 or self._scheduler.may_admit():
+            return 0
+        return self.lookahead.steps(flight.members, flight.n_steps, n_free)
 
     def _wait(self, flight: Flight) -> list[Landed]:
         """Return the picked tokens of each sequence, up to the first token without a finite logit."""

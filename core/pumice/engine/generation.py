@@ -53,17 +53,17 @@ class Generation:
         default_factory=time.perf_counter
     )  # time of arrival, or of losing its place in the cache
     deadline: float | None = None  # by time.perf_counter
+    spoken: Sequence[int] = field(init=False)  # tokens of the prompt, without media
     n_right: float = math.inf  # moving average of consecutive correct guesses
     trusted: bool | None = None  # True if a program picks tokens like the chain; None if unknown
     _logprobs: Logprobs | None = None  # of the next token
     _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # not yet reported by events
     _has_newline: bool = False
-    _spoken: Sequence[int] = ()  # the prompt without media
     _clock: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         self.tokens = self.tokens or list(self.request.prompt)
-        self._spoken = [token for token in self.tokens if token >= 0] if self.media else self.request.prompt
+        self.spoken = [token for token in self.tokens if token >= 0] if self.media else self.request.prompt
         self.timings.prompt_tokens = len(self.request.prompt)
         timeout = self.request.timeout
         self.deadline = time.perf_counter() + timeout if timeout is not None else None
@@ -92,7 +92,7 @@ class Generation:
         """Return the last ``n`` tokens of the context without media, or fewer if it is shorter."""
         missing = n - len(self.generated)
         latest = self.generated[-n:] if n else []
-        return [*self._spoken[-missing:], *latest] if missing > 0 else latest
+        return [*self.spoken[-missing:], *latest] if missing > 0 else latest
 
     @property
     def needs_media_graph(self) -> bool:

@@ -34,10 +34,11 @@ class Lookahead:
         self._prepared: set[tuple[int, int]] = set()
         self._told: set[tuple[int, int]] = set()  # logged pairs of number of sequences and steps
 
-    def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0) -> int:
+    def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0, most: float = math.inf) -> int:
         """Return the number of steps for this batch, a power of two, with blocks held for all. 0: logits are needed.
 
-        They follow ``n_ahead`` submitted steps. Also 0 if a sequence will have ended with those.
+        They follow ``n_ahead`` submitted steps, and are ``most`` at most. Also 0 if a sequence will have ended with
+        those before.
         """
         running = [member for member, _ in members]
         generations = [member.generation for member in running]
@@ -52,7 +53,7 @@ class Lookahead:
         else:
             useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
             useful = min(useful, max(n_left) - n_ahead)
-        n, most = 1, min(useful, room, self._most_in_time(len(running)))
+        n, most = 1, min(useful, room, most, self._most_in_time(len(running)))
         while 2 * n <= most:
             n *= 2
         while n > 1 and not self._blocks_suffice(running, n_ahead + n):

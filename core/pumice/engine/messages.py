@@ -94,6 +94,7 @@ class Request:
     block_length: int | None = None
     cfg_scale: float = 0.0
     speculate: str | None = None
+    n_draft: int | None = None
     prediction: str | None = None
     request_id: str = ""
     media: Sequence[Span] = ()
@@ -114,6 +115,8 @@ class Timings:
         n_drafted: tokens of these drafts together.
         n_accepted: drafted tokens that the model accepted.
         accepted_at: accepted tokens by their position in a draft, from 0.
+        drafts_exact: False if drafts were verified by a backend whose results depend on the number of rows in a step:
+            the text may then differ from the text without drafts, as it may between two batches.
     """
 
     prompt_tokens: Count = 0
@@ -126,6 +129,7 @@ class Timings:
     n_drafted: Count = 0
     n_accepted: Count = 0
     accepted_at: list[Count] = field(default_factory=list)
+    drafts_exact: bool = True
 
     def drafted(self, n_tokens: int, n_accepted: int) -> None:
         """Count a draft of which the first ``n_accepted`` tokens were right."""

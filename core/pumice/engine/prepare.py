@@ -96,7 +96,6 @@ class Preparer:
             media = self._place(request.prompt, request.media)
             if request.context_shift:
                 raise RequestError("context_shift: prompts with images or sound cannot shift, since parts would remain")
-            request = replace(request, speculate="off")  # drafts are made of tokens
         ends = self._ends(request)
         late = without_tokens(ends, self.n_vocab) if request.min_tokens and ends else None
         first = self._generation(ids[0], request, n_ctx, late, media)

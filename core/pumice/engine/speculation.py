@@ -32,10 +32,7 @@ from pumice.proposers import Proposal, Proposer, ProposerContext
 log = logging.getLogger("pumice")
 
 ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
-NEEDS_LENGTH = (
-    "with this model and backend, results depend on the number of rows in a step, so a measured number of drafted "
-    "tokens (n_draft: -1) could change a text from run to run; set n_draft, to 5 for example"
-)
+UNMEASURED = 7  # drafted tokens where results depend on the number of rows, unless ``n_draft`` is set
 _DRAFT = "draft"  # the proposer of a draft model
 _MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction
@@ -128,7 +125,7 @@ class Speculation:
         default: choice of requests without their own.
         n_draft: drafted tokens per sequence and step; -1: as many as measurements recommend.
         is_invariant: whether results are independent of the number of rows. If not, measured lengths could change a
-            text, so -1 means no drafts.
+            text from run to run, so -1 means ``UNMEASURED``.
         next_tokens: the drafting layer of the model or of its draft model, if there is one.
     """
 
@@ -141,13 +138,12 @@ class Speculation:
         is_invariant: bool = False,
         next_tokens: NextTokens | None = None,
     ) -> None:
-        self.length = DraftLength(n_draft)
+        self.length = DraftLength(n_draft if n_draft >= 0 or is_invariant else UNMEASURED)
         self._proposers = proposers
         self.next_tokens = next_tokens
         self.auto = list(auto)
         self._default = default
-        self._may_draft = n_draft >= 0 or is_invariant
-        self._is_warned = False
+        self._is_invariant = is_invariant
         self._shared: dict[Hashable, Any] = {}
         self._sequences: dict[Generation, _Proposers] = {}
         self._rests = {name: Rest() for name in _COMPUTED}
@@ -167,6 +163,15 @@ class Speculation:
     def wake(self) -> None:
         """Ask in the next step: a sequence was admitted, whose proposers do not rest."""
         self._wakes = 0
+
+    @property
+    def n_free(self) -> int:
+        """The number of steps, from the current one on, after whose first no proposer is asked; at least one."""
+        return max(1, self._wakes - self._n_steps)
+
+    def passed(self, n_steps: int) -> None:
+        """Count steps that were submitted without asking for drafts."""
+        self._n_steps += n_steps
 
     def draft(self, members: Members, cache: KVCache, limits: Limits) -> dict[Running, Draft]:
         """Return the drafts for the members of a step, and hold cache blocks for them."""
@@ -210,6 +215,7 @@ class Speculation:
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
             generation.timings.drafted(n_drafted, draft.n_accepted)
+            generation.timings.drafts_exact = self._is_invariant
             if generation in self._sequences:  # it did not fail meanwhile
                 proposers = self._updated(generation)
                 self.length.judge(draft.kind, proposers.record, n_drafted, draft.n_accepted)
@@ -381,7 +387,7 @@ class Speculation:
         for name in names:
             with proposers.dropping(name, "__init__"):
                 proposers.by_name[name] = self._proposers[name]()
-        proposers.start(context, generation.request.prompt)
+        proposers.start(context, generation.spoken)
         if self._n_steps < self._rests[_DRAFT].wakes:
             proposers.skip_text()
         if not proposers.by_name.keys() - _COMPUTED:
@@ -391,15 +397,11 @@ class Speculation:
         """Return the names of a sequence's proposers."""
         choice = generation.request.speculate or self._default
         names = self.auto if choice == "auto" else [] if choice == "off" else choice.split(",")
-        option = f"speculate: {choice}" if names else _PREDICTION
         if generation.prediction and _PREDICTION in self._proposers:
             names = [_PREDICTION, *(name for name in names if name != _PREDICTION)]
-        if not names or self._may_draft:
-            return names
-        if not self._is_warned:
-            log.warning("%s: nothing is drafted: %s", option, NEEDS_LENGTH)
-            self._is_warned = True
-        return ()
+        if generation.media and self.next_tokens:  # a layer reads tokens, and knows no other rows
+            names = [name for name in names if name != self.next_tokens.name]
+        return names
 
 
 def _kind(draft: Draft) -> str:
@@ -421,9 +423,10 @@ def _may_draft(running: Running, n_new: int) -> bool:
 
 
 def _most(running: Running) -> int:
-    """Return the maximum number of drafted tokens by the token limit and the context."""
+    """Return the maximum number of drafted tokens by the request, its token limit and the context."""
     generation = running.generation
-    return min(generation.n_left - 1, generation.n_ctx - len(generation.tokens))
+    most = min(generation.n_left - 1, generation.n_ctx - len(generation.tokens))
+    return most if generation.request.n_draft is None else min(most, generation.request.n_draft)
 
 
 def _forced(generation: Generation, n: int) -> Draft:

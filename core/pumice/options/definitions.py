@@ -420,6 +420,11 @@ class RequestOptions(TypedDict, total=False):
             "speed only, except that float matrices may round differently.",
         ),
     ]
+    n_draft: Annotated[
+        int | None,
+        Ge(0),
+        _Request(None, "Maximum number of drafted tokens per step; 0: none; None: that of the configuration."),
+    ]
     prediction: Annotated[
         str | None,
         _Request(
@@ -798,7 +803,7 @@ class EngineOptions(TypedDict, total=False):
         _Engine(
             -1,
             "Maximum number of drafted tokens per sequence that a step verifies; 0: none; -1: as many as save time, "
-            "and none where results depend on the number of rows in a step.",
+            "or 7 where results depend on the number of rows in a step.",
         ),
     ]
     samplers: Annotated[

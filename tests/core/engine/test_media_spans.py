@@ -19,6 +19,9 @@ from pumice.engine.runner import Runner
 from pumice.gguf import GGUFFile
 from pumice.process.codec import decode_command, encode_command
 from pumice.streaming.stream import Stream
+from tiny_drafts import MODELS as DRAFTING
+from tiny_models import IDS
+from tiny_zoo import ZOO
 
 PROMPT = list(range(3, 73))
 GREEDY = {"sampling": {"temperature": 0.0}, "max_tokens": 12}
@@ -149,6 +152,30 @@ def test_without_a_program_for_media_only_media_are_refused(path, table, monkeyp
 def test_wrong_spans_are_refused(path, start, rows, problem):
     with pumice.load(path, backend="numpy") as model, pytest.raises(pumice.RequestError, match=problem):
         complete(model, Request(PROMPT, media=[Span(start, rows)], **GREEDY))
+
+
+@pytest.mark.parametrize(("name", "grid"), [("qwen2vl", (2, 3)), ("glm4moe", None)])
+def test_text_behind_media_is_the_same_with_drafts(tmp_path, name, grid):
+    """Also where positions have axes, beside a sequence without media, and with a layer that drafts for that one."""
+    path = (ZOO if grid else DRAFTING)[name].write(tmp_path / "model.gguf")
+    prompt = [*IDS[:4], *[0] * 6, *IDS[4:9], *IDS[4:9]]
+    rows = np.random.default_rng(1).standard_normal((6, 64)).astype(np.float32)
+    choices = ["ngram", "ngram-cache,ngram"] if grid else ["mtp,ngram-cache"]
+    config = {"n_draft": 5, "draft_p_min": 0.0, "speculate": choices[0], "numpy": {"batch_invariant": True}}
+    with pumice.load(path, backend="numpy", n_ctx=128, n_batch=16, n_parallel=2, config=config) as model:
+
+        def complete_both(speculate):
+            options = {"sampling": {"temperature": 0.0}, "max_tokens": 40, "end_tokens": frozenset()}
+            seen = Request(prompt, media=[Span(4, rows, grid)], speculate=speculate, cache_salt=speculate, **options)
+            plain = Request(prompt, speculate=speculate, cache_salt=speculate, **options)
+            streams = [Stream.open(model.client, each)[0] for each in (seen, plain)]
+            return [stream.completion() for stream in streams]
+
+        expected = complete_both("off")
+        for choice in choices:
+            found = complete_both(choice)
+            assert [each.tokens for each in found] == [each.tokens for each in expected]
+            assert all(each.timings.n_accepted > 0 for each in found)
 
 
 def test_a_context_shift_is_refused_beside_media(path, table):

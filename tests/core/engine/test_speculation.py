@@ -1,6 +1,7 @@
 """Drafts are verified: whatever is proposed, sequences get the tokens that they get without."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -8,14 +9,28 @@ import numpy as np
 import pytest
 
 from drafting import PROPOSERS, Oracle, drafting
-from guessing_programs import GREEDY, N_VOCAB, PROMPTS, RANDOM, Cells, Slots, add, engine, generate, request, run
+from guessing_programs import (
+    GREEDY,
+    N_VOCAB,
+    PROMPTS,
+    RANDOM,
+    Behind,
+    Cells,
+    Slots,
+    SlotsBehind,
+    Wary,
+    add,
+    engine,
+    generate,
+    request,
+    run,
+)
 from pumice.engine import Engine, Request
 from pumice.engine.draft_length import LOOKED_UP, Costs, DraftLength, Record, Rest
 from pumice.engine.messages import Failed
-from pumice.engine.speculation import NEEDS_LENGTH, Speculation, _possible
+from pumice.engine.speculation import UNMEASURED, Speculation, _possible
 from pumice.errors import RequestError
 from pumice.proposers import Proposal, Proposer
-from pumice.proposers.prediction import Prediction
 
 LENGTHS = [40, 23, 1, 29, 20]
 NAMES = list(PROPOSERS)
@@ -51,6 +66,28 @@ def test_drafts_change_nothing(kind, name, sampling, n_draft, texts):
     assert generate(engine(program, 256, speculation=drafting(name, n_draft)), requests(sampling)) == expected
     if name == "oracle":
         assert len(program.asked) < max(LENGTHS) / (1.5 if n_draft == 1 else 3)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+@pytest.mark.parametrize("name", ["oracle", "liar", "erring"])
+@pytest.mark.parametrize("kind", [Cells, Slots, Behind, SlotsBehind, Wary])
+def test_programs_that_pick_tokens_verify_drafts(kind, name, sampling, texts):
+    """Steps with drafts, and steps that pick tokens by themselves, by turns."""
+    expected = learn(texts, requests(sampling), engine(Cells(0), 256))
+    program = kind(8)
+    assert generate(engine(program, 256, speculation=drafting(name)), requests(sampling)) == expected
+    if name == "oracle":
+        assert len(program.asked) < max(LENGTHS) / 2
+    made = engine(kind(8), 256, speculation=Speculation(PROPOSERS, default="off", n_draft=7))
+    first, *others = requests(sampling)
+    assert generate(made, [replace(first, speculate=name), *others]) == expected
+
+
+def test_steps_that_no_proposer_waits_for_are_submitted_together(texts):
+    program = Behind(8)
+    made = engine(program, 512, speculation=Speculation(PROPOSERS, default="off", n_draft=7))
+    generate(made, [request([5], GREEDY, 200)])
+    assert any(asked[1:] == (8, True) for asked in program.asked)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -347,27 +384,19 @@ def test_a_single_slow_step_does_not_end_drafts():
 
 
 @pytest.mark.parametrize("is_invariant", [False, True])
-def test_measured_lengths_are_for_results_that_do_not_depend_on_them(is_invariant, texts, monkeypatch, caplog):
+def test_measured_lengths_are_for_results_that_do_not_depend_on_them(is_invariant, texts, monkeypatch):
+    monkeypatch.setattr(DraftLength, "most", lambda *_: 2)
     monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
-    monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [n for _, n, _ in drafts])
     wanted = [request([5], GREEDY, 30)] * 2
     learn(texts, wanted, engine(Cells(0)))
-    for n_draft, drafts in [(-1, is_invariant), (3, True)]:
-        caplog.clear()
-        made = engine(Cells(0), speculation=Speculation(PROPOSERS, [], "oracle", n_draft, is_invariant))
+    for n_draft, fixed in [(-1, -1 if is_invariant else UNMEASURED), (3, 3)]:
+        speculation = Speculation(PROPOSERS, [], "oracle", n_draft, is_invariant)
+        assert speculation.length.fixed == fixed
+        made = engine(Cells(0), speculation=speculation)
         generations = [add(made, each) for each in wanted]
         run(made)
-        assert [each.timings.n_drafted > 0 for each in generations] == [drafts] * 2
-        warnings = [record.message for record in caplog.records]
-        assert warnings == ([] if drafts else [f"speculate: oracle: nothing is drafted: {NEEDS_LENGTH}"])
-
-
-def test_a_warning_names_the_prediction_where_no_proposer_was_chosen(caplog):
-    made = engine(Cells(0), speculation=Speculation({**PROPOSERS, "prediction": Prediction}))
-    generation = add(made, request([5], GREEDY, 30))
-    generation.prediction = [1, 2, 3]
-    run(made)
-    assert [record.message for record in caplog.records] == [f"prediction: nothing is drafted: {NEEDS_LENGTH}"]
+        for each in generations:
+            assert each.timings.drafts_exact == (is_invariant or not each.timings.n_drafted)
 
 
 def simulate(right: Callable[[int], float], cost: float, proposing: float, n_seqs: int, n_steps: int) -> float:
