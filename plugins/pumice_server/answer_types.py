@@ -145,6 +145,10 @@ class CompletionDetails(Struct, kw_only=True):
 
     reasoning_tokens: int
     """Tokens of reasoning."""
+    accepted_prediction_tokens: int | None = None
+    """Drafted tokens that the model accepted, if the request has a `prediction`."""
+    rejected_prediction_tokens: int | None = None
+    """Drafted tokens that the model rejected, if the request has a `prediction`."""
 
 
 class Usage(Struct, kw_only=True):

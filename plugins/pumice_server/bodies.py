@@ -186,6 +186,12 @@ class Generation(Sampling):
     grammar_triggers: Triggers | None = None
     """Texts that begin the form with `grammar_lazy`, or llama-server's objects with `type` and `value`."""
     image_data: Annotated[Any, refused(_OTHER_FIELD)] = None
+    speculate: Short | None = None
+    """Speculative decoding: `auto`, `off`, or names of proposers with commas between (default: the server's)."""
+    n_draft: Natural | None = None
+    """Maximum drafted tokens per step (0 = none)."""
+    speculative_n_max: Natural | None = field(name="speculative.n_max", default=None)
+    """llama-server's name of `n_draft`."""
     min_tokens: Natural = 0
     """Minimum tokens before an end token or a stop string ends the text (vLLM's)."""
 
@@ -197,6 +203,10 @@ class Generation(Sampling):
     def refuse_unsupported(self) -> None:
         """Raise HTTPException for a field that would change the text, and is not supported."""
         self.refuse(refusals(Generation))
+
+    def draft_limit(self) -> int | None:
+        """Return the maximum drafted tokens that the request asks for."""
+        return self.speculative_n_max if self.n_draft is None else self.n_draft
 
     def token_limit(self) -> int | None:
         """Return the maximum tokens that the request asks for."""
@@ -630,8 +640,14 @@ class OllamaOptions(Generation):
 
     num_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
     """Maximum tokens of the answer (-1: no limit, -2: until the context is full)."""
+    draft_num_predict: Natural | None = None
+    """Ollama's name of `n_draft`."""
     stop: Stop | Stops | None = None
     """Texts that end the answer."""
+
+    def draft_limit(self) -> int | None:
+        limit = super().draft_limit()
+        return self.draft_num_predict if limit is None else limit
 
     def token_limit(self) -> int | None:
         return -1 if self.num_predict in (None, -2) else self.num_predict

@@ -9,7 +9,7 @@ from typing import Any
 
 import pumice
 from pumice_server.bodies import SAMPLING
-from pumice_server.figures import chat_logprob, usage
+from pumice_server.figures import chat_logprob, predicted, usage
 from pumice_server.generation_settings import generation_settings
 from pumice_server.service import Service
 
@@ -17,8 +17,10 @@ from pumice_server.service import Service
 class Head:
     """Builds the parts of an answer with their common fields; with ``options``, its end has ``__verbose``."""
 
-    def __init__(self, service: Service, options: Mapping[str, Any] | None = None) -> None:
-        self._service, self._options = service, options
+    def __init__(
+        self, service: Service, options: Mapping[str, Any] | None = None, has_prediction: bool = False
+    ) -> None:
+        self._service, self._options, self._has_prediction = service, options, has_prediction
         self._spell = service.token_bytes
         self.id = f"chatcmpl-{secrets.token_urlsafe(18)}"
         self._model = service.name
@@ -35,6 +37,10 @@ class Head:
             "choices": choices,
             **others,
         }
+
+    def usage(self, usages: Sequence[pumice.Usage], streams: Sequence[pumice.AsyncChatStream]) -> dict[str, Any]:
+        """Return the usage of an answer, with the counts of a predicted text if the request has one."""
+        return total_usage(usages, [stream.timings for stream in streams] if self._has_prediction else [])
 
     @property
     def is_verbose(self) -> bool:
@@ -70,8 +76,11 @@ def delta_parts(delta: pumice.ChatDelta, n_calls: int) -> dict[str, Any]:
     return parts
 
 
-def total_usage(usages: Sequence[pumice.Usage]) -> dict[str, Any]:
-    """Return the usage of several answers to one prompt, which counts once."""
+def total_usage(usages: Sequence[pumice.Usage], predicting: Sequence[pumice.Timings] = ()) -> dict[str, Any]:
+    """Return the usage of several answers to one prompt, which counts once.
+
+    ``predicting``: timings of answers with a predicted text.
+    """
     first = usages[0]
     generated = sum(answer_usage.completion_tokens for answer_usage in usages)
     return usage(
@@ -80,4 +89,5 @@ def total_usage(usages: Sequence[pumice.Usage]) -> dict[str, Any]:
         generated,
         sum(answer_usage.reasoning_tokens for answer_usage in usages),
         first.audio_tokens,
+        predicted(predicting) if predicting else {},
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pumice
@@ -41,7 +42,12 @@ def finish_reason(reason: str) -> str:
 
 
 def usage(
-    prompt_tokens: int, cached_tokens: int, completion_tokens: int, reasoning_tokens: int = 0, audio_tokens: int = 0
+    prompt_tokens: int,
+    cached_tokens: int,
+    completion_tokens: int,
+    reasoning_tokens: int = 0,
+    audio_tokens: int = 0,
+    predicted: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     heard = {"audio_tokens": audio_tokens} if audio_tokens else {}
     return {
@@ -49,8 +55,15 @@ def usage(
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens, **heard},
-        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens, **predicted},
     }
+
+
+def predicted(timings: Sequence[pumice.Timings]) -> dict[str, int]:
+    """Return OpenAI's counts of tokens of a predicted text for the answers of a request with one."""
+    n_accepted = sum(each.n_accepted for each in timings)
+    n_rejected = sum(each.n_drafted for each in timings) - n_accepted
+    return {"accepted_prediction_tokens": n_accepted, "rejected_prediction_tokens": n_rejected}
 
 
 def build_info(compat: bool) -> str:

@@ -13,7 +13,7 @@ import pumice
 from pumice_server.answer_types import ChatCompletion, ChatCompletionChunk
 from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
 from pumice_server.bodies import ChatBody, ChatPromptBody, TemplateBody
-from pumice_server.chat_answer import Head, delta_parts, total_usage
+from pumice_server.chat_answer import Head, delta_parts
 from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
 from pumice_server.field_types import MAX_INT
@@ -43,7 +43,7 @@ async def chat_completions(
         return await answer_with_tools(request, body, service, options, report)
     streams = await unless_gone(request, service.chat(body.messages, body.n, options, report.progress))
     is_verbose = service.verbose if body.verbose is None else body.verbose
-    head = Head(service, options if is_verbose else None)
+    head = Head(service, options if is_verbose else None, body.prediction is not None)
     if body.stream:
         running: RunningAnswers = request.app.state.running
         running.add(head.id, RunningAnswer(request.state.client, streams, body.reasoning_control))
@@ -68,7 +68,8 @@ async def answer_chat(
     check_turns(body, service.compat)
     streams = await service.chat(body.messages, body.n, options)
     completions = await service.gather(streams)
-    return partial(_answer, Head(service), completions, streams), size_of(completions)
+    head = Head(service, has_prediction=body.prediction is not None)
+    return partial(_answer, head, completions, streams), size_of(completions)
 
 
 def check_turns(body: ChatPromptBody, compat: bool) -> None:
@@ -136,7 +137,7 @@ def _answer(
         }
         for index, completion in enumerate(completions)
     ]
-    total = total_usage([completion.usage for completion in completions])
+    total = head.usage([completion.usage for completion in completions], streams)
     others = {"timings": timings(streams[0].timings), **head.verbose(streams[0])}
     return head.part("chat.completion", choices, usage=total, **others)
 
@@ -186,6 +187,6 @@ async def _events(head: Head, streams: Sequence[pumice.AsyncChatStream], report:
                 fields = {**report.fields(streams[index].timings, ended=True), **verbose_fields}
                 yield chunk(index, {}, finish_reason(delta.finish_reason), others=fields)
     if report.usage:
-        end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}
+        end = {"usage": head.usage(usages, streams), "timings": timings(streams[0].timings)}
         yield event(head.part("chat.completion.chunk", [], **end))
     yield DONE

@@ -37,6 +37,10 @@ def generation_options(body: Generation, service: Service) -> dict[str, Any]:
         options["newline_timeout"] = body.t_max_predict_ms / 1000
     if body.min_tokens:
         options["min_tokens"] = body.min_tokens
+    if body.speculate is not None:
+        options["speculate"] = body.speculate
+    if (n_draft := body.draft_limit()) is not None:
+        options["n_draft"] = n_draft
     if body.priority:
         options["priority"] = -body.priority  # vLLM runs the lowest number first
     if body.stop_token_ids is not None:

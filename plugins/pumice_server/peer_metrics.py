@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -17,6 +18,8 @@ class Sample(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
     @property
     def value(self) -> float: ...
 
@@ -38,6 +41,11 @@ _TOTALS = (
     _Metric(
         "spec_decode_num_accepted_tokens_total", "pumice_accepted_tokens_total", "Drafted tokens that were accepted"
     ),
+)
+_AT = _Metric(
+    "spec_decode_num_accepted_tokens_per_pos_total",
+    "pumice_accepted_tokens_at_total",
+    "Drafted tokens that were accepted, by position in the draft",
 )
 _STEPS = "pumice_engine_steps"
 _GAUGES = (
@@ -80,13 +88,16 @@ class PeerMetrics:
 
     def text(self, samples: Iterable[Sample], steps_before: int) -> str:
         """Return the metrics in Prometheus' format; ``steps_before`` counts steps of engines that were unloaded."""
-        values = dict.fromkeys(_READ, 0.0)
+        values, accepted_at = dict.fromkeys(_READ, 0.0), Counts[int]()
         for sample in samples:
             if sample.name in _READ:
                 values[sample.name] += sample.value
+            elif sample.name == _AT.ours:
+                accepted_at[int(sample.labels["position"])] += int(sample.value)
         totals = [values[metric.ours] for metric in _TOTALS]
         steps = values[_STEPS] + steps_before
         lines = [_lines(metric.name, "counter", metric.help, values[metric.ours]) for metric in _TOTALS]
+        lines += [_positions(accepted_at)] if accepted_at else []
         lines.append(_lines("n_decode_total", "counter", "Engine steps", steps))
         lines.append(_lines("n_tokens_max", "counter", "Length of the longest sequence in tokens", self._longest))
         lines += [_lines(metric.name, "gauge", metric.help, values[metric.ours]) for metric in _GAUGES]
@@ -98,6 +109,13 @@ class PeerMetrics:
         lines.append(_lines("n_busy_slots_per_decode", "gauge", "Tokens generated per step", per_step))
         self._told = totals
         return "".join(lines)
+
+
+def _positions(accepted_at: Mapping[int, int]) -> str:
+    """Return the accepted tokens by position in the draft, from 0."""
+    name = f"llamacpp:{_AT.name}"
+    rows = (f'{name}{{position="{position}"}} {accepted_at[position]}\n' for position in sorted(accepted_at))
+    return f"# HELP {name} {_AT.help}.\n# TYPE {name} counter\n{''.join(rows)}"
 
 
 def _lines(name: str, kind: str, help: str, value: float) -> str:

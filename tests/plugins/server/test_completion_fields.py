@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from pumice.engine import EngineClient
+from pumice.engine import EngineClient, Timings
 from pumice_server import openai_completions
+from pumice_server.figures import predicted
 from server_thread import running
 
 PROMPT = "Once upon a time"
@@ -113,6 +114,45 @@ def test_priorities_are_those_of_vllm(server, monkeypatch):
     complete(server, "/completion", priority=2)
     complete(server)
     assert [request.priority for request in seen] == [3, -2, 0]
+
+
+def test_a_request_chooses_its_drafts(server, monkeypatch):
+    seen, add = [], EngineClient.add
+    monkeypatch.setattr(
+        EngineClient, "add", lambda self, request, *rest: seen.append(request) or add(self, request, *rest)
+    )
+    expected = texts(server)
+    assert texts(server, speculate="ngram", n_draft=3) == expected
+    assert complete(server, "/completion", **{"speculative.n_max": 0})["content"] == expected[0]
+    server.client.post("/api/generate", json={"prompt": PROMPT, "options": {"draft_num_predict": 2, "num_predict": 1}})
+    chosen = [(None, None), ("ngram", 3), (None, 0), (None, 2)]
+    assert [(request.speculate, request.n_draft) for request in seen] == chosen
+    response = server.client.post("/v1/completions", json=GREEDY | {"speculate": "ngran"})
+    assert response.status_code == 400
+    assert "did you mean 'ngram'" in response.text
+
+
+def test_predicted_tokens_are_counted(server):
+    """Those that were drafted; without a prediction there are no such counts."""
+    chat = {"messages": [{"role": "user", "content": PROMPT}], "temperature": 0, "max_tokens": 30, "n_draft": 5}
+    prediction = {"type": "content", "content": PROMPT}
+
+    def details(stream: bool, **more) -> dict:
+        body = chat | more | ({"stream": True, "stream_options": {"include_usage": True}} if stream else {})
+        text = server.client.post("/v1/chat/completions", json=body).text
+        last = json.loads(text.split("data: ")[-2] if stream else text)
+        return last["usage"]["completion_tokens_details"]
+
+    for stream in (False, True):
+        assert details(stream).keys() == {"reasoning_tokens"}
+        counts = details(stream, prediction=prediction)
+        assert counts.keys() == {"reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"}
+        none = details(stream, prediction=prediction, n_draft=0)
+        assert (none["accepted_prediction_tokens"], none["rejected_prediction_tokens"]) == (0, 0)
+    timings = Timings()
+    timings.drafted(5, 3)
+    timings.drafted(4, 4)
+    assert predicted([timings]) == {"accepted_prediction_tokens": 7, "rejected_prediction_tokens": 2}
 
 
 def test_a_text_between_two(server, monkeypatch):

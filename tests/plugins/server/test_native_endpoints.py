@@ -1,12 +1,14 @@
 """llama-server's own endpoints."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from pumice.cache_tiers import Tally
 from pumice.engine import Snapshot, Timings
 from pumice_server.metrics import Metrics
+from pumice_server.peer_metrics import PeerMetrics
 
 PROMPT = "Once upon a time"
 GREEDY = {"prompt": PROMPT, "temperature": 0, "n_predict": 12}
@@ -183,6 +185,15 @@ def test_drafts_are_counted_under_the_names_of_vllm_too():
         'accepted_tokens_per_pos_total{model_name="a",position="1"}': "1.0",
     }
     assert found['pumice_drafts_total{model="a"}'] == "3.0"
+
+
+def test_accepted_tokens_by_position_have_the_name_of_llama_server():
+    samples = [
+        SimpleNamespace(name="pumice_accepted_tokens_at_total", labels={"model": model, "position": "1"}, value=2.0)
+        for model in "ab"
+    ]
+    text = PeerMetrics().text(samples, 0)
+    assert 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 4\n' in text
 
 
 def test_counts_of_tiers_go_on_when_an_engine_starts_again():
