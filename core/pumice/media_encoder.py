@@ -57,6 +57,19 @@ class ImagePiece(MediaPiece):
 
 
 @dataclass(frozen=True)
+class JoinedPieces:
+    """Pieces of an image whose rows become one sequence of rows.
+
+    Attributes:
+        pieces: the pieces.
+        order: int32 ``[n]``: which of the pieces' rows, one piece after the other, each resulting row is.
+    """
+
+    pieces: Sequence[ImagePiece]
+    order: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
 class Embeddings:
     """Float32 ``rows [n, width]`` in place of tokens, in a grid of ``(rows, columns)`` unless it is None."""
 
@@ -103,10 +116,10 @@ class ImageEncoder(MediaEncoder):
     bounds_tokens: ClassVar[bool] = False
 
     @abstractmethod
-    def prepare(self, pixels: Pixels) -> Sequence[str | ImagePiece]:
+    def prepare(self, pixels: Pixels) -> Sequence[str | ImagePiece | JoinedPieces]:
         """Return the parts of the prompt that stand for an image ``[height, width, 3]``, in order.
 
-        A part is text, whose special tokens are read as such, or a piece of the image.
+        A part is text, whose special tokens are read as such, a piece of the image, or several that are joined.
         """
 
 

@@ -26,9 +26,11 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 from transformers.models.kimi_k25.image_processing_kimi_k25 import Kimi_K25ImageProcessor
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.llama4.image_processing_llama4 import Llama4ImageProcessor
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -50,6 +52,9 @@ PROCESSORS = {
     "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen3vlmoe": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen35": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
+    "llavanext": lambda: llava_next("llavanext"),
+    "granitevision": lambda: llava_next("granitevision", **HALF),
+    "janus": lambda: JanusImageProcessorPil(size={"height": 64, "width": 64}, **HALF),
     "lfm2vl": lambda: Lfm2VlImageProcessor(
         min_image_tokens=4, max_image_tokens=16, tile_size=64, max_tiles=4, encoder_patch_size=8
     ),
@@ -66,6 +71,12 @@ PROCESSORS = {
     "llama4": lambda: Llama4ImageProcessor(size={"height": 32, "width": 32}, max_patches=4),
 }
 TORCHVISION = ("kimik25", "lfm2vl", "llama4")  # have no processor without it
+
+
+def llava_next(kind, **more):
+    sizes = CASES[kind]["config"]["image_grid_pinpoints"]
+    square = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    return LlavaNextImageProcessorPil(image_grid_pinpoints=sizes, **square, **more)
 
 
 def glm():
@@ -94,6 +105,12 @@ def make_model(kind, case):
         if kind == "qwen3vlmoe":  # as its authors stored them
             shapes = {
                 name: [*shape[:-2], *shape[:-3:-1]] if ".experts." in name else shape for name, shape in shapes.items()
+            }
+        if kind == "janus":  # the other half of the model makes images
+            shapes = {
+                name: shape
+                for name, shape in shapes.items()
+                if not name.startswith(("model.vqmodel.", "model.generation_"))
             }
         if kind == "kimik25":
             shapes = {_published(name): shape for name, shape in shapes.items()}
@@ -124,7 +141,7 @@ def arguments(kind, processed):
             "pixel_values": pixels,
             **{name: processed[name] for name in ("spatial_shapes", "pixel_attention_mask")},
         }
-    if kind in ("pixtral", "mistral3", "lightonocr"):
+    if kind in ("pixtral", "mistral3", "lightonocr", "llavanext", "granitevision"):
         return {"pixel_values": pixels, "image_sizes": torch.tensor(np.array(processed["image_sizes"]))}
     return {"pixel_values": pixels}
 
@@ -218,6 +235,7 @@ def unscaled(kind, pixels, processor, processed):
     elif kind.startswith(("qwen", "glm", "exaone")):
         channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)
     else:
+        pixels = pixels[0] if kind in ("llavanext", "granitevision") else pixels
         channels = pixels.transpose(0, 2, 3, 1)
     return ((channels * std + mean) * 255).round().astype(np.uint8)
 

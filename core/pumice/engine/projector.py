@@ -33,6 +33,7 @@ from pumice.media_encoder import (
     ImageEncoder,
     ImagePiece,
     Inputs,
+    JoinedPieces,
     MediaEncoder,
     Pixels,
     Samples,
@@ -102,7 +103,7 @@ class Projector:
             )
 
     def _encoded(
-        self, kind: MediaKind, pieces: Iterable[str | ImagePiece | SoundPiece], n_ctx: int | None
+        self, kind: MediaKind, pieces: Iterable[str | ImagePiece | JoinedPieces | SoundPiece], n_ctx: int | None
     ) -> list[str | Embeddings]:
         parts: list[str | Embeddings] = []
         n_rows = 0
@@ -110,6 +111,11 @@ class Projector:
             check_wanted()
             if isinstance(part, str):
                 parts.append(part)
+                continue
+            if isinstance(part, JoinedPieces):
+                n_rows += len(part.order)
+                self._check_rows(n_rows, n_ctx)
+                parts.append(Embeddings(self._joined(part), kind=kind))
                 continue
             grid = part.grid if isinstance(part, ImagePiece) else (1, part.n_rows)
             if grid is not None:  # the number of rows is known before they are computed
@@ -119,6 +125,14 @@ class Projector:
             self._check_rows(n_rows, n_ctx)
             parts += self._separated(rows, part) if isinstance(part, ImagePiece) else [Embeddings(rows, kind=kind)]
         return parts
+
+    def _joined(self, part: JoinedPieces) -> Rows:
+        made: list[Rows] = []
+        for piece in part.pieces:
+            check_wanted()
+            made.append(self._rows(IMAGE, piece.inputs))
+        rows: Rows = np.concatenate(made)[part.order]
+        return rows
 
     def close(self) -> None:
         """Free the memory and close the file, after the piece that is being computed."""

@@ -62,7 +62,15 @@ from pumice.graph import (
 from pumice.hookspecs import hookimpl
 from pumice.images import MAX_IMAGES, REQUEST_CANCELLED
 from pumice.machine import bounded_threads, cores, host_memory_bytes, parse_size
-from pumice.media_encoder import AudioEncoder, ImageEncoder, ImagePiece, MediaEncoder, Samples, SoundPiece
+from pumice.media_encoder import (
+    AudioEncoder,
+    ImageEncoder,
+    ImagePiece,
+    JoinedPieces,
+    MediaEncoder,
+    Samples,
+    SoundPiece,
+)
 from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
@@ -120,6 +128,7 @@ __all__ = [
     "ImageEncoder",
     "ImagePiece",
     "Input",
+    "JoinedPieces",
     "KVState",
     "KernelTime",
     "Keys",

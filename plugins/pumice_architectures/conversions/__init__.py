@@ -282,8 +282,10 @@ PROJECTORS = {
         "vision:Gemma3": ("Gemma3ForConditionalGeneration",),
         "vision:Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),
         "vision:InternVL": ("InternVLForConditionalGeneration", "InternVLChatModel"),
+        "vision:JanusPro": ("JanusForConditionalGeneration",),
         "vision:LFM2VL": ("Lfm2VlForConditionalGeneration",),
         "vision:Llava": ("LlavaForConditionalGeneration",),
+        "vision:LlavaNext": ("LlavaNextForConditionalGeneration",),
         "vision:Pixtral": ("Mistral3ForConditionalGeneration",),
         "vision:Qwen2VL": ("Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration"),
         "vision:Qwen3VL": (

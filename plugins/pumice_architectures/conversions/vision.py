@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion, split_qkv
+from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, LazyTensor, ProjectorConversion, split_qkv
 
 SIGLIP = {r"^vision_tower\.(?!vision_model\.)": "vision_tower.vision_model."}
 
@@ -119,6 +119,62 @@ class Llava(ProjectorConversion):
 
     def rename(self, name: str) -> str | None:
         return None if name.endswith("position_ids") else super().rename(name)
+
+
+class LlavaNext(Llava):
+    """LLaVA 1.6 and Granite Vision, whose encoder is CLIP or SigLIP."""
+
+    prefixes = (*Llava.prefixes, "image_newline")
+    more_names: ClassVar[dict[str, str]] = {**Llava.more_names, "image_newline": "v.image_newline"}
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        return cls(folder)
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        path, kind = self.config.path, self.vision.first("model_type")
+        if kind not in ("clip_vision_model", "siglip_vision_model"):
+            raise ConvertError(f"{path}: encoders of type {kind!r} are not supported in LLaVA 1.6")
+        self.activation = "use_gelu" if kind == "siglip_vision_model" else ""
+        if self.config.get("vision_feature_select_strategy", "default") != ("full" if self.activation else "default"):
+            raise ConvertError(f"{path}: 'vision_feature_select_strategy' is not supported for {kind!r}")
+
+    def of_vision(self) -> dict[str, Any]:
+        layers = self.config.get("vision_feature_layer", -2)
+        layers = [layers] if isinstance(layers, int) else layers
+        if not isinstance(layers, list) or not all(isinstance(i, int) and abs(i) <= self.n_layer for i in layers):
+            raise ConvertError(f"{self.config.path}: 'vision_feature_layer' is {layers!r}, expected blocks")
+        sizes = self.config.get("image_grid_pinpoints", [])
+        return super().of_vision() | {
+            "feature_layer": [i if i >= 0 else self.n_layer + 1 + i for i in layers],
+            "image_grid_pinpoints": [side for size in sizes for side in size],
+            "mm_patch_merge_type": "spatial_unpad",
+        }
+
+    def rename(self, name: str) -> str | None:
+        return None if ".head." in name else super().rename(name)
+
+
+class JanusPro(ProjectorConversion):
+    projector_type = "janus_pro"
+    prefixes = ("vision_model.", "aligner.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^vision_model\.": "vision_tower.vision_model.",
+        r"\.projection_layer\.": ".out_proj.",
+    }
+    more_names: ClassVar[dict[str, str]] = {"aligner.fc1": "mm.0", "aligner.hidden_layers.0": "mm.1"}
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        if (depth := self.vision.first("depth")) not in (None, 2):
+            raise ConvertError(f"{self.config.path}: 'depth' is {depth!r}, expected 2 linear maps")
+
+    def count_layers(self) -> int:
+        return self.vision.need("num_hidden_layers", most=MOST_LAYERS)  # "depth" is another number
+
+    def n_ff(self) -> int:
+        return int(self.n_embd * float(self.vision.first("mlp_ratio") or 4.0))
 
 
 class Pixtral(ProjectorConversion):

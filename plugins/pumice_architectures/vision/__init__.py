@@ -9,6 +9,7 @@ ENCODERS = {
     "glm4v": "pumice_architectures.vision.glm:GLM4V",
     "idefics3": "pumice_architectures.vision.idefics3:Idefics3",
     "internvl": "pumice_architectures.vision.internvl:InternVL",
+    "janus_pro": "pumice_architectures.vision.janus:JanusPro",
     "kimik25": "pumice_architectures.vision.kimi:KimiK25",
     "kimivl": "pumice_architectures.vision.kimi:KimiVL",
     "lfm2": "pumice_architectures.vision.lfm2:LFM2VL",

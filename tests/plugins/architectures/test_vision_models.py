@@ -19,7 +19,7 @@ from pumice.engine.messages import Span
 from pumice.engine.projector import Projector
 from pumice.engine.sizing import BLOCK_SIZE
 from pumice.gguf import GGMLType, GGUFFile
-from pumice.media_encoder import Embeddings, ImagePiece
+from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
@@ -86,6 +86,12 @@ def pixels_of(projector, part, reference):
     return 255 * image.reshape(*reference.shape[1:])
 
 
+def pieces_of(parts):
+    """Return the pieces among the parts of an image, also those that are joined."""
+    single = [part.pieces if isinstance(part, JoinedPieces) else [part] for part in parts if not isinstance(part, str)]
+    return [piece for pieces in single for piece in pieces]
+
+
 def flat_pixels(part):
     """Return the pixels of patches ``[patches, size * size, 3]``, whose mean and standard deviation are one half."""
     return 255 * (part.inputs["patches"].reshape(len(part.inputs["patches"]), 3, -1).swapaxes(1, 2) + 1) / 2
@@ -115,7 +121,7 @@ def test_the_table_in_the_documentation_has_every_type():
 def test_pixels_are_those_of_transformers(folders, kind):
     projector = opened(folders(kind))
     for size in (*SIZES, SIZE):
-        pieces = [part for part in projector.encoders["image"].prepare(picture(*size)) if isinstance(part, ImagePiece)]
+        pieces = pieces_of(projector.encoders["image"].prepare(picture(*size)))
         reference = expected(kind, "pixels.{}x{}".format(*size))
         if kind == "lfm2vl":  # tiles and a thumbnail of another size
             ours = [np.concatenate([flat_pixels(part) for part in pieces])]
@@ -268,6 +274,34 @@ def test_images_of_at_most_some_tokens_have_no_tiles(folders):
         ]
         assert 1 <= len(piece.inputs["patches"]) // projector.encoders["image"].merge ** 2 <= 4, size
     projector.close()
+
+
+def test_joined_tiles_are_counted_before_they_are_computed(folders, monkeypatch):
+    projector = opened(folders("llavanext"))
+    monkeypatch.setattr(projector, "_rows", lambda *_: pytest.fail("computed"))
+    n = len(expected("llavanext", "rows"))
+    with pytest.raises(pumice.PromptTooLongError, match=f"at least {n} tokens"):
+        projector.encode(picture(*SIZE), n - 1)
+    projector.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"image_grid_pinpoints": [32, 100]}, "image_grid_pinpoints has 32 x 100, expected 1 to 64 tiles of 32"),
+        ({"image_grid_pinpoints": [32 * 70, 32]}, "expected 1 to 64 tiles"),
+        ({"feature_layer": [9]}, r"feature_layer is \[9\], expected numbers from 0 to 3"),
+        ({"feature_layer": [1, 2]}, r"tensor mm.0.weight has shape"),
+    ],
+)
+def test_wrong_files_of_tiled_images_are_refused(folders, tmp_path, keys, problem):
+    with GGUFFile.open(folders("llavanext") / "mmproj.gguf") as file:
+        values = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}
+        tensors = {name: tensor.dequantize().copy() for name, tensor in file.tensors.items()}
+    keys = {f"clip.vision.{key}": value for key, value in keys.items()}
+    write_gguf(tmp_path / "mmproj.gguf", values | keys, tensors)
+    with pytest.raises(pumice.ModelError, match=problem):
+        opened(tmp_path)
 
 
 def test_options_that_no_image_satisfies_are_refused(folders):
