@@ -18,6 +18,7 @@ _SHARED = "*"
 _TOP = "\0"  # section of the keys before the first one
 _NONE = "\0\0"  # section whose keys the others would have
 _VERSION = "1"
+_CONTROL = re.compile("[^\\t\\n -~\xa0-\U0010ffff]|[\u2028\u2029]")  # of terminals, and ends of lines in messages
 _THEIRS = {
     "load-on-startup": "models load on first use",
     "stop-timeout": "engines end at once",
@@ -47,7 +48,12 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
     parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",), default_section=_NONE)
     parser.optionxform = str  # type: ignore[assignment]  # keys keep their case
     try:
-        parser.read_string(f"[{_TOP}]\n{path.read_text('utf-8-sig')}", str(path))
+        text = path.read_text("utf-8-sig")
+        if control := _CONTROL.search(text):
+            raise click.UsageError(
+                f"--models-preset: {path}: the character {control[0]!r} has no place here; remove it"
+            )
+        parser.read_string(f"[{_TOP}]\n{text}", str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).replace("\0", "").split())
         raise click.UsageError(f"--models-preset: {path}: {reason}") from None

@@ -89,7 +89,7 @@ def reading(path: Path) -> Iterator[None]:
     """Turn the package's errors from unexpected files into a ConvertError."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, OSError) as error:
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ConvertError(f"{path}: its files are not understood: {type(error).__name__}: {error}") from error
 
 

@@ -1,8 +1,10 @@
 """Folders that cannot be converted, and the command."""
 
 import json
+import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -17,6 +19,7 @@ from pumice.config import load_config
 from pumice.convert import ConvertOptions, LazyTensor
 from pumice.convert.converted import ConvertedTensor
 from pumice.convert.safetensors import TYPES, read_safetensors
+from pumice.convert.written import general_metadata
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.gguf.compare import problems
@@ -174,6 +177,12 @@ def test_further_tokens_that_end_and_the_template_beside_the_tokenizer(folder):
 
 
 # --- what is wrong with a folder
+
+
+def test_shapes_that_a_configuration_makes_infinite(folder):
+    tensor = SimpleNamespace(shape=(math.inf, 2), size=2)
+    with pytest.raises(ConvertError, match="its files are not understood: OverflowError"):
+        general_metadata(folder, "llama", [("token_embd.weight", tensor)])
 
 
 def test_methods_of_quantizing_that_cannot_be_undone(folder):

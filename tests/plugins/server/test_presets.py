@@ -96,6 +96,7 @@ def test_the_command_line_takes_precedence(specs, monkeypatch):
         ("\ufeffversion = 2\n[x]\nc = 5", "version 2 is unknown"),
         ("c = 5\n[x]\nmodel = {folder}/a.gguf", "c stands before the first section; put it into [*]"),
         ("[x\nc = 5", "--models-preset"),
+        ("[x]\nh\0 = 5", "the character '\\x00' has no place here"),
         ("[a]\nmodel = {folder}/a.gguf\nalias = b\n[b]\nmodel = {folder}/b.gguf", "two models are called b"),
     ],
 )
