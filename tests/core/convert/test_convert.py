@@ -179,10 +179,10 @@ def test_further_tokens_that_end_and_the_template_beside_the_tokenizer(folder):
 # --- what is wrong with a folder
 
 
-def test_shapes_that_a_configuration_makes_infinite(folder):
+def test_shapes_that_a_configuration_makes_infinite(tmp_path):
     tensor = SimpleNamespace(shape=(math.inf, 2), size=2)
     with pytest.raises(ConvertError, match="its files are not understood: OverflowError"):
-        general_metadata(folder, "llama", [("token_embd.weight", tensor)])
+        general_metadata(tmp_path, "llama", [("token_embd.weight", tensor)])
 
 
 def test_methods_of_quantizing_that_cannot_be_undone(folder):
