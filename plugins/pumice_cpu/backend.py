@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from pumice.plugin import (
     Access,
     Arena,
     Backend,
+    BackendError,
     CacheViews,
     Capabilities,
     DeviceInfo,
@@ -35,11 +37,13 @@ from pumice.plugin import (
     host_memory_bytes,
 )
 from pumice_cpu.cache import folders
-from pumice_cpu.isa import usable
+from pumice_cpu.isa import tiles_missing, usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
 from pumice_cpu.runtime import KERNELS, ThreadPool
+
+logger = logging.getLogger("pumice")
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
@@ -51,6 +55,7 @@ class CpuOptions:
     threads: Annotated[int, Ge(0)] = 0  # 0: one per core available to this process
     batch_invariant: bool = False  # float matrices, too, give bit-identical results for any batch
     adaptive: bool = True  # run steps on one thread when other programs occupy the cores and that is faster
+    amx: str = "off"  # multiply many rows in tile registers: "on", "off", or "emulated" (slow, for tests)
 
 
 class CpuBackend(Backend):
@@ -90,11 +95,23 @@ class CpuBackend(Backend):
         if self._pool is None:
             self._pool = ThreadPool(bounded_threads(self.options.threads, "cpu.threads"), self.options.adaptive)
         invariant = self.options.batch_invariant
-        return CpuProgram(self._pool, self._packed, self._memory, self._states, segment, plan, limits, invariant)
+        tiles = "" if invariant else _kind_of_tiles(self.options.amx)
+        memory = self._pool, self._packed, self._memory, self._states
+        return CpuProgram(*memory, segment, plan, limits, invariant, tiles)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
+
+
+def _kind_of_tiles(option: str) -> str:
+    """Return the kind of tiles (kernels/tiles.py) that the option ``amx`` asks for; empty for none."""
+    if option not in ("on", "off", "emulated"):
+        raise BackendError(f"cpu: unknown amx {option!r}; choose on, off or emulated")
+    if option == "on" and (reason := tiles_missing()):
+        logger.warning("cpu.amx: not used: %s", reason)
+        return ""
+    return {"on": "amx", "off": ""}.get(option, option)
 
 
 class CpuProgram(HostProgram):
@@ -110,6 +127,7 @@ class CpuProgram(HostProgram):
         plan: MemoryPlan,
         limits: Limits,
         invariant: bool,
+        tiles: str,
     ) -> None:
         from pumice_cpu.lower import RULES
         from pumice_cpu.lower.rule import Lowering, SegmentMemory, step_size
@@ -123,7 +141,7 @@ class CpuProgram(HostProgram):
         self._inputs: dict[str, NDArray[Any]] = {}
         self._outputs: dict[str, NDArray[Any]] = {}
         self._step = np.zeros(step_size(limits), np.int64)
-        shared = SegmentMemory(pool, limits, plan, self._arena, self._step, memory, packed, states, invariant)
+        shared = SegmentMemory(pool, limits, plan, self._arena, self._step, memory, packed, states, invariant, tiles)
         states_before = set(states)
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
@@ -148,7 +166,7 @@ class CpuProgram(HostProgram):
             blocks: dict[int, list[NDArray[Any]]] = {}
             for window, cache in caches:
                 blocks.setdefault(window, []).extend(cache.blocks)
-            self.cache_views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant}")
+            self.cache_views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant} {tiles}")
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
         from pumice_cpu.lower.rule import describe_step

@@ -2,7 +2,7 @@
 
 Kernels use vectors of 64 bytes, which LLVM splits where registers are shorter. Only the few operations in
 ``simd/dot.py`` are written for each set. Code for a set uses nothing beyond it, so all machines with the set can share
-compiled code.
+compiled code. Only kernels with ``amx`` in their names need more, which ``tiles_missing`` looks for.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Isa:
 
 
 _X86_512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+fma,+f16c,-prefer-256-bit"
+_TILES = ",+amx-tile,+amx-bf16"  # of kernels that are named after them; LLVM uses them in no others
 _512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 
 #: All instruction sets, best first.
@@ -54,7 +55,7 @@ ISAS = (
         "avx512bf16",
         "x86_64",
         "x86-64-v4",
-        _X86_512 + ",+avx512vnni,+avx512bf16",
+        _X86_512 + ",+avx512vnni,+avx512bf16" + _TILES,
         (*_512, "avx512vnni", "avx512bf16"),
         8,
         "avx512",
@@ -104,6 +105,8 @@ _LINUX_NAMES = {
     "avx512_vnni": "avx512vnni",
     "avx512_bf16": "avx512bf16",
     "avx_vnni": "avxvnni",
+    "amx_tile": "amx-tile",
+    "amx_bf16": "amx-bf16",
     "asimd": "neon",
     "asimddp": "dotprod",
 }
@@ -132,3 +135,24 @@ def usable() -> Isa:
         available = ", ".join(candidate.name for candidate in ISAS if machine_has(candidate))
         raise BackendError(f"this processor does not support ${ENVIRONMENT}={isa.name}; choose one of {available}")
     return isa
+
+
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XTILEDATA = 158, 0x1023, 18  # of Linux on x86_64
+
+
+@functools.cache
+def tiles_missing() -> str:
+    """Return why kernels cannot use the tile registers (AMX) in this process; empty if they can.
+
+    Linux gives them to processes that ask for them, once for all threads (`arch_prctl(2)`, since 5.16).
+    """
+    if not features().issuperset(("amx-tile", "amx-bf16")):
+        return "this processor has no AMX with bfloat16"
+    if not current().multiplies_bf16:
+        return f"kernels are compiled for {current().name}"
+    if sys.platform != "linux":
+        return "only Linux is supported"
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_ARCH_REQ_XCOMP_PERM), ctypes.c_long(_XTILEDATA)):
+        return f"the system refuses it: {os.strerror(ctypes.get_errno())}"
+    return ""

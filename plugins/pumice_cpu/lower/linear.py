@@ -11,10 +11,11 @@ from pumice.plugin import Limits, Node, Tensor, Weight, row_size
 from pumice_cpu.formats import BY_NAME, ROWS, UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower import linear_float as floats
-from pumice_cpu.lower import linear_rare
+from pumice_cpu.lower import linear_rare, tiles
 from pumice_cpu.lower.linear_float import TYPES, linear_float
 from pumice_cpu.lower.linear_rare import can_unpack, stored
 from pumice_cpu.lower.rule import Lowering, Rule
+from pumice_cpu.lower.tiles import multiply_tiles
 from pumice_cpu.packed import can_pack
 
 
@@ -26,21 +27,24 @@ class Quantized:
     scales: int
 
 
-def quantized(lowering: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
+def quantized(lowering: Lowering, x: Tensor, format: Format, width: int, count: int = 0) -> Quantized:
     """Quantize the rows of ``x`` to int8 blocks, in groups of ``width``, for weights of this format.
 
     The latest quantized activation is reused: q, k and v share it. The last group is padded to ``width`` rows, whose
-    contents are undefined.
+    contents are undefined. ``count``: address of the number of rows, if it is not that of ``x``.
     """
+    is_part = count != 0
+    count = count or lowering.count_address(x)
     n_columns = int(x.shape[-1])
     offset = quantized_offset(format)
     n_rows = lowering.max_rows + width
     codes = lowering.scratch_memory(f"codes {n_columns}", n_rows * n_columns)
     scales = lowering.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 2)
-    if lowering.quantized != (x, width, offset):
+    key = (x, width, offset, is_part)
+    if lowering.quantized != key:
         lowering.add(
             "quantize.quantize",
-            count=lowering.count_address(x),
+            count=count,
             x=lowering.address(x),
             codes=codes,
             scales=scales,
@@ -48,7 +52,7 @@ def quantized(lowering: Lowering, x: Tensor, format: Format, width: int) -> Quan
             width=width,
             offset=offset,
         )
-        lowering.quantized = (x, width, offset)
+        lowering.quantized = key
     return Quantized(codes, scales)
 
 
@@ -77,26 +81,26 @@ def _linear(lowering: Lowering, node: Node) -> None:
 
 def _linear_packed(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
     packed, width = lowering.tiles(weight), _width(lowering, x)
-    q = quantized(lowering, x, packed.format, width)
+    few = many = 0
+    if lowering.memory.tiles and width > 1:
+        few, many = lowering.split_count(x)
+    q = quantized(lowering, x, packed.format, width, few)
     name = packed.format.name
-    kernel, count = f"linear.matmul:{name}:{width}", {"count": lowering.count_address(x)}
+    kernel, count = f"linear.matmul:{name}:{width}", {"count": few or lowering.count_address(x)}
     if width == 1:
         kernel, count = f"linear.matvec:{name}", {}
-    lowering.add_product(
-        kernel,
-        of=x,
-        into=y,
-        **count,
-        codes=packed.codes.ctypes.data,
-        scales=packed.scales.ctypes.data,
-        table=packed.table.ctypes.data,
-        bias=_padded_bias(lowering, bias),
-        x=q.codes,
-        x_scales=q.scales,
-        n_rows=packed.n_rows,
-        n_blocks=packed.n_blocks,
-        scale_stride=packed.scale_stride,
-    )
+    matrix = {
+        "scales": packed.scales.ctypes.data,
+        "table": packed.table.ctypes.data,
+        "bias": _padded_bias(lowering, bias),
+        "n_rows": packed.n_rows,
+        "n_blocks": packed.n_blocks,
+        "scale_stride": packed.scale_stride,
+    }
+    codes = packed.codes.ctypes.data
+    lowering.add_product(kernel, of=x, into=y, **count, **matrix, codes=codes, x=q.codes, x_scales=q.scales)
+    if many:
+        multiply_tiles(lowering, x, y, name, many, {"weights": codes, **matrix})
 
 
 def _linear_rare(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
@@ -130,6 +134,7 @@ def _padded_bias(lowering: Lowering, bias: Tensor | None) -> int:
 def kernels() -> Iterator[str]:
     yield from (f"linear.matvec:{name}" for name in BY_NAME)
     yield from (f"linear.matmul:{name}:{current().tokens}" for name in BY_NAME)
+    yield from tiles.kernels()
     yield from floats.kernels()
     yield from linear_rare.kernels("matmul")
 

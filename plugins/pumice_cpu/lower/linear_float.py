@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from pumice.plugin import GGMLType, Tensor, Weight
-from pumice_cpu.formats import PANEL_COLUMNS, PANEL_ROWS, PANEL_TOKENS
+from pumice_cpu.formats import COLUMNS, PANEL_COLUMNS, PANEL_ROWS, PANEL_TOKENS, ROWS
 from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering
+from pumice_cpu.lower.tiles import multiply_tiles
 
 TYPES = {GGMLType[name]: name.lower() for name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")}
 
@@ -27,17 +30,30 @@ def linear_float(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | N
         lowering.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=lowering.address(x), **arguments)
     else:
         scratch = lowering.scratch_memory("panels", lowering.pool.n_threads * 4 * PANEL_ROWS * PANEL_COLUMNS)
-        in_groups = _groups(kind)
-        groups = _grouped(lowering, x, "bf16.group" if in_groups == "pairs" else "linear_float.group")
-        lowering.add_product(
-            f"linear_float.matmul:{kind}:{in_groups}",
-            of=x,
-            into=y,
-            count=lowering.count_address(x),
-            x=groups,
-            scratch=scratch,
-            **arguments,
-        )
+        in_groups, count, many = _groups(kind), lowering.count_address(x), 0
+        in_tiles = kind == "bf16" and n_columns % COLUMNS == 0 and (bias is None or isinstance(bias, Weight))
+        if lowering.memory.tiles and in_tiles and not lowering.is_single(x):
+            count, many = lowering.split_count(x)
+        groups = _grouped(lowering, x, "bf16.group" if in_groups == "pairs" else "linear_float.group", count)
+        kernel = f"linear_float.matmul:{kind}:{in_groups}"
+        lowering.add_product(kernel, of=x, into=y, count=count, x=groups, scratch=scratch, **arguments)
+        if many:
+            _multiply_tiles(lowering, x, weight, bias, y, many)
+
+
+def _multiply_tiles(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor, count: int) -> None:
+    address = 0
+    if isinstance(bias, Weight):  # padded to whole tiles
+        values = bias.dequantize()
+        address = lowering.hold(np.concatenate([values, np.zeros(-len(values) % ROWS, np.float32)]))
+    matrix = {
+        "weights": lowering.hold(weight.data),
+        "bias": address,
+        "n_rows": int(weight.shape[0]),
+        "n_blocks": int(x.shape[-1]) // COLUMNS,
+        **dict.fromkeys(("scales", "table", "scale_stride"), 0),
+    }
+    multiply_tiles(lowering, x, y, "bf16", count, matrix)
 
 
 def kernels() -> Iterator[str]:
@@ -50,12 +66,16 @@ def _groups(kind: str) -> str:
     return "pairs" if kind == "bf16" and current().multiplies_bf16 else "single"
 
 
-def _grouped(lowering: Lowering, x: Tensor, kernel: str) -> int:
-    """Group the rows of ``x``. The latest grouped activation is reused: q, k and v share it."""
+def _grouped(lowering: Lowering, x: Tensor, kernel: str, count: int) -> int:
+    """Group the rows of ``x``. The latest grouped activation is reused: q, k and v share it.
+
+    ``count``: address of the number of rows.
+    """
     n_columns = int(x.shape[-1])
     n_rows = lowering.max_rows + PANEL_TOKENS
     groups = lowering.scratch_memory("groups", 4 * n_rows * n_columns)
-    if lowering.grouped != (x, kernel):
-        lowering.add(kernel, count=lowering.count_address(x), x=lowering.address(x), y=groups, width=n_columns)
-        lowering.grouped = (x, kernel)
+    key = x, kernel, count if isinstance(x.shape[0], str) else 0
+    if lowering.grouped != key:
+        lowering.add(kernel, count=count, x=lowering.address(x), y=groups, width=n_columns)
+        lowering.grouped = key
     return groups

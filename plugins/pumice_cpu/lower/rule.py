@@ -33,7 +33,10 @@ from pumice_cpu.runtime import OperationTable, ThreadPool, address, aligned_zero
 # Indices in the step block, int64 values that change from step to step: first those of ``Batch.sizes``.
 SIZES = 8  # maximum number of sizes
 POSITIONS, SEQ_STARTS, SLOTS, MEMORY_LENGTHS, MEMORY_TABLE = range(SIZES, SIZES + 5)  # addresses of the batch's arrays
-BLOCK_TABLES = MEMORY_TABLE + 2  # per window: a table's address and width
+FEW, MANY = MEMORY_TABLE + 2, MEMORY_TABLE + 2 + SIZES  # sizes again: those of few rows, and those of many; others 0
+BLOCK_TABLES = MANY + SIZES  # per window: a table's address and width
+
+MANY_ROWS = 32  # least rows of a product for which decoding all weights is worthwhile
 
 
 #: A function that Python runs before the table, with the segment's inputs by name.
@@ -61,6 +64,7 @@ class SegmentMemory:
     packed: dict[str, Packed]  # packed weights by name, shared by all segments
     states: dict[State, Any]
     invariant: bool = False  # use the kernels of many tokens for one, too, if their order of additions differs
+    tiles: str = ""  # kind of tiles (kernels/tiles.py) that multiply many rows
     varies: bool = False  # a product of one token adds up in another order
     to_pack: list[Weight] = field(default_factory=list)  # weights whose tiles are not written yet
     scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
@@ -78,7 +82,8 @@ class Lowering:
     before: list[HostStep] = field(default_factory=list)
     quantized: tuple[object, ...] | None = None  # key of the int8 activation in scratch memory
     products: tuple[Tensor, list[range]] | None = None  # operand and outputs of the latest products
-    grouped: tuple[Tensor, str] | None = None  # the grouped activation in scratch memory
+    grouped: tuple[Tensor, str, int] | None = None  # the grouped activation in scratch memory
+    in_tiles: Tensor | None = None  # the activation in scratch memory as tiles
     computed: set[str] = field(default_factory=set)  # names of scratch memory with reusable contents
 
     @property
@@ -159,6 +164,16 @@ class Lowering:
             return self.hold(np.array([first], np.int64))
         return self.size(first)
 
+    def split_count(self, tensor: Tensor) -> tuple[int, int]:
+        """Return two addresses of a value's number of rows, of which one reads 0: for few rows, and for many."""
+        first = tensor.shape[0]
+        if isinstance(first, int):
+            counts = np.array([first if first < MANY_ROWS else 0, first if first >= MANY_ROWS else 0], np.int64)
+            address = self.hold(counts)
+            return address, address + 8
+        place = size_place(self.limits, first)
+        return self.of_step(FEW + place), self.of_step(MANY + place)
+
     def size(self, name: str) -> int:
         """Return the address of a named size in the current step."""
         return self.of_step(size_place(self.limits, name))
@@ -208,6 +223,8 @@ def describe_step(step: NDArray[np.int64], batch: Batch) -> None:
     """Write a batch to the step block. The batch must stay alive until the step ends."""
     sizes = list(batch.sizes.values())[:SIZES]
     step[: len(sizes)] = sizes
+    step[FEW : FEW + len(sizes)] = [size if size < MANY_ROWS else 0 for size in sizes]
+    step[MANY : MANY + len(sizes)] = [size if size >= MANY_ROWS else 0 for size in sizes]
     step[POSITIONS] = address(batch.positions)
     step[SEQ_STARTS] = address(batch.seq_starts)
     step[SLOTS] = address(batch.slots)

@@ -265,6 +265,14 @@ def high_nibbles(builder: Any, a: Any) -> Any:
     return builder.lshr(a, constant(u8x64.llvm, 4))
 
 
+@operation(i32x16, u8x64, types.int64)
+def byte_of_lanes(builder: Any, a: Any, index: Any) -> Any:
+    """Return byte ``index`` of each four bytes, as an unsigned number."""
+    shift = builder.trunc(builder.shl(index, index.type(3)), I32)
+    fours = builder.lshr(builder.bitcast(a, i32x16.llvm), splat(builder, shift, i32x16.llvm))
+    return builder.and_(fours, constant(i32x16.llvm, 255))
+
+
 @operation(u8x64, u8x64, types.int64)
 def two_bits(builder: Any, a: Any, index: Any) -> Any:
     """Return bits ``2 * index`` and ``2 * index + 1`` of each byte."""

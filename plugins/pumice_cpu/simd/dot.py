@@ -152,6 +152,14 @@ def to_bf16(builder: Any, low: Any, high: Any) -> Any:
     return builder.bitcast(rounded, f32x16.llvm)
 
 
+@operation(f32x16, f32x16)
+def pairs_of_halves(builder: Any, a: Any) -> Any:
+    """Pair the bfloat16 of the first half of a vector with those of the second."""
+    halves = builder.bitcast(a, ir.VectorType(I16, 32))
+    paired = pick(builder, halves, halves, [i // 2 + 16 * (i % 2) for i in range(32)])
+    return builder.bitcast(paired, f32x16.llvm)
+
+
 def _part(builder: Any, vector: Any, index: int, parts: int) -> Any:
     width = vector.type.count // parts
     return pick(builder, vector, vector, list(range(index * width, (index + 1) * width)))

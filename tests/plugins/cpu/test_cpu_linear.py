@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pumice_cpu.isa import current
 from random_weights import FLOATS, INTEGERS, RARE, random_rows
 
 rng = np.random.default_rng(11)
+HALF_STEP = 2.0**-8  # largest relative error of a number rounded to bfloat16
 each_set = pytest.mark.every_instruction_set
 
 ON_EACH_SET = ("Q4_0", "Q8_0", "Q6_K", "IQ4_NL")
@@ -41,8 +43,7 @@ def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | 
 def as_seen(x: np.ndarray, name: str) -> np.ndarray:
     """What the kernels for a type use of the activations; all matrices here are small ones."""
     if name == "BF16" and current().multiplies_bf16:
-        bits = x.view(np.uint32).astype(np.uint64)
-        return ((bits + 0x7FFF + (bits >> 16 & 1) >> 16 << 16).astype(np.uint32)).view(np.float32).astype(np.float64)
+        return in_bf16(x)
     return x.astype(np.float64) if name in (*FLOATS, *INTEGERS, "BF16") else rounded(x)
 
 
@@ -110,3 +111,41 @@ def test_a_matrix_of_many_tiles(backends: Any, n_tokens: int) -> None:
 def test_a_matrix_packed_in_pieces(backends: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumice_cpu.packed.PIECE", 20_000)
     check(backends, "Q4_0", 1003, 512, 3)
+
+
+# --- tiles of bfloat16, emulated: the kernels are those of AMX, but for the instructions themselves
+
+
+@pytest.fixture(scope="module")
+def emulating() -> Iterator[list[CpuBackend]]:
+    made = [CpuBackend(CpuBackend.Options(threads=threads, amx="emulated")) for threads in (1, 2)]
+    yield made
+    for one in made:
+        one.close()
+
+
+def in_bf16(x: np.ndarray) -> np.ndarray:
+    bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+    return (bits + 0x7FFF + (bits >> 16 & 1) >> 16 << 16).astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_K", "Q6_K", "Q8_0", "BF16"])
+def test_many_rows(emulating: list[CpuBackend], name: str) -> None:
+    """More columns than are decoded at once, a last tile without its neighbour, and rows that fill no tile."""
+    n_rows, n_columns, n_tokens = 73, 1024 + max(32, block_size(GGMLType[name])), 41
+    rows = random_rows(rng, name, n_rows, n_columns)
+    bias = rng.standard_normal(n_rows).astype(np.float32)
+    x = rng.standard_normal((n_tokens, n_columns)).astype(np.float32)
+    one, two = (linear(each, name, rows, bias, x) for each in emulating)
+    weights = dequantize(rows, GGMLType[name]).astype(np.float64)
+    expected = in_bf16(x) @ in_bf16(weights).T + bias
+    limit = HALF_STEP * np.sqrt(x.astype(np.float64) ** 2 @ weights.T**2) / 8 + 1e-5
+    assert np.all(np.abs(one - expected) <= limit), np.abs((one - expected) / limit).max()
+    np.testing.assert_array_equal(one, two)
+
+
+def test_few_rows_take_the_other_kernel(emulating: list[CpuBackend]) -> None:
+    rows, x = random_rows(rng, "Q4_0", 40, 64), rng.standard_normal((31, 64)).astype(np.float32)
+    plain = CpuBackend(CpuBackend.Options(threads=1))
+    np.testing.assert_array_equal(*(linear(each, "Q4_0", rows, None, x) for each in (emulating[0], plain)))
+    plain.close()

@@ -72,6 +72,14 @@ def test_machine_code(name: str) -> None:
     assert unwanted is None or not re.search(unwanted, result.stdout)
 
 
+def test_machine_code_of_tiles() -> None:
+    """Products for AMX use all eight tile registers, and give them back. This machine may have none."""
+    result = run("avx512bf16", "-c", ASSEMBLY.replace("linear.matmul:q4_0:2", "tiles.matmul:bf16:amx"))
+    assert result.returncode == 0, result.stderr[-1000:]
+    for instruction in (r"ldtilecfg\s", r"tilezero\s+%tmm3", r"tdpbf16ps\s+%tmm7, %tmm5, %tmm3", r"tilerelease\s"):
+        assert re.search(instruction, result.stdout), instruction
+
+
 def test_every_set_is_known() -> None:
     assert list(INSTRUCTIONS) == [isa.name for isa in ISAS]
 

@@ -1,0 +1,300 @@
+"""Products of many rows with matrices, in tiles of bfloat16: weights are decoded once for all rows.
+
+A tile of weights holds 16 rows of the matrix and 32 columns, as pairs of columns: row ``i`` of the tile has the
+columns ``2 i`` and ``2 i + 1`` of the 16 rows. A tile of activations holds 16 rows of 32 columns. ``amx`` computes with
+the tile registers of a processor; ``emulated`` does the same in memory, on any processor, for tests.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pumice_cpu.formats import BY_NAME
+from pumice_cpu.formats import TILE_BLOCKS as BLOCKS
+from pumice_cpu.formats import TILE_BYTES as TILE
+from pumice_cpu.formats import TILE_PANELS as PANELS
+from pumice_cpu.formats import TILE_ROWS as ROWS
+from pumice_cpu.formats import TILE_SCRATCH as SCRATCH
+from pumice_cpu.formats import TILE_TOKENS as TOKENS
+from pumice_cpu.kernels.codes import codes_reader
+from pumice_cpu.kernels.common import inline, next_part, part_start, transpose
+from pumice_cpu.kernels.linear import store_tile
+from pumice_cpu.kernels.scales import minimum_reader, scale_reader
+from pumice_cpu.simd import (
+    as_f32,
+    as_i32,
+    byte_of_lanes,
+    fma,
+    get_bf16,
+    get_f32,
+    get_i64,
+    load_f32,
+    load_i32,
+    pairs_of_halves,
+    put_bf16,
+    registers_f32,
+    registers_u8,
+    shift_left_i32,
+    shift_right_i32,
+    splat_f32,
+    splat_i32,
+    store_f32,
+    store_i32,
+    tiles,
+    to_bf16,
+    to_f32,
+    where_bits,
+)
+
+STATE = 4 * ROWS * ROWS  # bytes of the sums of ROWS rows times ROWS rows
+PANEL = 2 * TILE * BLOCKS  # bytes of decoded weights
+SUMS = 4 * ROWS * TOKENS  # bytes of the sums of a panel
+
+
+@inline
+def _pass(state):
+    pass
+
+
+@inline
+def _clear_emulated(state):
+    for i in range(64):
+        store_f32(state + 64 * i, splat_f32(np.float32(0)))
+
+
+@inline
+def _multiply_emulated(state, low, high, weights):
+    for row in range(ROWS):
+        x = low + 64 * row if row < 16 else high + 64 * (row - 16)
+        for half in range(2):
+            place = state + 128 * row + 64 * half
+            total = load_f32(place)
+            for pair in range(16):
+                both = load_i32(weights + TILE * half + 64 * pair)
+                even = as_f32(shift_left_i32(both, np.int32(16)))
+                odd = as_f32(both & splat_i32(np.int32(-65536)))
+                total = fma(even, splat_f32(get_bf16(x + 4 * pair)), total)
+                total = fma(odd, splat_f32(get_bf16(x + 4 * pair + 2)), total)
+            store_f32(place, total)
+
+
+@inline
+def _store_row(x, y):
+    store_f32(y, to_bf16(load_f32(x), load_f32(x + 64)))
+
+
+@inline
+def _store_row_emulated(x, y):
+    for column in range(32):
+        put_bf16(y + 2 * column, get_f32(x + 4 * column))
+
+
+@inline
+def _store_pairs(place, even, odd):
+    store_f32(place, pairs_of_halves(to_bf16(even, odd)))
+
+
+@inline
+def _rounded(value):
+    """Return the bits of finite float32 values, rounded to bfloat16 in their upper halves."""
+    bits = as_i32(value)
+    is_odd = shift_right_i32(bits, np.int32(16)) & splat_i32(np.int32(1))
+    return bits + splat_i32(np.int32(0x7FFF)) + is_odd
+
+
+@inline
+def _store_pairs_emulated(place, even, odd):
+    high = _rounded(odd) & splat_i32(np.int32(-65536))
+    store_i32(place, shift_right_i32(_rounded(even), np.int32(16)) | high)
+
+
+class Kind(NamedTuple):
+    """The functions of a kind of tiles.
+
+    Attributes:
+        begin, clear, multiply, finish, end: as in ``pumice_cpu.simd.tiles``.
+        store_row: rounds 32 columns of a row.
+        store_pairs: rounds two columns of 16 rows to pairs.
+    """
+
+    begin: Any
+    clear: Any
+    multiply: Any
+    finish: Any
+    end: Any
+    store_row: Any
+    store_pairs: Any
+
+
+KINDS = {
+    "amx": Kind(tiles.begin, tiles.clear, tiles.multiply, tiles.finish, tiles.end, _store_row, _store_pairs),
+    "emulated": Kind(
+        *(_pass, _clear_emulated, _multiply_emulated, _pass, _pass, _store_row_emulated, _store_pairs_emulated)
+    ),
+}
+
+
+def group(kind: str) -> Any:
+    """Return a kernel that rounds rows of ``n_blocks`` blocks to tiles: 16 rows at a time, block by block.
+
+    Rows are padded with zeros to a multiple of ROWS.
+    """
+    store_row = KINDS[kind].store_row
+
+    def kernel(thread, n_threads, count, x, y, n_blocks):
+        n_rows = get_i64(count)
+        padded = (n_rows + ROWS - 1) // ROWS * ROWS
+        for row in range(part_start(padded, thread, n_threads), part_start(padded, thread + 1, n_threads)):
+            for block in range(n_blocks):
+                to = y + (row // 16 * n_blocks + block) * TILE + row % 16 * 64
+                if row < n_rows:
+                    store_row(x + 128 * (row * n_blocks + block), to)
+                else:
+                    store_f32(to, splat_f32(np.float32(0)))
+
+    return kernel
+
+
+@functools.cache
+def tile_decoder(format_name: str, store_pairs: Any) -> Any:
+    """Return a function that decodes blocks of 16 rows of a matrix to tiles, ``2 * TILE`` bytes apart.
+
+    ``registers``, ``rows`` and ``spare`` are arrays of 8, 16 and 16 registers; ``scales`` and ``table`` are those of
+    packed matrices.
+    """
+    if format_name == "bf16":
+        return _transpose_pairs
+    format = BY_NAME[format_name]
+    read_codes, read_scale, read_minimum = codes_reader(format), scale_reader(format), minimum_reader(format)
+    halves, has_minimum, is_signed = format.halves, read_minimum is not None, format.signed
+    groups, code_bytes = 8 // format.halves, format.code_bytes
+    offset = -128 if format.signed else -format.offset
+
+    @inline
+    def decode(
+        registers, rows, spare, to, weights, scales, table, tile, first, width, n_rows, n_blocks, scale_stride
+    ):  # fmt: skip
+        tile_codes, tile_scales = weights + tile * n_blocks * code_bytes, scales + tile * scale_stride
+        for block in range(first, first + width):
+            read_codes(registers, tile_codes + code_bytes * block, table)
+            for half in range(halves):
+                scale = read_scale(tile_scales, block, half)
+                base = scale * splat_f32(np.float32(offset))
+                if has_minimum:
+                    base = base + read_minimum(tile_scales, block, half)
+                for group in range(groups):
+                    column = groups * half + group
+                    four = registers[column]
+                    if is_signed:  # to unsigned numbers, larger by 128
+                        four = four ^ where_bits(np.int64(-1), np.int32(128))
+                    place = to + 2 * TILE * (block - first) + 128 * column
+                    for pair in range(2):
+                        even = fma(to_f32(byte_of_lanes(four, 2 * pair)), scale, base)
+                        odd = fma(to_f32(byte_of_lanes(four, 2 * pair + 1)), scale, base)
+                        store_pairs(place + 64 * pair, even, odd)
+
+    return decode
+
+
+@inline
+def _transpose_pairs(
+    registers, rows, spare, to, weights, scales, table, tile, first, width, n_rows, n_blocks, scale_stride
+):  # fmt: skip
+    """Arrange 16 rows of bfloat16, as they are in the file, as tiles; rows that are missing are zeros."""
+    for block in range(first, first + width):
+        for row in range(16):
+            rows[row] = splat_f32(np.float32(0))
+            if 16 * tile + row < n_rows:
+                rows[row] = load_f32(weights + 64 * ((16 * tile + row) * n_blocks + block))  # moved as bits
+        transpose(rows, spare)
+        for pair in range(16):
+            store_f32(to + 2 * TILE * (block - first) + 64 * pair, rows[pair])
+
+
+@inline
+def _panels_at_once(n_panels, n_threads):
+    count = n_panels // n_threads
+    count = count if count < PANELS else PANELS
+    return count if count > 1 else 1
+
+
+@inline
+def _add_sums(state, to, is_first):
+    """Add the sums of ROWS rows to those at ``to``, or set them."""
+    for i in range(2 * ROWS):
+        value = load_f32(state + 64 * i)
+        store_f32(to + 64 * i, value if is_first else value + load_f32(to + 64 * i))
+
+
+@functools.cache
+def panel_multiplier(kind: str) -> Any:
+    """Return a function that multiplies decoded columns of a panel with a chunk of rows of activations."""
+    _, clear, multiply, finish, *_ = KINDS[kind]
+
+    @inline
+    def multiply_panel(state, sums, x, first, end_token, block, width, n_blocks):
+        panel = state + STATE
+        for token in range(first, end_token, ROWS):
+            low = x + (token // 16 * n_blocks + block) * TILE
+            clear(state)
+            for i in range(width):
+                multiply(state, low + TILE * i, low + TILE * (n_blocks + i), panel + 2 * TILE * i)
+            finish(state)
+            _add_sums(state, sums + 4 * ROWS * (token - first), block == 0)
+
+    return multiply_panel
+
+
+@inline
+def _store_sums(sums, bias, y, first, end_token, tile, end_tile, n_rows):
+    """Store the sums of the panels from ``tile`` on, which is even, for a chunk of rows of activations."""
+    for token in range(first, end_token):
+        for i in range(end_tile - tile):
+            place = sums + i // 2 * SUMS + 4 * ROWS * (token - first) + 64 * (i & 1)
+            store_tile(load_f32(place), bias, y + 4 * token * n_rows, tile + i, n_rows)
+
+
+def matmul(format_name: str, kind: str) -> Any:
+    """Return a kernel that multiplies a matrix with rows of activations in tiles (``group``).
+
+    The matrix is packed, or ``bf16`` as in the file. ``scratch`` has SCRATCH bytes per thread. Without rows, the tiles
+    are not used.
+    """
+    begin, _, _, _, end, _, store_pairs = KINDS[kind]
+    decode, multiply_panel = tile_decoder(format_name, store_pairs), panel_multiplier(kind)
+
+    def kernel(
+        thread, n_threads, ticket, count, weights, scales, table, bias, x, scratch, y, n_rows, n_blocks, scale_stride
+    ):  # fmt: skip
+        registers, rows, spare = registers_u8(8), registers_f32(16), registers_f32(16)
+        n_tokens = get_i64(count)
+        state = scratch + thread * SCRATCH
+        panel, sums = state + STATE, state + STATE + PANEL
+        n_tiles, n_panels = (n_rows + 15) // 16, (n_rows + ROWS - 1) // ROWS
+        step = _panels_at_once(n_panels, n_threads)
+        part = next_part(ticket) * step
+        if n_tokens > 0 and part < n_panels:
+            begin(state)
+            while part < n_panels:
+                end_part = part + step if part + step < n_panels else n_panels
+                end_tile = 2 * end_part if 2 * end_part < n_tiles else n_tiles
+                for first in range(0, n_tokens, TOKENS):
+                    end_token = first + TOKENS if first + TOKENS < n_tokens else n_tokens
+                    for block in range(0, n_blocks, BLOCKS):
+                        width = BLOCKS if block + BLOCKS < n_blocks else n_blocks - block
+                        for tile in range(2 * part, end_tile, 2):
+                            for half in range(2 if tile + 1 < end_tile else 1):
+                                decode(
+                                    registers, rows, spare, panel + TILE * half, weights, scales, table, tile + half,
+                                    block, width, n_rows, n_blocks, scale_stride,
+                                )  # fmt: skip
+                            to = sums + (tile // 2 - part) * SUMS
+                            multiply_panel(state, to, x, first, end_token, block, width, n_blocks)
+                    _store_sums(sums, bias, y, first, end_token, 2 * part, end_tile, n_rows)
+                part = next_part(ticket) * step
+            end(state)
+
+    return kernel
