@@ -310,16 +310,14 @@ def test_the_same_text_as_a_token_at_a_time(
             program = model.runner.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
+            in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps
             made = program._shared.device.n_allocations
             several = model.generate_many(prompts, max_tokens=50, **sampling)
             assert program._shared.device.n_allocations == made
             results.append([alone.tokens, *(each.tokens for each in several)])
     assert results[0] == results[1]
     assert len(results[0][0]) == 50
-    assert sum(n for n in calls if n > 1) > 100, MOST_RIGHT
-
-
-MOST_RIGHT = "guesses are, but that a token is a step of its own while others' prompts are read"
+    assert in_runs > 40, "most tokens of a sequence come in runs of several steps"
 
 
 GRAMMAR = r"""root ::= "{" item ("," item){2,5} "}"
@@ -455,12 +453,13 @@ def test_the_last_of_several_devices_picks(
             program = model.runner.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
+            in_runs = sum(n for n in calls if n > 1)  # of one sequence: others arrive between any two steps
             several = model.generate_many(prompts, max_tokens=50, **sampling)
             results.append([alone.tokens, *(each.tokens for each in several)])
             if sampling == {"temperature": 0.0}:
                 assert model.generate("a", max_tokens=20, temperature=0).tokens[: len(expected)] == expected
     assert results[0] == results[1]
-    assert sum(n for n in calls if n > 1) > 100, MOST_RIGHT
+    assert in_runs > 40, "most tokens of a sequence come in runs of several steps"
 
 
 def test_what_it_did_is_profiled(tmp_path: Path, driver: str) -> None:
