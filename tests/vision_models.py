@@ -262,6 +262,36 @@ CASES: dict[str, dict[str, Any]] = {
             "image_token_id": IMAGE,
         },
     },
+    "hunyuanvl": {
+        "class": "HunYuanVLForConditionalGeneration",
+        "texts": False,
+        "theirs": False,
+        "config_class": "HunYuanVLConfig",
+        "model_type": "hunyuan_vl",
+        "config": {
+            "text_config": TEXT
+            | {
+                "model_type": "hunyuan_vl_text",
+                "num_hidden_layers": 1,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1e4,
+                    "mrope_section": [2, 2, 2, 2],
+                    "alpha": 1.0,
+                },
+            },
+            "vision_config": TOWER
+            | {
+                "model_type": "hunyuan_vl_vision",
+                "max_image_size": 48,
+                "min_image_size": 16,
+                "out_hidden_size": 64,
+                "text_hidden_size": 64,
+                "spatial_merge_size": 2,
+            },
+            "image_token_id": IMAGE,
+        },
+    },
     "pixtral": {
         "class": "LlavaForConditionalGeneration",
         "config_class": "LlavaConfig",
@@ -564,6 +594,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "qwen3vl": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
     "qwen3vlmoe": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
     "qwen35": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
+    "hunyuanvl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "llavanext": _CLIP,
     "granitevision": _HALF,
     "janus": _HALF,

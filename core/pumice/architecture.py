@@ -145,6 +145,8 @@ class MediaRules:
         both_ways: kinds of media whose tokens attend to each other in both directions, within one image or sound.
         windows_only: they do so only in layers whose attention has a window.
         pads: further tables of embeddings give an image's tokens the row of token 0.
+        own_grid: rows and columns begin at 0 in each image, and places in time count all embeddings (Hunyuan).
+            Otherwise an image's axes begin at its place in time, and text continues after the largest of them.
     """
 
     axes: tuple[int, ...] = ()
@@ -152,6 +154,7 @@ class MediaRules:
     both_ways: tuple[MediaKind, ...] = ()
     windows_only: bool = False
     pads: bool = False
+    own_grid: bool = False
 
 
 class Architecture(ABC):

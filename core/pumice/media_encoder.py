@@ -50,10 +50,13 @@ class ImagePiece(MediaPiece):
         grid: rows and columns of the resulting embeddings, for models whose positions have two dimensions; None if
             they follow each other like tokens.
         row_end: text between the rows of the grid.
+        n_before, n_after: rows before and after those of the grid, whose positions are like those of tokens.
     """
 
     grid: tuple[int, int] | None = None
     row_end: str = ""
+    n_before: int = 0
+    n_after: int = 0
 
 
 @dataclass(frozen=True)

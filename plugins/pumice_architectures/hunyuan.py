@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pumice.plugin import GraphBuilder
+import numpy as np
+
+from pumice.plugin import GraphBuilder, HParams, MediaRules
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.rope import Rope, rope_sections
+from pumice.plugin.nn.rope import MOST_PAIRS, Rope, rope_sections, rotated
 
 
 class HunyuanDense(Decoder):
@@ -27,6 +29,20 @@ class HunyuanDense(Decoder):
 
 
 class HunyuanVL(HunyuanDense):
+    """Positions have a place in time, a column and a row (XD-RoPE).
+
+    Pairs of the fourth position, the number of an image, do not turn, as for text in llama.cpp.
+    """
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        if sections := self.sections():
+            n_pairs = rotated(hparams, self.heads(0).k_dim) // 2
+            ends = np.cumsum(sections)
+            pairs = np.arange(n_pairs if 0 < n_pairs <= MOST_PAIRS else 0) % ends[-1]
+            axes = np.array([0, 2, 1, 0])[np.searchsorted(ends, pairs, side="right")]
+            self.media_rules = MediaRules(tuple(axes.tolist()), own_grid=True)
+
     def sections(self) -> tuple[int, ...]:
         sections = rope_sections(self.hparams, default=())
         return sections if min(sections[:2], default=0) > 0 else ()

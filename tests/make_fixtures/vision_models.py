@@ -26,6 +26,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.hunyuan_vl.image_processing_pil_hunyuan_vl import HunYuanVLImageProcessorPil
 from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 from transformers.models.kimi_k25.image_processing_kimi_k25 import Kimi_K25ImageProcessor
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
@@ -52,6 +53,9 @@ PROCESSORS = {
     "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen3vlmoe": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen35": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
+    "hunyuanvl": lambda: HunYuanVLImageProcessorPil(
+        patch_size=8, size={"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}
+    ),
     "llavanext": lambda: llava_next("llavanext"),
     "granitevision": lambda: llava_next("granitevision", **HALF),
     "janus": lambda: JanusImageProcessorPil(size={"height": 64, "width": 64}, **HALF),
@@ -230,7 +234,7 @@ def unscaled(kind, pixels, processor, processed):
     elif kind.startswith("gemma4"):
         known = np.array(processed["image_position_ids"])[0, :, 0] >= 0
         return (pixels[0, known].reshape(np.count_nonzero(known), -1, 3) * 255).round().astype(np.uint8)
-    elif kind in ("paddleocr", "kimik25"):
+    elif kind in ("paddleocr", "kimik25", "hunyuanvl"):
         channels = pixels.reshape(len(pixels), 3, -1).transpose(0, 2, 1)
     elif kind.startswith(("qwen", "glm", "exaone")):
         channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)

@@ -15,6 +15,8 @@ from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
 NO_MEDIA = "no image or sound is supported here"
 MEDIA_TYPES = (*IMAGE_TYPES, *AUDIO_TYPES)
 TEXT_TYPES = ("text", "input_text")
+VIDEO_TYPES = ("video", "video_url", "input_video")
+NO_VIDEO = "video is not supported; send some of its frames as images, and their times as texts between them"
 _KEYS = ("image", "image_url", "input_audio", "audio", "audio_url", "url", "base64", "data")
 
 
@@ -30,10 +32,15 @@ def take_media(message: Any, where: str, media: list[Media] | None) -> Any:
     messages may come from clients.
 
     Raises:
-        RequestError: an image or a sound is in no known form, there are too many, or ``media`` is None.
+        RequestError: an image or a sound is in no known form, there are too many, ``media`` is None, or there is video.
     """
     content = message.get("content") if isinstance(message, Mapping) else None
-    if not isinstance(content, list | tuple) or not any(isinstance(part, str) or _kind(part) for part in content):
+    if not isinstance(content, list | tuple):
+        return message
+    for i, part in enumerate(content):
+        if isinstance(part, Mapping) and part.get("type") in VIDEO_TYPES:
+            raise RequestError(f"{where}.content[{i}]: {NO_VIDEO}")
+    if not any(isinstance(part, str) or _kind(part) for part in content):
         return message
     parts: list[Any] = []
     for i, part in enumerate(content):

@@ -137,6 +137,16 @@ def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
     return np.concatenate([*places, text_places(next_place, n_prompt - end)])
 
 
+def _places_of_own_grids(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
+    """Return the places ``[n_prompt, 3]`` of a prompt for ``MediaRules.own_grid``."""
+    places = text_places(0, n_prompt)
+    for span in spans:
+        if span.grid:
+            inside = places[span.start : span.start + len(span.rows)]
+            inside[:, 1:] = np.indices(span.grid, np.int32).reshape(2, -1).T
+    return places
+
+
 def place_spans(
     prompt: Sequence[int],
     spans: Sequence[Span],
@@ -181,6 +191,7 @@ def place_spans(
     number_of_round, ranges = ids.of(checked, [(span.grid, span.kind in rules.both_ways) for span in spans])
     for span, positions in zip(spans, ranges, strict=True):
         tokens[span.start : span.start + len(positions)] = positions
-    places = _places(len(tokens), spans) if rules.axes else None
+    make = _places_of_own_grids if rules.own_grid else _places
+    places = make(len(tokens), spans) if rules.axes else None
     together = [positions for span, positions in zip(spans, ranges, strict=True) if span.kind in rules.both_ways]
     return tokens, MediaRows(list(zip(ranges, checked, strict=True)), number_of_round, together, places)

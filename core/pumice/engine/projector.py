@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -117,9 +118,8 @@ class Projector:
                 self._check_rows(n_rows, n_ctx)
                 parts.append(Embeddings(self._joined(part), kind=kind))
                 continue
-            grid = part.grid if isinstance(part, ImagePiece) else (1, part.n_rows)
-            if grid is not None:  # the number of rows is known before they are computed
-                self._check_rows(n_rows + math.prod(grid), n_ctx)
+            if (n_known := _known_rows(part)) is not None:
+                self._check_rows(n_rows + n_known, n_ctx)
             rows = self._rows(kind, part.inputs)
             n_rows += len(rows)
             self._check_rows(n_rows, n_ctx)
@@ -153,6 +153,11 @@ class Projector:
 
     def _separated(self, rows: Rows, piece: ImagePiece) -> list[str | Embeddings]:
         """Return the embeddings of a piece, with its text between the rows of its grid."""
+        end = len(rows) - piece.n_after
+        if piece.n_before or piece.n_after:
+            before, after = (Embeddings(part) for part in (rows[: piece.n_before], rows[end:]))
+            inner = self._separated(rows[piece.n_before : end], replace(piece, n_before=0, n_after=0))
+            return [*([before] if len(before.rows) else []), *inner, *([after] if len(after.rows) else [])]
         if not piece.row_end or piece.grid is None:
             return [Embeddings(rows, piece.grid)]
         parts: list[str | Embeddings] = []
@@ -169,6 +174,13 @@ class Projector:
             if kind not in self._runners:
                 raise ModelClosedError("the model is closed")
             return np.array(self._runners[kind].outputs(batch)["rows"])
+
+
+def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:
+    """Return the number of a piece's rows, if it is known before they are computed."""
+    if isinstance(piece, SoundPiece):
+        return piece.n_rows
+    return None if piece.grid is None else piece.n_before + math.prod(piece.grid) + piece.n_after
 
 
 def _runner(stack: ExitStack, encoder: MediaEncoder, graph: Graph, config: Config, registry: Registry) -> Runner:

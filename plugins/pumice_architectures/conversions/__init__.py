@@ -296,6 +296,7 @@ PROJECTORS = {
         "vision_documents:GLM4V": (
             "Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration",
         ),
+        "vision_documents:HunyuanVL": ("HunYuanVLForConditionalGeneration",),
         "vision_documents:LightOnOCR": ("LightOnOCRForConditionalGeneration", "LightOnOcrForConditionalGeneration"),
         "vision_documents:PaddleOCR": ("PaddleOCRVLForConditionalGeneration",),
         "vision_recent:Gemma4": ("Gemma4ForConditionalGeneration",),

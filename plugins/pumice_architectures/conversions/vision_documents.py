@@ -69,6 +69,31 @@ class PaddleOCR(ProjectorConversion):
         return None if unused else super().rename(name)
 
 
+class HunyuanVL(ProjectorConversion):
+    """HunyuanOCR and Hunyuan-VL. The first row of the table of positions belongs to no patch."""
+
+    projector_type = "hunyuanvl"
+    prefixes = ("vit.",)
+
+    def epsilon(self) -> float:
+        return float(self.vision.first("rms_norm_eps") or 1e-5)
+
+    def image_size(self) -> int:
+        return self.side("max_image_size")
+
+    def of_vision(self) -> dict[str, Any]:
+        size = self.processor.get("size")
+        size = size if isinstance(size, dict) else {}
+        limits = {}
+        for key, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+            if (n := self.processor.get(key, size.get(edge))) is not None:
+                limits[f"image_{key}"] = (self.vision | {key: n}).need(key)
+        return super().of_vision() | limits | {"spatial_merge_size": self.vision.need("spatial_merge_size")}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield self.names(name), tensor[1:] if name.endswith("position_embedding.weight") else tensor
+
+
 class LightOnOCR(Pixtral):
     """LightOnOCR, whose encoder and projector are those of Mistral Small 3.1, without tokens that end lines."""
 

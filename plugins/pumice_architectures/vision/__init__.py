@@ -7,6 +7,7 @@ ENCODERS = {
     "gemma4uv": "pumice_architectures.vision.gemma4:Gemma4Unified",
     "gemma4v": "pumice_architectures.vision.gemma4:Gemma4",
     "glm4v": "pumice_architectures.vision.glm:GLM4V",
+    "hunyuanvl": "pumice_architectures.vision.hunyuan:HunyuanVL",
     "idefics3": "pumice_architectures.vision.idefics3:Idefics3",
     "internvl": "pumice_architectures.vision.internvl:InternVL",
     "janus_pro": "pumice_architectures.vision.janus:JanusPro",

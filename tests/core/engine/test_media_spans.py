@@ -207,6 +207,18 @@ def test_equal_rows_in_another_grid_have_other_ids_and_places():
         place_spans(PROMPT[:10], [Span(2, rows, (2, 3))], ids, 64)
 
 
+def test_images_with_grids_of_their_own_take_as_many_places_as_rows():
+    rows, rules = np.ones((6, 64), np.float32), MediaRules(axes=(0, 1, 2), own_grid=True)
+    spans = [Span(2, rows, (2, 3)), Span(8, rows[:1]), Span(9, rows, (3, 2))]
+    _, media = place_spans(PROMPT[:16], spans, MediaIds(), 64, rules)
+    places = media.places_from(0, 18).tolist()
+    assert places[2:9] == [*[[2 + 3 * i + j, i, j] for i in range(2) for j in range(3)], [8, 8, 8]]
+    assert places[9:] == [
+        *[[9 + 2 * i + j, i, j] for i in range(3) for j in range(2)],
+        *[[i] * 3 for i in (15, 16, 17)],
+    ]
+
+
 @pytest.mark.parametrize("both_ways", [(), ("audio",), ("image",)])
 def test_an_image_that_one_step_cannot_read_is_refused(both_ways):
     rows = np.ones((6, 64), np.float32)
