@@ -25,6 +25,14 @@ class RamTier:
     def has(self, entry: Entry) -> bool:
         return entry.key in self._held
 
+    def touch(self, entry: Entry) -> bool:
+        """Count an entry as used; return False without it."""
+        held = self._held.get(entry.key)
+        if held is None:
+            return False
+        self._held[entry.key] = held[0], held[1], time.monotonic()
+        return True
+
     def get(self, entry: Entry) -> Bytes | None:
         """Return the bytes of an entry, which counts as used; None without it."""
         held = self._held.get(entry.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 
 
 class BlockPool:
@@ -49,6 +50,10 @@ class BlockPool:
     def find(self, key: bytes) -> int | None:
         """Return the block published under ``key``, or None."""
         return self._block_of.get(key)
+
+    def idle(self, most: int) -> list[tuple[int, bytes]]:
+        """Return the first blocks, and their keys, that ``take`` would use for new contents, at most ``most``."""
+        return [(block, self._key_of[block]) for block in islice(self._idle, most)]
 
     def is_idle(self, key: bytes) -> bool:
         """Return True if a block without holders is published under ``key``."""

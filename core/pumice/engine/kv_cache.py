@@ -73,6 +73,7 @@ class KVCache:
         """Let blocks and checkpoints without a tail move to tiers from now on."""
         self._tiers = tiers
         tiers.place_of = self.block
+        tiers.idle = lambda window, most: self._pools[window].idle(most)
         for window, pool in self._pools.items():
             pool.on_evict = partial(tiers.save_evicted, window)
         if self.checkpoints is not None:

@@ -44,7 +44,9 @@ class Tiers:
 
     Attributes:
         place_of: returns the block, or slot, that holds the contents of a window and a key, or None;
-            ``KVCache.spill_to`` sets it.
+            ``KVCache.spill_to`` sets it, and ``idle``.
+        idle: returns the first blocks, and their keys, that a window's pool would give to other contents, at most so
+            many.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Tiers:
         saves_all: bool = True,
     ) -> None:
         self.place_of: Callable[[int, bytes], int | None] = lambda window, key: None
+        self.idle: Callable[[int, int], Sequence[tuple[int, bytes]]] = lambda window, most: ()
         self._runner = runner
         self._form = form
         self._identity = hashlib.blake2b(identity + form.computed_by.encode(), digest_size=32).digest()
@@ -107,21 +110,45 @@ class Tiers:
         return self._disk is not None and self._disk.has(self._entry(window, key, n_blocks))
 
     def save_evicted(self, window: int, block: int, key: bytes) -> None:
-        """Save a block, or slot, before the device uses its place for something else."""
-        n_blocks = self._offered.pop((window, key), None)
+        """Save a block, or slot, before the device uses its place for something else.
+
+        The next blocks in line are saved with it: a device takes as long for one as for several.
+        """
+        n_blocks = self._offered.get((window, key))
         if n_blocks is None:
             return
         entry = self._entry(window, key, n_blocks)
         is_unwritten = (window, key) in self._unwritten
+        has_copy = self._ram is not None and self._ram.touch(entry)
+        if (self._ram and not has_copy) or is_unwritten:
+            self._save(window, [(block, key), *self._next_evicted(window, key)])
+        self._offered.pop((window, key), None)
         self._unwritten.pop((window, key), None)
-        if not (self._ram or is_unwritten):
-            return
+
+    def _next_evicted(self, window: int, key: bytes) -> list[tuple[int, bytes]]:
+        """Return the blocks, and their keys, that follow one in line and are to be saved, some MiB in all."""
+        if self._ram is None or window == STATES:
+            return []
+        most = min(_CHUNK_BYTES, self._ram.tally.limit_bytes // 4) // self._n_bytes(window)
+        return [
+            (block, other)
+            for block, other in self.idle(window, most)
+            if other != key
+            and (n_blocks := self._offered.get((window, other))) is not None
+            and not self._ram.has(self._entry(window, other, n_blocks))
+        ]
+
+    def _save(self, window: int, blocks: Sequence[tuple[int, bytes]]) -> None:
+        """Copy blocks to host memory, and those that are not written yet to the disk."""
         with self._doing_without():
-            data = self._read(window, [block])[0]
-            if self._ram:
-                self._ram.put(entry, data)
-            if self._disk and is_unwritten:
-                self._disk.put(entry, data)
+            rows = self._read(window, [block for block, _ in blocks])
+            for (_, key), row in zip(blocks, rows, strict=True):
+                entry = self._entry(window, key, self._offered[window, key])
+                data = row.copy() if len(rows) > 1 else row  # a view would keep all rows
+                if self._ram:
+                    self._ram.put(entry, data)
+                if self._disk and (window, key) in self._unwritten and self._disk.put(entry, data):
+                    del self._unwritten[window, key]
 
     def forget(self) -> None:
         """Forget what was offered: the device has lost it."""

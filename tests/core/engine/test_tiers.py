@@ -7,11 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pumice
 from pumice.backend.contract import CacheForm
-from pumice.cache_tiers import Tally
+from pumice.cache_tiers import RamTier, Tally
 from pumice.engine.tiers import Tiers
 from tiny_zoo import ZOO
 
@@ -122,6 +123,29 @@ def test_nothing_is_read_for_a_disk_that_takes_nothing() -> None:
     tiers.write_behind(idle=False)
     tiers.offer(0, b"b", 2)
     assert not tiers.busy
+
+
+def test_blocks_that_leave_the_device_are_read_together_and_once() -> None:
+    read: list[list[int]] = []
+
+    def read_blocks(window: int, blocks: Sequence[int]) -> np.ndarray:
+        read.append(list(blocks))
+        return np.repeat(np.asarray(blocks, np.uint8), 100).reshape(len(blocks), 100)
+
+    runner: Any = SimpleNamespace(limits=SimpleNamespace(block_size=32), lost=False, read_blocks=read_blocks)
+    tiers = Tiers(runner, CacheForm({0: 100}, 0, "test"), b"", RamTier(2**20), None)
+    blocks = [(block, bytes([block])) for block in range(4)]
+    tiers.idle = lambda window, most: blocks[:most]
+    for _ in range(2):  # the second time they are in host memory already
+        for _, key in blocks[:3]:  # the fourth one was not offered: its contents are not whole
+            tiers.offer(0, key, 1)
+        for block, key in blocks[:3]:
+            tiers.save_evicted(0, block, key)
+    assert read == [[0, 1, 2]]
+    assert tiers.tallies["ram"].n_saved == 3
+    kept = [tiers._ram and tiers._ram.get(tiers._entry(0, key, 1)) for _, key in blocks[:3]]
+    assert [int(row[0]) for row in kept if row is not None] == [0, 1, 2]
+    assert all(row is not None and row.base is None for row in kept), "a view would keep all rows"
 
 
 @pytest.mark.parametrize("damage", ["shorter", "changed", "link", "folder"])
