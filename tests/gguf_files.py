@@ -59,6 +59,7 @@ def tiny_llama(
     n_ff: int = 96,
     tokenizer: bool = True,
     more: Mapping[str, Any] = MappingProxyType({}),
+    output: np.ndarray | None = None,
 ) -> Path:
     """A llama of ``dim`` dimensions with random weights; its tokenizer writes every byte as one token."""
     rng = np.random.default_rng(seed)
@@ -83,7 +84,7 @@ def tiny_llama(
     tensors = {
         "token_embd.weight": matrix(n_vocab, dim) * 4,
         "output_norm.weight": np.ones(dim, np.float32),
-        "output.weight": matrix(n_vocab, dim) * 4,
+        "output.weight": matrix(n_vocab, dim) * 4 if output is None else output,
     }
     for layer in range(n_layer):
         prefix = f"blk.{layer}."

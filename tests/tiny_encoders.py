@@ -42,8 +42,8 @@ EXPERTS = "ffn_gate_inp ffn_up_exps ffn_down_exps"
 GEMMA = f"{LLAMA} attn_q_norm attn_k_norm post_attention_norm post_ffw_norm"
 
 
-def wavtokenizer() -> TinyModel:
-    """Codes of audio to frames of 20 values."""
+def wavtokenizer(width: int = 20) -> TinyModel:
+    """Codes of audio to frames of ``width`` values."""
     norm = "{0}.weight=n,1 {0}.bias=n,1"
     matrix = "{0}.weight=n,n,{1} {0}.bias=n,1"
     conv = " ".join(f"{norm.format('{0}norm' + step)} {matrix.format('{0}conv' + step, 3)}" for step in ("1", "2"))
@@ -58,10 +58,10 @@ def wavtokenizer() -> TinyModel:
     second = " ".join(next_.format(f"convnext.{i}.") for i in range(2))
     ends = (
         f"token_embd=V,24 conv1d.weight=n,24,7 conv1d.bias=n,1 {first} token_embd_norm+ {second} output_norm+ "
-        "output=20,n output.bias=20"
+        f"output={width},n output.bias={width}"
     )
     keys = {
-        "embedding_length": 20,
+        "embedding_length": width,
         "features_length": 24,
         "posnet__embedding_length": 64,
         "posnet__block_count": 6,

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import load, load_linked, load_process, load_tokenizer, plan
+    from pumice.api import load, load_linked, load_process, load_tokenizer, plan, speak
     from pumice.audio import Audio
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Turn, Usage
     from pumice.demo import demo_model_path
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UnavailableError,
         UnknownModelError,
     )
+    from pumice.frontend.speaking import SpeechPiece
     from pumice.images import Image
     from pumice.mcp import mcp_tools
     from pumice.model import Model
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
     from pumice.planning import ModelPlan
     from pumice.process import LinkedModel, ProcessModel
+    from pumice.speech.voice import Voice
     from pumice.streaming.chat import AsyncChatStream, ChatStream
     from pumice.streaming.pieces import Completion, Piece
     from pumice.streaming.stream import AsyncStream, Stream
@@ -87,6 +89,7 @@ __all__ = [
     "SamplingParams",
     "SandboxError",
     "Snapshot",
+    "SpeechPiece",
     "Stream",
     "Summary",
     "Timings",
@@ -98,6 +101,7 @@ __all__ = [
     "UnavailableError",
     "UnknownModelError",
     "Usage",
+    "Voice",
     "__version__",
     "demo_model_path",
     "load",
@@ -106,6 +110,7 @@ __all__ = [
     "load_tokenizer",
     "mcp_tools",
     "plan",
+    "speak",
 ]
 
 _HOMES = {
@@ -122,7 +127,9 @@ _HOMES = {
     "process": ["LinkedModel", "ProcessModel"],
     "streaming.stream": ["AsyncStream", "Stream"],
     "model_files.summary": ["Summary"],
-    "api": ["load", "load_linked", "load_process", "load_tokenizer", "plan"],
+    "api": ["load", "load_linked", "load_process", "load_tokenizer", "plan", "speak"],
+    "frontend.speaking": ["SpeechPiece"],
+    "speech.voice": ["Voice"],
     "planning.plan": ["ModelPlan"],
 }
 

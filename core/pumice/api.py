@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Unpack
 
+from pumice.audio import Audio
 from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
 from pumice.engine.runner import Observer
+from pumice.frontend.speaking import DEFAULT_SECONDS, SpeechProgress
 from pumice.hub import locate
 from pumice.hub.headers import find_remote, read_range
 from pumice.model import Model, prepare
@@ -21,6 +23,7 @@ from pumice.planning.machine import GPUMemory
 from pumice.process import LinkedModel, ProcessModel
 from pumice.process.linked import Connect, Deliver
 from pumice.registry import get_registry, load_registry
+from pumice.speech.voice import Voice
 from pumice.tokenizers import Tokenizer, from_metadata
 from pumice.tracebacks import short_traceback
 
@@ -86,6 +89,38 @@ def load_process(
     """
     file, settings = _locate(path, config, options)
     return ProcessModel(file, settings, progress, deliver, str(path or file), command)
+
+
+@short_traceback
+def speak(
+    text: str,
+    model: Model | str | Path,
+    *,
+    voice: Voice | str | Path | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    max_seconds: float = DEFAULT_SECONDS,
+    progress: SpeechProgress = None,
+    **options: Unpack[EngineOptions],
+) -> Audio:
+    """Return a text as speech, like ``Model.speak``.
+
+    Args:
+        text: As in ``Model.speak``.
+        model: Loaded model, or a file or name, which is loaded for this call with ``options``, those of ``load``.
+        voice: As in ``Model.speak``.
+        temperature: As in ``Model.speak``.
+        seed: As in ``Model.speak``.
+        max_seconds: As in ``Model.speak``.
+        progress: As in ``Model.speak``.
+
+    Raises:
+        PumiceError: As ``load`` and ``Model.speak``.
+    """
+    with nullcontext(model) if isinstance(model, Model) else load(model, **options) as loaded:
+        return loaded.speak(
+            text, voice=voice, temperature=temperature, seed=seed, max_seconds=max_seconds, progress=progress
+        )
 
 
 @_documented

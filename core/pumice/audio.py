@@ -6,11 +6,13 @@ import functools
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, read_source
 from pumice.errors import RequestError
 from pumice.isolation import CallLimits, WorkerPool
+from pumice.sound_files import SoundFormat, encode_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,6 +71,23 @@ class Audio:
         """
         return samples_of(self.content())
 
+    def save(self, path: str | Path, format: SoundFormat | None = None) -> None:
+        """Write an array as a file of its own rate, with one channel of 16 bits.
+
+        Args:
+            path: File to write.
+            format: wav, flac, mp3, opus or pcm (samples without a header). None follows the name's ending.
+
+        Raises RequestError for an unknown format, one whose library is missing, and a sound that is no array ``[n]``.
+        """
+        import numpy as np
+
+        if not isinstance(self.source, np.ndarray) or self.source.ndim != 1 or self.rate is None:
+            raise RequestError("audio: only an array [samples] with its rate can be saved")
+        kind = format or Path(path).suffix.removeprefix(".").lower()
+        data = encode_file(_float(self.source), self.rate, kind)
+        Path(path).write_bytes(data)
+
     def seconds(self) -> float:
         """Return the duration. The sound is decoded for it; raises as ``samples``."""
         return len(self.samples()) / RATE
@@ -88,8 +107,7 @@ class Audio:
             shape = list(self.source.shape)
             raise RequestError(f"audio: expected float or int16 [samples, channels], not {self.source.dtype} {shape}")
         check_form(len(array), self.rate, array.shape[1])
-        scale = 1 / 32768 if array.dtype == np.int16 else 1
-        blocks = (array[i : i + _BLOCK] * np.float32(scale) for i in range(0, len(array), _BLOCK))
+        blocks = (_float(array[i : i + _BLOCK]) for i in range(0, len(array), _BLOCK))
         return _joined(blocks, self.rate)
 
 
@@ -151,6 +169,13 @@ def _joined(blocks: Iterator[NDArray[np.float32]], rate: int) -> NDArray[np.floa
     mixed = (block.mean(axis=1, dtype=np.float64).astype(np.float32) for block in blocks)
     parts = list(mixed if rate == RATE else _resampled(mixed, rate))
     return _checked(np.concatenate(parts) if parts else np.zeros(0, np.float32))
+
+
+def _float(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return samples from -1 to 1, whose integers have 16 bits."""
+    import numpy as np
+
+    return np.asarray(values * np.float32(1 / 32768 if values.dtype == np.int16 else 1), np.float32)
 
 
 def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int) -> Iterator[NDArray[np.float32]]:

@@ -139,6 +139,7 @@ class Config(BaseModel):
     sampling: dict[str, Any]
     chat_template: str
     mmproj: str
+    vocoder: str
     image_min_tokens: int = Field(ge=0, le=2**16)
     image_max_tokens: int = Field(ge=0, le=2**16)
     draft: str
@@ -336,7 +337,7 @@ def check_named_files(layer: Layer, folder: str | Path) -> None:
 
 def _named_files(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield key and value of the settings that name files which a process reads; ``model`` is that of an entry."""
-    named = {key: data.get(key) for key in ("model", "mmproj", "draft")}
+    named = {key: data.get(key) for key in ("model", "mmproj", "draft", "vocoder")}
     adapters = data.get("adapters")
     for name, adapter in adapters.items() if isinstance(adapters, Mapping) else ():
         named[f"adapters.{name}"] = adapter.get("file") if isinstance(adapter, Mapping) else adapter

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -48,6 +49,7 @@ from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside
 from pumice.proposers import Proposer
 from pumice.registry import Registry, get_registry
+from pumice.speech.vocoder import ARCHITECTURE, LazyVocoder, Vocoder
 from pumice.tokenizers import from_metadata, has_tokenizer
 
 if TYPE_CHECKING:
@@ -103,6 +105,8 @@ class Model(Frontend):
             super().__init__(file, config, registry, client, facts)
             self._load_projector = LazyProjector(file.path, config, registry)
             stack.callback(self._load_projector.close)
+            self._load_vocoder = LazyVocoder(file.path, config, _open_vocoder)
+            stack.callback(self._load_vocoder.close)
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
             prepared = Preparer(
@@ -166,6 +170,25 @@ class Model(Frontend):
             log.warning("no images or sound: %s", error)
             self.facts = replace(self.facts, media_width=0)
 
+    def check_speaks(self) -> None:
+        self._load_vocoder()
+
+    def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
+        return self._load_vocoder().decode(codes)
+
+    def open_vocoder(self) -> None:
+        """Open the vocoder of a model that speaks now, if there is one; errors are as for ``open_projector``."""
+        if self._speaker is None or not self._load_vocoder.is_there:
+            return
+        try:
+            vocoder = self._load_vocoder()
+        except PumiceError as error:
+            if self.config.vocoder:
+                raise
+            log.warning("no speech: %s", error)
+            return
+        self.facts = replace(self.facts, audio_codes=vocoder.n_codes, samples_per_code=vocoder.samples_per_code)
+
     def logits(
         self, ids: Sequence[int], prompt: Sequence[int] = (), adapters: Mapping[str, float] | None = None
     ) -> NDArray[np.float32]:
@@ -224,6 +247,18 @@ class Model(Frontend):
         tokens = token_ids(ids, f"{what} must be a list of token ids")
         check_ids(tokens, self.n_vocab)
         return tokens
+
+
+def _open_vocoder(path: Path, config: Config) -> Vocoder:
+    """Return the vocoder of a file. Raises ModelError for another model."""
+    model = Model(path, config)
+    try:
+        if model.metadata.get("general.architecture") != ARCHITECTURE:
+            raise ModelError(f"{path}: not a vocoder: its architecture is not {ARCHITECTURE}")
+        return Vocoder(model, model.facts.n_embd, path)
+    except BaseException:
+        model.close()
+        raise
 
 
 def _all_files(path: str | Path, config: Config) -> list[str]:

@@ -29,7 +29,8 @@ CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
 _CPU_MOE = "pumice.cpu_moe"
 _LONGEST_PATH = 4096
-_OF_ONE_MODEL = frozenset(["adapters", "chat_template", "draft", "mmproj", "override_kv"])  # keys of the configuration
+_OF_ONE_MODEL = frozenset(["adapters", "chat_template", "draft", "mmproj", "override_kv", "vocoder"])
+"""Keys of the configuration that fit one model alone."""
 
 logger = logging.getLogger("pumice")
 
@@ -391,6 +392,7 @@ _ENGINE = [
         help="Disable speculative decoding, like --speculate off.",
     ),
     defined(ENGINE["mmproj"], metavar="FILE", advanced=True),
+    defined(ENGINE["vocoder"], metavar="FILE", advanced=True),
     defined(ENGINE["image_min_tokens"], metavar="N", advanced=True),
     defined(ENGINE["image_max_tokens"], metavar="N", advanced=True),
     defined(ENGINE["draft"], metavar="FILE", group="Generation"),

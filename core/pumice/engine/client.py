@@ -15,6 +15,7 @@ from pumice.engine.messages import (
     Add,
     Cancel,
     Command,
+    DecodeSpeech,
     Encode,
     Encoded,
     EncodeImage,
@@ -36,11 +37,13 @@ from pumice.engine.messages import (
     Scored,
     Snapshot,
     Span,
+    SpeechDecoded,
 )
 from pumice.errors import EngineDiedError, ModelClosedError
 
 T = TypeVar("T")
 
+_LAST = (Finished, Failed, Inspected, Encoded, MediaEncoded, SpeechDecoded, Scored, PromptSaved)
 Listener = Callable[[Event], None]
 Vectors = Sequence[NDArray[np.float32]]
 
@@ -117,6 +120,10 @@ class EngineClient:
             lambda id: EncodeSound(id, samples.tobytes()), lambda event: cast(MediaEncoded, event).parts
         )
 
+    def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
+        """Return the samples of audio codes, like ``DecodeSpeech``. The future can be cancelled."""
+        return self._future(lambda id: DecodeSpeech(id, codes), lambda event: cast(SpeechDecoded, event).samples)
+
     def score(
         self, tokens: Sequence[int], n_top: int, adapter_scales: Sequence[float] = (), cache_salt: str = ""
     ) -> Future[Sequence[Logprobs]]:
@@ -174,7 +181,7 @@ class EngineClient:
     def receive(self, events: Iterable[Event]) -> None:
         """Pass events to their requesters."""
         for event in events:
-            last = isinstance(event, (Finished, Failed, Inspected, Encoded, MediaEncoded, Scored, PromptSaved))
+            last = isinstance(event, _LAST)
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)

@@ -28,6 +28,7 @@ _IRRELEVANT_KEYS = {
     # known from the limits
     *("fit_ctx", "kv_type", "n_ctx"),
     *("mmproj", "image_min_tokens", "image_max_tokens"),  # known from the rows of images
+    "vocoder",
 }
 """Keys of the configuration that change no value in the cache, or whose effect is hashed apart from them."""
 

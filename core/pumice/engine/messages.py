@@ -229,6 +229,8 @@ class Facts:
         media_width: values of a row of media's embeddings; 0 without a projector.
         media: what the projector encodes; empty before it is open.
         devices: what lies on which device, GPUs first.
+        audio_codes: codes that the vocoder knows; 0 without one, and before it is open.
+        samples_per_code: samples that it makes of each.
     """
 
     n_ctx: Count
@@ -243,6 +245,8 @@ class Facts:
     media_width: VectorWidth = 0
     devices: list[DeviceFacts] = field(default_factory=list)
     media: list[MediaKind] = field(default_factory=list)
+    audio_codes: Count = 0
+    samples_per_code: Annotated[int, Meta(ge=0, le=2**16)] = 0
 
     @property
     def media_bytes(self) -> int:
@@ -303,6 +307,13 @@ class EncodeSound(EngineMessage, frozen=True):
     samples: bytes
 
 
+class DecodeSpeech(EngineMessage, frozen=True):
+    """Answer with ``SpeechDecoded``: the samples of audio codes."""
+
+    id: Id
+    codes: Sequence[Count]
+
+
 class Score(EngineMessage, frozen=True):
     """Answer with ``Scored``: the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
@@ -350,7 +361,19 @@ class Close(EngineMessage, frozen=True):
     """Cancel everything and end."""
 
 
-Command = Add | Encode | EncodeImage | EncodeSound | Score | SavePrompt | Cancel | EndReasoning | Inspect | Close
+Command = (
+    Add
+    | Encode
+    | EncodeImage
+    | EncodeSound
+    | DecodeSpeech
+    | Score
+    | SavePrompt
+    | Cancel
+    | EndReasoning
+    | Inspect
+    | Close
+)
 
 # --- events
 
@@ -438,6 +461,13 @@ class MediaEncoded(EngineMessage, frozen=True):
     parts: Sequence[MediaPart]
 
 
+class SpeechDecoded(EngineMessage, frozen=True):
+    """The answer to ``DecodeSpeech``: float32 ``[n]``."""
+
+    id: Id
+    samples: NDArray[np.float32]
+
+
 class Scored(EngineMessage, frozen=True):
     """The answer to ``Score``: log-probabilities of the tokens after the first, which has no prediction."""
 
@@ -452,4 +482,16 @@ class PromptSaved(EngineMessage, frozen=True):
     n_tokens: Count
 
 
-Event = Accepted | Progress | Output | Finished | Failed | Inspected | Encoded | MediaEncoded | Scored | PromptSaved
+Event = (
+    Accepted
+    | Progress
+    | Output
+    | Finished
+    | Failed
+    | Inspected
+    | Encoded
+    | MediaEncoded
+    | SpeechDecoded
+    | Scored
+    | PromptSaved
+)

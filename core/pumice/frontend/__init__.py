@@ -16,13 +16,14 @@ from pumice.frontend.embedding import Embedding
 from pumice.frontend.generating import Prompt, PromptProgress
 from pumice.frontend.saving import Saving
 from pumice.frontend.scoring import Scoring
+from pumice.frontend.speaking import Speaking
 from pumice.notebook import facts_table, show_count
 from pumice.wording import format_bytes
 
 __all__ = ["Frontend", "LazyTokenizer", "Prompt", "PromptProgress"]
 
 
-class Frontend(Chatting, Embedding, Saving, Scoring):
+class Frontend(Chatting, Embedding, Saving, Scoring, Speaking):
     """A loaded model, wherever its engine runs. It is a context manager; otherwise ``close`` it."""
 
     def snapshot(self) -> Snapshot:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pumice.config import Config
 from pumice.errors import PluginError, SandboxError
 from pumice.guard import guarded
-from pumice.hub.projectors import find_projector
+from pumice.hub.projectors import find_projector, find_vocoder
 from pumice.model_files.paths import CheckPath, model_files
 from pumice.process_list import directory
 from pumice.registry import Registry
@@ -51,10 +51,11 @@ def model_policy(
 
 
 def files_beside(config: Config, models: Sequence[Path]) -> list[Path]:
-    """Return the adapters, the draft and the projectors, which are read beside models."""
+    """Return the adapters, the draft, the projectors and the vocoders, which are read beside models."""
     named = (config.draft, *(adapter.file for adapter in config.adapters.values()))
     projectors = dict.fromkeys(find_projector(model, config.mmproj) for model in models)
-    return [*(Path(file) for file in named if file), *filter(None, projectors)]
+    vocoders = dict.fromkeys(find_vocoder(model, config.vocoder) for model in models)
+    return [*(Path(file) for file in named if file), *filter(None, projectors), *filter(None, vocoders)]
 
 
 def _backends(config: Config, registry: Registry) -> Iterator[Access]:

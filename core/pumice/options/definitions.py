@@ -849,6 +849,14 @@ class EngineOptions(TypedDict, total=False):
             ("-mm", "--mmproj"),
         ),
     ]
+    vocoder: Annotated[
+        str,
+        _Model(
+            "",
+            "Vocoder (*wavtokenizer*.gguf) of a model that speaks; empty: the one beside the model; off: none.",
+            ("-mv", "--vocoder", "--model-vocoder"),
+        ),
+    ]
     image_min_tokens: Annotated[
         int,
         Interval(ge=0, le=2**16),

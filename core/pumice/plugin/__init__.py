@@ -75,6 +75,7 @@ from pumice.proposers import Proposal, Proposer, ProposerContext
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice.sandbox import Access, cache_homes
+from pumice.sound_files import SOUND_TYPES, SoundWriter, encode_file
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
@@ -96,6 +97,7 @@ __all__ = [
     "N_TOKENS",
     "OPERATIONS",
     "REQUEST_CANCELLED",
+    "SOUND_TYPES",
     "STREAM",
     "Access",
     "Ahead",
@@ -168,6 +170,7 @@ __all__ = [
     "Selector",
     "Sizes",
     "SoundPiece",
+    "SoundWriter",
     "SpecialTokens",
     "State",
     "Step",
@@ -187,6 +190,7 @@ __all__ = [
     "concrete",
     "cores",
     "dequantize",
+    "encode_file",
     "fixed",
     "hookimpl",
     "host_memory_bytes",

@@ -11,6 +11,7 @@ from pumice.engine.messages import (
     Accepted,
     Add,
     Command,
+    DecodeSpeech,
     Encode,
     Encoded,
     EncodeImage,
@@ -31,6 +32,7 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
     Scored,
+    SpeechDecoded,
 )
 from pumice.errors import EngineError
 from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
@@ -63,7 +65,7 @@ class Awaited:
         if isinstance(command, Add):
             for id in command.ids:
                 self._put(id, _Generation(command.request))
-        elif isinstance(command, (Encode, EncodeImage, EncodeSound, Score, SavePrompt, Inspect)):
+        elif isinstance(command, (Encode, EncodeImage, EncodeSound, DecodeSpeech, Score, SavePrompt, Inspect)):
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
@@ -116,6 +118,8 @@ class Awaited:
             return isinstance(event, PromptSaved) and event.n_tokens <= len(command.tokens)
         if isinstance(command, (EncodeImage, EncodeSound)):
             return isinstance(event, MediaEncoded) and self._are_rows(event.parts)
+        if isinstance(command, DecodeSpeech):
+            return isinstance(event, SpeechDecoded) and event.samples.shape == (self._n_samples(command),)
         return isinstance(event, Encoded) and [array.shape for array in event.values] == self._shapes(command)
 
     def _are_rows(self, parts: Sequence[MediaPart]) -> bool:
@@ -125,6 +129,9 @@ class Awaited:
         rows = [part.rows for part in parts if part.rows is not None]
         fitting = all(len(array.shape) == 2 and array.shape[1] == self.facts.media_width for array in rows)
         return fitting and sum(map(len, rows)) <= self.facts.n_ctx
+
+    def _n_samples(self, command: DecodeSpeech) -> int:
+        return len(command.codes) * self.facts.samples_per_code if self.facts else 0
 
     def _shapes(self, command: Encode) -> list[tuple[int, ...]]:
         if self.facts is None:
@@ -139,6 +146,8 @@ class Awaited:
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
         if isinstance(command, (EncodeImage, EncodeSound)):
             return self.facts.media_bytes + _SMALL if self.facts else 0
+        if isinstance(command, DecodeSpeech):
+            return 4 * self._n_samples(command) + _SMALL
         if isinstance(command, Score):
             return len(command.tokens) * _TOP_BYTES * (2 + min(command.n_top, self._n_vocab))
         if isinstance(command, _Generation):
@@ -180,4 +189,4 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     return True
 
 
-_Owed = _Generation | Encode | EncodeImage | EncodeSound | Score | SavePrompt | Inspect
+_Owed = _Generation | Encode | EncodeImage | EncodeSound | DecodeSpeech | Score | SavePrompt | Inspect

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.engine.messages import (
     Accepted,
     Add,
     Cancel,
+    DecodeSpeech,
     Encode,
     EncodeImage,
     EncodeSound,
@@ -24,8 +26,9 @@ from pumice.engine.messages import (
     Request,
     SavePrompt,
     Score,
+    SpeechDecoded,
 )
-from pumice.images import REQUEST_CANCELLED, check_wanted
+from pumice.images import REQUEST_CANCELLED, cancelled_request, check_wanted
 from pumice.model import Model
 
 Write = Callable[[list[Event]], None]
@@ -47,18 +50,33 @@ class EngineHost:
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
         self._encoder = ThreadPoolExecutor(1, "pumice-media")
         self._media: dict[int, Future[None]] = {}  # images and sounds not yet encoded; cancelled with their requests
+        self._speech: dict[int, Future[NDArray[np.float32]]] = {}  # not yet decoded
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
         self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
         self._lock = threading.Lock()
         model.engine.emit = write
 
     def obey(
-        self, command: Add | Encode | EncodeImage | EncodeSound | Score | SavePrompt | Cancel | EndReasoning | Inspect
+        self,
+        command: Add
+        | Encode
+        | EncodeImage
+        | EncodeSound
+        | DecodeSpeech
+        | Score
+        | SavePrompt
+        | Cancel
+        | EndReasoning
+        | Inspect,
     ) -> None:
         """Pass a command to the engine. Errors are sent as events."""
         if isinstance(command, (EncodeImage, EncodeSound)):
             self._media[command.id] = Future()
             self._encoder.submit(self._encode_media, command)
+        elif isinstance(command, DecodeSpeech):
+            self._decode_speech(command)
+        elif isinstance(command, Cancel) and (speech := self._speech.get(command.id)):
+            speech.cancel()
         elif isinstance(command, Cancel) and (cancelled := self._media.get(command.id)):
             cancelled.cancel()
         elif isinstance(command, Add) and _is_slow(command.request):
@@ -84,6 +102,23 @@ class EngineHost:
             self._write([Failed(command.id, error)])
         finally:
             del self._media[command.id]
+
+    def _decode_speech(self, command: DecodeSpeech) -> None:
+        """Decode audio codes beside the engine's steps, and send the samples."""
+
+        def tell(done: Future[NDArray[np.float32]]) -> None:
+            self._speech.pop(command.id, None)
+            error = cancelled_request() if done.cancelled() else done.exception()
+            failed = Failed(command.id, error) if isinstance(error, Exception) else None
+            self._write([failed or SpeechDecoded(command.id, done.result())])
+
+        try:
+            decoding = self.model.decode_speech(command.codes)
+        except Exception as error:
+            self._write([Failed(command.id, error)])
+            return
+        self._speech[command.id] = decoding
+        decoding.add_done_callback(tell)
 
     def _is_waiting(self, id: int) -> bool:
         """Return True if a request is still prepared in a separate thread; it is then cancelled once it is not."""

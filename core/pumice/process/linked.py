@@ -26,6 +26,7 @@ from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_configured
 from pumice.process.header import Header
 from pumice.registry import get_registry
+from pumice.speech.vocoder import NO_VOCODER, check_codes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,6 +96,15 @@ class LinkedModel(Frontend):
 
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
         return _prompt_parts(_wanted(self.client.encode_sound(samples)), "audio")
+
+    def check_speaks(self) -> None:
+        if not self.facts.audio_codes:
+            raise RequestError(NO_VOCODER)
+
+    def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
+        self.check_speaks()
+        check_codes(codes, self.facts.audio_codes)
+        return self.client.decode_speech(codes)
 
     def _header(self) -> Header | None:
         """Return the header sent by the engine; None if the file is to be read here."""

@@ -1,0 +1,1 @@
+"""Speech of language models of audio codes: prompts, codes to samples, and files of sound."""
