@@ -1,0 +1,86 @@
+"""``pumice speak``: a text as a file of sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pumice.cli.confined import ConfinedCommand
+from pumice.cli.files import InputFile, OutputFile
+from pumice.cli.options import force_option, load_model, load_options, model_argument
+from pumice.cli.progress import show_progress
+from pumice.cli.run import read_prompt
+from pumice.cli.vocabulary import defined, option
+from pumice.options import SAMPLING
+
+
+@click.command("speak", cls=ConfinedCommand)
+@click.argument("text")
+@model_argument
+@option(
+    "-o",
+    "--output",
+    "out",
+    required=True,
+    type=OutputFile(path_type=Path),
+    metavar="FILE",
+    group="Output",
+    help="File to write: .wav, .flac, .mp3, .opus, or .pcm, samples without a header.",
+)
+@force_option
+@option(
+    "--voice",
+    type=InputFile(path_type=Path),
+    metavar="FILE",
+    group="Prompt",
+    help="Voice to speak with, in OuteTTS's form (JSON).  [default: the model's choice]",
+)
+@option(
+    "--max-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    group="Generation",
+    help="Where the sound ends at the latest.  [default: 600]",
+)
+@defined(SAMPLING["temperature"], help="Temperature of the sampler.  [default: 0.1]")
+@defined(SAMPLING["seed"])
+@load_options
+def command(
+    text: str,
+    model: str,
+    out: Path,
+    force: bool,
+    voice: Path | None,
+    max_seconds: float | None,
+    temperature: float | None,
+    seed: int | None,
+    **rest: Any,
+) -> None:
+    """Write a text as speech.
+
+    TEXT is read from standard input if it is -. MODEL is a model that speaks: OuteTTS 0.2 or 0.3, with the vocoder
+    WavTokenizer beside it or as --vocoder.
+    """
+    from pumice.frontend.speaking import DEFAULT_SECONDS
+    from pumice.gguf.output import NewFiles
+    from pumice.sound_files import check_format, encode_file
+    from pumice.speech.waveform import RATE
+
+    spoken = read_prompt(text, None)
+    kind = out.suffix.removeprefix(".").lower()
+    check_format(kind)
+    with NewFiles([out], force=force) as file:
+        with load_model(model, rest) as loaded, show_progress("speaking", unit="s") as progress:
+            sound = loaded.speak(
+                spoken,
+                voice=voice,
+                temperature=temperature,
+                seed=seed,
+                max_seconds=max_seconds or DEFAULT_SECONDS,
+                progress=lambda seconds: progress(round(seconds), 0),
+            )
+        file.next()
+        file.write(encode_file(sound.source, RATE, kind))
+    click.echo(f"{out}: {len(sound.source) / RATE:.1f} s", err=True)
