@@ -456,6 +456,28 @@ class TranscriptionEvent(Struct, kw_only=True):
     """Cost, in the last part."""
 
 
+class SpeechUsage(Struct, kw_only=True):
+    """Tokens of a speech."""
+
+    input_tokens: int
+    """Tokens of the prompts."""
+    output_tokens: int
+    """Generated tokens."""
+    total_tokens: int
+    """Tokens of both."""
+
+
+class SpeechEvent(Struct, kw_only=True):
+    """A part of a speech's stream."""
+
+    type: str
+    """`speech.audio.delta`, or `speech.audio.done` in the last part."""
+    audio: str | None = None
+    """Bytes of the file in base64."""
+    usage: SpeechUsage | None = None
+    """Cost, in the last part."""
+
+
 class ResponseUsage(Struct, kw_only=True):
     """Tokens of a response."""
 

@@ -346,6 +346,28 @@ class TranscriptionBody(ModelBody, kw_only=True):
     known_speaker_references: Annotated[Any, refused(_NO_SPEAKERS)] = None
 
 
+class SpeechBody(ModelBody, kw_only=True):
+    """A text to speak."""
+
+    input: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """Text, in Latin letters."""
+    voice: Word = "default"
+    """Name of a file of `--voices` without `.json`; `default` leaves the voice to the model."""
+    response_format: Literal["mp3", "opus", "flac", "wav", "pcm"] = "mp3"
+    """Form of the sound: one channel of 24,000 samples a second; `pcm` has 16 bits a sample and no header."""
+    stream_format: Literal["audio", "sse"] = "audio"
+    """`sse`: the file in base64, in events."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """Temperature of the sampler (default: 0.1)."""
+    seed: Seed | None = None
+    """Seed of the sampler (default: random)."""
+    max_seconds: Annotated[float, Meta(ge=0.1, le=1800)] = 600.0
+    """Where the sound ends at the latest."""
+    speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0
+    """Only 1 is supported."""
+    instructions: Annotated[Any, refused("models that speak take none")] = None
+
+
 class ControlBody(ModelBody, kw_only=True):
     """A change to an answer that is being streamed."""
 

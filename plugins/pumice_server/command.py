@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+import pumice
 from pumice.cli.cluster import cluster_options, take_cluster
-from pumice.cli.files import ModelName
+from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
 from pumice.cli.options import (
     engine_options,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pumice.plugin import ModelSpec
 
 _OF_ONE_MODEL = ("model", "hf_repo", "hf_file", "model_url", "alias", "tags")  # options that name it
+_MOST_VOICES = 100
 _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 
 
@@ -49,6 +51,12 @@ def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[st
         return [media_host(name) for name in separated(values)]
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> dict[str, pumice.Voice]:
+    """Return the voices of a folder by the names of their files."""
+    files = sorted(folder.glob("*.json"))[:_MOST_VOICES] if folder else []
+    return {file.stem: pumice.Voice.read(file) for file in files}
 
 
 @click.command("serve", cls=ServeCommand)
@@ -231,6 +239,15 @@ def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[st
     group="Security",
     advanced=True,
     help="MCP servers that --allow-tools names, as JSON.  [default: mcp.json beside the user's config.yaml]",
+)
+@option(
+    "--voices",
+    type=InputFile(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    callback=_voices,
+    group="Server",
+    advanced=True,
+    help="Folder of voices (NAME.json, in OuteTTS's form) for /v1/audio/speech, read at startup.",
 )
 @option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
 @option(
@@ -454,6 +471,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
         slot_folder=options.pop("slot_save_path"),
         allow_pull=options.pop("allow_pull"),
         media_hosts=options.pop("media_hosts"),
+        voices=options.pop("voices"),
         context_shift=options.pop("context_shift") and not options["no_context_shift"],
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory"), elsewhere),

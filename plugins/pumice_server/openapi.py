@@ -29,7 +29,7 @@ class Operation:
         summary: What the endpoint does.
         query: Parameters behind ``?``, with their meanings.
         body: Kind of body, or None.
-        answer: Kind of answer, or None if it is not JSON or only an error.
+        answer: Kind of answer, None if it is not JSON or only an error, or bytes for a file.
         part: Kind of a stream's parts, or None.
     """
 
@@ -50,7 +50,7 @@ class Operation:
     @property
     def streams(self) -> bool:
         """True if the answer can come in parts."""
-        is_stream = self.answer is None and self.part is not None
+        is_stream = self.answer in (None, bytes) and self.part is not None
         return is_stream or "stream" in getattr(self.body, "__struct_fields__", ())
 
 
@@ -90,10 +90,10 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def _operation(operation: Operation, path: str, schemas: Mapping[int, Schema]) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "description": "The answer.",
-        "content": {"application/json": _content(operation.answer, schemas)},
-    }
+    content: dict[str, Any] = {"application/octet-stream": _FILE}
+    if operation.answer is not bytes:
+        content = {"application/json": _content(operation.answer, schemas)}
+    answer: dict[str, Any] = {"description": "The answer.", "content": content}
     if operation.streams:
         media_type = "application/x-ndjson" if operation.protocol == "Ollama" else "text/event-stream"
         answer["content"][media_type] = _content(operation.part, schemas)
@@ -123,3 +123,4 @@ def _content(kind: Any, schemas: Mapping[int, Schema]) -> dict[str, Any]:
 
 
 _TEXT = {"type": "string"}
+_FILE = {"schema": {"type": "string", "format": "binary"}}

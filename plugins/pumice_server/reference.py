@@ -174,7 +174,9 @@ def _endpoint(operation: Operation) -> str:
     lines = [f"<li><code>?{escape(name)}=</code> {_text(text)}</li>" for name, text in operation.query.items()]
     if operation.body is not None:
         lines.append(f"<li>Body: {_link(operation.body)}</li>")
-    if operation.answer is not None:
+    if operation.answer is bytes:
+        lines.append("<li>Answer: a file</li>")
+    elif operation.answer is not None:
         lines.append(f"<li>Answer: {_link(operation.answer)}</li>")
     if operation.part is not None:
         lines.append(f"<li>Parts of its stream: {_link(operation.part)}</li>")

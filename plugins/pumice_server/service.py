@@ -87,6 +87,7 @@ class Service:
         self.names = names
         self.created = int(time.time())
         self._media_hosts = settings.media_hosts
+        self.voices = settings.voices
         self._always: dict[str, Any] = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
         self.compat, self.verbose = settings.compat, settings.compat and settings.verbose

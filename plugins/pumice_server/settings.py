@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+import pumice
 from pumice_server.keys import Keys
 from pumice_server.limits import MAX_BODY
 
@@ -51,6 +52,7 @@ class Settings:
         output: Grammar or JSON schema for requests that give neither, and no tools.
         slot_folder: Folder of saved slots; None disables saving.
         allow_pull: Allow clients to fetch models.
+        voices: Voices of `/v1/audio/speech` by name.
         media_hosts: Hosts from which images are fetched that requests name by URL.
         max_memory: Maximum bytes of all loaded models (0 = unlimited).
         tls_key: PEM file of the key; needs ``tls_certificate``.
@@ -87,6 +89,7 @@ class Settings:
     output: Mapping[str, str] = field(default_factory=dict)
     slot_folder: Path | None = None
     allow_pull: bool = False
+    voices: Mapping[str, pumice.Voice] = field(default_factory=dict)
     media_hosts: Sequence[str] = ()
     max_memory: int = 0
     tls_key: Path | None = None

@@ -190,6 +190,8 @@ def _kind_link(kind: Any) -> str:
     """Return a link to the table of a kind of body or answer."""
     from pumice_server.reference import structs_of, title_of
 
+    if kind is bytes:
+        return "a file"
     return "-" if kind is None else f"[{title_of(kind)}](#{next(structs_of(kind)).__name__.lower()})"
 
 

@@ -141,6 +141,7 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ),
     *((f"POST /v1/{path}", BATCH, 501, ERROR) for path in ("files", "batches", "batches/a/cancel")),
     ("DELETE /v1/files/a", None, 501, ERROR),
+    *((f"POST {path}", {"input": TEXT}, 400, ERROR) for path in ("/v1/audio/speech", "/audio/speech")),
     ("POST /v1/audio/transcriptions", {}, 400, ERROR),  # no form
     ("POST /audio/transcriptions", {}, 400, ERROR),
     ("POST /v1/audio/translations", {}, 400, ERROR),

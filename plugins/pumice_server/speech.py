@@ -1,0 +1,143 @@
+"""OpenAI's speech: a text as sound, by models that generate audio codes."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from asyncio import wrap_future
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
+
+import pumice
+from pumice.plugin import SOUND_TYPES, SoundWriter, encode_file
+from pumice_server.answer_types import SpeechEvent
+from pumice_server.answers import Streaming, Whole, event, unless_gone
+from pumice_server.bodies import SpeechBody
+from pumice_server.errors import bad_request, too_late
+from pumice_server.models import service_of
+from pumice_server.service import Service
+from pumice_server.work import waiting
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float32]
+
+RATE = 24_000  # samples a second
+DEFAULT_VOICE = "default"
+"""Name for a voice that the model chooses."""
+
+logger = logging.getLogger("pumice")
+
+
+@dataclass
+class _Tokens:
+    """Tokens of a speech so far."""
+
+    read: int = 0
+    generated: int = 0
+    usage: dict[str, int] = field(init=False, default_factory=dict)
+
+    def count(self, timings: pumice.Timings) -> None:
+        self.read += timings.prompt_tokens
+        self.generated += timings.generated_tokens
+        total = self.read + self.generated
+        self.usage = {"input_tokens": self.read, "output_tokens": self.generated, "total_tokens": total}
+
+
+async def speech(request: Request, body: SpeechBody) -> Annotated[Response, bytes, SpeechEvent]:
+    """Speak a text: the answer is a file of sound, streamed if the text has several parts."""
+    if body.speed != 1:
+        raise bad_request(f"speed is {body.speed:g}; models that speak have one speed, 1")
+    service = await service_of(request, body.model)
+    voice = _voice(service, body.voice)
+    writer = await waiting(SoundWriter, body.response_format, RATE)
+    pieces = await waiting(service.model.speech_pieces, body.input, voice, body.temperature, body.seed)
+    tokens = _Tokens()
+    parts = _spoken(service, pieces, body, tokens, request.state.cache_salt)
+    first = await unless_gone(request, anext(parts))
+    if body.stream_format == "sse":
+        return Streaming(_events(first, parts, writer, tokens), lambda: None)
+    media_type = SOUND_TYPES[body.response_format]
+    if len(pieces) == 1:
+        await parts.aclose()
+        return Whole(await waiting(encode_file, first, RATE, body.response_format), media_type=media_type)
+    return _SoundStream(_written(first, parts, writer), media_type=media_type)
+
+
+def _voice(service: Service, name: str) -> pumice.Voice | None:
+    """Return a voice by its name; None for the default. Raises HTTPException for one that is not served."""
+    if name == DEFAULT_VOICE:
+        return None
+    if name not in service.voices:
+        served = ", ".join([DEFAULT_VOICE, *sorted(service.voices)[:20]])
+        raise bad_request(f"voice: there is no voice {name!r}; served: {served} (--voices names a folder of more)")
+    return service.voices[name]
+
+
+async def _spoken(
+    service: Service, pieces: list[pumice.SpeechPiece], body: SpeechBody, tokens: _Tokens, salt: str
+) -> AsyncGenerator[Samples, None]:
+    """Yield the samples of each piece. Closing the generator ends what is being computed."""
+    left = round(body.max_seconds * RATE)
+    for piece in pieces:
+        options = {**piece.options, "cache_salt": salt}
+        (stream,) = streams = await service.complete([piece.prompt], 1, options)
+        try:
+            done = await stream.completion()
+        finally:
+            service.end(streams)
+        if done.finish_reason == "timeout":
+            raise too_late()
+        tokens.count(done.timings)
+        decoding = service.model.decode_speech(service.model.speech_codes(done))
+        samples = await service.in_time(wrap_future(decoding))
+        yield samples[:left]
+        left -= len(samples)
+        if left <= 0:
+            return
+
+
+async def _written(
+    first: Samples, parts: AsyncGenerator[Samples, None], writer: SoundWriter
+) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of a file of sound."""
+    try:
+        yield await waiting(writer.write, first)
+        async for samples in parts:
+            yield await waiting(writer.write, samples)
+        yield await waiting(writer.end)
+    finally:
+        await parts.aclose()
+
+
+async def _events(
+    first: Samples, parts: AsyncGenerator[Samples, None], writer: SoundWriter, tokens: _Tokens
+) -> AsyncGenerator[bytes, None]:
+    async for data in _written(first, parts, writer):
+        if data:
+            yield event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+    yield event({"type": "speech.audio.done", "usage": tokens.usage})
+
+
+class _SoundStream(StreamingResponse):
+    """Sends a file of sound as it comes. After an error it ends without the last part, so that clients notice."""
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async for part in self.body_iterator:
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            logger.error("a speech ended early: %s: %s", type(error).__name__, error)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
