@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
@@ -51,7 +52,9 @@ class ChatTemplate:
     """A chat template, rendered as transformers does after messages are adapted to its traits.
 
     A system message is merged into the next one if the template has no system role; arguments become JSON text and
-    contents lists of parts if it wants them. Methods that render compile the source, so only workers call them.
+    contents lists of parts if it wants them. If the template refuses the messages, it is tried again without system
+    messages after the first others, and without two user's messages in a row, both of which agents send. Methods that
+    render compile the source, so only workers call them.
 
     Attributes:
         source: Jinja source.
@@ -88,6 +91,24 @@ class ChatTemplate:
         own = _OWN.intersection(variables or ())
         if own:
             raise RequestError(f"template_variables: {min(own)!r} is reserved; remove it")
+        known = self._with_known_roles(messages)
+        try:
+            return self._render_merged(known, tools, add_generation_prompt, variables)
+        except RequestError:
+            strict = in_strict_order(known)
+            if strict == known:
+                raise
+            with contextlib.suppress(RequestError):
+                return self._render_merged(strict, tools, add_generation_prompt, variables)
+            raise
+
+    def _render_merged(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any] | None,
+    ) -> str:
         adapted = [self._adapt(message) for message in self._merge_system(messages)]
         return self.render_raw(adapted, tools, add_generation_prompt, variables)
 
@@ -117,11 +138,15 @@ class ChatTemplate:
         keys = ("reasoning_content", "reasoning", "thinking")
         return next((key for key in keys if re.search(rf"\b{key}\b", self.source)), keys[0])
 
-    def _merge_system(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        merged = [dict(message) for message in messages]
-        for message in merged:
+    def _with_known_roles(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        known = [dict(message) for message in messages]
+        for message in known:
             if message["role"] == "developer" and "developer" not in self.source:
                 message["role"] = "system"
+        return known
+
+    def _merge_system(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        merged = [dict(message) for message in messages]
         if merged[0]["role"] == "system" and len(merged) > 1 and not self.traits.has_system:
             merged[0]["content"] = joined(merged.pop(0)["content"], merged[0]["content"])
         return merged
@@ -154,6 +179,19 @@ class ChatTemplates:
             if chosen not in self._sources:
                 raise NoChatTemplateError
         return _chosen(self._sources, chosen)
+
+
+def in_strict_order(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages of which at most the first is the system's, and no two in a row are the user's."""
+    ordered: list[dict[str, Any]] = []
+    for message in messages:
+        is_late = message["role"] == "system" and any(earlier["role"] != "system" for earlier in ordered)
+        role = "user" if is_late else message["role"]
+        if ordered and role in ("system", "user") and ordered[-1]["role"] == role:
+            ordered[-1]["content"] = joined(ordered[-1]["content"], message["content"])
+        else:
+            ordered.append({**message, "role": role})
+    return ordered
 
 
 def has_template(metadata: Mapping[str, Any]) -> bool:

@@ -59,6 +59,29 @@ def test_a_system_message_begins_the_first_where_there_is_no_such_role():
     )
 
 
+LATE = {"role": "system", "content": "L"}
+ANSWER = {"role": "assistant", "content": "A"}
+ORDERS = [
+    ([SYSTEM, USER, LATE], "[system]S[user]U\n\nL"),  # as Claude Code sends it
+    ([{**SYSTEM, "role": "developer"}, SYSTEM, USER, USER], "[system]S\n\nS[user]U\n\nU"),  # as Codex does
+    ([USER, ANSWER, LATE], "[user]U[assistant]A[user]L"),
+    ([USER, ANSWER, USER], "[user]U[assistant]A[user]U"),
+]
+
+
+@pytest.mark.parametrize(("messages", "expected"), ORDERS)
+def test_messages_are_joined_where_the_template_refuses_their_order(messages, expected):
+    refuses = (
+        "{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"
+        "{% if not loop.first and m.role == loop.previtem.role %}{{ raise_exception('twice') }}{% endif %}"
+    )
+    strict = "{% for m in messages %}" + refuses + "[{{ m.role }}]{{ m.content }}{% endfor %}"
+    assert with_traits(ChatTemplate(strict)).render(messages) == expected
+    with pytest.raises(RequestError, match="twice"):
+        with_traits(ChatTemplate(strict)).render([USER, ANSWER, ANSWER])
+    assert with_traits(ChatTemplate(THINKS)).render([USER, LATE]).startswith("[user]U[system]L")
+
+
 def test_contents_are_parts_where_the_template_wants_parts():
     parts = "{% for part in m.content if part.type == 'text' %}({{ part.text }}){% endfor %}"
     source = "{% for m in messages %}" + parts + "{% endfor %}"
