@@ -322,11 +322,16 @@ CASES: dict[str, dict[str, Any]] = {
     "lightonocr": {
         "class": "LightOnOcrForConditionalGeneration",
         "published": "LightOnOCRForConditionalGeneration",
-        "texts": False,
         "config_class": "LightOnOcrConfig",
         "model_type": "lighton_ocr",
         "config": {
-            "text_config": _qwen_text() | {"model_type": "qwen3", "num_hidden_layers": 1, "rms_norm_eps": 1e-5},
+            "text_config": _qwen_text()
+            | {
+                "model_type": "qwen3",
+                "architectures": ["Qwen3ForCausalLM"],
+                "num_hidden_layers": 1,
+                "rms_norm_eps": 1e-5,
+            },
             "vision_config": TOWER | {"model_type": "pixtral", "image_size": 64, "head_dim": 16, "hidden_act": "silu"},
             "image_token_id": IMAGE,
             "spatial_merge_size": 2,
@@ -441,7 +446,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "glmocr": {
         "class": "GlmOcrForConditionalGeneration",
-        "texts": False,
         "config_class": "GlmOcrConfig",
         "model_type": "glm_ocr",
         "config": {

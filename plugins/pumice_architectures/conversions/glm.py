@@ -54,8 +54,13 @@ class GLM4(Conversion):
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL
 
+    @property
+    def turned(self) -> float:
+        """The rotated part of a head, if the checkpoint does not say it."""
+        return 0.5
+
     def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {"rope.dimension_count": self.n_rot(0.5)}
+        return super().metadata() | {"rope.dimension_count": self.n_rot(self.turned)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if "mrope_section" in self.config.rope and name.endswith(QUERIES + KEYS):
@@ -63,7 +68,7 @@ class GLM4(Conversion):
         yield from super().convert(name, tensor)
 
     def _in_halves(self, tensor: LazyTensor) -> LazyTensor:
-        n_rot = self.n_rot(0.5)
+        n_rot = self.n_rot(self.turned)
         heads = tensor.reshape(-1, self.head_dim, *tensor.shape[1:])
         parts = (heads[:, :n_rot:2], heads[:, 1:n_rot:2], heads[:, n_rot:])
         return concatenate([part for part in parts if part.shape[1]], axis=1).reshape(*tensor.shape)
@@ -73,6 +78,10 @@ class GLMOCR(GLM4):
     """The text model of GLM-OCR, with a draft layer."""
 
     n_draft_name = "num_nextn_predict_layers"
+
+    @property
+    def turned(self) -> float:
+        return 1.0 if "mrope_section" in self.config.rope else super().turned
 
 
 class GLM4MoE(Conversion):
@@ -91,7 +100,11 @@ class GLM4MoE(Conversion):
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     flags = {"expert_weights_norm": "norm_topk_prob"}
     constants = {"expert_gating_func": SIGMOID}
-    turned = 0.5  # default of the rotated part of a head
+
+    @property
+    def turned(self) -> float:
+        """The rotated part of a head, if the checkpoint does not say it."""
+        return 0.5
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rope.dimension_count": self.n_rot(self.turned)}
