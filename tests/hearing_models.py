@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from checkpoints import N_TOKENS, write_checkpoint
-from vision_models import TEXT
+from vision_models import CASES as VISION
+from vision_models import PROCESSORS, TEXT
 
 FIXTURE = Path(__file__).parent / "fixtures" / "hearing_models" / "values.npz"
 SHAPES = FIXTURE.with_name("cases.json")
@@ -56,6 +57,38 @@ CASES: dict[str, dict[str, Any]] = {
             },
             "audio_token_id": SOUND,
             "projector_hidden_act": "gelu",
+        },
+    },
+    "audioflamingo3": {
+        "class": "AudioFlamingo3ForConditionalGeneration",
+        "config_class": "AudioFlamingo3Config",
+        "model_type": "audioflamingo3",
+        "config": {
+            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            | _ROPE
+            | {"model_type": "qwen2"},
+            "audio_config": {
+                "model_type": "audioflamingo3_encoder",
+                "hidden_size": 16,
+                "num_attention_heads": 2,
+                "intermediate_size": 24,
+                "num_hidden_layers": 3,
+                "num_mel_bins": 128,
+                "max_source_positions": 1500,
+            },
+            "audio_token_id": SOUND,
+        },
+    },
+    "gemma4unified": {
+        "class": "Gemma4UnifiedForConditionalGeneration",
+        "config_class": "Gemma4UnifiedConfig",
+        "model_type": "gemma4_unified",
+        "config": VISION["gemma4unified"]["config"]
+        | {
+            "audio_config": {"model_type": "gemma4_unified_audio", "audio_embed_dim": 640},
+            "audio_token_id": SOUND,
+            "boa_token_id": 411,
+            "eoa_token_id": 412,
         },
     },
     "qwen3asr": {
@@ -120,6 +153,8 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
     """Write a case's checkpoint."""
     write_checkpoint(folder, config_of(kind), shapes, "bpe")
     (folder / "tokenizer_config.json").write_text("{}")
+    if kind in PROCESSORS:  # it sees, too
+        (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": N_TOKENS, "content": "[BEGIN_AUDIO]"})
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -22,6 +22,7 @@ import transformers
 from safetensors.torch import save_file
 from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
+from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import Gemma4UnifiedAudioFeatureExtractor
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -67,6 +68,8 @@ def make_model(kind, case):
 
 
 def rows_of(kind, model, given):
+    if kind == "audioflamingo3":
+        return model.get_audio_features(**given).pooler_output
     if kind == "voxtral":
         return model.get_audio_features(given["input_features"]).pooler_output
     rows = []
@@ -86,10 +89,15 @@ def make(kind, case):
     model, shapes = make_model(kind, case)
     if kind == "qwen3asr":
         return make_qwen3(model, shapes, spectrogram(samples, 16, padding="longest")[0])
+    if kind == "gemma4unified":
+        given = Gemma4UnifiedAudioFeatureExtractor()(samples, return_tensors="pt")
+        return shapes, {"rows": model.model.get_audio_features(**given).pooler_output[0].numpy()}
     features, mask = spectrogram(samples, case["config"]["audio_config"]["num_mel_bins"])
     given = {"input_features": features}
     if kind == "qwen2audio":
         given["feature_attention_mask"] = mask
+    if kind == "audioflamingo3":
+        given["input_features_mask"] = mask
     return shapes, continued(model, rows_of(kind, model, given), given)
 
 

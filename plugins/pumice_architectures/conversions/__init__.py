@@ -274,6 +274,7 @@ CONVERSIONS = {
 PROJECTORS = {
     name: f"pumice_architectures.conversions.{cls}"
     for cls, names in {
+        "hearing:AudioFlamingo3": ("AudioFlamingo3ForConditionalGeneration",),
         "hearing:Qwen2Audio": ("Qwen2AudioForConditionalGeneration",),
         "hearing:Qwen3ASRAudio": ("Qwen3ASRForConditionalGeneration",),
         "hearing:Ultravox": ("UltravoxModel",),

@@ -55,6 +55,20 @@ class Qwen2Audio(Whisper):
     projector_type = "qwen2a"
 
 
+class AudioFlamingo3(Whisper):
+    """Audio Flamingo 3, whose convolutions stay float32, since it was trained in bfloat16."""
+
+    projector_type = "musicflamingo"
+
+    def of_audio(self) -> dict[str, Any]:
+        text = self.config.first("text_config")
+        width = text.get("hidden_size") if isinstance(text, dict) else None
+        return super().of_audio() | ({"projection_dim": width} if isinstance(width, int) else {})
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        return GGMLType.F32 if ".conv1d." in name and name.endswith(".weight") else None
+
+
 class Qwen3ASRAudio(Whisper):
     """Qwen3-ASR, as its authors or as transformers store it. Positions are computed."""
 

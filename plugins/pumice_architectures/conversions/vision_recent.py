@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion, concatenate, split_qkv
+from pumice.plugin.convert import (
+    ConvertError,
+    Folder,
+    HFConfig,
+    LazyTensor,
+    ProjectorConversion,
+    concatenate,
+    split_qkv,
+)
 
 LIMITS = (".input_min", ".input_max", ".output_min", ".output_max")
 
@@ -16,7 +24,7 @@ class Gemma4(ProjectorConversion):
     projector_type = "gemma4v"
     type_key = "vision.projector_type"
     activation = ""
-    prefixes = ("vision_tower.", "embed_vision.")
+    prefixes: tuple[str, ...] = ("vision_tower.", "embed_vision.")
     renames: ClassVar[dict[str, str]] = {
         r"^vision_tower\.encoder\.": "vision_model.model.",
         r"^(vision_tower|embed_vision)\.": r"model.\1.",
@@ -52,11 +60,12 @@ def _channels_first(tensor: LazyTensor, side: int) -> LazyTensor:
 
 
 class Gemma4Unified(Gemma4):
-    """Gemma 4 without a vision transformer."""
+    """Gemma 4 without transformers for images and sound."""
 
     projector_type = "gemma4uv"
-    prefixes = ("vision_embedder.", "embed_vision.")
+    prefixes = ("vision_embedder.", "embed_vision.", "embed_audio.")
     more_names: ClassVar[dict[str, str]] = {
+        "embed_audio.embedding_projection": "mm.a.input_projection",
         "vision_embedder.patch_dense": "v.patch_embd",
         "vision_embedder.patch_ln1": "v.patch_norm.1",
         "vision_embedder.patch_ln2": "v.patch_norm.2",
@@ -71,6 +80,27 @@ class Gemma4Unified(Gemma4):
 
     def count_layers(self) -> int:
         return 0
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | self._of_audio()
+
+    def _of_audio(self) -> dict[str, Any]:
+        """Return the keys of the part for sound; none if the model has no such part."""
+        values = self.config.first("audio_config")
+        if not isinstance(values, dict):
+            return {}
+        audio = HFConfig(self.config.path, values)
+        keys = {
+            "projector_type": "gemma4ua",
+            "projection_dim": self.config.need("hidden_size"),
+            "embedding_length": audio.need("audio_embed_dim"),
+            "feed_forward_length": 0,
+            "block_count": 0,
+            "attention.head_count": 0,
+            "attention.layer_norm_epsilon": float(audio.first("layer_norm_eps") or 1e-6),
+            "num_mel_bins": 128,  # which readers require
+        }
+        return {"has_audio_encoder": True} | {f"audio.{key}": value for key, value in keys.items()}
 
     @property
     def n_embd(self) -> int:

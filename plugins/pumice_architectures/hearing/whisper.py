@@ -173,6 +173,17 @@ class Qwen2Audio(Whisper):
         return blocks.linear(g, x, "mm.a.fc", self.width)
 
 
+class AudioFlamingo3(Qwen2Audio):
+    """Audio Flamingo 3 (Goel et al. 2025, arXiv:2507.08128): as Qwen2-Audio, with two linear maps behind."""
+
+    before, after = "", ""
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        first, second = self.together(g, self.encoded(g), 2)
+        x = self.norm(g, (first + second) * 0.5, "a.post_ln")
+        return self.projected(g, x, "mm.a.mlp.1", "mm.a.mlp.2")
+
+
 class Voxtral(Whisper):
     """Voxtral (Liu et al. 2025, arXiv:2507.13264): four rows side by side become one.
 
