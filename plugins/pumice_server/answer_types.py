@@ -393,6 +393,21 @@ class OfferedTool(Struct, kw_only=True):
     """The tool as chat completions take it."""
 
 
+class KeptStreamState(Struct, kw_only=True):
+    """A stream that is kept for a conversation."""
+
+    conversation_id: str
+    """Id of the conversation."""
+    is_done: bool
+    """True if the stream has ended."""
+    total_bytes: int
+    """Bytes of the stream so far."""
+    started_at: int
+    """Time of the beginning in milliseconds since 1970."""
+    completed_at: int
+    """Time of the end in milliseconds since 1970; 0 while it is written."""
+
+
 class CalledTool(Struct, kw_only=True):
     """Result of a call."""
 

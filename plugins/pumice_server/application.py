@@ -30,6 +30,7 @@ from pumice_server import (
     ollama_facts,
     ollama_pull,
     openai_responses,
+    resumable,
     self_description,
     slots,
     speech,
@@ -82,9 +83,11 @@ GET: Mapping[Handler, Sequence[str]] = {
     slots.slots: ["/slots"],
     adapters.list_adapters: ["/lora-adapters"],
     tool_endpoints.list_tools: ["/tools"],
+    resumable.resume: ["/v1/stream", "/v1/stream/{id:path}"],
     facts.metrics: ["/metrics"],
 }
 DELETE: Mapping[Handler, Sequence[str]] = {
+    resumable.stop: ["/v1/stream", "/v1/stream/{id:path}"],
     openai_responses.delete_response: ["/v1/responses/{id}"],
     ollama_create.delete: ["/api/delete"],
     model_changes.delete: ["/models"],
@@ -116,6 +119,7 @@ POST: Mapping[Handler, Sequence[str]] = {
     infill.infill: ["/infill"],
     slots.act: ["/slots/{id}"],
     tool_endpoints.call_tool: ["/tools"],
+    resumable.lookup: ["/v1/streams/lookup"],
     adapters.set_adapters: ["/lora-adapters"],
     ollama_pull.pull: ["/api/pull"],
     ollama_create.create: ["/api/create"],
@@ -178,7 +182,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     )
     page = [Mount(static.PREFIX, static.PageFiles())] if settings.page else []
     middleware = [*cors(settings.pages, settings.compat), gate]
-    application = _starlette(models, [*routes, *page], middleware, lifespan)
+    application = _starlette(models, [*routes, *page], middleware, rates, lifespan)
     application.state.jobs = None
     if settings.batches:
         application.state.jobs = Jobs(JobStore(settings.batches / "batches.db"), _inner(models, rates))
@@ -187,7 +191,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
 
 
 def _starlette(
-    models: Models, routes: Sequence[BaseRoute], middleware: Sequence[Middleware], lifespan: Any = None
+    models: Models, routes: Sequence[BaseRoute], middleware: Sequence[Middleware], rates: Rates, lifespan: Any = None
 ) -> Starlette:
     application = Starlette(
         routes=routes,
@@ -201,6 +205,8 @@ def _starlette(
     application.state.responses = ResponseStore()
     application.state.running = control.RunningAnswers()
     application.state.tools = None
+    application.state.rates = rates
+    application.state.streams = resumable.KeptStreams()
     return application
 
 
@@ -212,7 +218,7 @@ def _inner(models: Models, rates: Rates) -> Starlette:
         for path in paths
         if path in URLS
     ]
-    return _starlette(models, routes, [Middleware(Inside, settings=models.settings, rates=rates)])
+    return _starlette(models, routes, [Middleware(Inside, settings=models.settings, rates=rates)], rates)
 
 
 def scope_of(endpoint: Handler) -> str:

@@ -437,6 +437,13 @@ class ResponseBody(TemplateBody, kw_only=True):
         return self.max_output_tokens
 
 
+class StreamLookupBody(Body, kw_only=True):
+    """Conversations whose streams are looked for."""
+
+    conversation_ids: Annotated[list[Name], Meta(max_length=limits.MAX_TEXTS)]
+    """Ids of the conversations, as in `X-Conversation-Id`."""
+
+
 class ToolBody(Body, kw_only=True):
     """A call of a tool that the server runs."""
 

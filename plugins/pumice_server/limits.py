@@ -16,6 +16,8 @@ DRAIN_SECONDS = 30.0  # in which what a client sends after its answer is read, a
 MAX_DRAINED = 256 << 20  # bytes of that
 IDLE_SECONDS = 75  # of a connection, longer than clients and proxies keep theirs: whoever ends it knows that it ended
 MAX_CONNECTIONS = 1000  # at once; beyond, the answer is 503
+MAX_KEPT_STREAM = 4 << 20  # bytes of a stream that outlives its connection; the first are dropped
+MAX_KEPT_STREAMS = 64  # such streams, of which the oldest that have ended are dropped first
 MAX_KEPT = 64 << 20  # bytes of kept responses, the oldest forgotten first
 
 MAX_SAID = 4 << 20  # characters of a conversation's or a message's object, where the server keeps them

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 import pumice
 from pumice_server.answer_types import ChatCompletion, ChatCompletionChunk
-from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
+from pumice_server.answers import DONE, event, make_answer, unless_gone
 from pumice_server.bodies import ChatBody, ChatPromptBody, TemplateBody
 from pumice_server.chat_answer import Head, delta_parts
 from pumice_server.control import RunningAnswer, RunningAnswers
@@ -21,6 +21,7 @@ from pumice_server.figures import finish_reason, size_of, timings
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt, generation_options
 from pumice_server.report import Reading, Report
+from pumice_server.resumable import streaming
 from pumice_server.service import WORK, Service
 from pumice_server.tools.chatting import answer_with_tools
 from pumice_server.tools.chosen import names_servers
@@ -52,7 +53,7 @@ async def chat_completions(
             running.remove(head.id)
             service.end(streams)
 
-        return Streaming(_events(head, streams, report), end)
+        return streaming(request, _events(head, streams, report), end)
     completions = await unless_gone(request, service.gather(streams))
     n_told = len(streams[0].prompt_tokens) if head.is_verbose else 0
     return await make_answer(lambda: _answer(head, completions, streams), size_of(completions, n_told))

@@ -6,13 +6,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-_STREAMS = "streams are not stored: repeat the request, its prompt is in the cache"
 _PROXY = "the server fetches nothing for pages"
 
 REASONS = {
-    ("GET", "/v1/stream"): _STREAMS,
-    ("DELETE", "/v1/stream"): _STREAMS,
-    ("POST", "/v1/streams/lookup"): _STREAMS,
     ("GET", "/cors-proxy"): _PROXY,
     ("POST", "/cors-proxy"): _PROXY,
 }

@@ -9,13 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
+from pumice_server.answers import DONE, event, make_answer, unless_gone
 from pumice_server.bodies import ChatBody
 from pumice_server.chat_answer import Head, delta_parts, total_usage
 from pumice_server.control import RunningAnswer, RunningAnswers
 from pumice_server.errors import bad_request
 from pumice_server.figures import finish_reason, timings
 from pumice_server.report import Reading, Report
+from pumice_server.resumable import streaming
 from pumice_server.service import WORK, Service
 from pumice_server.tools.chosen import choose
 from pumice_server.tools.items import ended_call
@@ -48,7 +49,7 @@ async def answer_with_tools(
             running.remove(head.id)
             turns.close()
 
-        return Streaming(answer.encoded(parts), end)
+        return streaming(request, answer.encoded(parts), end)
     try:
         await unless_gone(request, _exhaust(parts))
     finally:

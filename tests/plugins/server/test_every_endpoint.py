@@ -94,6 +94,11 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("GET /props", None, 200, PROPS),
     ("POST /props", {}, 501, ERROR),
     ("GET /tools", None, 501, ERROR),
+    ("GET /v1/stream?conv_id=none", None, 404, ERROR),
+    ("GET /v1/stream/none", None, 404, ERROR),
+    ("DELETE /v1/stream?conv_id=none", None, 204, None),
+    ("DELETE /v1/stream/none", None, 204, None),
+    ("POST /v1/streams/lookup", {"conversation_ids": ["none"]}, 200, []),
     ("POST /tools", {"tool": "echo"}, 501, ERROR),
     *(
         (f"GET {path}", None, 200, {"object": "list", "data": [MODEL], "models": [LISTED]})

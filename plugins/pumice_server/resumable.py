@@ -1,0 +1,216 @@
+"""Streams that outlive their connection, as in llama-server: kept by the client's `X-Conversation-Id`, and read again.
+
+The answer is generated to its end whether or not somebody reads it; `DELETE` stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Annotated, Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice_server import logs
+from pumice_server.answer_types import KeptStreamState
+from pumice_server.answers import PING_SECONDS, SSE, Streaming, json_response
+from pumice_server.bodies import StreamLookupBody
+from pumice_server.errors import Problem, bad_request
+from pumice_server.limits import MAX_KEPT_STREAM, MAX_KEPT_STREAMS, MAX_NAME
+from pumice_server.rates import Rates
+
+HEADER = "x-conversation-id"
+_KEPT_SECONDS = 300.0  # after the end of a stream
+
+logger = logging.getLogger("pumice")
+
+
+class KeptStream:
+    """The bytes of one stream, which a task writes and any number of responses read."""
+
+    def __init__(self, owner: str, ping: bytes | None) -> None:
+        self.owner = owner
+        self.started = time.time()
+        self.completed: float | None = None
+        self.total = 0
+        self.is_detached = False  # the request that began it has ended
+        self._parts: list[bytes] = []
+        self._dropped = 0  # bytes before the first part
+        self._changed = asyncio.Event()
+        self._ping = ping
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.completed is not None
+
+    async def write(self, parts: AsyncIterator[bytes]) -> None:
+        """Take all parts; an error becomes the last one."""
+        pinging = asyncio.create_task(self._ping_while_quiet())
+        try:
+            async for part in parts:
+                self._add(part)
+        except Exception as error:
+            logger.error("a stream ended early: %s: %s", type(error).__name__, error)
+            self._add(SSE.error(Problem.of(error)))
+        finally:
+            pinging.cancel()
+            self.completed = time.time()
+            self._notify()
+
+    async def read(self, begin: int) -> AsyncIterator[bytes]:
+        """Yield the bytes from position ``begin`` to the end. Raises HTTPException if they are not kept any more."""
+        while True:
+            self.check_kept(begin)
+            changed = self._changed
+            data = b"".join(self._parts)[begin - self._dropped :]
+            if data:
+                begin += len(data)
+                yield data
+            elif self.is_done:
+                return
+            else:
+                await changed.wait()
+
+    def check_kept(self, begin: int) -> None:
+        """Raise HTTPException if bytes from ``begin`` on are not kept any more."""
+        if begin < self._dropped:
+            raise HTTPException(410, f"the first {self._dropped} bytes of this stream are not kept any more")
+
+    def _add(self, part: bytes) -> None:
+        self._parts.append(part)
+        self.total += len(part)
+        while self.total - self._dropped > MAX_KEPT_STREAM:
+            self._dropped += len(self._parts.pop(0))
+        if len(self._parts) > 256:
+            self._parts = [b"".join(self._parts)]
+        self._notify()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _ping_while_quiet(self) -> None:
+        """Keep connections open: pings are among the bytes, since clients count those."""
+        while self._ping is not None:
+            before = self.total
+            await asyncio.sleep(PING_SECONDS)
+            if self.total == before:
+                self._add(self._ping)
+
+
+class KeptStreams:
+    """The kept streams of all clients, by client and conversation."""
+
+    def __init__(self) -> None:
+        self._streams: dict[tuple[str, str], KeptStream] = {}
+
+    def add(self, id: str, stream: KeptStream) -> None:
+        """Keep a stream, in place of the conversation's earlier one, which is stopped."""
+        self.stop(id, stream.owner)
+        self._forget_old(n_new=1)
+        if len(self._streams) >= MAX_KEPT_STREAMS:
+            raise HTTPException(503, f"{MAX_KEPT_STREAMS} streams are kept, all of which are being written")
+        self._streams[stream.owner, id] = stream
+
+    def find(self, id: str, owner: str) -> KeptStream | None:
+        self._forget_old()
+        return self._streams.get((owner, id))
+
+    def stop(self, id: str, owner: str) -> None:
+        """Stop and forget a conversation's stream, if there is one."""
+        stream = self._streams.pop((owner, id), None)
+        if stream and stream.task:
+            stream.task.cancel()
+
+    def _forget_old(self, n_new: int = 0) -> None:
+        least = time.time() - _KEPT_SECONDS
+        done = [key for key, stream in self._streams.items() if stream.completed is not None]
+        n_more = len(self._streams) + n_new - MAX_KEPT_STREAMS
+        for position, key in enumerate(done):
+            if (self._streams[key].completed or 0.0) < least or position < n_more:
+                del self._streams[key]
+
+
+def streaming(request: Request, parts: AsyncIterator[bytes], end: Callable[[], None]) -> Streaming:
+    """Return the response that streams ``parts``, kept if the request names a conversation; ``end`` is called once."""
+    id = request.headers.get(HEADER, "")
+    if not id:
+        return Streaming(parts, end)
+    if len(id) > MAX_NAME:
+        end()
+        raise bad_request(f"X-Conversation-Id has {len(id)} characters, more than {MAX_NAME}")
+    streams: KeptStreams = request.app.state.streams
+    stream = KeptStream(request.state.client, SSE.ping)
+    try:
+        streams.add(id, stream)
+    except HTTPException:
+        end()
+        raise
+    held: AsyncExitStack = request.state.stack.pop_all()  # the model stays loaded until the end of the stream
+    stream.task = asyncio.create_task(_write(stream, parts, end, held, request.app.state.rates))
+
+    def detach() -> None:
+        stream.is_detached = True
+
+    return Streaming(stream.read(0), detach, ping=None)
+
+
+async def _write(
+    stream: KeptStream, parts: AsyncIterator[bytes], end: Callable[[], None], held: AsyncExitStack, rates: Rates
+) -> None:
+    async with held:
+        try:
+            await stream.write(parts)
+        finally:
+            before = logs.n_tokens()
+            end()
+            if stream.is_detached:  # the request was counted without these
+                rates.end(stream.owner, logs.n_tokens() - before)
+
+
+async def resume(request: Request) -> Response:
+    """Read a conversation's stream again, from the byte `from`."""
+    begin = request.query_params.get("from", "0")
+    if not begin.isdecimal() or len(begin) > 15:
+        raise bad_request(f"from: expected a number of bytes, not {begin!r:.40}")
+    stream = _streams(request).find(_id(request), request.state.client)
+    if stream is None:
+        raise HTTPException(404, "no stream is kept for this conversation")
+    stream.check_kept(int(begin))
+    return Streaming(stream.read(int(begin)), lambda: None, ping=None)
+
+
+async def stop(request: Request) -> Response:
+    """Stop a conversation's stream, and forget it."""
+    _streams(request).stop(_id(request), request.state.client)
+    return Response(status_code=204)
+
+
+async def lookup(request: Request, body: StreamLookupBody) -> Annotated[Response, list[KeptStreamState]]:
+    """List the kept streams of conversations that the client names."""
+    found: list[dict[str, Any]] = []
+    for id in body.conversation_ids:
+        if stream := _streams(request).find(id, request.state.client):
+            state = {"conversation_id": id, "is_done": stream.is_done, "total_bytes": stream.total}
+            completed = int(1000 * (stream.completed or 0.0))
+            found.append({**state, "started_at": int(1000 * stream.started), "completed_at": completed})
+    return json_response(found)
+
+
+def _streams(request: Request) -> KeptStreams:
+    streams: KeptStreams = request.app.state.streams
+    return streams
+
+
+def _id(request: Request) -> str:
+    """Return the id of a conversation, in the path or as ``conv_id``."""
+    id = request.path_params.get("id") or request.query_params.get("conv_id")
+    if not id:
+        raise bad_request("conv_id is missing: the id of the conversation")
+    return str(id)

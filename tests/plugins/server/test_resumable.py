@@ -1,0 +1,79 @@
+"""Streams that outlive their connection."""
+
+import json
+import threading
+
+import pytest
+
+from server_thread import running
+from waiting import wait_until
+
+BODY = {"messages": [{"role": "user", "content": "Once"}], "stream": True, "temperature": 0, "max_tokens": 60}
+NAMED = {"X-Conversation-Id": "fox"}
+CHAT = "/v1/chat/completions"
+
+
+def state(server, id="fox", **headers):
+    found = server.client.post("/v1/streams/lookup", json={"conversation_ids": [id, "none"]}, headers=headers).json()
+    return found[0] if found else None
+
+
+def text_of(data: bytes) -> str:
+    events = [line.removeprefix("data: ") for line in data.decode().splitlines() if line.startswith("data: {")]
+    deltas = [choice["delta"] for event in events for choice in json.loads(event)["choices"]]
+    return "".join(delta.get("content") or "" for delta in deltas)
+
+
+def test_an_answer_goes_on_without_its_client(server):
+    whole = server.client.post(CHAT, json=BODY).content
+    with server.client.stream("POST", CHAT, json=BODY, headers=NAMED) as response:
+        first = next(response.iter_raw())
+    wait_until(lambda: state(server)["is_done"])
+    kept = server.client.get("/v1/stream/fox?from=0").content
+    assert text_of(kept) == text_of(whole)
+    assert kept.startswith(first)
+    assert len(kept) == state(server)["total_bytes"]
+    assert server.client.get(f"/v1/stream?conv_id=fox&from={len(first)}").content == kept[len(first) :]
+    assert server.client.delete("/v1/stream/fox").status_code == 204
+    assert state(server) is None
+    assert server.client.get("/v1/stream/fox?from=-1").status_code == 400
+
+
+def test_an_answer_is_read_while_it_is_written_and_stopped(server):
+    body = {**BODY, "max_tokens": 400, "ignore_eos": True}
+    with server.client.stream("POST", CHAT, json=body, headers=NAMED) as response:
+        next(response.iter_raw())
+    seen: list[bytes] = []
+    reader = threading.Thread(target=lambda: seen.append(server.client.get("/v1/stream/fox").content))
+    reader.start()
+    server.client.delete("/v1/stream/fox")
+    reader.join()
+    assert b"[DONE]" not in seen[0]
+    assert state(server) is None
+
+
+def test_each_key_has_its_own_and_pays_for_all_tokens(model, monkeypatch):
+    with running(model, keys=["a", "b"], max_tokens_per_minute=100_000) as server:
+        counted: list[int] = []
+        monkeypatch.setattr(server.application.state.rates, "end", lambda client, n: counted.append(n))
+        a, b = ({"Authorization": f"Bearer {key}"} for key in "ab")
+        server.client.post(CHAT, json=BODY, headers=a)
+        wait_until(lambda: counted)
+        n_tokens = counted.pop()
+        with server.client.stream("POST", CHAT, json=BODY, headers={**NAMED, **a}):
+            pass
+        wait_until(lambda: state(server, **a)["is_done"])
+        wait_until(lambda: sum(counted) == n_tokens > 60)
+        assert state(server, **b) is None
+        assert server.client.get("/v1/stream/fox", headers=b).status_code == 404
+
+
+@pytest.mark.parametrize("n_more", [1, 1000])
+def test_old_streams_and_bytes_are_dropped(server, monkeypatch, n_more):
+    monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAMS", 2)
+    monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAM", n_more)
+    for id in ("1", "2", "3"):
+        server.client.post(CHAT, json={**BODY, "max_tokens": 2}, headers={"X-Conversation-Id": id})
+    assert [state(server, id) is None for id in "123"] == [True, False, False]
+    assert server.client.get("/v1/stream/3?from=0").status_code == 410
+    assert server.client.post(CHAT, json=BODY, headers={"X-Conversation-Id": "x" * 1025}).status_code == 400
