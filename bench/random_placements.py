@@ -5,7 +5,8 @@
 A case is a model of random sizes (dense, experts, hybrid), a context, a type of the cache and a limit of the device's
 memory (``vulkan.memory``), which the device then enforces. The model is planned, loaded, and generates. A case fails if
 an allocation exceeds the limit, or if bytes differ by more than 5 % from the plan: those that the programs on the
-device allocate for weights, caches, activations and scratch memory. What else a device holds has room in its reserve.
+device allocate for weights, caches, activations and scratch memory, which a plan also reserves for programs that need
+none. What else a device holds has room in its reserve.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pumice.gguf.writer import TensorInfo, Writer
 from pumice_vulkan.backend import RESERVE
 from pumice_vulkan.device.ledger import Ledger
 from pumice_vulkan.program import DeviceProgram
+from pumice_vulkan.step import SCRATCH_BYTES
 from random_weights import random_rows
 from tiny_models import ATTENTION, EXPERTS, LLAMA, TIED, TinyModel, tiny, weights
 
@@ -130,10 +132,11 @@ class Watch:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes that the programs of the device hold, by purpose."""
+        """Bytes that the programs of the device hold, by purpose; ``unused``: those reserved for scratch memory."""
         parts: Counter[str] = Counter()
         for program in self.programs:
             parts.update(program.memory)
+            parts["unused"] += 0 if program._scratch.nbytes else SCRATCH_BYTES
         return dict(parts)
 
 

@@ -37,7 +37,7 @@ from pumice.plugin import (
     host_memory_bytes,
 )
 from pumice_cpu.cache import folders
-from pumice_cpu.isa import tiles_missing, usable
+from pumice_cpu.isa import features, tiles_missing, usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
@@ -45,6 +45,7 @@ from pumice_cpu.runtime import KERNELS, ThreadPool
 
 logger = logging.getLogger("pumice")
 
+TILES = ("amx-tile", "amx-bf16")  # features of processors whose tile registers ``cpu.amx`` uses
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
 
@@ -83,6 +84,8 @@ class CpuBackend(Backend):
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
         details = {"cores": str(cores()), "instructions": usable().name}
+        if features().issuperset(TILES):
+            details["amx"] = "with cpu.amx"
         return [DeviceInfo("processor", "cpu", host_memory_bytes(), details)]
 
     def supports(self, node: Node, limits: Limits) -> bool:
