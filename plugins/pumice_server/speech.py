@@ -122,8 +122,12 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     async for data in _written(first, parts, writer):
         if data:
-            yield event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+            yield await waiting(_delta, data)
     yield event({"type": "speech.audio.done", "usage": tokens.usage})
+
+
+def _delta(data: bytes) -> bytes:
+    return event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
 
 
 class _SoundStream(StreamingResponse):

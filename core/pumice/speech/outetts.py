@@ -6,7 +6,6 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import ClassVar
 
 from pumice.errors import RequestError
@@ -38,14 +37,18 @@ _FOLDED = str.maketrans({
 class OuteTTS(ABC):
     """The prompts of a model, and the audio codes among its tokens.
 
-    Args:
-        tokens: the vocabulary.
+    Attributes:
+        codes: audio codes by token id.
+        ends: token ids that end a speech.
     """
 
     name: ClassVar[str]
 
     def __init__(self, tokens: Sequence[str]) -> None:
-        self._tokens = tokens
+        """Find the codes in a vocabulary, which takes a while: not on an event loop."""
+        matches = ((id, _CODE.fullmatch(token)) for id, token in enumerate(tokens) if token.startswith("<|"))
+        self.codes: Mapping[int, int] = {id: int(match[1]) for id, match in matches if match}
+        self.ends = [tokens.index(end) for end in _ENDS if end in tokens]
 
     @classmethod
     def of(cls, tokens: Sequence[str]) -> OuteTTS | None:
@@ -54,17 +57,6 @@ class OuteTTS(ABC):
         if not known.issuperset(("<|text_start|>", "<|text_end|>", "<|audio_start|>", "<|0|>", *_ENDS)):
             return None
         return OuteTTS03(tokens) if "<|space|>" in known else OuteTTS02(tokens) if "<|code_start|>" in known else None
-
-    @cached_property
-    def codes(self) -> Mapping[int, int]:
-        """Audio codes by token id."""
-        matches = ((id, _CODE.fullmatch(token)) for id, token in enumerate(self._tokens) if token.startswith("<|"))
-        return {id: int(match[1]) for id, match in matches if match}
-
-    @cached_property
-    def ends(self) -> list[int]:
-        """Token ids that end a speech."""
-        return [self._tokens.index(end) for end in _ENDS]
 
     def pieces(self, text: str) -> list[str]:
         """Return the parts of a text that are spoken one after the other: sentences, up to ``MOST_WORDS`` together.
