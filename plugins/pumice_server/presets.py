@@ -59,7 +59,7 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
         raise click.UsageError(f"--models-preset: {path}: {reason}") from None
     version = parser[_TOP].pop("version", _VERSION)
     if version != _VERSION:
-        raise click.UsageError(f"--models-preset: {path}: version {version} is unknown; expected {_VERSION}")
+        raise click.UsageError(f"--models-preset: {path}: version {version!r:.60} is unknown; expected {_VERSION}")
     for key in parser[_TOP]:
         raise click.UsageError(
             f"--models-preset: {path}: {key} stands before the first section; put it into [{_SHARED}], for all models"

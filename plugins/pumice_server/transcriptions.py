@@ -85,7 +85,7 @@ def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
         try:
             text = field.content.decode()
         except UnicodeDecodeError:
-            raise bad_request(f"{name} is not UTF-8") from None
+            raise bad_request(f"{name!r:.100} is not UTF-8") from None
         fields[name.removesuffix("[]")] = _value(name, text)
     body = TranscriptionBody.of(fields)
     if body.language and not _LANGUAGE.fullmatch(body.language):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import ollama
 import openai
 import pytest
+from starlette.exceptions import HTTPException
 
 import pumice
 from gguf_files import tiny_llama
@@ -17,6 +18,7 @@ from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.plugin import ModelSpec
 from pumice_server import transcriptions
+from pumice_server.jobs.form import Field
 from pumice_server.service import MediaPrompt, Service
 from server_thread import Serving, serving
 
@@ -87,6 +89,13 @@ def test_responses_and_completions_hear(server, client):
     answer = server.client.post("/completion", json={"prompt": prompt, "n_predict": 2})
     assert answer.status_code == 200
     assert answer.json()["tokens_evaluated"] > N_AUDIO
+
+
+def test_names_of_fields_are_shown_as_they_can_be_printed():
+    with pytest.raises(HTTPException) as error:
+        transcriptions._read({"file": Field(WAV), "a\0" * 500: Field(b"\xff")})
+    assert error.value.detail.isprintable()
+    assert len(error.value.detail) < 130
 
 
 def test_transcriptions_and_translations(client):
