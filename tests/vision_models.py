@@ -233,7 +233,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "janus": {
         "class": "JanusForConditionalGeneration",
-        "texts": False,
         "theirs": False,
         "config_class": "JanusConfig",
         "model_type": "janus",
@@ -553,7 +552,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "gemma4unified": {
         "class": "Gemma4UnifiedForConditionalGeneration",
-        "texts": False,
+        "tokenizer": "gemma4",
         "theirs": False,  # llama.cpp's converter wants the audio part, too
         "config_class": "Gemma4UnifiedConfig",
         "model_type": "gemma4_unified",
@@ -561,10 +560,18 @@ CASES: dict[str, dict[str, Any]] = {
             "text_config": TEXT
             | {
                 "model_type": "gemma4_unified_text",
-                "num_hidden_layers": 1,
-                "layer_types": ["full_attention"],
+                "num_hidden_layers": 2,
+                "layer_types": ["sliding_attention", "full_attention"],
+                "sliding_window": 80,
+                "vocab_size": 430,
                 "global_head_dim": 32,
                 "hidden_size_per_layer_input": 0,
+                "use_bidirectional_attention": "vision",
+                "final_logit_softcapping": 30.0,
+                "rope_parameters": {
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+                },
                 "tie_word_embeddings": True,
             },
             "vision_config": {
