@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,37 @@ from pumice.cli.options import take_sampling as take_given
 from pumice.cli.vocabulary import defined, option
 from pumice.options import ENGINE, OUTPUT, REQUEST, SAMPLING, TEMPLATE
 from pumice_server.chain import read_samplers
+
+_CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
+    option(
+        "-rea",
+        "--reasoning",
+        type=click.Choice(["on", "off", "auto"]),
+        group="Reasoning",
+        help="Reasoning of models that can reason; auto leaves it to the template.  [default: on]",
+    ),
+    defined(
+        TEMPLATE["reasoning_budget"],
+        type=click.IntRange(-1),
+        metavar="N",
+        help="Maximum number of reasoning tokens, after which the answer follows; -1: unlimited.  [default: -1]",
+    ),
+    option(
+        "--reasoning-format",
+        type=click.Choice(["auto", "deepseek", "none"]),
+        group="Reasoning",
+        advanced=True,
+        help="Place of the reasoning in answers; none: in the content, with its marks.  [default: apart]",
+    ),
+    defined(TEMPLATE["reasoning_budget_message"], metavar="TEXT", advanced=True),
+    defined(TEMPLATE["reasoning_effort"], metavar="LEVEL", advanced=True),
+    defined(
+        TEMPLATE["template_variables"],
+        metavar="JSON",
+        advanced=True,
+        help="Variables of the chat template, as a JSON object.",
+    ),
+]
 
 _OTHERS = [
     defined(ENGINE["samplers"], metavar="NAMES", advanced=True, help="Names of the samplers, separated by semicolons."),
@@ -34,26 +66,6 @@ _OTHERS = [
         REQUEST["max_tokens"],
         metavar="N",
         help="Maximum number of tokens of an answer; -1: until the model ends it.  [default: -1]",
-    ),
-    option(
-        "-rea",
-        "--reasoning",
-        type=click.Choice(["on", "off", "auto"]),
-        group="Reasoning",
-        help="Reasoning of models that can reason; auto leaves it to the template.  [default: on]",
-    ),
-    defined(
-        TEMPLATE["reasoning_budget"],
-        type=click.IntRange(-1),
-        metavar="N",
-        help="Maximum number of reasoning tokens, after which the answer follows; -1: unlimited.  [default: -1]",
-    ),
-    option(
-        "--reasoning-format",
-        type=click.Choice(["auto", "deepseek", "none"]),
-        group="Reasoning",
-        advanced=True,
-        help="Place of the reasoning in answers; none: in the content, with its marks.  [default: apart]",
     ),
     defined(OUTPUT["grammar"], metavar="GRAMMAR", advanced=True, help="Grammar of texts, for requests without a form."),
     option(
@@ -80,22 +92,22 @@ _OTHERS = [
         advanced=True,
         help="Read the JSON schema from FILE.",
     ),
-    defined(TEMPLATE["reasoning_budget_message"], metavar="TEXT", advanced=True),
-    defined(TEMPLATE["reasoning_effort"], metavar="LEVEL", advanced=True),
-    defined(
-        TEMPLATE["template_variables"],
-        metavar="JSON",
-        advanced=True,
-        help="Variables of the chat template, as a JSON object.",
-    ),
 ]
 
 
 def default_options(command: CommandFunction) -> CommandFunction:
-    """Add the options that ``take_sampling`` and ``take_chat`` take."""
+    """Add the options that ``take_sampling``, ``take_output`` and ``take_chat`` take."""
+    command = chat_options(command)
     for add in reversed(_OTHERS):
         command = add(command)
     return sampling_options(command)
+
+
+def chat_options(command: CommandFunction) -> CommandFunction:
+    """Add the options that ``take_chat`` takes."""
+    for add in reversed(_CHAT):
+        command = add(command)
+    return command
 
 
 def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
@@ -141,9 +153,9 @@ def take_compat(options: dict[str, Any]) -> bool:
     return compat
 
 
-def take_chat(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options of chats; options of ``Model.chat``. As with llama-server models that can reason do."""
-    reasoning = options.pop("reasoning") != "off"
+def take_chat(options: dict[str, Any], reasons: bool | None = True) -> dict[str, Any]:
+    """Remove the options of chats; options of ``Model.chat``. ``reasons``: whether models reason by default."""
+    reasoning = {None: reasons, "on": True, "off": False, "auto": None}[options.pop("reasoning")]
     budget, effort = options.pop("reasoning_budget"), options.pop("reasoning_effort")
     separate = None if (form := options.pop("reasoning_format")) is None else form != "none"
     message = options.pop("reasoning_budget_message")

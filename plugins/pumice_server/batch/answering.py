@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pumice.plugin import BatchRow, ModelSpec
@@ -14,10 +15,13 @@ from pumice_server.settings import Settings
 
 
 class Answering:
-    """Answers rows by one model. As an asynchronous context manager it loads and closes the model."""
+    """Answers rows by one model. As an asynchronous context manager it loads and closes the model.
 
-    def __init__(self, spec: ModelSpec, load: Load) -> None:
-        self._models = Models([spec], load, Settings(timeout=ROW_SECONDS))
+    ``chat`` has options of ``Model.chat`` for rows that do not set them.
+    """
+
+    def __init__(self, spec: ModelSpec, load: Load, chat: Mapping[str, Any] | None = None) -> None:
+        self._models = Models([spec], load, Settings(timeout=ROW_SECONDS, chat=chat or {}))
 
     async def __aenter__(self) -> Self:
         """Raises what loading raises."""

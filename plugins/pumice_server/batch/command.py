@@ -17,6 +17,7 @@ from pumice.cli.options import load_options, locate_model, take_template, templa
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
+from pumice_server.defaults import chat_options, take_chat
 
 if TYPE_CHECKING:
     from pumice.plugin import BatchRow, ModelSpec
@@ -35,6 +36,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @option("-m", "--model", metavar="MODEL", group="Model", help="Model that answers.  [default: the demo model]")
 @option("--errors", type=_FILE, metavar="FILE", group="Output", help="Write the results of failed rows to FILE, too.")
 @template_options
+@chat_options
 @defined(
     ENGINE["n_parallel"],
     default=16,
@@ -72,12 +74,15 @@ def command(
     template = take_template(options)
     if template is not None:
         options["config"]["chat_template"] = template
+    chat = take_chat(options, reasons=None)
+    if chat and cluster is not None:
+        raise click.UsageError("options of reasoning and of the template's variables are those of rows on a cluster")
     spec = _spec(model, options)
     n_in_flight = _FLIGHT_PER_SEQUENCE * n_parallel
 
     def answer(rows: Iterable[BatchRow], take: Take) -> None:
         if cluster is None:
-            asyncio.run(_answer(spec, rows, n_in_flight, take))
+            asyncio.run(_answer(spec, chat, rows, n_in_flight, take))
         else:
             with cluster.connected():
                 for result in cluster.answer(spec, rows, n_in_flight, replicas):
@@ -136,11 +141,13 @@ def _spec(model: str | None, options: dict[str, Any]) -> ModelSpec:
     return ModelSpec([name_of(path)], path, options)
 
 
-async def _answer(spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, take: Take) -> None:
+async def _answer(
+    spec: ModelSpec, chat: Mapping[str, Any], rows: Iterable[BatchRow], n_in_flight: int, take: Take
+) -> None:
     from pumice_server.batch.answering import Answering
     from pumice_server.batch.work import answer_all
     from pumice_server.serving import load_process
 
-    async with Answering(spec, partial(load_process, command="batch")) as answering:
+    async with Answering(spec, partial(load_process, command="batch"), chat) as answering:
         async for result in answer_all(rows, answering.answer, n_in_flight):
             take(result)

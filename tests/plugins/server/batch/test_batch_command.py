@@ -98,6 +98,14 @@ def test_a_model_without_a_chat_template_takes_chatml_or_the_one_given(tmp_path)
     assert statuses(tmp_path / "out.jsonl") == {"a": 200}
     batch(source, tmp_path / "named.jsonl", *exact, "--chat-template", "plain")
     assert statuses(tmp_path / "named.jsonl") == {"a": 200}
+    template = ("--chat-template", "{{ word }}{{ enable_thinking }} {{ messages[0].content }}")
+    batch(
+        source, tmp_path / "given.jsonl", *exact, *template, "-rea", "off", "--chat-template-kwargs", '{"word": "aaa"}'
+    )
+    result = json.loads((tmp_path / "given.jsonl").read_text())
+    with pumice.load(model, backend="numpy") as loaded:
+        n_tokens = len(loaded.tokenize("aaaFalse a"))
+    assert result["response"]["body"]["usage"]["prompt_tokens"] == n_tokens
 
 
 def killed_twice(source: Path, output: Path, errors: Path) -> bytes:
