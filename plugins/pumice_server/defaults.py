@@ -20,7 +20,8 @@ _CHAT: Sequence[Callable[[CommandFunction], CommandFunction]] = [
         "--reasoning",
         type=click.Choice(["on", "off", "auto"]),
         group="Reasoning",
-        help="Reasoning of models that can reason; auto leaves it to the template.  [default: on]",
+        help="Reasoning of models that can reason; auto: on for served models, the template's default in a batch.  "
+        "[default: auto]",
     ),
     defined(
         TEMPLATE["reasoning_budget"],
@@ -155,7 +156,7 @@ def take_compat(options: dict[str, Any]) -> bool:
 
 def take_chat(options: dict[str, Any], reasons: bool | None = True) -> dict[str, Any]:
     """Remove the options of chats; options of ``Model.chat``. ``reasons``: whether models reason by default."""
-    reasoning = {None: reasons, "on": True, "off": False, "auto": None}[options.pop("reasoning")]
+    reasoning = {None: reasons, "auto": reasons, "on": True, "off": False}[options.pop("reasoning")]
     budget, effort = options.pop("reasoning_budget"), options.pop("reasoning_effort")
     separate = None if (form := options.pop("reasoning_format")) is None else form != "none"
     message = options.pop("reasoning_budget_message")
