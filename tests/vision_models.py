@@ -291,6 +291,29 @@ CASES: dict[str, dict[str, Any]] = {
             "image_token_id": IMAGE,
         },
     },
+    "minicpmv46": {
+        "class": "MiniCPMV4_6ForConditionalGeneration",
+        "texts": False,
+        "theirs": False,
+        "config_class": "MiniCPMV4_6Config",
+        "model_type": "minicpmv4_6",
+        "config": {
+            "text_config": _qwen_text(mrope_section=[2, 1, 1], mrope_interleaved=True, partial_rotary_factor=0.5)
+            | {
+                "model_type": "qwen3_5_text",
+                "num_hidden_layers": 1,
+                "linear_key_head_dim": 8,
+                "linear_value_head_dim": 8,
+                "linear_num_key_heads": 2,
+                "linear_num_value_heads": 4,
+                "layer_types": ["full_attention"],
+            },
+            "vision_config": TOWER | {"model_type": "minicpmv4_6_vision", "image_size": 80, "insert_layer_id": 1},
+            "insert_layer_id": 1,
+            "image_size": 96,
+            "image_token_id": IMAGE,
+        },
+    },
     "pixtral": {
         "class": "LlavaForConditionalGeneration",
         "config_class": "LlavaConfig",
@@ -606,6 +629,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "qwen3vlmoe": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
     "qwen35": {**_HALF, "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}},
     "hunyuanvl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
+    "minicpmv46": {**_HALF, "scale_resolution": 96},
     "llavanext": _CLIP,
     "granitevision": _HALF,
     "janus": _HALF,

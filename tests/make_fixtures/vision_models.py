@@ -32,6 +32,7 @@ from transformers.models.kimi_k25.image_processing_kimi_k25 import Kimi_K25Image
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.llama4.image_processing_llama4 import Llama4ImageProcessor
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
+from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
 from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -56,6 +57,7 @@ PROCESSORS = {
     "hunyuanvl": lambda: HunYuanVLImageProcessorPil(
         patch_size=8, size={"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2}
     ),
+    "minicpmv46": lambda: MiniCPMV4_6ImageProcessorPil(patch_size=8, scale_resolution=96, **HALF),
     "llavanext": lambda: llava_next("llavanext"),
     "granitevision": lambda: llava_next("granitevision", **HALF),
     "janus": lambda: JanusImageProcessorPil(size={"height": 64, "width": 64}, **HALF),
@@ -145,6 +147,8 @@ def arguments(kind, processed):
             "pixel_values": pixels,
             **{name: processed[name] for name in ("spatial_shapes", "pixel_attention_mask")},
         }
+    if kind == "minicpmv46":
+        return {"pixel_values": pixels, "target_sizes": torch.tensor(np.array(processed["target_sizes"]))}
     if kind in ("pixtral", "mistral3", "lightonocr", "llavanext", "granitevision"):
         return {"pixel_values": pixels, "image_sizes": torch.tensor(np.array(processed["image_sizes"]))}
     return {"pixel_values": pixels}
@@ -229,6 +233,8 @@ def unscaled(kind, pixels, processor, processed):
     mean, std = (np.array(values, np.float32) for values in (processor.image_mean, processor.image_std))
     if kind == "lfm2vl":  # patches of all tiles, without padding
         channels = pixels[processed["pixel_attention_mask"].numpy() > 0].reshape(-1, 64, 3)
+    elif kind == "minicpmv46":  # patches of all slices
+        channels = pixels[0].reshape(3, 8, -1, 8).transpose(2, 1, 3, 0).reshape(-1, 64, 3)
     elif kind == "llama4":
         return pixels.transpose(0, 2, 3, 1).astype(np.uint8)
     elif kind.startswith("gemma4"):

@@ -299,6 +299,7 @@ PROJECTORS = {
         ),
         "vision_documents:HunyuanVL": ("HunYuanVLForConditionalGeneration",),
         "vision_documents:LightOnOCR": ("LightOnOCRForConditionalGeneration", "LightOnOcrForConditionalGeneration"),
+        "vision_documents:MiniCPMV46": ("MiniCPMV4_6ForConditionalGeneration",),
         "vision_documents:PaddleOCR": ("PaddleOCRVLForConditionalGeneration",),
         "vision_recent:Gemma4": ("Gemma4ForConditionalGeneration",),
         "vision_recent:Gemma4Unified": ("Gemma4UnifiedForConditionalGeneration",),

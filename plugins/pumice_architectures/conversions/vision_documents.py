@@ -69,6 +69,41 @@ class PaddleOCR(ProjectorConversion):
         return None if unused else super().rename(name)
 
 
+class MiniCPMV46(ProjectorConversion):
+    """MiniCPM-V 4.6."""
+
+    projector_type = "minicpmv4_6"
+    prefixes = ("vision_tower.", "merger.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^vision_tower\.(?!vision_model\.|vit_merger\.)": "vision_tower.vision_model.",
+    }
+    more_names: ClassVar[dict[str, str]] = {
+        "merger.mlp.0.pre_norm": "mm.input_norm",
+        "merger.mlp.0.linear_1": "mm.up",
+        "merger.mlp.0.linear_2": "mm.down",
+        "vision_tower.vit_merger.layer_norm1": "v.vit_merger.ln1",
+        "vision_tower.vit_merger.self_attn.q_proj": "v.vit_merger.attn_q",
+        "vision_tower.vit_merger.self_attn.k_proj": "v.vit_merger.attn_k",
+        "vision_tower.vit_merger.self_attn.v_proj": "v.vit_merger.attn_v",
+        "vision_tower.vit_merger.self_attn.out_proj": "v.vit_merger.attn_out",
+        "vision_tower.vit_merger.pre_norm": "v.vit_merger.ds_ln",
+        "vision_tower.vit_merger.linear_1": "v.vit_merger.ds_ffn_up",
+        "vision_tower.vit_merger.linear_2": "v.vit_merger.ds_ffn_down",
+    }
+
+    def image_size(self) -> int:
+        return (self.vision | {"scale_resolution": self.processor.get("scale_resolution", 448)}).need(
+            "scale_resolution"
+        )
+
+    def of_vision(self) -> dict[str, Any]:
+        if (times := self.config.get("merger_times", 1)) != 1:
+            raise ConvertError(f"{self.config.path}: 'merger_times' is {times!r}, expected 1")
+        is_fine = self.processor.get("downsample_mode", self.config.get("downsample_mode")) == "4x"
+        after = self.vision.get("insert_layer_id", self.config.get("insert_layer_id", 6))
+        return super().of_vision() | {"projector.scale_factor": 2 if is_fine else 4, "wa_layer_indexes": [int(after)]}
+
+
 class HunyuanVL(ProjectorConversion):
     """HunyuanOCR and Hunyuan-VL. The first row of the table of positions belongs to no patch."""
 

@@ -16,6 +16,7 @@ ENCODERS = {
     "lfm2": "pumice_architectures.vision.lfm2:LFM2VL",
     "lightonocr": "pumice_architectures.vision.pixtral:LightOnOCR",
     "llama4": "pumice_architectures.vision.llama4:Llama4",
+    "minicpmv4_6": "pumice_architectures.vision.minicpm:MiniCPMV46",
     "mlp": "pumice_architectures.vision.llava:Llava",
     "paddleocr": "pumice_architectures.vision.documents:PaddleOCR",
     "pixtral": "pumice_architectures.vision.pixtral:Pixtral",

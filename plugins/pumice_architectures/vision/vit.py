@@ -190,6 +190,11 @@ class PatchEncoder(ImageEncoder):
                 y = self._feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
                 x = x + self._scaled(g, self._normed(g, y, f"{blk}ffn_post_norm"), f"{blk}ls2")
                 self.after_block(g, x, i)
+                x = self.following(g, x, i)
+        return x
+
+    def following(self, g: GraphBuilder, x: Tensor, i: int) -> Tensor:
+        """Return what follows the result of block ``i``."""
         return x
 
     def after_block(self, g: GraphBuilder, x: Tensor, i: int) -> None:
