@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -15,7 +15,6 @@ from pumice.plugin import (
     Access,
     Arena,
     Backend,
-    BackendError,
     CacheViews,
     Capabilities,
     DeviceInfo,
@@ -56,7 +55,7 @@ class CpuOptions:
     threads: Annotated[int, Ge(0)] = 0  # 0: one per core available to this process
     batch_invariant: bool = False  # float matrices, too, give bit-identical results for any batch
     adaptive: bool = True  # run steps on one thread when other programs occupy the cores and that is faster
-    amx: str = "off"  # multiply many rows in tile registers: "on", "off", or "emulated" (slow, for tests)
+    amx: bool | Literal["emulated"] = False  # multiply many rows in tile registers; emulated: slowly, for tests
 
 
 class CpuBackend(Backend):
@@ -107,14 +106,12 @@ class CpuBackend(Backend):
             self._pool.close()
 
 
-def _kind_of_tiles(option: str) -> str:
+def _kind_of_tiles(option: bool | str) -> str:
     """Return the kind of tiles (kernels/tiles.py) that the option ``amx`` asks for; empty for none."""
-    if option not in ("on", "off", "emulated"):
-        raise BackendError(f"cpu: unknown amx {option!r}; choose on, off or emulated")
-    if option == "on" and (reason := tiles_missing()):
+    if option is True and (reason := tiles_missing()):
         logger.warning("cpu.amx: not used: %s", reason)
         return ""
-    return {"on": "amx", "off": ""}.get(option, option)
+    return "amx" if option is True else option or ""
 
 
 class CpuProgram(HostProgram):
