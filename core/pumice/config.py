@@ -396,12 +396,16 @@ def config_files() -> list[Path]:
     named = os.environ.get("PUMICE_CONFIG")
     if named and not Path(named).is_file():
         raise ConfigError(f"$PUMICE_CONFIG names {named!r}, which is not a file; correct or unset it")
+    optional = [*created_files(), user_directory() / "pumice" / "config.yaml", Path(PROJECT_FILE)]
+    return [_package_file(), *filter(_exists, optional), *([Path(named)] if named else [])]
+
+
+def created_files() -> list[Path]:
+    """Return the files of created entries, sorted. Raises ConfigError if they cannot be listed."""
     try:
-        created = sorted(created_models_folder().glob("*.yaml"))
+        return sorted(created_models_folder().glob("*.yaml"))
     except OSError as error:
         raise ConfigError(f"{created_models_folder()}: the created models cannot be listed: {error.strerror}") from None
-    optional = [*created, user_directory() / "pumice" / "config.yaml", Path(PROJECT_FILE)]
-    return [_package_file(), *filter(_exists, optional), *([Path(named)] if named else [])]
 
 
 def created_models_folder() -> Path:

@@ -3,17 +3,25 @@
 import errno
 import json
 import shutil
+import threading
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from checkpoints import FIXTURES, write_checkpoint
 from failing_calls import check_every_call
 from gguf_files import tiny_llama
 from hub_server import Repository, content
+from pumice.cache_tiers.disk import DiskTier
+from pumice.cache_tiers.entry import Entry
+from pumice.cache_tiers.files import SECRET_BYTES
 from pumice.cli.chat.conversation import Conversation
+from pumice.convert import write_model
 from pumice.gguf import GGUFFile, encode
 from pumice.gguf.edit import edit
 from pumice.hub import fetch, locate
+from pumice.hub.created import create_model, created_models, remove_created
 from pumice.model_files.opening import open_model
 from pumice.quantize import quantize
 from pumice_cpu import cache
@@ -133,3 +141,58 @@ def test_a_conversation_is_saved(folder):
     conversation = Conversation.__new__(Conversation)
     conversation.messages = [{"role": "user", "content": "Hello"}]
     check_every_call(folder, lambda: path.write_text('{"messages": []}') and None, lambda: conversation.save(path))
+
+
+def test_a_model_is_created_and_removed(home, folder, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+
+    def prepare():
+        shutil.rmtree(folder)
+        folder.mkdir()
+        create_model("other", {"model": "a.gguf"})
+
+    def create():
+        create_model("made", {"model": "a.gguf"})
+        assert created_models() == ["made", "other"]
+        assert remove_created("other")
+
+    names = check_every_call(folder, prepare, create, codes=(errno.EIO, errno.ENOSPC))
+    assert {"write", "replace", "unlink"} <= set(names)
+
+
+def test_a_folder_is_converted(tmp_path, folder):
+    source = write_checkpoint(tmp_path / "folder", CASE["config"], CASE["shapes"], CASE["tokenizer"])
+
+    def prepare():
+        shutil.rmtree(folder)
+        folder.mkdir()
+
+    with open_model(source) as file:
+        names = check_every_call(folder, prepare, lambda: write_model(file, folder / "m.gguf"))
+    assert {"open", "write", "fsync"} <= set(names)
+
+
+def test_a_cached_prompt_is_written_and_read(tmp_path):
+    """An entry that cannot be written or read is a prompt that is computed again."""
+    data = np.arange(50, dtype=np.uint8)
+    entry = Entry(bytes(range(32)), 32, 32, len(data))
+    folder = tmp_path / "cache"
+
+    def prepare():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        (folder / "secret").write_bytes(bytes(range(SECRET_BYTES)))
+
+    def write_and_read():
+        tier = DiskTier.__new__(DiskTier)
+        with patch.object(threading, "Thread"):  # what it does, this one does
+            tier.__init__(folder, 2**40)
+        tier.put(entry, data)
+        tier._queue.put(None)
+        tier._write_all()
+        if tier.has(entry):
+            found = tier.get(entry)
+            assert found is None or np.array_equal(found, data)
+
+    names = check_every_call(folder, prepare, write_and_read)
+    assert {"write", "replace", "read", "lstat"} <= set(names)

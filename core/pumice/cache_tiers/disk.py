@@ -245,13 +245,17 @@ class DiskTier:
 
 
 def _secret_of(folder: Path) -> bytes:
-    """Return the folder's secret, made by the process that first uses it. Raises ConfigError."""
+    """Return the folder's secret, made by the process that first uses it. Raises ConfigError.
+
+    One that cannot be read now stays: with another one all entries would be lost.
+    """
     path = folder / _SECRET
     for _ in range(3):
         with contextlib.suppress(OSError):
+            is_missing = not path.exists() or path.lstat().st_size != SECRET_BYTES
+            if is_missing:
+                write_file(path, secrets.token_bytes(SECRET_BYTES))  # of several processes, the last one's counts
             secret = read_file(path, SECRET_BYTES)
             if len(secret) == SECRET_BYTES:
                 return secret
-        with contextlib.suppress(OSError):
-            write_file(path, secrets.token_bytes(SECRET_BYTES))  # of several processes, the last one's counts
     raise ConfigError(f"cache_disk: {path} cannot be read or written; choose another folder")

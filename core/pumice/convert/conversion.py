@@ -179,7 +179,10 @@ class Conversion:
 
     def tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         """Yield all tensors with their GGUF names."""
-        yield from self.more_tensors()
+        for name, tensor in self.more_tensors():
+            if 0 in tensor.shape:
+                raise ConvertError(f"{self.folder.path}: {name} would have no values: sizes in config.json do not fit")
+            yield name, tensor
         for name, tensor in self._joined():
             yield from self.converted(name, tensor)
 

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from pumice.cache_files import replace_file
-from pumice.config import Layer, created_models_folder, load_config
+from pumice.config import Layer, created_files, created_models_folder, load_config
 from pumice.errors import ConfigError, HubError
 from pumice.hub.catalogue import look_up
 
@@ -62,7 +62,7 @@ def remove_created(name: str) -> bool:
 def created_models() -> list[str]:
     """Return the names of the entries, sorted."""
     names = load_config().models.keys()
-    made = {unquote(file.name.removesuffix(_SUFFIX)) for file in created_models_folder().glob(f"*{_SUFFIX}")}
+    made = {unquote(file.name.removesuffix(_SUFFIX)) for file in created_files()}
     return sorted(made & names)
 
 

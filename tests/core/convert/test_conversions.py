@@ -129,3 +129,11 @@ def described(value):
     """As in make_fixtures/conversions.py."""
     data = value.data.hex() if len(value.data) <= 64 else hashlib.sha256(value.data).hexdigest()[:16]
     return f"{value.type_name} {data}"
+
+
+def test_factors_of_heads_without_values(tmp_path):
+    case = CASES["apertus"]
+    config = {**case["config"], "num_attention_heads": 95}
+    folder = write_checkpoint(tmp_path / "apertus", config, case["shapes"], case["tokenizer"])
+    with pytest.raises(pumice.ConvertError, match=r"rope_freqs\.weight would have no values"):
+        open_model(folder)
