@@ -1,10 +1,15 @@
-// The best of the logits that a mask allows; one workgroup per part of a row.
+// The best of the logits that a mask allows; one workgroup per part of a row, which has OF_EACH logits for each invocation.
+//
+// Only logits that are no worse than the BEST-th of the invocations' own best ones can be among the BEST: they are collected
+// and sorted. OF_EACH * BEST is at most SLOTS / 2.
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "best.glsl"
 
 layout(constant_id = 2) const bool SUMS = false; // also store each part's sum of exp(logit - highest)
+layout(constant_id = 3) const uint OF_EACH = 16u;
 layout(std430, set = 0, binding = 1) readonly buffer X { uint x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer R { uint r[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Y { uvec2 y[]; };
@@ -18,13 +23,49 @@ layout(push_constant) uniform Push {
 
 const uint LOWEST = 0xff800000u; // the bits of -infinity
 
-uint row;
+uint row, start, end; // logits of this part
+
+#define N_FOUND slots[SLOTS - 1u].x
 
 uint logit(uint id) {
     const uint bits = x[x_at + row * width + id], from = r_at + row * stride;
     const bool masks = stride > 0u && r[from] != 0u;
     const bool allowed = !masks || (r[from + mask + id / 32u] >> (id & 31u) & 1u) != 0u;
     return allowed || is_nan(bits) ? bits : LOWEST;
+}
+
+uvec2 slot_of(uint id) { return id < end ? uvec2(key_of(logit(id)), id) : NOTHING; }
+
+// The best of this part, into the first slots.
+void find_best() {
+    const uint me = gl_LocalInvocationID.x;
+    uvec2 best = NOTHING;
+    [[unroll]] for (uint i = 0u; i < OF_EACH; i++) {
+        const uvec2 found = slot_of(start + i * gl_WorkGroupSize.x + me);
+        if (before(found, best)) best = found;
+    }
+    slots[me] = best;
+    N_FOUND = 0u;
+    barrier();
+    sort_runs(gl_WorkGroupSize.x);
+    merge_runs(gl_WorkGroupSize.x);
+    if (BEST == 1u) return;
+    const uvec2 least = slots[BEST - 1u];
+    barrier();
+    if (!before(least, best)) { // as its own best
+        for (uint i = 0u; i < OF_EACH; i++) {
+            const uvec2 found = slot_of(start + i * gl_WorkGroupSize.x + me);
+            if (found != NOTHING && !before(least, found)) slots[atomicAdd(N_FOUND, 1u)] = found;
+        }
+    }
+    barrier();
+    const uint n_found = N_FOUND;
+    uint n_slots = 2u * BEST;
+    while (n_slots < n_found) n_slots *= 2u;
+    for (uint i = n_found + me; i < n_slots; i += gl_WorkGroupSize.x) slots[i] = NOTHING;
+    barrier();
+    sort_runs(n_slots);
+    merge_runs(n_slots);
 }
 
 // The sum over all invocations, computed in the slots behind the best.
@@ -44,21 +85,17 @@ float sum_up(float mine) {
 
 void main() {
     row = gl_WorkGroupID.y;
-    const uint start = gl_WorkGroupID.x * SLOTS, me = gl_LocalInvocationID.x;
+    const uint me = gl_LocalInvocationID.x, n_logits = OF_EACH * gl_WorkGroupSize.x;
+    start = gl_WorkGroupID.x * n_logits;
+    end = min(start + n_logits, width);
     if (row >= row_count(rows)) return;
-    for (uint i = me; i < SLOTS; i += gl_WorkGroupSize.x) {
-        uint id = start + i;
-        slots[i] = id < width ? uvec2(key_of(logit(id)), id) : NOTHING;
-    }
-    barrier();
-    sort_runs(SLOTS);
-    merge_runs(SLOTS);
+    find_best();
     const uint part = row * gl_NumWorkGroups.x + gl_WorkGroupID.x;
     if (me < BEST) y[y_at / 2u + part * BEST + me] = slots[me];
     if (!SUMS) return;
     const uint highest = bits_of(slots[0].x);
     float sum = 0.0;
-    for (uint id = start + me; id < min(start + SLOTS, width) && highest != LOWEST; id += gl_WorkGroupSize.x) {
+    for (uint id = start + me; id < end && highest != LOWEST; id += gl_WorkGroupSize.x) {
         sum += exp(uintBitsToFloat(logit(id)) - uintBitsToFloat(highest));
     }
     barrier();

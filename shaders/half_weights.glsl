@@ -23,7 +23,18 @@ uvec4 octet(Block block) {
 #define SIGNED_CODES (TABLE != 0 || LOW_BITS == 8)
 #define ZERO (SIGNED_CODES ? 128 : HAS_MINIMUM != 0 ? 1 << (LOW_BITS + HIGH_BITS - 1) : OFFSET)
 
-// Octets 2h and 2h + 1 of a block, one half of it. A byte c in the low bits of float16 1024 represents 1024 + c.
+// Columns 4f to 4f + 3 of a block; the second and the third are swapped. A byte c in the low bits of float16 1024 represents 1024 + c.
+void quad(Block block, uint number, uint f, out f16vec2 pairs[2]) {
+    const vec2 scale = block_scale(block, number, f / 4);
+    const f16vec2 factor = f16vec2(scale.x), centre = f16vec2(scale.x * ZERO + scale.y);
+    const uint codes = code_words(block, f % 4)[f / 4] ^ (SIGNED_CODES ? 0x80808080u : 0u);
+    [[unroll]] for (uint odd = 0; odd < 2; odd++) {
+        const f16vec2 pair = as_pair(codes >> (8 * odd) & 0x00FF00FFu | 0x64006400u) - f16vec2(1024 + ZERO);
+        pairs[odd] = HAS_MINIMUM != 0 ? fma(pair, factor, centre) : pair * factor;
+    }
+}
+
+// Octets 2h and 2h + 1 of a block, one half of it.
 void octets(Block block, uint number, uint h, out uvec4 both[2]) {
     const vec2 scale = block_scale(block, number, h);
     const f16vec2 factor = f16vec2(scale.x), centre = f16vec2(scale.x * ZERO + scale.y);

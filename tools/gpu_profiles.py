@@ -26,7 +26,7 @@ from pumice_vulkan.device import DeviceDescription  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402
 from pumice_vulkan.lower.rule import Dispatch  # noqa: E402
 from pumice_vulkan.memory import Arena, Weights  # noqa: E402
-from pumice_vulkan.probe import SHAPE  # noqa: E402
+from pumice_vulkan.probe import SHAPE, has_lanes  # noqa: E402
 from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
 from pumice_vulkan.program import DeviceProgram, Shared  # noqa: E402
 from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks  # noqa: E402
@@ -65,7 +65,8 @@ def shared_on(device: PaperDevice) -> Shared:
     """Return a model's state on a device, whose matrix units work if their shape is the one that kernels use."""
     cooperative = SHAPE in device.cooperative_matrices and "float16" in device.features
     int8 = "integer_dot_product_fast" in device.features
-    return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative)
+    lanes = cooperative and has_lanes(device.description)
+    return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative, lanes=lanes)
 
 
 @contextmanager

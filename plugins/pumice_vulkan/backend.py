@@ -186,7 +186,7 @@ class VulkanBackend(Backend):
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Weights
         from pumice_vulkan.persistent import is_wanted
-        from pumice_vulkan.probe import cooperative_matrices_work
+        from pumice_vulkan.probe import cooperative_matrices_work, lanes_are_known
         from pumice_vulkan.profiles import find_profile, narrowed
         from pumice_vulkan.program import Shared
         from pumice_vulkan.quirks import without_quirks
@@ -202,10 +202,12 @@ class VulkanBackend(Backend):
             prepares = _prepares(self.options.prepare, device)
             persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
             cooperative = cooperative_matrices_work(device)
+            lanes = cooperative and lanes_are_known(device)
         except BaseException:
             device.close()
             raise
-        return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative, prepares, persistent)
+        memories = Weights(device), Arena(device)
+        return Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes)
 
 
 def _free_bytes(device: Device, most: int | None) -> int:

@@ -13,7 +13,7 @@ from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
 from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS
 
-SLOTS = 2048  # logits per workgroup, as in shaders/best.glsl
+OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
 MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # maximum logits per row changed by shaders/adjust.comp
 INVOCATIONS = 512  # invocations per workgroup, within the device's limit
@@ -51,7 +51,8 @@ class Picker:
     def __init__(self, memory: SegmentMemory, logits: Tensor) -> None:
         self._logits = logits
         self._width = int(logits.shape[1])
-        self._n_parts = -(-self._width // SLOTS)
+        self._invocations = min(INVOCATIONS, memory.device.description.max_threads_per_threadgroup)
+        self._n_parts = -(-self._width // (OF_EACH * self._invocations))
         self._max_seqs = memory.limits.n_seqs
         n_parts = self._max_seqs * self._n_parts
         self._best = memory.scratch.take(8 * n_parts * MAX_BEST)
@@ -121,7 +122,7 @@ class Picker:
                 "stride": self.restrictions.stride if restricted else 0,
                 "mask": self.restrictions.mask,
             },
-            constants=[*self._constants(lowering, n_best), int(sums)],
+            constants=[*self._constants(n_best), int(sums), OF_EACH],
             grid=(self._n_parts, rows, 1),
         )
 
@@ -133,7 +134,7 @@ class Picker:
             reads={"x": self._best, "sums": self._sums},
             writes={"y": result.part(begin, result.size - begin)},
             push={"n_parts": self._n_parts, "stride": choice.words},
-            constants=self._constants(lowering, MAX_BEST),
+            constants=self._constants(MAX_BEST),
             grid=(rows, 1, 1),
         )
 
@@ -158,12 +159,12 @@ class Picker:
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
             },
-            constants=[*self._constants(lowering, choice.n_best), int(choice.raw)],
+            constants=[*self._constants(choice.n_best), int(choice.raw)],
             grid=(rows, 1, 1),
         )
 
-    def _constants(self, lowering: Lowering, n_best: int) -> list[int]:
-        return [min(INVOCATIONS, lowering.device.description.max_threads_per_threadgroup), n_best]
+    def _constants(self, n_best: int) -> list[int]:
+        return [self._invocations, n_best]
 
     def _rows(self, n_outputs: int) -> int:
         return min(n_outputs, self._max_seqs)

@@ -1,7 +1,7 @@
-"""A probe of a device's matrix units: a small product in a separate process, since drivers may crash.
+"""A probe of a device's matrix units: small products in a separate process, since drivers may crash.
 
-``python -m pumice_vulkan.probe DRIVER INDEX`` computes the product and exits with 0 if it is right. The result is
-cached in a file, since starting a process and Vulkan takes most of a second.
+``python -m pumice_vulkan.probe DRIVER INDEX`` computes a product with each kernel and prints the names of those that
+are right. The result is cached in a file, since starting a process and Vulkan takes most of a second.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import hashlib
 import logging
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import write_file
 from pumice_vulkan.device import Device, DeviceDescription, MatrixShape, open_device
@@ -23,8 +25,13 @@ from pumice_vulkan.folders import folders
 from pumice_vulkan.shaders import interface, shader
 
 KERNEL = "matmul_cooperative.f16"
+LANES_KERNEL = "matmul_lanes.q4_0"
 SHAPE = MatrixShape(16, 16, 16, "float16", "float32")
+N_ROWS, N_TOKENS = 72, 40  # of the products, with incomplete tiles
 TIMEOUT_SECONDS = 60
+TILES = (64, 64, 2, 2, 64, SHAPE.m)  # of KERNEL
+LANES = 32  # subgroup size of shaders/matmul_lanes.comp
+LANES_THREADS, LANES_SHARED_BYTES = 512, 36 * 1024  # its largest workgroup
 
 logger = logging.getLogger("pumice")
 
@@ -33,74 +40,134 @@ def cooperative_matrices_work(device: Device) -> bool:
     """Return True if products on matrix units are right; computed once per device."""
     if SHAPE not in device.cooperative_matrices or "float16" not in device.features:
         return False
-    return _probe(device.description)
+    return KERNEL in _probe(device.description)
+
+
+def lanes_are_known(device: Device) -> bool:
+    """Return True if lanes have the parts of fragments that shaders/matmul_lanes.comp expects; once per device."""
+    return has_lanes(device.description) and LANES_KERNEL in _probe(device.description)
+
+
+def has_lanes(description: DeviceDescription) -> bool:
+    """Return True if the kernel may be right on a device, and fits."""
+    fits = description.max_threads_per_threadgroup >= LANES_THREADS
+    fits = fits and description.threadgroup_memory_bytes >= LANES_SHARED_BYTES
+    return fits and description.vendor == "NVIDIA" and description.subgroup_size == LANES
 
 
 @functools.cache
-def _probe(description: DeviceDescription) -> bool:
+def _probe(description: DeviceDescription) -> frozenset[str]:
+    """Return the names of the kernels that are right."""
     files = _files(description)
-    if any(file.exists() for file in files):
-        return True
+    for file in files:
+        with contextlib.suppress(OSError):
+            return frozenset(file.read_text().split())
     command = [sys.executable, "-m", "pumice_vulkan.probe", description.driver, str(description.index)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.info("matrix units of %s are not used: %s", description.name, error)
-        return False
-    works = done.returncode == 0
-    if not works:
+        return frozenset()
+    right = frozenset((done.stdout or "").split())
+    if done.returncode != 0:
         reason = (done.stderr or "").strip().rpartition("\n")[2] or f"exit status {done.returncode}"
         logger.info("matrix units of %s are not used, since their probe failed: %s", description.name, reason)
-    if works and files:
+        return frozenset()
+    if files:
         with contextlib.suppress(OSError):
-            write_file(files[-1], b"")
-    return works
+            write_file(files[-1], " ".join(sorted(right)).encode())
+    return right
 
 
 def _files(description: DeviceDescription) -> list[Path]:
-    """Return the paths of marker files; one exists if this device, driver and kernel passed before."""
+    """Return the paths of marker files; one exists if this device, driver and kernels passed before."""
     about = (description.name, description.driver, description.vulkan_driver, description.api_version)
-    name = hashlib.sha256(repr(about).encode() + shader(KERNEL)).hexdigest()[:32]
+    kernels = shader(KERNEL) + shader(LANES_KERNEL)
+    name = hashlib.sha256(repr(about).encode() + kernels).hexdigest()[:32]
     return [folder / name for folder in folders()]
 
 
-def product_is_right(device: Device) -> bool:
-    """Compare ``x @ w.T`` of random float16 matrices, with incomplete tiles at the edges, with NumPy."""
+def right_kernels(device: Device) -> list[str]:
+    """Return the names of the kernels whose product of random matrices is that of NumPy."""
+    right = []
+    if _is_right(device, KERNEL, *_float16_matrix(96), [4 * device.subgroup_size, 12, ProductFlag.RAGGED_X, *TILES]):
+        right.append(KERNEL)
+        tiles = -(-N_TOKENS // SHAPE.n)
+        lanes = [4 * LANES, 4, 0, 4, 1, 1, tiles, 1, tiles, 1]
+        if has_lanes(device.description) and _is_right(device, LANES_KERNEL, *_q4_0_matrix(128), lanes):
+            right.append(LANES_KERNEL)
+    return right
+
+
+def _float16_matrix(n_columns: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return a random matrix as stored and its numbers."""
+    w = np.random.default_rng(0).standard_normal((N_ROWS, n_columns)).astype(np.float16)
+    return w.reshape(-1).view(np.uint8), w.astype(np.float32)
+
+
+def _q4_0_matrix(n_columns: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return a random matrix in planes (shaders/formats.glsl) and its numbers."""
     rng = np.random.default_rng(0)
-    n_rows, n_tokens, n_columns = 72, 40, 96
-    w = rng.standard_normal((n_rows, n_columns)).astype(np.float16)
-    x = rng.standard_normal((n_tokens, n_columns)).astype(np.float16)
+    codes = rng.integers(0, 256, (N_ROWS, n_columns // 32, 16), np.uint8)
+    scales = rng.uniform(0.1, 0.2, (N_ROWS, n_columns // 32)).astype(np.float16)
+    planes = np.concatenate([codes.reshape(-1), scales.reshape(-1).view(np.uint8)])
+    numbers = np.stack([codes & 15, codes >> 4], 2).astype(np.float32) - 8  # both halves of each block
+    return planes, (numbers * scales.astype(np.float32)[..., None, None]).reshape(N_ROWS, n_columns)
+
+
+def _is_right(
+    device: Device, kernel: str, w: NDArray[np.uint8], numbers: NDArray[np.float32], constants: Sequence[int]
+) -> bool:
+    """Compare ``x @ numbers.T`` of a kernel, with incomplete tiles of 64 at the edges, with NumPy."""
+    x = np.random.default_rng(1).standard_normal((N_TOKENS, numbers.shape[1])).astype(np.float16)
+    ordered = np.ascontiguousarray(x.reshape(N_TOKENS, -1, 4)[..., [0, 2, 1, 3]])  # in the order of shaders/half.comp
+    ordered = _in_lanes(ordered) if kernel == LANES_KERNEL else ordered
+    found = _product(device, kernel, [ordered.reshape(-1).view(np.uint8), w], numbers.shape[1], constants)
+    return np.allclose(found, x.astype(np.float32) @ numbers.T, rtol=1e-3, atol=2e-2)
+
+
+def _in_lanes(x: NDArray[np.float16]) -> NDArray[np.float16]:
+    """Return rows of 128 columns in the order of lanes (shaders/halves.glsl)."""
+    padded = np.zeros((-(-len(x) // 16), 2, 8, 4, 4, 8), np.float16)  # tile, half of it, row; block, piece, column
+    padded.reshape(-1, 128)[: len(x)] = x.reshape(len(x), -1)
+    return np.ascontiguousarray(padded.transpose(0, 1, 4, 2, 3, 5))
+
+
+def _product(
+    device: Device, kernel: str, operands: Sequence[NDArray[np.uint8]], n_columns: int, constants: Sequence[int]
+) -> NDArray[np.float32]:
+    """Compute a product of x and a matrix; all other places of the kernel are those of the result."""
     step = device.new_buffer(64, host=True)
-    ordered = np.ascontiguousarray(x.reshape(n_tokens, -1, 4)[..., [0, 2, 1, 3]])  # in the order of shaders/half.comp
-    buffers = [device.new_buffer(array.nbytes, host=True) for array in (ordered, w)]
-    for buffer, array in zip(buffers, (ordered, w), strict=True):
-        buffer.contents[:] = array.reshape(-1).view(np.uint8)
-    y = device.new_buffer(4 * n_rows * n_tokens, host=True)
-    constants = [4 * device.subgroup_size, n_columns // 8, ProductFlag.RAGGED_X, 64, 64, 2, 2, 64, SHAPE.m]
-    declared = interface(KERNEL)
+    buffers = [device.new_buffer(array.nbytes, host=True) for array in operands]
+    for buffer, array in zip(buffers, operands, strict=True):
+        buffer.contents[:] = array
+    y = device.new_buffer(4 * N_ROWS * N_TOKENS, host=True)
+    declared = interface(kernel)
+    sizes = {"n_rows": N_ROWS, "n_columns": n_columns, "n_matrix_rows": N_ROWS, "n_used": 1}
+    names = {parameter.name for parameter in declared.parameters}
     push = declared.pack(
         **{f"{name}_at": 0 for name in declared.places if name != "weights"},
         weights_at=[0, 0],
-        rows=FIXED | n_tokens,
-        n_rows=n_rows,
-        n_columns=n_columns,
-        n_matrix_rows=n_rows,
-        n_used=1,
+        rows=FIXED | N_TOKENS,
+        **{name: size for name, size in sizes.items() if name in names},
     )
-    pipeline = device.new_pipeline(shader(declared.kernel), 12, len(push), constants, full_subgroups=True)
+    n_buffers = len(declared.places) + 2  # the step block, and two matrices
+    pipeline = device.new_pipeline(shader(declared.kernel), n_buffers, len(push), constants, full_subgroups=True)
     command = device.new_command_buffer()
     encoder = command.encoder()
     encoder.set_pipeline(pipeline)
-    for i, buffer in enumerate([step, *buffers, *[y] * 9]):
+    for i, buffer in enumerate([step, *buffers, *[y] * (n_buffers - 3)]):
         encoder.set_buffer(i, buffer)
     encoder.set_bytes(push)
-    encoder.dispatch_threadgroups(-(-n_rows // 64), -(-n_tokens // 64))
+    n_tiles = -(-max(N_ROWS, N_TOKENS) // 64)
+    encoder.dispatch_threadgroups(n_tiles, n_tiles)
     encoder.end()
     command.commit_and_wait()
-    actual = y.contents.view(np.float32).reshape(n_tokens, n_rows)
-    return np.allclose(actual, x.astype(np.float32) @ w.astype(np.float32).T, rtol=1e-3, atol=1e-2)
+    return y.contents.view(np.float32).reshape(N_TOKENS, N_ROWS)
 
 
 if __name__ == "__main__":
     with open_device(sys.argv[1], int(sys.argv[2])) as device:
-        sys.exit(0 if product_is_right(device) else 1)
+        names = right_kernels(device)
+        print(*names)
+        sys.exit(0 if names else 1)

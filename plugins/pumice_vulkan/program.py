@@ -62,6 +62,7 @@ class Shared:
     cooperative: bool = False
     prepares: bool = False
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
+    lanes: bool = False  # products on matrix units convert weights in registers
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
     used: set[tuple[int, str]] = field(default_factory=set)  # source and name of the uploaded weights
@@ -308,6 +309,7 @@ class DeviceProgram(Program):
             scratch=self._scratch,
             int8=shared.int8,
             cooperative=shared.cooperative,
+            lanes=shared.lanes,
             states=shared.states,
             rules=RULES,
             kept=_kept(self._segment),
@@ -357,7 +359,7 @@ class DeviceProgram(Program):
 def _computed_by(shared: Shared) -> str:
     """Return what decides the values in a device's caches besides the model; see ``CacheForm``."""
     device = shared.device.description
-    kernels = f"int8 {shared.int8} cooperative {shared.cooperative} persistent {shared.persistent}"
+    kernels = f"int8 {shared.int8} cooperative {shared.cooperative} lanes {shared.lanes} persistent {shared.persistent}"
     return f"vulkan {device.name} {device.uuid} {device.driver} {device.vulkan_driver} {kernels}"
 
 

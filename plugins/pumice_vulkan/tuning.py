@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pumice_vulkan.device import Device
@@ -50,6 +51,7 @@ class TileShape:
 LANES = 32  # subgroup size of the measured device
 LONG_ROW = 192  # blocks per row from which on two subgroups share it
 MANY_ROWS = 12288  # rows of a matrix from which on a workgroup takes more of them
+HUGE_ROWS = 65536  # rows of an output matrix
 LONG_CONTEXT = 4096  # positions
 SHORT_ROW = 64  # maximum blocks per row for which storing int8 is faster than a separate dispatch
 PROCESSORS = 128  # concurrent workgroups of a large device
@@ -166,6 +168,66 @@ class FewShape:
         return 16 * self.parts_m * self.parts_k * region + 1024
 
 
+@dataclass(frozen=True)
+class LanesShape:
+    """Work division of shaders/matmul_lanes.comp: subgroups along rows and columns, fragments and steps of each."""
+
+    parts_m: int
+    parts_k: int
+    fragments_m: int
+    fragments_n: int
+    depth: int = 1  # steps in flight
+
+    @property
+    def rows(self) -> int:
+        """Rows of a workgroup, of both matrices together."""
+        return LANES_UNIT * self.parts_m * self.fragments_m
+
+
+LANES_UNIT = 16  # rows and columns of a fragment of shaders/matmul_lanes.comp
+LANES_STEP = 128  # columns that it multiplies at a time
+LANES_FRAGMENTS = {
+    1: [(1, 1), (2, 1)],
+    2: [(2, 2), (1, 2)],
+    4: [(2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
+    8: [(2, 8), (2, 4), (1, 4), (2, 2), (1, 2), (1, 1)],
+}
+"""Fragments of a subgroup along rows and vectors, the best first, for up to so many fragments of vectors, or more."""
+SHORT_STEPS = 16  # steps of a row up to which subgroups do not divide the columns of a prompt's product
+
+
+def lanes_shape(n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> LanesShape:
+    """Return the shape for a product of ``n_rows`` rows, of both matrices if ``paired``, with ``n_tokens`` vectors.
+
+    The largest workgroups that are numerous enough for the device and have enough columns for each subgroup. On an H200
+    within a few percent of the best measured for Q4_0, Q4_K and Q6_K, 4 to 512 vectors.
+    """
+    n_tiles, n_steps = -(-n_tokens // LANES_UNIT), n_columns // LANES_STEP
+    for shape in _lanes_shapes(n_rows, n_steps, n_tiles, paired):
+        n_workgroups = -(-n_rows // shape.rows) * -(-n_tiles // shape.fragments_n)
+        area = shape.fragments_m * shape.fragments_n
+        if 8 * n_workgroups >= 7 * PROCESSORS and n_steps >= max(1, area // 2) * shape.parts_k:
+            return shape
+    parts_k = 1 << min(16, n_steps).bit_length() - 1
+    return LanesShape(1, parts_k, 2 if paired else 1, 2 if n_tiles == 2 else 1)
+
+
+def _lanes_shapes(n_rows: int, n_steps: int, n_tiles: int, paired: bool) -> Iterator[LanesShape]:
+    """Yield the shapes that may be best, the best first if it has enough workgroups."""
+    if n_tiles == 1 and n_rows >= MANY_ROWS:
+        yield LanesShape(1, max(1, min(8, n_steps // 4)), 2, 1) if paired else LanesShape(2, 4, 2, 1, 2)
+    if n_tiles > 8 and n_steps <= SHORT_STEPS:
+        yield LanesShape(8, 1, 4, 4)
+    most = next((most for most in LANES_FRAGMENTS if n_tiles <= most), 8)
+    for fragments_m, fragments_n in LANES_FRAGMENTS[most]:
+        area = fragments_m * fragments_n
+        for parts_m in (1,) if most == 1 else (2,) if most == 4 and n_rows >= HUGE_ROWS else (4, 2, 1):
+            parts_k = (8 if area >= 8 else 16) // parts_m
+            depth = 2 if area <= 2 and not paired else 1
+            if fragments_m > 1 or not paired:
+                yield LanesShape(parts_m, parts_k, fragments_m, fragments_n, depth)
+
+
 def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> FewShape | TileShape | None:
     """Return the shape for a product with ``n_tokens`` vectors; None if larger tiles of x in rows are faster.
 
@@ -232,8 +294,9 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
 
     Each query head has its own workgroups; if contexts may be long, two heads with the same keys share them: on an H200
     that costs 0.6 of 5.5 microseconds at depth 60 and saves 2.7 of 21 at depth 8192. With many tokens there are enough
-    workgroups, and each key is read once for up to four heads. For a crowd, small workgroups that load many positions
-    ahead are fastest, without parts to merge: 38.9 of 50.3 microseconds for 64 tokens of Llama 8B at depth 250.
+    workgroups, and each key is read once for up to four heads, of wide heads for two (17.1 of 21.0 microseconds for 16
+    tokens of Llama 8B at depth 250). For a crowd, small workgroups that load many positions ahead are fastest, without
+    parts to merge: 38.9 of 50.3 for 64 tokens.
     """
     lanes = 1
     while lanes < min(-(-dim // 8), device.subgroup_size):
@@ -242,6 +305,9 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
         threads = max(device.subgroup_size, 64)
         return DecodeShape(threads, lanes, 8 if dim > 64 else 4, 2, min(n_head // n_head_kv, 4), 1, late=True)
     busy = n_tokens * n_head >= 4 * PROCESSORS
+    if busy and dim > 64 and device.subgroup_size <= 64:
+        unroll, parts = (8, 1) if n_tokens * n_head >= CROWD // 2 else (4, 4)
+        return DecodeShape(64, lanes, unroll, 2, min(n_head // n_head_kv, 2), parts)
     most = 256 if not busy else 128 if n_tokens * n_head < 8 * PROCESSORS else 64
     threads = max(device.subgroup_size, min(most, device.description.max_threads_per_threadgroup))
     heads = min(n_head // n_head_kv, 2 if n_ctx > LONG_CONTEXT or n_tokens * n_head >= 2 * PROCESSORS else 1)

@@ -8,8 +8,8 @@ from pumice.plugin import KVState, Node, Tensor
 from pumice_vulkan.kv_cache import BLOCK, is_quantized
 from pumice_vulkan.lower.attended import cache_of
 from pumice_vulkan.lower.attention_terms import float_bits, is_plain
-from pumice_vulkan.lower.few import MOST_FEW, least_few
-from pumice_vulkan.lower.halves import new_halves, tiles
+from pumice_vulkan.lower.few import few_order, least_few
+from pumice_vulkan.lower.halves import Order, new_halves, tiles
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
@@ -37,8 +37,10 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
     partial = lowering.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
     y = lowering.place(node.output)
     width = n_head * state.v_dim
-    leaves_halves = lowering.cooperative and least_few(width) <= n_rows and width % 32 == 0
-    halves = new_halves(lowering, node.output, tiled=n_rows <= MOST_FEW) if leaves_halves else None
+    order = few_order(lowering, width, n_rows)
+    is_many = order is Order.LANES or (lowering.cooperative and n_rows >= least_few(width))
+    leaves_halves = is_many and width % 32 == 0
+    halves = new_halves(lowering, node.output, order) if leaves_halves else None
     lowering.dispatch(
         f"attention_decode.{lowering.limits.kv_type}",
         count=q,
@@ -69,7 +71,7 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
             *(shape.threads, lowering.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
             *(k_octets, v_octets, sinks is not None),
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
-            *tiles(lowering, node.output, tiled=n_rows <= MOST_FEW),
+            *tiles(lowering, node.output, order),
             shape.late,
         ],
         grid=(n_parts, n_groups, n_rows),

@@ -1,4 +1,5 @@
-"""Products of up to 64 rows of x on matrix units; subgroups divide the columns (shaders/matmul_few.comp)."""
+"""Products on matrix units: of quantized weights in lanes (shaders/matmul_lanes.comp), of up to 64 rows of x by
+subgroups that divide the columns (shaders/matmul_few.comp)."""
 
 from __future__ import annotations
 
@@ -8,13 +9,23 @@ from dataclasses import dataclass
 from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
 from pumice_vulkan.formats import BLOCK_COLUMNS
-from pumice_vulkan.lower.halves import UNIT, halves, new_halves
+from pumice_vulkan.lower.halves import UNIT, Order, halves, new_halves
 from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, product_flags, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import FewShape, TileShape, few_shape
+from pumice_vulkan.tuning import (
+    LANES_STEP,
+    LANES_UNIT,
+    FewShape,
+    LanesShape,
+    TileShape,
+    few_shape,
+    lanes_shape,
+)
 
+LEAST_LANES = 3  # rows of x from which on shaders/matmul_lanes.comp is faster than int8 products
+LEAST_EXACT = 9  # the same where activations stay float
 MOST_FEW = 64  # maximum rows of x for which shaders/matmul_few.comp is fastest
 
 
@@ -22,7 +33,7 @@ MOST_FEW = 64  # maximum rows of x for which shaders/matmul_few.comp is fastest
 class FewProduct:
     """A product of up to MOST_FEW rows of x on matrix units; with two weights ``silu(x @ w0.T) * (x @ w1.T)``.
 
-    If ``output`` is set, the result is also stored as float16.
+    If ``output`` is set, the result is also stored as float16, unless the next product reads another order.
     """
 
     x: Tensor
@@ -38,33 +49,61 @@ def least_few(n_columns: int, n_rows: int = 0) -> int:
     return 5 if n_columns <= 2048 or (n_columns >= 8192 and n_rows <= 2048) else 9
 
 
-def use_few(lowering: Lowering, weight: Matrix, n_rows: int, paired: bool = False) -> FewShape | TileShape | None:
-    """Return the kernel's work division for ``n_rows`` rows of x, or None if the kernel does not apply."""
+def use_few(
+    lowering: Lowering, weight: Matrix, n_rows: int, paired: bool = False
+) -> FewShape | LanesShape | TileShape | None:
+    """Return the kernel's work division for ``n_rows`` rows of x, or None if no kernel here applies."""
+    if not use_cooperative(lowering, weight):
+        return None
+    if not weight.format.dense and use_lanes(lowering, weight.n_columns, n_rows):
+        return lanes_shape(weight.n_rows * (2 if paired else 1), weight.n_columns, n_rows, paired)
     least = least_few(weight.n_columns, weight.n_rows)
-    if not least <= n_rows <= MOST_FEW or not use_cooperative(lowering, weight) or weight.n_columns % BLOCK_COLUMNS:
+    if not least <= n_rows <= MOST_FEW or weight.n_columns % BLOCK_COLUMNS:
         return None
     shape = few_shape(lowering.device, weight.n_rows, weight.n_columns, n_rows, paired)
     return shape if shape and shape.shared_bytes(UNIT) <= lowering.device.threadgroup_memory_bytes else None
 
 
-def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | TileShape) -> None:
-    """Append a dispatch of shaders/matmul_few.comp, or of shaders/matmul_cooperative.comp for a shape of tiles."""
+def use_lanes(lowering: Lowering, n_columns: int, n_rows: int) -> bool:
+    """Return True if shaders/matmul_lanes.comp multiplies ``n_rows`` rows of x by a quantized matrix of this width."""
+    least = LEAST_LANES if lowering.int8 else LEAST_EXACT
+    return lowering.memory.lanes and n_rows >= least and n_columns % LANES_STEP == 0
+
+
+def few_order(lowering: Lowering, n_columns: int, n_rows: int) -> Order:
+    """Return the order of float16 activations for products on matrix units."""
+    if use_lanes(lowering, n_columns, n_rows):
+        return Order.LANES
+    return Order.TILES if n_rows <= MOST_FEW else Order.ROWS
+
+
+def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | LanesShape | TileShape) -> None:
+    """Append a dispatch of shaders/matmul_few.comp or matmul_lanes.comp, or of matmul_cooperative.comp for tiles."""
     first, last = call.weights[0], call.weights[-1]
     if isinstance(shape, TileShape):
         second = last if len(call.weights) > 1 else None
         tiles = TileProduct(
-            call.x, first, call.y, call.bias, call.residual, second=second, output=call.output, tiled=True
+            call.x, first, call.y, call.bias, call.residual, second=second, output=call.output, order=Order.TILES
         )
         cooperative_product(lowering, tiles, shape)
         return
-    n_rows, paired = lowering.rows(call.x), len(call.weights) > 1
-    fragments_n = -(-n_rows // UNIT)
-    vectors = halves(lowering, call.x, tiled=True)
-    left = new_halves(lowering, call.output, tiled=True) if call.output else None
+    paired = len(call.weights) > 1
+    unit, order = (LANES_UNIT, Order.LANES) if isinstance(shape, LanesShape) else (UNIT, Order.TILES)
+    vectors = halves(lowering, call.x, order)
+    reads = few_order(lowering, first.n_rows, lowering.rows(call.x))  # the order that the next product reads
+    left = new_halves(lowering, call.output, order) if call.output and reads is order else None
     flags = product_flags(call.bias, call.residual, False) | (ProductFlag.PAIRED if paired else NO_FLAGS)
     of_matrix = shape.fragments_m // 2 if paired else shape.fragments_m
+    n_tiles = -(-lowering.rows(call.x) // unit)
+    n_row_tiles = -(-first.n_rows // (shape.parts_m * of_matrix * unit))
+    if isinstance(shape, LanesShape):
+        kernel, fragments_n, grid = "lanes", shape.fragments_n, (-(-n_tiles // shape.fragments_n), n_row_tiles, 1)
+        tail = [shape.depth, n_tiles, lowering.rows(call.x) > LANES_UNIT // 2]
+    else:
+        kernel, fragments_n, grid = "few", n_tiles, (n_row_tiles, 1, 1)
+        tail = [shape.k, UNIT, shape.depth, shape.early]
     lowering.dispatch(
-        f"matmul_few.{first.format.name}",
+        f"matmul_{kernel}.{first.format.name}",
         count=call.x,
         reads={
             "x": vectors,
@@ -77,10 +116,9 @@ def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | TileShap
         constants=[
             shape.parts_m * shape.parts_k * lowering.device.subgroup_size,
             *(first.row_blocks, flags | (ProductFlag.HALF_Y if left else NO_FLAGS)),
-            *(shape.parts_m, shape.parts_k, shape.fragments_m, fragments_n, shape.k, UNIT),
-            *(shape.depth, shape.early),
+            *(shape.parts_m, shape.parts_k, shape.fragments_m, fragments_n, *tail),
         ],
-        grid=(-(-first.n_rows // (shape.parts_m * of_matrix * UNIT)), 1, 1),
+        grid=grid,
         full_subgroups=True,
-        label=f"few {first.format.name} {first.n_rows * len(call.weights)}x{first.n_columns}",
+        label=f"{kernel} {first.format.name} {first.n_rows * len(call.weights)}x{first.n_columns}",
     )

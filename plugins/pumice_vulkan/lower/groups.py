@@ -9,8 +9,8 @@ from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention_decode import attend_alone
 from pumice_vulkan.lower.elementwise import elementwise
 from pumice_vulkan.lower.experts import gated_experts
-from pumice_vulkan.lower.few import FewProduct, few_product, use_few
-from pumice_vulkan.lower.halves import normed_halves
+from pumice_vulkan.lower.few import FewProduct, few_order, few_product, use_few
+from pumice_vulkan.lower.halves import Order, normed_halves
 from pumice_vulkan.lower.matrices import Matrix, matrix, use_cooperative
 from pumice_vulkan.lower.norms import scaled_norm
 from pumice_vulkan.lower.products import product
@@ -71,7 +71,7 @@ def _gated(lowering: Lowering, nodes: list[Node]) -> bool:
     norm, gate, up, last = nodes
     matrices = [_matrix(lowering, gate), _matrix(lowering, up)]
     shape = use_few(lowering, matrices[0], lowering.rows(norm.output), paired=True) if _go_together(*matrices) else None
-    if shape and normed_halves(lowering, norm, tiled=True):
+    if shape and normed_halves(lowering, norm, few_order(lowering, matrices[0].n_columns, lowering.rows(norm.output))):
         few_product(lowering, FewProduct(norm.output, matrices, lowering.place(last.output), output=last.output), shape)
         return True
     if _in_half(lowering, norm, matrices):
@@ -162,7 +162,8 @@ def _in_half(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
     if any(few) != all(few):
         return False
     many = rows > MOST_VECTORS and all(use_cooperative(lowering, item) for item in matrices)
-    return (all(few) or many) and normed_halves(lowering, norm, tiled=all(few))
+    order = few_order(lowering, matrices[0].n_columns, rows) if all(few) else Order.ROWS
+    return (all(few) or many) and normed_halves(lowering, norm, order)
 
 
 def _in_tiles(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:

@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from pumice.plugin import Node, Tensor
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.probe import SHAPE
+from pumice_vulkan.tuning import LANES_UNIT
 
 MOST_QUADS = 4096  # maximum groups of four values per row in shaders/norm_half.comp
 NORM_THREADS = 256
 UNIT = SHAPE.m  # rows and columns of a matrix fragment
+LANE_ORDER = 0  # in place of UNIT, as in shaders/halves.glsl
 _NAMES = ("float16 activations", "more float16 activations")  # scratch memories: one is read while the other is written
 
 
-def halves(lowering: Lowering, x: Tensor, tiled: bool = False) -> BufferSlice:
-    """Convert the rows of x to float16, row by row or in tiles (shaders/halves.glsl)."""
-    held = lowering.root(x), tiled
+class Order(Enum):
+    """The order of float16 activations in memory (shaders/halves.glsl)."""
+
+    ROWS = "row by row"
+    TILES = "tiles of UNIT rows and columns"
+    LANES = "as lanes of shaders/matmul_lanes.comp read them"
+
+
+def halves(lowering: Lowering, x: Tensor, order: Order = Order.ROWS) -> BufferSlice:
+    """Convert the rows of x to float16."""
+    held = lowering.root(x), order
     name_in_use = next((name for name in _NAMES if lowering.remembered.get(name) == held), None)
     if name_in_use:
         return lowering.scratch(name_in_use, _n_bytes(lowering, x))
-    n_quads, place = lowering.width(x) // 4, new_halves(lowering, x, tiled)
+    n_quads, place = lowering.width(x) // 4, new_halves(lowering, x, order)
     lowering.dispatch(
         "half",
         count=x,
         reads={"x": lowering.place(x)},
         writes={"y": place},
         push={"n_quads": n_quads},
-        constants=tiles(lowering, x, tiled),
+        constants=tiles(lowering, x, order),
         grid=(-(-n_quads // 128), lowering.rows(x), 1),
     )
     return place
 
 
-def new_halves(lowering: Lowering, x: Tensor, tiled: bool = False) -> BufferSlice:
+def new_halves(lowering: Lowering, x: Tensor, order: Order = Order.ROWS) -> BufferSlice:
     """Return a place for the next dispatch's float16 result, different from that of the latest activation."""
     lowering.remembered["turn"] = 1 - lowering.remembered.get("turn", 1)
     name = _NAMES[lowering.remembered["turn"]]
-    lowering.remembered[name] = lowering.root(x), tiled
+    lowering.remembered[name] = lowering.root(x), order
     return lowering.scratch(name, _n_bytes(lowering, x))
 
 
-def tiles(lowering: Lowering, x: Tensor, tiled: bool) -> list[int]:
+def tiles(lowering: Lowering, x: Tensor, order: Order) -> list[int]:
     """Return two specialization constants: the tiles per column of tiles, or 0, and the rows and columns of a tile."""
-    return [-(-lowering.rows(x) // UNIT) if tiled else 0, UNIT]
+    if order is Order.LANES:
+        return [-(-lowering.rows(x) // LANES_UNIT), LANE_ORDER]
+    return [-(-lowering.rows(x) // UNIT) if order is Order.TILES else 0, UNIT]
 
 
-def normed_halves(lowering: Lowering, norm: Node, tiled: bool) -> bool:
+def normed_halves(lowering: Lowering, norm: Node, order: Order) -> bool:
     """Compute an RMS norm used only by products on matrix units; return False if the kernel does not support it."""
     x, weight = norm.operands()
     n_quads = lowering.width(x) // 4
@@ -55,9 +69,9 @@ def normed_halves(lowering: Lowering, norm: Node, tiled: bool) -> bool:
         "norm_half",
         count=x,
         reads={"x": lowering.place(x), "weight": lowering.place(weight)},
-        writes={"y": new_halves(lowering, norm.output, tiled)},
+        writes={"y": new_halves(lowering, norm.output, order)},
         push={"n_quads": n_quads, "eps": norm.attrs["eps"]},
-        constants=[NORM_THREADS, -(-n_quads // NORM_THREADS), *tiles(lowering, norm.output, tiled)],
+        constants=[NORM_THREADS, -(-n_quads // NORM_THREADS), *tiles(lowering, norm.output, order)],
         grid=(lowering.rows(x), 1, 1),
     )
     return True
@@ -65,4 +79,5 @@ def normed_halves(lowering: Lowering, norm: Node, tiled: bool) -> bool:
 
 def _n_bytes(lowering: Lowering, x: Tensor) -> int:
     """Return the bytes of whole tiles, since all their rows are read."""
-    return 2 * -(-lowering.rows(x) // UNIT) * UNIT * lowering.width(x)
+    unit = max(UNIT, LANES_UNIT)
+    return 2 * -(-lowering.rows(x) // unit) * unit * lowering.width(x)

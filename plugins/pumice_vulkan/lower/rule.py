@@ -94,6 +94,7 @@ class SegmentMemory:
     scratch: Arena
     int8: bool = False  # products with few rows use int8 activations
     cooperative: bool = False  # products with many rows run on matrix units
+    lanes: bool = False  # the division of their fragments among lanes is that of shaders/matmul_lanes.comp
     named: dict[str, BufferSlice] = field(default_factory=dict)  # scratch memory by name
     states: dict[State, Any] = field(default_factory=dict)  # places in ``cache``, shared by the graphs of a model
     rules: Mapping[str, Rule] = field(default_factory=dict)

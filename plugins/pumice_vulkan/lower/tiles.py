@@ -8,7 +8,7 @@ import numpy as np
 
 from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
-from pumice_vulkan.lower.halves import UNIT, halves, new_halves
+from pumice_vulkan.lower.halves import UNIT, Order, halves, new_halves
 from pumice_vulkan.lower.halves import tiles as tiles_of
 from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags
 from pumice_vulkan.lower.rule import Lowering
@@ -26,7 +26,7 @@ class TileProduct:
     Attributes:
         second: if set, the result is ``silu(x @ weight.T) * (x @ second.T)`` (matrix units only).
         output: if set, the result is also stored as float16 (matrix units only).
-        tiled: float16 activations, x and output, are in tiles (matrix units only).
+        order: order of float16 activations, x and output (matrix units only).
     """
 
     x: Tensor
@@ -37,7 +37,7 @@ class TileProduct:
     routes: Routes | None = None
     second: Matrix | None = None
     output: Tensor | None = None
-    tiled: bool = False
+    order: Order = Order.ROWS
 
     def flags(self, columns: int) -> ProductFlag:
         """Return the flags for a kernel that processes ``columns`` columns at a time."""
@@ -53,11 +53,11 @@ def cooperative_product(lowering: Lowering, call: TileProduct, shape: TileShape 
     n_vectors = lowering.rows(call.x)
     n_rows = weight.n_rows * (2 if paired else 1)
     shape = shape or tile_shape(lowering.device, n_rows, weight.n_columns, n_vectors, paired)
-    vectors = halves(lowering, call.x, call.tiled)
+    vectors = halves(lowering, call.x, call.order)
     routes = call.routes or Routes(-(-n_vectors // shape.n))
     n_row_tiles = -(-weight.n_rows // (shape.m // 2 if paired else shape.m))
     sums, counters = _split_memory(lowering, shape, n_row_tiles * routes.n_tiles)
-    left = new_halves(lowering, call.output, call.tiled) if call.output else None
+    left = new_halves(lowering, call.output, call.order) if call.output else None
     lowering.dispatch(
         f"matmul_cooperative.{weight.format.name}",
         count=call.x,
@@ -79,7 +79,7 @@ def cooperative_product(lowering: Lowering, call: TileProduct, shape: TileShape 
             shape.warps_m * shape.warps_n * lowering.device.subgroup_size,
             *(weight.row_blocks, call.flags(shape.k)),
             *(shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, UNIT),
-            *(shape.splits, tiles_of(lowering, call.x, call.tiled)[0]),
+            *(shape.splits, tiles_of(lowering, call.x, call.order)[0]),
         ],
         grid=(n_row_tiles, routes.n_tiles, routes.n_heads * shape.splits),
         full_subgroups=True,

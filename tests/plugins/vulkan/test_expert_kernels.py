@@ -29,7 +29,7 @@ Build = Callable[[GraphBuilder, dict[str, Tensor]], Tensor]
 
 @pytest.fixture(scope="module", params=["float", "int8"])
 def vulkan(vulkan_device: None, request: pytest.FixtureRequest) -> Iterator[VulkanBackend]:
-    backend = VulkanBackend(VulkanBackend.Options(activations=request.param))
+    backend = VulkanBackend(VulkanBackend.Options(activations=request.param, prepare="never"))
     yield backend
     backend.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 from unittest import mock
@@ -24,9 +24,10 @@ from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import Arena, BufferSlice, Weights
+from pumice_vulkan.probe import lanes_are_known
 from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
-from pumice_vulkan.tuning import FewShape, TileShape
+from pumice_vulkan.tuning import FewShape, LanesShape, TileShape, lanes_shape
 from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)
@@ -114,18 +115,21 @@ def matrix_units() -> Iterator[VulkanBackend]:
         refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
         sizes = [mock.patch.object(module, "UNIT", max(units)) for module in (few, tiles, halves)]
         kept = mock.patch("pumice_vulkan.quirks.QUIRKS", ())  # which leave lavapipe without matrix units
-        with works, refused, kept, sizes[0], sizes[1], sizes[2]:
+        no_lanes = mock.patch("pumice_vulkan.probe.lanes_are_known", return_value=False)
+        with works, no_lanes, refused, kept, sizes[0], sizes[1], sizes[2]:
             backend = VulkanBackend(VulkanBackend.Options(driver="native", prepare="never"))
             yield backend
             backend.close()
 
 
-def check_on_matrix_units(backend: VulkanBackend, type: GGMLType, n_rows: int, columns: int) -> None:
+def check_on_matrix_units(
+    backend: VulkanBackend, type: GGMLType, n_rows: int, columns: int, counts: Sequence[int] = (9, 40, 64)
+) -> None:
     w, numbers = weight("w", type, n_rows, columns)
     b, x = f32(n_rows), f32(64, columns)
     bias = GGUFTensor("b", GGMLType.F32, b.shape, 0, b.nbytes, b.tobytes())
     run = compiled(backend, [w, bias], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")))
-    for n in (9, 40, 64):
+    for n in counts:
         assert error(run(n), x[:n] @ numbers.T + b) < FLOAT16, n
 
 
@@ -145,6 +149,45 @@ def test_tiles_of_matrix_units(
         mock.patch.object(few, "few_shape", return_value=TileShape(*shape) if tiled else None),
     ):
         check_on_matrix_units(matrix_units, type, 180, 160)  # the last tile is half empty
+
+
+@pytest.fixture(scope="module")
+def lanes() -> Iterator[VulkanBackend]:
+    """A backend whose products convert weights in the lanes of matrix units."""
+    reason = VulkanBackend.unavailable()
+    if reason:
+        pytest.skip(reason)
+    with mock.patch("pumice_vulkan.probe.lanes_are_known", lanes_are_known):  # the fixture above denies them
+        backend = VulkanBackend(VulkanBackend.Options(driver="native", prepare="never"))
+        known = backend._open()[0].lanes
+    if known:
+        yield backend
+    backend.close()
+    if not known:
+        pytest.skip("the division of fragments among lanes is not known")
+
+
+QUANTIZED = [type for type in TYPES if not FORMATS[type].dense]
+LANES = [
+    LanesShape(1, 4, 1, 1, 2),
+    LanesShape(2, 2, 2, 2),
+    LanesShape(4, 2, 2, 4),
+    LanesShape(1, 4, 2, 8),
+    LanesShape(1, 3, 4, 1, 3),
+]
+
+
+@pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
+def test_linear_in_lanes(lanes: VulkanBackend, type: GGMLType) -> None:
+    with mock.patch.object(few, "lanes_shape", wraps=lanes_shape) as shapes:
+        check_on_matrix_units(lanes, type, 76, COLUMNS, (3, 8, 9, 40, 64))
+    assert {call.args[2] for call in shapes.call_args_list} == {4, 8, 16, 64}
+
+
+@pytest.mark.parametrize("shape", LANES, ids=str)
+def test_shapes_of_lanes(lanes: VulkanBackend, shape: LanesShape) -> None:
+    with mock.patch.object(few, "lanes_shape", return_value=shape):
+        check_on_matrix_units(lanes, GGMLType.Q4_K, 180, 768, (3, 17, 64))
 
 
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])
@@ -274,12 +317,11 @@ def test_residual(vulkan: VulkanBackend) -> None:
 SHAPES = [FewShape(1, 4, 2, 32), TileShape(64, 32, 2, 1, 64, 2), None]  # tiles with split columns; tiles of rows of x
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | TileShape | None) -> None:
+def check_gate(backend: VulkanBackend, n_inner: int, counts: Sequence[int]) -> None:
     """A norm, two products and the one behind them, which find what the one before left in float16."""
-    gate, gate_numbers = weight("gate", GGMLType.Q4_K, 96, 256)
-    up, up_numbers = weight("up", GGMLType.Q4_K, 96, 256)
-    down, down_numbers = weight("down", GGMLType.Q8_0, 256, 96)
+    gate, gate_numbers = weight("gate", GGMLType.Q4_K, n_inner, 256)
+    up, up_numbers = weight("up", GGMLType.Q4_K, n_inner, 256)
+    down, down_numbers = weight("down", GGMLType.Q8_0, 256, n_inner)
     scale, x = f32(256), f32(64, 256)
     norm = GGUFTensor("norm", GGMLType.F32, scale.shape, 0, scale.nbytes, scale.tobytes())
 
@@ -288,10 +330,37 @@ def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | T
         h = g.silu_mul(g.linear(h, g.weight("gate")), g.linear(h, g.weight("up")))
         return a["x"] + g.linear(h, g.weight("down"))
 
+    run = compiled(backend, [gate, up, down, norm], {"x": x}, build)
+    for n in counts:
+        h = x[:n] / np.sqrt(np.mean(x[:n] ** 2, axis=1, keepdims=True) + 1e-5) * scale
+        g = h @ gate_numbers.T
+        expected = x[:n] + (g / (1 + np.exp(-g)) * (h @ up_numbers.T)) @ down_numbers.T
+        assert error(run(n), expected) < 2e-6, n
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | TileShape | None) -> None:
     with mock.patch.object(few, "few_shape", return_value=shape):
-        run = compiled(matrix_units, [gate, up, down, norm], {"x": x}, build)
-        for n in (9, 16, 40, 64):
-            h = x[:n] / np.sqrt(np.mean(x[:n] ** 2, axis=1, keepdims=True) + 1e-5) * scale
-            g = h @ gate_numbers.T
-            expected = x[:n] + (g / (1 + np.exp(-g)) * (h @ up_numbers.T)) @ down_numbers.T
-            assert error(run(n), expected) < 2e-6, n
+        check_gate(matrix_units, 96, (9, 16, 40, 64))
+
+
+@pytest.mark.parametrize("shape", [None, LanesShape(1, 2, 4, 2)], ids=str)
+@pytest.mark.parametrize("n_inner", [96, 128], ids=["the last product elsewhere", "all in lanes"])
+def test_a_gate_in_lanes(lanes: VulkanBackend, shape: LanesShape | None, n_inner: int) -> None:
+    """96 columns are no step of lanes: the product of another kernel behind them reads float32."""
+    with mock.patch.object(few, "lanes_shape", **({"return_value": shape} if shape else {"wraps": lanes_shape})):
+        check_gate(lanes, n_inner, (9, 16, 40, 64))
+
+
+@pytest.mark.parametrize("paired", [False, True], ids=["one", "paired"])
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns"), [(128, 128), (512, 2048), (4096, 14336), (28672, 4096), (128256, 384)]
+)
+def test_shapes_of_lanes_fit(n_rows: int, n_columns: int, paired: bool) -> None:
+    for n_tokens in (1, 16, 17, 33, 65, 129, 512, 4096):
+        shape = lanes_shape(n_rows, n_columns, n_tokens, paired)
+        subgroups, fragments = shape.parts_m * shape.parts_k, shape.fragments_m * shape.fragments_n
+        assert max(subgroups, fragments) <= 16
+        assert shape.parts_k * 128 <= n_columns
+        assert not paired or shape.fragments_m % 2 == 0
+        assert fragments < 8 or subgroups <= 8  # registers for all of them
