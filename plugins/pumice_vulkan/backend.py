@@ -157,8 +157,7 @@ class VulkanBackend(Backend):
     def close(self) -> None:
         self._used = self.kernels()
         for shared in self._opened:
-            shared.cache.close()
-            shared.device.close()
+            shared.close()
         self._opened = []
 
     def _has_room(self, node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,6 +67,14 @@ class Shared:
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
     used: set[tuple[int, str]] = field(default_factory=set)  # source and name of the uploaded weights
+    preparers: weakref.WeakSet[Preparer] = field(default_factory=weakref.WeakSet)  # whose threads use the device
+
+    def close(self) -> None:
+        """Close the device, after the threads that still prepare steps on it."""
+        for preparer in list(self.preparers):
+            preparer.close()
+        self.cache.close()
+        self.device.close()
 
 
 @dataclass
@@ -185,6 +194,7 @@ class DeviceProgram(Program):
         self.capabilities = self._capabilities()
         self._preparer = Preparer(self._buckets.likely, self._pieces, shared.device.keep_pipelines)
         if shared.prepares:
+            shared.preparers.add(self._preparer)
             self._preparer.start()
 
     def _capabilities(self) -> Capabilities:

@@ -143,6 +143,26 @@ def test_one_that_never_started_is_closed() -> None:
     Preparer(BUCKETS.all, lambda bucket: iter([])).close()
 
 
+def test_a_device_is_closed_behind_the_threads_that_use_it() -> None:
+    """A backend may be closed before its programs: the driver would crash in a thread that still compiles."""
+    begun, order = threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        order.append("work")
+
+    preparer = Preparer(BUCKETS.all, lambda bucket: iter([work] * 1000))
+    device, cache = mock.Mock(), mock.Mock()
+    device.close.side_effect = lambda: order.append(f"closed, thread {preparer._thread.is_alive()}")
+    shared = programs.Shared(device, mock.Mock(), mock.Mock(), cache)
+    shared.preparers.add(preparer)
+    preparer.start()
+    assert begun.wait(60)
+    shared.close()
+    assert order[-1] == "closed, thread False"
+    cache.close.assert_called_once()
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The programs that are made."""
