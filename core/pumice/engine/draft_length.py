@@ -17,10 +17,10 @@ KEPT = 8  # latest step times kept per number of sequences and rows
 FADING = 0.98  # factor of earlier counts at each draft
 PRIOR = 4.0  # weight, in drafts, of a larger group's rates as prior of a smaller one's: proposer, kind, sequence
 FIRST, LATER = 0.4, 0.7  # acceptance rates of a proposer's first and later tokens before any are known
-LOSS = 0.005  # share of time that rejected drafts and proposers may take
+LOSS = 0.003  # share of time that rejected drafts and proposers may take
 GAIN = 1.04  # least expected speed of a step with drafts, relative to one without
 MOST = 31  # maximum tokens of a draft
-START = 4.0  # initial credit for rejected drafts, in steps
+START = 2.0  # initial credit for rejected drafts, in steps
 MOST_LOST = 8.0  # maximum debt, in steps
 MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
 PROBES = 64  # declined steps per probe, a draft verified although it is not expected to save time
@@ -180,11 +180,12 @@ class DraftLength:
         self._n_declined = 0
         self._n_taken = 0
         self._n_drafted = 0  # steps with drafts since one without
-        self._asking: dict[str, deque[float]] = {}  # seconds of the latest steps that asked, by proposer
+        self._taken: dict[str, deque[float]] = {}  # latest seconds by kind of work, or by proposer that was asked
         self._spent = 0.0  # seconds of proposers since the latest recorded step
         self._per_token: dict[str, _Usual] = {}  # seconds per proposed token, of proposers that compute them
         self._longest = 1  # verified tokens of a sequence, in the latest step with proposals
         self._base = 0.0  # seconds of the latest recorded step, had it had no drafts
+        self._n_accrued = 0  # steps since the latest recorded one whose credit was added
         self._n_elapsed = 1  # steps between the latest two recorded ones
 
     def most(self, n_seqs: int, n_rows: int) -> int:
@@ -202,10 +203,15 @@ class DraftLength:
         """
         return self.fixed if self.fixed >= 0 else max(PROBE, 2 * self._longest)
 
-    def wants(self, n_seqs: int, n_rows: int) -> bool:
-        """Return True if proposers should be asked for a step of ``n_rows`` rows before drafts."""
+    def wants(self, n_seqs: int, n_rows: int, n_elapsed: int = 0) -> bool:
+        """Return True if proposers should be asked for a step of ``n_rows`` rows before drafts.
+
+        ``n_elapsed``: steps since the latest recorded one, for which there is credit now.
+        """
         if self.fixed >= 0:
             return self.fixed > 0
+        self._accrue(n_elapsed - self._n_accrued)
+        self._n_accrued = n_elapsed
         measured = self.costs.seconds(n_seqs, n_rows) is not None
         return measured and self._n_drafted < PLAIN and self._credit > 0
 
@@ -220,24 +226,35 @@ class DraftLength:
         """
         if self.fixed >= 0:
             return
-        latest = self._asking.setdefault(proposer, deque(maxlen=KEPT))
-        if not latest:  # with little of what a proposer reads at first
+        if proposer not in self._taken:  # with little of what a proposer reads at first
             seconds = min(seconds, self._base or seconds)
-        latest.append(seconds + reading)
-        self._spent += _median(latest)  # without delays by other programs
+        self.charge(proposer, seconds + reading)
         if n_tokens:
             self._per_token.setdefault(proposer, _Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
+
+    def charge(self, work: str, seconds: float) -> None:
+        """Charge the time of a kind of work that steps without proposers do not have to the credit."""
+        latest = self._taken.setdefault(work, deque(maxlen=KEPT))
+        latest.append(seconds)
+        self._spent += _median(latest)  # without delays by other programs
+
+    def _accrue(self, n_steps: int) -> None:
+        """Add the credit for steps, and take what was charged."""
+        spent = self._spent / self._base if self._base else 0.0
+        earned = min(LOSS * n_steps, max(0.0, START - self._credit))
+        self._credit, self._spent = max(-MOST_LOST, self._credit + earned - spent), 0.0
 
     def longest_rest(self, proposer: str, n_seqs: int) -> int:
         """Return the steps between two drafts of a proposer with which it takes a share of ``ASKING`` of the time."""
         base = self.costs.seconds(n_seqs, n_seqs)
-        latest = self._asking.get(proposer)
+        latest = self._taken.get(proposer)
         return min(LONGEST_REST, int(_median(latest) / (ASKING * base))) if base and latest else 1
 
     @property
     def recovers(self) -> int:
-        """Return the number of steps after which there is credit again; 0 if there is."""
-        return 0 if self._credit > 0 else min(LONGEST_REST, 1 + int(-self._credit / LOSS))
+        """Return the number of steps after which there is credit again, also for later charges; 0 if there is."""
+        lacking = (self._spent / self._base if self._base else 0.0) - self._credit
+        return 0 if lacking < 0 else min(LONGEST_REST, 1 + int(lacking / LOSS))
 
     @property
     def earns(self) -> bool:
@@ -358,14 +375,11 @@ class DraftLength:
         self.costs.took(n_seqs, n_rows + n_drafted, seconds)
         base = self._base = self.costs.seconds(n_seqs, n_rows) or seconds
         usual = self.costs.seconds(n_seqs, n_rows + n_drafted) or seconds  # without delays by other programs
-        if n_drafted:
-            self._n_drafted += 1
-            saved = 1 + n_accepted / n_seqs - usual / base
-        else:
-            self._n_drafted = 0
-            saved = min(LOSS * n_elapsed, max(0.0, START - self._credit))
-        self._credit = max(-MOST_LOST, min(self._credit + saved - (self._spent + judging) / base, MOST_SAVED))
-        self._spent, self._n_elapsed = 0.0, n_elapsed
+        self._n_drafted = self._n_drafted + 1 if n_drafted else 0
+        saved = 1 + n_accepted / n_seqs - usual / base if n_drafted else 0.0
+        self._accrue(n_elapsed - self._n_accrued)
+        self._credit = max(-MOST_LOST, min(self._credit + saved - judging / base, MOST_SAVED))
+        self._n_accrued, self._n_elapsed = 0, n_elapsed
 
 
 class _Possible(NamedTuple):

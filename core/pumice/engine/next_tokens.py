@@ -26,6 +26,7 @@ from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.runner import Runner
 from pumice.proposers import Proposal, Proposer
 
+MOST_ROWS = 1 << 62
 MOST_WAITING = 64  # hidden states of a sequence that wait until it drafts
 Rows = NDArray[np.float32]
 
@@ -97,10 +98,10 @@ class NextTokens:
         """Return the proposer of a new sequence."""
         return NextTokensProposer(self)
 
-    def landed(self, batch: Batch, index: int, running: Running, stream: Rows) -> None:
+    def landed(self, batch: Batch, index: int, running: Running, stream: Rows, most: int = MOST_ROWS) -> None:
         """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step.
 
-        Does nothing for a sequence that was dropped.
+        Does nothing for a sequence that was dropped. ``most``: maximum rows; earlier ones are left out.
         """
         if self.is_off or running.generation in self._dropped:
             return
@@ -109,7 +110,8 @@ class NextTokens:
         tokens = np.asarray(running.generation.tokens[first : first + len(computed)], np.int32)
         equal = computed[: len(tokens)] == tokens
         n = len(tokens) if equal.all() else int(equal.argmin())
-        self._keep(running, first, stream[begin : begin + n])
+        left_out = max(0, n - most)
+        self._keep(running, first + left_out, stream[begin + left_out : begin + n])
 
     def drop(self, running: Running) -> None:
         """Forget a sequence, which gets no more proposals."""
@@ -135,7 +137,7 @@ class NextTokens:
 
     def _n_skipped(self, running: Running, first: int) -> int:
         """Return the number of blocks before which the layer did not run: none if ``first`` is behind cached tokens."""
-        is_cached = first < len(running.generation.request.prompt)
+        is_cached = first <= running.generation.timings.prompt_cached
         return 0 if is_cached else -(-first // self._runner.limits.block_size)
 
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:

@@ -23,7 +23,7 @@ from pumice.engine.draft_length import CERTAIN, LOOKED_UP, DraftKind, DraftLengt
 from pumice.engine.draft_model import ModelProposer
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
-from pumice.engine.next_tokens import NextTokens, NextTokensProposer
+from pumice.engine.next_tokens import MOST_ROWS, NextTokens, NextTokensProposer
 from pumice.engine.schedule import Members
 from pumice.errors import PluginError
 from pumice.guard import describe
@@ -38,7 +38,9 @@ _MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction
 _COMPUTED = (_DRAFT, _MTP)  # proposers that run layers
 _NEVER = 1 << 62
-LISTENED = 48  # steps before the end of a rest of which a layer that drafts keeps hidden states
+MEASURING, RECORDING, STARTING, CLOSING = " measuring", " recording", " starting", " closing"
+"""Work whose time is charged like that of proposers."""
+LISTENED = 48  # steps before the end of a rest, or tokens of a prompt, whose hidden states a drafting layer keeps
 MOST_PENDING = 64  # a generating sequence with more tokens to compute is treated like a prompt
 
 
@@ -161,8 +163,8 @@ class Speculation:
         return self._proposers
 
     def wake(self) -> None:
-        """Ask in the next step: a sequence was admitted, whose proposers do not rest."""
-        self._wakes = 0
+        """Ask in the next step that there is credit for: a sequence was admitted, whose proposers do not rest."""
+        self._wakes = min(self._wakes, self._n_steps + self.length.recovers)
 
     @property
     def n_free(self) -> int:
@@ -178,16 +180,18 @@ class Speculation:
         self._n_steps += 1
         seen = [id(running) for running, _ in members]
         if seen != self._seen:
-            self._seen, self._wakes = seen, 0
+            self._seen = seen
+            self.wake()
         if self._n_steps < self._wakes:
             return {}
-        self._asked = {}
+        began, self._asked = time.perf_counter(), {}
         if not any(self._names(running.generation) for running, _ in members):
             self._wakes = _NEVER
             return {}
         n_rows = sum(n_new for _, n_new in members)
         self._is_measured = all(_may_draft(running, n_new) for running, n_new in members)
-        if not self._is_measured or not self.length.wants(len(members), n_rows):
+        if not self._is_measured or not self.length.wants(len(members), n_rows, self._n_steps - self._n_recorded):
+            self.length.charge(MEASURING, time.perf_counter() - began)
             return {}
         self._read_texts([running.generation for running, _ in members])
         started = time.perf_counter()  # the time until here belongs to the prompt
@@ -228,6 +232,7 @@ class Speculation:
             n_elapsed, self._n_recorded = self._n_steps - self._n_recorded, self._n_steps
             self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, judging, n_elapsed)
             if self.length.fixed < 0:
+                self.length.charge(RECORDING, 2 * (time.perf_counter() - began - judging))  # with the rests below
                 self._rest(members, {running.generation: draft for running, draft in drafts.items()})
 
     def _rest(self, members: Members, drafts: Mapping[Generation, Draft]) -> None:
@@ -256,18 +261,24 @@ class Speculation:
     def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
         """Pass the rows ``stream [n_tokens, n_stream]`` of a step to the layer that drafts.
 
-        After an error, the layer drafts no more for the sequence.
+        While drafts do not pay, it gets the end of a prompt alone. After an error, the layer drafts no more for the
+        sequence.
         """
         layer = self.next_tokens
         assert layer is not None
         if layer.is_off or self._n_steps + LISTENED < max(self._wakes, self._rests[layer.name].wakes):
             return
         began = time.perf_counter()
-        drafting = [(i, item) for i, (item, _) in enumerate(members) if layer.name in self._names(item.generation)]
+        most = MOST_ROWS if self.length.fixed >= 0 or self.length.earns else LISTENED
+        drafting = [
+            (i, item)
+            for i, (item, _) in enumerate(members)
+            if item.pending < most and layer.name in self._names(item.generation)
+        ]
         stream = stream.copy() if drafting else stream  # before the layer runs
         for index, running in drafting:
             try:
-                layer.landed(batch, index, running, stream)
+                layer.landed(batch, index, running, stream, most)
             except Exception as error:
                 layer.drop(running)
                 self._sequences.get(running.generation, _Proposers({})).drop(layer.name, "landed", error)
@@ -277,8 +288,10 @@ class Speculation:
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
         if generation in self._sequences:
+            began = time.perf_counter()
             self._updated(generation).close()
             del self._sequences[generation]
+            self.length.charge(CLOSING, time.perf_counter() - began)
 
     def _lengths(self, members: Members, drafts: Sequence[Draft], room: int) -> Sequence[int]:
         """Return the number of tokens of each draft that the step verifies, ``room`` rows at most."""
@@ -299,9 +312,11 @@ class Speculation:
 
         It reads no more, so that a long prompt does not keep the engine from its steps.
         """
-        for generation in generations:
-            if generation not in self._sequences:
-                self._start(generation)
+        began, new = time.perf_counter(), [item for item in generations if item not in self._sequences]
+        for generation in new:
+            self._start(generation)
+        if new:
+            self.length.charge(STARTING, time.perf_counter() - began)
         if self._n_steps < self._rests[_DRAFT].wakes:
             return
         owners = [self._sequences[generation] for generation in generations]

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,7 +38,8 @@ def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: To
     """
     ids = random_tokens(model, depth + n_tokens)[: max(depth, 1)]
     n_untimed = 1 if depth else 0  # the prompt's last step yields the first token
-    (timings,) = _run(model, [Request(ids, n_untimed + n_tokens, GREEDY, end_tokens=frozenset())], progress)
+    request = Request(ids, n_untimed + n_tokens, GREEDY, end_tokens=frozenset(), speculate="off")
+    (timings,) = _run(model, [request], progress)
     return timings.generation_seconds + (0.0 if n_untimed else timings.prompt_seconds)
 
 
@@ -54,7 +56,8 @@ def parallel_seconds(
     n_all = n_first + n_parallel * (n_prompt + n_generate + 2)
 
     def run(n_read: int, n_tokens: int, n_before: int) -> list[Timings]:
-        requests = [Request(row[:n_read], n_tokens, end_tokens=frozenset(), cache_salt=salt) for row in ids]
+        plain = Request([], n_tokens, end_tokens=frozenset(), cache_salt=salt, speculate="off")
+        requests = [replace(plain, prompt=row[:n_read]) for row in ids]
         return _run(model, requests, progress and (lambda done, _: progress(n_before + done, n_all)))
 
     reading = max(timings.prompt_seconds for timings in run(n_prompt, 1, 0))

@@ -54,12 +54,13 @@ def made(layer: Layer) -> NextTokens:
     return found
 
 
-def sequence(found: NextTokens, n_tokens: int, n_prompt: int = 512) -> Any:
+def sequence(found: NextTokens, n_tokens: int, n_cached: int = 512) -> Any:
     assert found.cache is not None
     tables, _ = found.cache.begin([])
-    request = SimpleNamespace(speculate="mtp", prompt=[0] * n_prompt)
-    generation = Sequence(tokens=list(range(n_tokens)), finish_reason=None, request=request, prediction=None)
-    return Sequence(generation=generation, tables=tables, slot=0, adapter_scales=(), memory=None, n_past=0)
+    request, timings = SimpleNamespace(speculate="mtp"), SimpleNamespace(prompt_cached=n_cached)
+    facts = {"tokens": list(range(n_tokens)), "finish_reason": None, "prediction": None, "media": None}
+    generation = Sequence(request=request, timings=timings, **facts)
+    return Sequence(generation=generation, tables=tables, slot=0, adapter_scales=(), memory=None, n_past=0, pending=1)
 
 
 def step(running: Any, first: int, n: int) -> Any:
@@ -100,7 +101,7 @@ def test_a_layer_that_rested_begins_at_the_next_block():
     """It has no keys and values of the positions before, and reads none."""
     layer = Layer()
     found = made(layer)
-    running = sequence(found, 72, n_prompt=8)
+    running = sequence(found, 72, n_cached=0)
     found.landed(step(running, 0, 8)[0], 0, running, step(running, 0, 8)[1])
     found.forget()
     for first in range(40, 71):
@@ -112,6 +113,25 @@ def test_a_layer_that_rested_begins_at_the_next_block():
     assert [batch.positions.tolist() for batch in layer.batches] == [list(range(8)), [8]]
     [table] = layer.batches[0].block_tables[0]
     assert table[0] == running.tables.tables[0][2]
+
+
+@pytest.mark.parametrize(("n_draft", "n_read"), [(-1, 48), (4, 200)])
+def test_the_end_of_a_prompt_is_enough_while_drafts_do_not_pay(n_draft, n_read):
+    """Unless the number of drafted tokens is fixed, which drafts whatever it costs."""
+    layer = Layer()
+    found = made(layer)
+    speculation = Speculation({"mtp": found.proposer}, n_draft=n_draft, is_invariant=True, next_tokens=found)
+    running = sequence(found, 201, n_cached=0)
+    for first in range(0, 200, 50):
+        running.pending = 200 - first - 50
+        batch, stream = step(running, first, 50)
+        speculation.landed(batch, [(running, 50)], stream)
+    kept = found._hidden[running]
+    assert kept.end == 200
+    n_known = kept.n_rows + sum(len(batch.tokens) for batch in layer.batches)
+    begin = 0 if n_read == 200 else -(-(200 - n_read) // 32) * 32  # the next block
+    assert n_known == 200 - begin + 1  # and an unknown state before
+    assert kept.n_skipped == begin // 32
 
 
 @pytest.mark.parametrize("compiles", [True, False])
