@@ -298,8 +298,10 @@ def make_speculation(
     auto += own if exact else []
     if "draft" in own and config.is_default("speculate"):
         choice = "auto" if exact else "draft"
-    if config.draft and not _verifies(runner):  # a warning has said that it is not used
-        choice = ",".join(name for name in choice.split(",") if name != "draft") or "off"
+    if not _verifies(runner):
+        if choice not in ("auto", "off", "draft"):  # another warning has said that a draft model is not used
+            log.warning("speculate: %s is not used: %s verifies no drafts", choice, runner.backends_used[0])
+        choice = ",".join(name for name in choice.split(",") if name != "draft" or not config.draft) or "off"
     for name in choice.split(",") if choice not in ("auto", "off") else ():
         if name == "draft" and name not in own:
             raise ConfigError(NEEDS_DRAFT)

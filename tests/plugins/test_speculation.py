@@ -170,13 +170,17 @@ def test_the_draft_model_is_named_without_one(demo: pumice.Model) -> None:
 
 
 @pytest.mark.parametrize(("choice", "left"), [("draft", []), ("ngram,draft", ["ngram"])])
-def test_a_draft_model_that_the_backend_cannot_use_is_left_out(choice: str, left: list[str]) -> None:
-    """As a warning says; a request that names it is told why."""
-    runner: Any = SimpleNamespace(capabilities=Capabilities(n_in_flight=2))
+def test_a_draft_model_that_the_backend_cannot_use_is_left_out(
+    choice: str, left: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As warnings say; a request that names it is told why."""
+    runner: Any = SimpleNamespace(capabilities=Capabilities(n_in_flight=2), backends_used=["ray"])
     config = load_config({"speculate": choice, "draft": "small.gguf", "n_draft": 5})
     made = make_speculation(config, load_registry(config), runner, None, None)
-    generation: Any = SimpleNamespace(request=SimpleNamespace(speculate=None), prediction=None)
+    generation: Any = SimpleNamespace(request=SimpleNamespace(speculate=None), prediction=None, media=None)
     assert list(made._names(generation)) == left
+    said = [] if choice == "draft" else ["speculate: ngram,draft is not used: ray verifies no drafts"]
+    assert [record.message for record in caplog.records] == said
     with pytest.raises(pumice.RequestError, match="this backend verifies no drafts"):
         check_proposers(choice, made.names, verifies=False)
 
