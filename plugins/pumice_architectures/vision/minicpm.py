@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, ModelError, Tensor, fixed, mask_width
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
+from pumice_architectures.vision.pixels import MOST_RATIO, Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import Grid, PatchEncoder, corners, gathered, merged
 
 MOST_SLICES = 9
@@ -55,6 +55,12 @@ class Sliced(PatchEncoder):
         y, x = np.indices(grid, np.int32).reshape(2, -1)
         where: NDArray[np.int32] = y * self.side // grid[0] * self.side + x * self.side // grid[1]
         return where
+
+    @property
+    def most_patches(self) -> int:
+        """The most patches of a slice: sides are rounded to the factor, which adds the most to thin images."""
+        thin = math.ceil(math.sqrt(MOST_RATIO)) * self.size
+        return (self.size**2 + thin * self.factor + self.factor**2) // self.patch_size**2
 
     @abstractmethod
     def piece(self, pixels: Pixels) -> ImagePiece:
@@ -123,9 +129,7 @@ class MiniCPMV(Sliced):
         self.n_queries = self._number("clip.minicpmv_query_num", 0) or (OLD_ROWS if self.is_old else ROWS)
         if not 0 < self.n_queries <= MOST_ROWS:
             raise ModelError(f"clip.minicpmv_query_num is {self.n_queries}, expected 1 to {MOST_ROWS}")
-        # Sides are rounded to patches, which adds the most to thin images.
-        self.n_patches = 64 + 3 * self.size**2 // (2 * self.patch_size**2)
-        self.n_rows = self.n_patches + self.n_queries
+        self.n_rows = self.most_patches + self.n_queries
         if self.size < self.patch_size or self.n_rows > MOST_ROWS:
             raise hparams.wrong("image_size", f"is {self.size}, for patches of {self.patch_size} pixels")
 
@@ -204,8 +208,7 @@ class MiniCPMV46(Sliced):
         self.merges_after = int(layers[0]) if len(layers) else -1
         if self.merge == 4 and not 0 <= self.merges_after < self.n_layer:
             raise hparams.wrong("wa_layer_indexes", f"begins with {self.merges_after}, for {self.n_layer} blocks")
-        # Sides are rounded to the factor, which adds the most to thin images.
-        self.n_rows = 64 + 5 * self.size**2 // (2 * self.patch_size**2)
+        self.n_rows = self.most_patches
         if self.size < self.factor or self.n_rows > MOST_ROWS:
             raise hparams.wrong("image_size", f"is {self.size}, for patches of {self.patch_size} pixels")
 

@@ -279,6 +279,16 @@ def test_images_of_at_most_some_tokens_have_no_tiles(folders):
     projector.close()
 
 
+def test_slices_of_every_ratio_fit_minicpmv(folders):
+    projector = opened(folders("minicpmv46"))
+    encoder = projector.encoders["image"]
+    for size in ((1, 1), (200, 1), (1, 200), (4000, 20), (20, 4000), (900, 880), (96, 97), (65, 1500)):
+        assert all(
+            len(piece.inputs["patches"]) <= encoder.n_rows for piece in pieces_of(encoder.prepare(picture(*size)))
+        )
+    projector.close()
+
+
 def test_joined_tiles_are_counted_before_they_are_computed(folders, monkeypatch):
     projector = opened(folders("llavanext"))
     monkeypatch.setattr(projector, "_rows", lambda *_: pytest.fail("computed"))
