@@ -158,7 +158,9 @@ def pumice_engine(folder: Path, options: argparse.Namespace) -> Engine:
     import pumice
     from pumice.evaluate.speed import generation_seconds, prompt_seconds
 
-    config = {"mlx": {"activations": options.activations}} if options.backend == "mlx" else {}
+    config = (
+        {"mlx": {"activations": options.activations, "compile": options.compile}} if options.backend == "mlx" else {}
+    )
     n_ctx = max(options.n_prompt, options.n_gen) + 32
     model = pumice.load(folder / "model.gguf", backend=options.backend, n_ctx=n_ctx, config=config)
     return Engine(model.logits, lambda n: prompt_seconds(model, n), lambda n: generation_seconds(model, n))
@@ -211,6 +213,7 @@ def main() -> None:
     parser.add_argument(
         "--activations", default="auto", help="activations of the MLX backend: auto, float16 or float32"
     )
+    parser.add_argument("--compile", default="auto", help="the MLX backend's compiled steps: auto, always or never")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--n-prompt", type=int, default=512)
     parser.add_argument("--n-gen", type=int, default=128)

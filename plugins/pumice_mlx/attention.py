@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -22,15 +22,18 @@ HIDDEN = -1e30  # score of a masked position
 class Context:
     """The keys for the queries of a run: cells of ``blocks [n, b]``, at ``positions [n, c]``.
 
-    A negative position marks a cell without a key for its sequence. ``key`` identifies the context within a step.
+    A negative position marks a cell without a key for its sequence. ``key`` identifies the context within a step, and
+    ``of`` returns that of another step.
     """
 
     key: tuple[Hashable, ...]
     blocks: Ints
     positions: Ints
+    of: Callable[[StepArrays], Context]
 
     def blocks_on(self, step: StepArrays) -> mx.array:
-        return step.array((*self.key, "blocks"), lambda: self.blocks)
+        of = self.of
+        return step.array((*self.key, "blocks"), lambda step: of(step).blocks)
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def attention(
         kv_store(k, v, evaluation, "", 0)
     results = []
     for run in _runs(evaluation, state):
-        context = _context(run, state, how)
+        context = _context(evaluation.step, run, state, how)
         if state is None:
             assert k is not None
             keys, values = (None if x is None else evaluation.rows_of(x, run).swapaxes(1, 2) for x in (k, v))
@@ -116,9 +119,9 @@ def attention(
 
 def kv_store(k: mx.array, v: mx.array | None, evaluation: Evaluation, name: str, window: int) -> mx.array:
     state: KVCache = evaluation.state
-    batch = evaluation.step.batch
 
-    def cells() -> Ints:
+    def cells(step: StepArrays) -> Ints:
+        batch = step.batch
         table = batch.block_tables[state.window]
         seqs = np.repeat(np.arange(len(batch.slots)), np.diff(batch.seq_starts))
         blocks = table[seqs, batch.positions // state.block_size]
@@ -142,7 +145,7 @@ def choose_positions(
     how = Scores(1.0, 0, 0, True, 0.0, (), None, None, False)
     results = []
     for run in evaluation.step.runs():
-        context = _context(run, evaluation.state, how)
+        context = _context(evaluation.step, run, evaluation.state, how)
         keys = evaluation.state.read(context.blocks_on(evaluation.step), 0, mx.float32)[0][:, 0]  # [n, c, d]
         scores = mx.maximum(evaluation.rows_of(q, run) @ keys[:, None].swapaxes(-1, -2), 0)  # [n, t, h, c]
         scores = (evaluation.rows_of(weights, run)[:, :, None] @ scores)[:, :, 0]  # [n, t, c]
@@ -183,11 +186,29 @@ def _runs(evaluation: Evaluation, state: KVCache | None) -> list[Run]:
     return [part for run in runs for part in run.split()]
 
 
-def _context(run: Run, state: KVCache | None, how: Scores) -> Context:
+def _context(step: StepArrays, run: Run, state: KVCache | None, how: Scores) -> Context:
     """Return the cells for the queries of a run, from the block of the oldest position to that of the last."""
+    if state is None:
+        key: tuple[Hashable, ...] = ("step", run.key)
+    elif state.is_memory:
+        key = ("memory", run.key, int(run.seqs[0]))
+    else:
+        key = ("cache", run.key, state.window, state.block_size, how.window, how.chunk)
+
+    def of(step: StepArrays) -> Context:
+        return step.kept(key, lambda: Context(key, *_cells(step, step.run(run.key), state, how), of))
+
+    if state is None or not state.is_memory:
+        return of(step)
+    context = Context(key, *_cells(step, run, state, how), lambda _: context)  # of a part of a run of this step
+    return context
+
+
+def _cells(step: StepArrays, run: Run, state: KVCache | None, how: Scores) -> tuple[Ints, Ints]:
+    """Return the blocks and the positions of a context."""
     batch = run.batch
     if state is None:
-        return Context(("step", run.key), np.zeros((len(run.seqs), 0), np.int32), run.positions)
+        return np.zeros((len(run.seqs), 0), np.int32), run.positions
     size = state.block_size
     if state.is_memory:
         assert batch.memory is not None
@@ -195,23 +216,29 @@ def _context(run: Run, state: KVCache | None, how: Scores) -> Context:
         n = int(batch.memory.lengths[seq])
         blocks = batch.memory.block_tables[seq : seq + 1, : -(-n // size)]
         cells = np.arange(blocks.shape[1] * size)[None]
-        return Context(("memory", run.key), blocks, np.where(cells < n, cells, -1))
+        return blocks, np.where(cells < n, cells, -1)
     first = how.oldest(run.positions[:, 0]) // size
     last = run.positions[:, -1] // size
-    numbers = first[:, None] + np.arange(int((last - first).max()) + 1)
+    n_blocks = int((last - first).max()) + 1
+    numbers = first[:, None] + np.arange(_rounded(n_blocks) if step.alike else n_blocks)
     table = batch.block_tables[state.window]
     exists = numbers <= last[:, None]
     blocks = table[run.seqs[:, None], np.where(exists, numbers, last[:, None])]
     positions = (numbers[:, :, None] * size + np.arange(size)).reshape(len(run.seqs), -1)
     held = positions <= run.positions[:, -1:]
-    key = ("cache", run.key, state.window, size, how.window, how.chunk)
-    return Context(key, np.maximum(blocks, 0).astype(np.int32), np.where(held, positions, -1))
+    return np.maximum(blocks, 0).astype(np.int32), np.where(held, positions, -1)
+
+
+def _rounded(n: int) -> int:
+    """Round up to one of few sizes, for each of which a step is compiled: at most a quarter more."""
+    step = 1 << max((n - 1).bit_length() - 3, 0)
+    return -(-n // step) * step
 
 
 def _of_context(mask: mx.array, context: Context, evaluation: Evaluation) -> mx.array:
     """Return the columns ``[n, t, c]`` of a mask that belong to the context."""
     columns = evaluation.step.array(
-        (*context.key, "columns"), lambda: np.maximum(context.positions, 0).astype(np.int32)
+        (*context.key, "columns"), lambda step: np.maximum(context.of(step).positions, 0).astype(np.int32)
     )
     columns = mx.broadcast_to(columns[:, None], (*mask.shape[:2], columns.shape[-1]))
     return mx.take_along_axis(mask, columns, axis=-1)
@@ -228,15 +255,23 @@ def _attend(
     evaluation: Evaluation,
 ) -> mx.array:
     """Attend with ``q [n, h, t, d]`` to ``keys [n, g, c, d]`` and ``values [n, g, c, e]``; return ``[n, h, t, e]``."""
-    if added is None and how.is_plain and _sees_all_before(run, context, how):
+    if added is None and how.is_plain and not evaluation.step.alike and _sees_all_before(run, context, how):
         n_seen = int(run.positions[0, -1]) + 1 - int(context.positions[0, 0])
         keys, values = keys[:, :, :n_seen], values[:, :, :n_seen]
         return _fused(q, keys, values, "causal" if run.length > 1 else None, how)
     key = (*context.key, how.causal, how.window, how.chunk)
-    visible = evaluation.step.array((*key, "visible"), lambda: how.visible(run.positions, context.positions)[:, None])
+    of, seen = context.of, replace(how, bias=None, sinks=None)
+
+    def mask_of(step: StepArrays) -> NDArray[np.bool_]:
+        queries = run.positions if context.key[0] == "memory" else step.run(run.key).positions
+        return seen.visible(queries, of(step).positions)[:, None]
+
+    visible = evaluation.step.array((*key, "visible"), mask_of)
     terms = [] if added is None else [added[:, None]]
     if how.slopes or how.bias is not None:
-        distance = evaluation.step.array((*key, "distance"), lambda: _distance(run, context))
+        distance = evaluation.step.array(
+            (*key, "distance"), lambda step: _distance(step.run(run.key).positions, of(step).positions)
+        )
         terms += _of_distance(distance, how)
     if not how.softcap and not how.log_sum:
         mask = mx.where(visible, sum(terms[1:], terms[0]), mx.array(-mx.inf)).astype(q.dtype) if terms else visible
@@ -256,8 +291,8 @@ def _sees_all_before(run: Run, context: Context, how: Scores) -> bool:
     return len(run.seqs) == 1 and how.causal and (not reach or n_positions <= reach)
 
 
-def _distance(run: Run, context: Context) -> Ints:
-    return (context.positions[:, None] - run.positions[:, :, None])[:, None].astype(np.int32)
+def _distance(queries: Ints, keys: Ints) -> Ints:
+    return (keys[:, None] - queries[:, :, None])[:, None].astype(np.int32)
 
 
 def _of_distance(distance: mx.array, how: Scores) -> list[mx.array]:

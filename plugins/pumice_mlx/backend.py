@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 RESERVE = 512 * 2**20  # bytes of GPU memory reserved for activations and other uses
 _ABOUT_DEVICES = ("/proc/devices", "/proc/driver", "/proc/modules", "/sys/bus", "/sys/devices", "/sys/module")
 ACTIVATIONS = ("auto", "float32", "float16")
+COMPILES = ("auto", "always", "never")
 
 
 @dataclass
@@ -38,6 +39,7 @@ class MlxOptions:
     """Configuration section ``mlx``."""
 
     activations: str = "auto"  # type of activations in products: "float32", "float16", or "auto" (float16 on a GPU)
+    compile: str = "auto"  # steps that generate, by MLX: "always", "never", or "auto" (on a GPU)
 
 
 class MlxBackend(Backend):
@@ -51,6 +53,9 @@ class MlxBackend(Backend):
         if self.options.activations not in ACTIVATIONS:
             choices = ", ".join(ACTIVATIONS)
             raise BackendError(f"mlx: unknown activations {self.options.activations!r}; choose one of {choices}")
+        if self.options.compile not in COMPILES:
+            choices = ", ".join(COMPILES)
+            raise BackendError(f"mlx: unknown compile {self.options.compile!r}; choose one of {choices}")
         self._shared: Shared | None = None
 
     @classmethod
@@ -117,5 +122,5 @@ class MlxBackend(Backend):
         from pumice_mlx.program import Shared
 
         if self._shared is None:
-            self._shared = Shared.of(self.options.activations)
+            self._shared = Shared.of(self.options.activations, self.options.compile)
         return self._shared

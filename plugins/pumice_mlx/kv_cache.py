@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 
 from pumice.plugin import CODINGS, KV_TYPES, GGMLType, KVState, Limits
@@ -25,6 +27,12 @@ class KVCache:
     @property
     def arrays(self) -> list[mx.array]:
         return [array for rows in self._rows for array in rows.arrays]
+
+    def put(self, arrays: Sequence[mx.array]) -> None:
+        """Take other arrays for ``arrays``."""
+        rest = iter(arrays)
+        for rows in self._rows:
+            rows.arrays = [next(rest) for _ in rows.arrays]
 
     @property
     def nbytes(self) -> int:

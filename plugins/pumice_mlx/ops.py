@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from pumice.plugin import ELEMENTWISE, Formula, Input
-from pumice_mlx.step import Evaluation
+from pumice_mlx.step import Evaluation, StepArrays
 from pumice_mlx.weights import Matrix
 
 # --- rows and matrices
@@ -77,13 +77,17 @@ def rope(
     if not isinstance(source, Input):  # computed on the device
         cos, sin = _turns(positions, mx, *key)
     else:
-        host = evaluation.step.inputs[source.name]
-        cos = evaluation.step.array((source.name, *key, "cos"), lambda: _turns(host, np, *key)[0])
-        sin = evaluation.step.array((source.name, *key, "sin"), lambda: _turns(host, np, *key)[1])
+        name = source.name
+
+        def turns(step: StepArrays) -> tuple[Any, Any]:
+            return step.kept((name, *key), lambda: _turns(step.inputs[name], np, *key))
+
+        cos = evaluation.step.array((name, *key, "cos"), lambda step: turns(step)[0])
+        sin = evaluation.step.array((name, *key, "sin"), lambda step: turns(step)[1])
     half = n_rot // 2
     order = np.arange(width)
     order[:n_rot] = np.roll(order[:n_rot], half) if neox else order[:n_rot] ^ 1
-    partner = x[..., evaluation.step.array(("partner", neox, n_rot, width), lambda: order)]
+    partner = x[..., evaluation.step.array(("partner", neox, n_rot, width), lambda _: order)]
     return x * cos + partner * sin
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,15 +33,17 @@ from pumice.plugin import (
     concrete,
 )
 from pumice_mlx.attention import ATTENTION_OPS
+from pumice_mlx.compiled import CompiledSteps, is_alike
 from pumice_mlx.device import errors, is_gpu, prepare
 from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.ops import MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
-from pumice_mlx.step import Evaluation, StepArrays
+from pumice_mlx.step import Evaluation, NotAlike, StepArrays
 from pumice_mlx.weights import Weights, can_multiply
 
 Array = NDArray[Any]
+logger = logging.getLogger("pumice")
 
 #: Operations that depend on the step beyond their operands.
 STEP_OPS = {"rope": rope, **ATTENTION_OPS, **RECURRENT_OPS}
@@ -62,12 +65,14 @@ class Shared:
 
     weights: Weights
     states: dict[State, KVCache | Recurrent]
+    compiles: bool  # steps of one token of each sequence
 
     @classmethod
-    def of(cls, activations: str) -> Shared:
+    def of(cls, activations: str, compiled: str) -> Shared:
         prepare()
         half = activations == "float16" or (activations == "auto" and is_gpu())
-        return cls(Weights(mx.float16 if half else mx.float32), {})
+        compiles = compiled == "always" or (compiled == "auto" and is_gpu())
+        return cls(Weights(mx.float16 if half else mx.float32), {}, compiles)
 
     @property
     def type(self) -> mx.Dtype:
@@ -109,6 +114,7 @@ class MlxProgram(Program):
         picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
         best = Capabilities(max_steps=MAX_STEPS, max_best=MAX_BEST) if picks else Capabilities()
         self.capabilities = replace(best, copies_slots=True)
+        self._compiled = CompiledSteps(self) if shared.compiles and not _has_memory(segment) else None
 
     def run(self, step: Step) -> Mapping[str, Array]:
         with self._computing():
@@ -131,6 +137,10 @@ class MlxProgram(Program):
                 tokens = picker.pick(logits)
                 mx.async_eval(tokens, self._state_arrays)
             return picker.results()
+
+    @property
+    def states(self) -> Sequence[KVCache | Recurrent]:
+        return self._states
 
     @property
     def _state_arrays(self) -> list[mx.array]:
@@ -159,11 +169,25 @@ class MlxProgram(Program):
         self, inputs: Mapping[str, Array], batch: Batch, computed: Mapping[str, mx.array] | None = None
     ) -> dict[str, mx.array]:
         """Return the lazy outputs for inputs on the host and for ``computed`` ones on the device."""
-        step, sizes, computed = StepArrays(batch, inputs), batch.sizes, computed or {}
-        values = {
-            tensor: computed[tensor.name] if tensor.name in computed else mx.array(np.array(inputs[tensor.name]))
+        computed = computed or {}
+        given = {
+            tensor.name: computed[tensor.name] if tensor.name in computed else mx.array(np.array(inputs[tensor.name]))
             for tensor in self._segment.inputs
         }
+        step = StepArrays(batch, inputs, self._compiled is not None and is_alike(batch))
+        if self._compiled is None or not step.alike:
+            return self.outputs(given, step)
+        try:
+            return self._compiled(given, step)
+        except NotAlike as error:
+            logger.info("mlx: steps are not compiled, since they differ in %s", error)
+            self._compiled = None
+            return self.outputs(given, StepArrays(batch, inputs))
+
+    def outputs(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
+        """Return the lazy outputs for inputs on the device, and update the states."""
+        sizes = step.batch.sizes
+        values: dict[Tensor, mx.array] = {tensor: given[tensor.name] for tensor in self._segment.inputs}
         for node in self._segment.nodes:
             if node.op == "reshape":
                 values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
@@ -197,6 +221,11 @@ class MlxProgram(Program):
 
     def close(self) -> None:
         self._states = []
+        self._compiled = None
+
+
+def _has_memory(segment: Segment) -> bool:
+    return any(isinstance(state, KVState) and state.is_memory for state in segment.states)
 
 
 def _is_known(tensor: Tensor) -> bool:

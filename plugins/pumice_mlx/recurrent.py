@@ -5,7 +5,7 @@ Sequences of equal length are computed together, token by token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -23,6 +23,10 @@ class Recurrent:
     @property
     def arrays(self) -> list[mx.array]:
         return [self.array]
+
+    def put(self, arrays: Sequence[mx.array]) -> None:
+        """Take other arrays for ``arrays``."""
+        (self.array,) = arrays
 
     @property
     def nbytes(self) -> int:
@@ -78,7 +82,7 @@ def linear_attention(
     if n_heads != n_key_heads:
         heads = np.arange(n_heads)
         heads = heads % n_key_heads if tiled else heads // (n_heads // n_key_heads)
-        order = evaluation.step.array(("heads", n_heads, n_key_heads, tiled), lambda: heads)
+        order = evaluation.step.array(("heads", n_heads, n_key_heads, tiled), lambda _: heads)
         q, k = q[:, order], k[:, order]
     decay = mx.broadcast_to(decay, v.shape[:2]) if decay.ndim == 1 else decay
     decay = decay[:, :, None, None] if decay.ndim == 2 else decay[..., None]
@@ -119,15 +123,14 @@ def _runs(evaluation: Evaluation) -> Iterator[tuple[Run, mx.array, mx.array]]:
 
 
 def _slots(evaluation: Evaluation, run: Run) -> mx.array:
-    return evaluation.step.array(("slots", run.key), lambda: run.batch.slots[run.seqs])
+    return evaluation.step.array(("slots", run.key), lambda step: step.batch.slots[step.run(run.key).seqs])
 
 
 def _states(evaluation: Evaluation, run: Run, slots: mx.array) -> mx.array:
     state: mx.array = evaluation.state.array[slots]
-    begins = run.positions[:, 0] == 0
-    if not begins.any():
+    if not evaluation.step.alike and (run.positions[:, 0] > 0).all():
         return state
-    begun = evaluation.step.array(("begins", run.key), lambda: begins)
+    begun = evaluation.step.array(("begins", run.key), lambda step: step.run(run.key).positions[:, 0] == 0)
     return mx.where(begun.reshape(-1, *[1] * (state.ndim - 1)), mx.array(0.0), state)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -15,22 +15,65 @@ from pumice.plugin import Batch, Node
 Array = NDArray[Any]
 
 
-class StepArrays:
-    """The arrays of one step. ``inputs`` are the segment's, on the host."""
+class NotAlike(Exception):
+    """A step asks for an array that steps of its kind did not ask for before."""
 
-    def __init__(self, batch: Batch, inputs: Mapping[str, Array]) -> None:
+
+Make = Callable[["StepArrays"], Array]
+"""Computes an array of a step, on the host; it is called for each step that is computed in the same way."""
+
+T = TypeVar("T")
+
+
+class StepArrays:
+    """The arrays of one step.
+
+    Attributes:
+        batch: the step's batch.
+        inputs: the segment's inputs, on the host.
+        alike: the operations of this step depend only on the sizes of its arrays, so that a compiled step computes it:
+            one token of each sequence.
+        made: how each array was computed.
+    """
+
+    def __init__(self, batch: Batch, inputs: Mapping[str, Array], alike: bool = False) -> None:
         self.batch = batch
         self.inputs = inputs
+        self.alike = alike
+        self.made: dict[Hashable, Make] = {}
         self._arrays: dict[Hashable, mx.array] = {}
+        self._kept: dict[Hashable, Any] = {}
+        self._is_complete = False
 
-    def array(self, key: Hashable, make: Callable[[], Array]) -> mx.array:
+    def array(self, key: Hashable, make: Make) -> mx.array:
         """Return the result of ``make`` on the device, cached under ``key`` for the rest of the step."""
         if key not in self._arrays:
-            self._arrays[key] = mx.array(np.ascontiguousarray(make()))
+            if self._is_complete:
+                raise NotAlike(key)
+            self.made[key] = make
+            self._arrays[key] = mx.array(np.ascontiguousarray(make(self)))
         return self._arrays[key]
 
-    def runs(self) -> Iterator[Run]:
-        """Yield the sequences of the step; those with a single token form one run, computed together."""
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the result of ``make``, a value on the host, cached under ``key`` for the rest of the step."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+    def complete(self, arrays: Mapping[Hashable, mx.array]) -> None:
+        """Take arrays for those that operations ask for; asking for others is an error from then on."""
+        self._arrays, self._is_complete = dict(arrays), True
+
+    def run(self, key: Hashable) -> Run:
+        """Return the run with a key."""
+        return self.kept("runs by key", lambda: {run.key: run for run in self.runs()})[key]
+
+    def runs(self) -> list[Run]:
+        """Return the sequences of the step; those with a single token form one run, computed together."""
+        return self.kept("runs", lambda: list(self._runs()))
+
+    def _runs(self) -> Iterator[Run]:
         starts = self.batch.seq_starts
         lengths = np.diff(starts)
         singles = np.flatnonzero(lengths == 1)
@@ -88,12 +131,12 @@ class Evaluation:
     def rows_of(self, x: mx.array, run: Run) -> mx.array:
         """Return the tokens ``[n, length, ...]`` of a run from all tokens ``[t, ...]``."""
         if not run.is_all:
-            x = x[self.step.array(("rows", run.key), lambda: run.rows.reshape(-1))]
+            x = x[self.step.array(("rows", run.key), lambda step: step.run(run.key).rows.reshape(-1))]
         return x.reshape(len(run.seqs), run.length, *x.shape[1:])
 
     def positions_of(self, run: Run) -> mx.array:
         """Return the positions as int32 ``[n, length]``."""
-        return self.step.array(("positions", run.key), lambda: run.positions.astype(np.int32))
+        return self.step.array(("positions", run.key), lambda step: step.run(run.key).positions.astype(np.int32))
 
     def joined(self, parts: list[tuple[Run, mx.array]]) -> mx.array:
         """Join results ``[n, length, ...]`` of all runs in batch order: ``[t, ...]``."""
@@ -101,5 +144,5 @@ class Evaluation:
         if len(parts) == 1:
             return flat[0]
         runs = [run for run, _ in parts]
-        order = self.step.array("order", lambda: np.argsort(np.concatenate([run.rows.reshape(-1) for run in runs])))
+        order = self.step.array("order", lambda _: np.argsort(np.concatenate([run.rows.reshape(-1) for run in runs])))
         return mx.concatenate(flat)[order]

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,17 +19,26 @@ from numpy.typing import NDArray
 import pumice
 from demo_models import TYPES, write_demo_model
 from pumice.gguf import GGMLType
+from pumice_mlx.compiled import CompiledSteps
+from pumice_mlx.step import NotAlike
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
 from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
+
+COMPILED = ["llama-bias", "gemma3", "gpt-oss", "bloom", "deepseek2-v3", "hy_v4-indexed", "mamba2", "qwen3next", "rwkv7"]
 
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
 def logits(
-    path: Path, ids: list[int], n_batch: int = 512, activations: str = "float32", kv_type: str = "f32"
+    path: Path,
+    ids: list[int],
+    n_batch: int = 512,
+    activations: str = "float32",
+    kv_type: str = "f32",
+    compile: str = "never",
 ) -> NDArray[np.float32]:
-    config = {"mlx": {"activations": activations}}
+    config = {"mlx": {"activations": activations, "compile": compile}}
     with pumice.load(path, backend="mlx", kv_type=kv_type, n_ctx=N_CTX, n_batch=n_batch, config=config) as model:
         assert list(model.backends) == ["mlx"], "nothing falls back to another backend"
         return model.logits(ids)
@@ -44,6 +59,62 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
 @pytest.mark.parametrize("n_batch", [1, 5])
 def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str, n_batch: int) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-6)
+
+
+@pytest.fixture
+def uncompiled() -> Iterator[None]:
+    """Let MLX call what it would compile, since its compilation for processors takes seconds a model."""
+    import mlx.core as mx
+
+    mx.disable_compile()
+    yield
+    mx.enable_compile()
+
+
+def check_compiled(path: Path, ids: list[int], expected: NDArray[np.float32], limit: float, caplog: Any) -> None:
+    """Token by token, which is one compiled step for each number of blocks."""
+    graph = mock.Mock(side_effect=CompiledSteps._graph)
+    noted = mock.patch.object(CompiledSteps, "_graph", lambda self, names: graph(self, names))
+    with noted, caplog.at_level(logging.INFO, "pumice"):
+        found = logits(path, ids, 1, compile="always")
+    assert error(found, expected) < limit
+    assert graph.called, "never compiled: what does it prove?"
+    assert "steps are not compiled" not in caplog.text
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_is_compiled(tiny_file: Any, tiny_logits: Any, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    check_compiled(tiny_file(name), ZOO[name].ids, tiny_logits[name], LIMITS.get(name, 1e-6), caplog)
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="MLX compiles for the processor with c++")
+def test_a_compiled_step(tiny_file: Any, tiny_logits: Any, caplog: pytest.LogCaptureFixture) -> None:
+    check_compiled(tiny_file("gpt-oss"), ZOO["gpt-oss"].ids, tiny_logits["gpt-oss"], 1e-6, caplog)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_compiled_steps_of_several_sequences() -> None:
+    """Sequences begin and end, contexts grow over blocks, slots are taken again, and several steps run ahead."""
+    texts: dict[str, list[str]] = {}
+    for compile in ("never", "always"):
+        options: dict[str, Any] = {"n_ctx": 512, "n_parallel": 3, "config": {"mlx": {"compile": compile}}}
+        with pumice.load(backend="mlx", kv_type="f32", **options) as model, ThreadPoolExecutor(3) as pool:
+            prompts = ["Once upon a time", "Tom", "The cat", "Mia saw a big"]
+            tell = partial(model.generate, max_tokens=25, temperature=0)
+            texts[compile] = [told.text for told in pool.map(tell, prompts)]
+    assert texts["always"] == texts["never"]
+
+
+def test_a_step_that_asks_for_more_is_not_compiled(
+    tiny_file: Any, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(CompiledSteps, "__call__", mock.Mock(side_effect=NotAlike("cells")))
+    name = COMPILED[0]
+    with caplog.at_level(logging.INFO, "pumice"):
+        found = logits(tiny_file(name), ZOO[name].ids, 1, compile="always")
+    assert error(found, tiny_logits[name]) < LIMITS.get(name, 1e-6)
+    assert caplog.text.count("steps are not compiled, since they differ in cells") == 1
 
 
 @pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "deepseek2-v3"])
