@@ -32,7 +32,7 @@ from pumice.proposers import Proposal, Proposer, ProposerContext
 log = logging.getLogger("pumice")
 
 ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
-UNMEASURED = 7  # drafted tokens where results depend on the number of rows, unless ``n_draft`` is set
+UNMEASURED = 15  # drafted tokens where results depend on the number of rows, unless ``n_draft`` is set
 _DRAFT = "draft"  # the proposer of a draft model
 _MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction

@@ -803,7 +803,7 @@ class EngineOptions(TypedDict, total=False):
         _Engine(
             -1,
             "Maximum number of drafted tokens per sequence that a step verifies; 0: none; -1: as many as save time, "
-            "or 7 where results depend on the number of rows in a step.",
+            "or 15 where results depend on the number of rows in a step.",
         ),
     ]
     samplers: Annotated[
