@@ -137,6 +137,7 @@ class Embedder:
     def read(self, text: Text) -> PreparedText:
         """Return the token ids and the media of a text."""
         if isinstance(text, PreparedText):
+            self._checked(list(text.tokens))
             return text
         if isinstance(text, str):
             return PreparedText(self._checked(self._model.tokenizer.tokenize(text)))
