@@ -37,6 +37,7 @@ class KeptStream:
         self.owner = owner
         self.started = time.time()
         self.completed: float | None = None
+        self.expires = 0.0  # in seconds of the monotonic clock, once it has ended
         self.total = 0
         self.is_detached = False  # the request that began it has ended
         self._parts: list[bytes] = []
@@ -60,7 +61,7 @@ class KeptStream:
             self._add(SSE.error(Problem.of(error)))
         finally:
             pinging.cancel()
-            self.completed = time.time()
+            self.completed, self.expires = time.time(), time.monotonic() + _KEPT_SECONDS
             self._notify()
 
     async def read(self, begin: int) -> AsyncIterator[bytes]:
@@ -129,11 +130,10 @@ class KeptStreams:
             stream.task.cancel()
 
     def _forget_old(self, n_new: int = 0) -> None:
-        least = time.time() - _KEPT_SECONDS
-        done = [key for key, stream in self._streams.items() if stream.completed is not None]
+        done = [(key, stream.expires) for key, stream in self._streams.items() if stream.is_done]
         n_more = len(self._streams) + n_new - MAX_KEPT_STREAMS
-        for position, key in enumerate(done):
-            if (self._streams[key].completed or 0.0) < least or position < n_more:
+        for position, (key, expires) in enumerate(done):
+            if expires < time.monotonic() or position < n_more:
                 del self._streams[key]
 
 
