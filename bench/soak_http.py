@@ -88,7 +88,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Plan:
-    """What clients send, and how often; and what is done to the server meanwhile.
+    """Requests of the clients, their rate, and interventions at the server.
 
     Attributes:
         models: names of the models that most requests choose from.

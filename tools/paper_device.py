@@ -34,7 +34,7 @@ class PaperBuffer(Buffer):
         return self._bytes
 
     def close(self) -> None:
-        """Nothing is allocated."""
+        """Do nothing: there is no memory."""
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class PaperPipeline(ComputePipeline):
     push_bytes: int
 
     def close(self) -> None:
-        """Nothing is compiled."""
+        """Do nothing: there is no pipeline."""
 
 
 class PaperEncoder(Encoder):
@@ -68,16 +68,16 @@ class PaperEncoder(Encoder):
         check_dispatch(self._device, self._pipeline, self._buffers, self._push, (x, y, z))
 
     def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
-        """Nothing is copied."""
+        """Do nothing: there is no data."""
 
     def barrier(self) -> None:
-        """Nothing overlaps."""
+        """Do nothing: no commands overlap."""
 
     def timestamp(self, index: int) -> None:
-        """No time passes."""
+        """Do nothing: no time passes."""
 
     def end(self) -> None:
-        """Nothing is recorded."""
+        """Do nothing: no commands are kept."""
 
 
 class PaperCommandBuffer(CommandBuffer):
@@ -88,16 +88,16 @@ class PaperCommandBuffer(CommandBuffer):
         return PaperEncoder(self._device)
 
     def commit(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no commands run."""
 
     def wait(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no commands run."""
 
     def timestamps(self) -> list[float]:
         return []
 
     def close(self) -> None:
-        """Nothing is recorded."""
+        """Do nothing: no commands are kept."""
 
 
 class PaperDevice(CheckedDevice):
@@ -122,7 +122,7 @@ class PaperDevice(CheckedDevice):
         return PaperPipeline(n_buffers, push_bytes)
 
     def _wait_idle(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no commands run."""
 
     def _destroy(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no device."""

@@ -62,7 +62,7 @@ class Member:
 
 @dataclass
 class Registry:
-    """What of a registry the binding may need, by name."""
+    """The parts of a registry that the binding may need, by name."""
 
     path: Path
     version: str = ""

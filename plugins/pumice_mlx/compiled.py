@@ -31,7 +31,7 @@ class Updated(Protocol):
 
 
 class Computes(Protocol):
-    """What is compiled: outputs by name, from inputs by name; the states are updated."""
+    """The compiled function: outputs by name, from inputs by name; it updates the states."""
 
     @property
     def states(self) -> Sequence[Updated]: ...

@@ -444,7 +444,7 @@ class TranscriptionUsage(Struct, kw_only=True):
 
 
 class Transcription(Struct, kw_only=True):
-    """What is said in a sound; with `response_format` `text` the text alone."""
+    """The text that is spoken in a sound; with `response_format` `text` that text alone."""
 
     text: str
     """Text."""
@@ -659,7 +659,7 @@ class DeletedFile(Struct, kw_only=True):
 
 
 class BatchError(Struct, kw_only=True):
-    """What is wrong with the input of a batch."""
+    """An error in the input of a batch."""
 
     code: str
     """Kind of the error."""
@@ -1239,7 +1239,7 @@ class SlotResult(Struct, kw_only=True):
 
 
 class DevicePart(Struct, kw_only=True):
-    """What a model holds on one device."""
+    """Memory that a model takes on one device."""
 
     name: str
     """Name of the device, such as `vulkan0`, or `cpu`."""

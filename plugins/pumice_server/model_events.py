@@ -1,4 +1,4 @@
-"""What happens to models, for clients that follow it: llama-server's ``/models/sse``."""
+"""Events of models, streamed to clients: llama-server's ``/models/sse``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a picture: its description, and questions with their answers."""
+"""Sentences about a picture: its description, and questions with their answers."""
 
 from __future__ import annotations
 

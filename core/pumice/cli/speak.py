@@ -42,7 +42,7 @@ from pumice.options import SAMPLING
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
     group="Generation",
-    help="Where the sound ends at the latest.  [default: 600]",
+    help="Maximum length of the sound in seconds.  [default: 600]",
 )
 @defined(SAMPLING["temperature"], help="Temperature of the sampler.  [default: 0.1]")
 @defined(SAMPLING["seed"])

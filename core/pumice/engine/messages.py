@@ -193,7 +193,7 @@ MAX_MEDIA_BYTES: Final = 2 << 30
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a model holds on one device.
+    """Memory that a model takes on one device.
 
     Attributes:
         name: name of the device: ``vulkan0``, or that of a backend that is no GPU.

@@ -16,7 +16,7 @@ PLACES = "media_places"  # int32 [n_tokens, 3]: place in time, row and column, i
 
 
 class Rules(Protocol):
-    """What the graph reads of ``pumice.architecture.MediaRules``."""
+    """The part of ``pumice.architecture.MediaRules`` that the graph reads."""
 
     @property
     def axes(self) -> Sequence[int]: ...

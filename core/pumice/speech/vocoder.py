@@ -25,7 +25,7 @@ NO_VOCODER = (
 
 
 class CodeModel(Protocol):
-    """What is needed of a loaded vocoder."""
+    """The interface of a loaded vocoder."""
 
     @property
     def n_vocab(self) -> int: ...

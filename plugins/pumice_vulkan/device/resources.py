@@ -1,4 +1,4 @@
-"""What a pipeline takes of a device's limits, computed from SPIR-V and specialization constants.
+"""A pipeline's use of a device's limits, computed from SPIR-V and specialization constants.
 
 SPIR-V 1.6 specification, 3.49 (instructions), 3.20 (decorations), 3.21 (built-ins); sizes as in GLSL's std430 layout.
 """
