@@ -94,7 +94,7 @@ def measure(url: str, n_messages: int) -> None:
 
 def counters(devtools: object) -> dict[str, float]:
     metrics = devtools.send("Performance.getMetrics")["metrics"]  # type: ignore[attr-defined]
-    return {each["name"]: each["value"] for each in metrics}
+    return {metric["name"]: metric["value"] for metric in metrics}
 
 
 if __name__ == "__main__":

@@ -493,16 +493,18 @@ def kill_engine(pid: int) -> bool:
 def report(arguments: argparse.Namespace, tally: Tally, samples: list[dict[str, int]]) -> int:
     """Print what was seen as JSON, and return the exit status."""
     late = [p99([s for _, s in quarter(tally.firsts, which)]) for which in (1, 2, 3, 4)]
-    told = {
+    summary = {
         "seconds": arguments.seconds, "counts": tally.counts, "kills": len(tally.kills),
         "wrong": len(tally.wrong), "lost": len(tally.lost), "examples": [*tally.wrong[:5], *tally.lost[:5]],
         "memory_mib": [round(now["memory"] / 2**20, 1) for now in samples],
         "memory_grown": grown(samples, "memory"), "files_grown": grown(samples, "files"),
         "first_token_p99_of_quarters": [round(seconds, 3) for seconds in late],
     }  # fmt: skip
-    print(json.dumps(told, indent=1))
+    print(json.dumps(summary, indent=1))
     later = late[3] > LATER * max(late[1], 0.1)
-    return int(bool(tally.wrong or tally.lost or later or told["memory_grown"] > MEMORY or told["files_grown"] > 8))
+    return int(
+        bool(tally.wrong or tally.lost or later or summary["memory_grown"] > MEMORY or summary["files_grown"] > 8)
+    )
 
 
 def options(description: str, clients: int, kill_every: float) -> argparse.ArgumentParser:

@@ -40,13 +40,13 @@ def measure(path: str, without: frozenset[str], arguments: argparse.Namespace) -
         mock.patch.object(quirks, "QUIRKS", rows),
         pumice.load(path, backend="vulkan", n_ctx=n_ctx, config=config) as model,
     ):
-        found = {f"prompt {arguments.prompt}": _rate(arguments.prompt, lambda n: prompt_seconds(model, n), arguments)}
-        found["generation"] = _rate(arguments.generate, lambda n: generation_seconds(model, n), arguments)
+        rates = {f"prompt {arguments.prompt}": _rate(arguments.prompt, lambda n: prompt_seconds(model, n), arguments)}
+        rates["generation"] = _rate(arguments.generate, lambda n: generation_seconds(model, n), arguments)
         for n in arguments.parallel:
             parallel_seconds(model, arguments.each, arguments.generate // 2, n)
             _, seconds = parallel_seconds(model, arguments.each, arguments.generate // 2, n)
-            found[f"{n} sequences"] = n * (arguments.generate // 2) / seconds
-    return found
+            rates[f"{n} sequences"] = n * (arguments.generate // 2) / seconds
+    return rates
 
 
 def _rate(n: int, seconds: Callable[[int], float], arguments: argparse.Namespace) -> float:

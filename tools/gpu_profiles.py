@@ -44,12 +44,12 @@ Compiled = tuple[Segment, MemoryPlan, Limits]
 @contextmanager
 def captured(path: Path) -> Iterator[Compiled]:
     """Load a model on a device of paper, and yield what the backend compiled; its weights are open in this context."""
-    found: list[Compiled] = []
+    compiled: list[Compiled] = []
     compile = VulkanBackend.compile
     shared = shared_on(PaperDevice(PROFILES["hopper-h200"].described()))
 
     def noted(self: VulkanBackend, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
-        found.append((segment, plan, limits))
+        compiled.append((segment, plan, limits))
         return compile(self, segment, plan, limits)
 
     with (
@@ -58,7 +58,7 @@ def captured(path: Path) -> Iterator[Compiled]:
         mock.patch.object(VulkanBackend, "_open_one", return_value=shared),
         pumice.load(path, backend="vulkan", n_ctx=4096, n_batch=128, config={"n_parallel": 16}),
     ):
-        yield found[0]
+        yield compiled[0]
 
 
 def shared_on(device: PaperDevice) -> Shared:
@@ -82,8 +82,8 @@ def dispatches(description: DeviceDescription, compiled: Compiled) -> dict[str, 
     """Return the dispatches of each bucket. Raises BackendError for a pipeline that does not fit the device."""
     with program_on(description, compiled) as (shared, program):
         chosen = {name: program._lower(bucket) for name, bucket in BUCKETS.items()}
-        for found in chosen.values():
-            shared.kernels.compile(found)
+        for dispatches in chosen.values():
+            shared.kernels.compile(dispatches)
         shared.kernels.compile(program._recorder.choices(BUCKETS["16 sequences"]))
     return chosen
 
@@ -132,7 +132,7 @@ def write_model(path: Path) -> Path:
 
 def table(compiled: Compiled) -> str:
     """Return the table; equal devices are lowered once."""
-    known: dict[object, dict[str, list[Dispatch]]] = {}
+    lowered: dict[object, dict[str, list[Dispatch]]] = {}
     lines = [HEADER]
     for name, profile in PROFILES.items():
         description = without_quirks(profile.described())
@@ -150,19 +150,19 @@ def table(compiled: Compiled) -> str:
                 description.max_buffer_bytes,
             ),
         )
-        if key not in known:
+        if key not in lowered:
             usable = description.features >= NEEDED
-            known[key] = dispatches(description, compiled) if usable else {bucket: [] for bucket in BUCKETS}
-        lines.append(row(name, profile, known[key]))
+            lowered[key] = dispatches(description, compiled) if usable else {bucket: [] for bucket in BUCKETS}
+        lines.append(row(name, profile, lowered[key]))
     return "".join(lines)
 
 
 def decisions(quirk: Quirk) -> str:
     """Return what a quirk changes."""
-    found = [f"no `{name}`" for name in sorted(quirk.without)]
-    found += [f"subgroups of {quirk.subgroup}"] if quirk.subgroup else []
-    found += [f"submits of {quirk.dispatches} dispatches"] if quirk.dispatches else []
-    return ", ".join(found)
+    parts = [f"no `{name}`" for name in sorted(quirk.without)]
+    parts += [f"subgroups of {quirk.subgroup}"] if quirk.subgroup else []
+    parts += [f"submits of {quirk.dispatches} dispatches"] if quirk.dispatches else []
+    return ", ".join(parts)
 
 
 def quirks() -> str:

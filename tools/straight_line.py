@@ -72,12 +72,12 @@ class Matrix:
 
     def load(self, unit: int, row: str) -> str:
         """Return the request of a row's unit for the registers of ``unit``."""
-        at, total = f"({self.place} & PLACE)", self.n_rows * self.blocks
+        place, total = f"({self.place} & PLACE)", self.n_rows * self.blocks
         number = f"({self.name}_block + {row} * {self.blocks}u)" if self.divides else self.block(row)
-        words = f"(4u * ({at} + {total}u){f' + {2 * total}u' if self.six else ''})"
-        code = f"w{unit} = a4[{at} + {number}]; s{unit} = uint(a_halves[2u * {words} + {number}]);"
+        words = f"(4u * ({place} + {total}u){f' + {2 * total}u' if self.six else ''})"
+        code = f"w{unit} = a4[{place} + {number}]; s{unit} = uint(a_halves[2u * {words} + {number}]);"
         if self.six:
-            code += f" h{unit} = a2[2u * ({at} + {total}u) + {number}];"
+            code += f" h{unit} = a2[2u * ({place} + {total}u) + {number}];"
             code += f" e{unit} = a1[{words} + {total // 2}u + {number} / 8u];"
         return code
 
@@ -124,8 +124,8 @@ class Units:
         row = f"{own - matrix.unit}u"
         if not wrapped:
             return matrix.load(own, row)
-        there = matrix.load(own, row).replace("here_", "there_")
-        return f"if (last) {{ {self.output.load(own, f'{own}u')} }} else {{ {there} }}"
+        load = matrix.load(own, row).replace("here_", "there_")
+        return f"if (last) {{ {self.output.load(own, f'{own}u')} }} else {{ {load} }}"
 
     @cached_property
     def text(self) -> str:

@@ -181,18 +181,18 @@ def named(folder: Path) -> set[str]:
 
 def needed(registry: Registry, names: Iterable[str]) -> list[str]:
     """Return the structures that are named, each after those within it."""
-    found: dict[str, None] = {}
+    ordered: dict[str, None] = {}
 
     def add(name: str) -> None:
         for member in registry.structures[name]:
             if not member.pointers and member.type in registry.structures:
                 add(member.type)
-        found.setdefault(name)
+        ordered.setdefault(name)
 
     for name in sorted(names):
         if name in registry.structures:
             add(name)
-    return list(found)
+    return list(ordered)
 
 
 def structure(registry: Registry, name: str) -> Iterator[str]:
@@ -237,16 +237,16 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def annotation(registry: Registry, name: str) -> str:
     result, members = registry.commands[name]
-    given = []
+    types = []
     for member in members:
         c_type = argument(registry, member)
         is_pointer = c_type == POINTER and (member.pointers or member.lengths)
         if name.startswith(UNCONVERTED):  # numbers of 32 bits are passed as they are, all else has to know its size
-            given.append("Passed" if is_pointer else c_type if c_type in WIDE else "int")
+            types.append("Passed" if is_pointer else c_type if c_type in WIDE else "int")
         else:
-            given.append("Pointee" if is_pointer else "int" if c_type == POINTER else python_type(c_type))
+            types.append("Pointee" if is_pointer else "int" if c_type == POINTER else python_type(c_type))
     returned = "None" if result == "void" else python_type(registry.plain(result))
-    return f"Callable[[{', '.join(given)}], {returned}]"
+    return f"Callable[[{', '.join(types)}], {returned}]"
 
 
 def binding(registry: Registry, names: set[str]) -> str:

@@ -191,16 +191,16 @@ def random_blocks(type: GGMLType) -> NDArray[np.uint8] | None:
         return None
     random, n_bytes = np.random.default_rng(type), row_bytes(type, block_size(type))
     n_blocks = N_ROWS * N_COLUMNS // block_size(type)
-    found = np.empty((0, n_bytes), np.uint8)
+    usable = np.empty((0, n_bytes), np.uint8)
     for _ in range(100):
         blocks = random.integers(0, 256, (_BLOCKS_AT_ONCE, n_bytes), np.uint8)
         try:
             largest = np.abs(dequantize(blocks, type)).max(axis=1)
         except GGUFError:
             return None
-        found = np.concatenate([found, blocks[(largest > _SMALLEST) & (largest < _LARGEST)]])
-        if len(found) >= n_blocks:
-            return found[:n_blocks].reshape(N_ROWS, -1)
+        usable = np.concatenate([usable, blocks[(largest > _SMALLEST) & (largest < _LARGEST)]])
+        if len(usable) >= n_blocks:
+            return usable[:n_blocks].reshape(N_ROWS, -1)
     return None
 
 

@@ -37,12 +37,12 @@ class _Sink(io.RawIOBase):
         self._place = 0
 
     def write(self, data: Any) -> int:
-        given = bytes(data)
-        skipped = min(max(0, self._taken - self._place), len(given))
+        block = bytes(data)
+        skipped = min(max(0, self._taken - self._place), len(block))
         begin = self._place + skipped - self._taken
-        self._data[begin : begin + len(given) - skipped] = given[skipped:]
-        self._place += len(given)
-        return len(given)
+        self._data[begin : begin + len(block) - skipped] = block[skipped:]
+        self._place += len(block)
+        return len(block)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._place = offset + (0, self._place, self._taken + len(self._data))[whence]

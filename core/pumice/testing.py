@@ -186,7 +186,9 @@ def is_supported(
 def _traced(
     build: Build, activations: Mapping[str, Array], weights: Mapping[str, Array | TensorSource], kv_type: str
 ) -> tuple[Graph, Tensor, Limits]:
-    sources = {name: ArraySource(each) if isinstance(each, np.ndarray) else each for name, each in weights.items()}
+    sources = {
+        name: ArraySource(weight) if isinstance(weight, np.ndarray) else weight for name, weight in weights.items()
+    }
     g = GraphBuilder(sources, 1, N_CTX)
     result = trace(g, build, activations)
     graph = g.finish(result)

@@ -260,11 +260,11 @@ def _attend(
         keys, values = keys[:, :, :n_seen], values[:, :, :n_seen]
         return _fused(q, keys, values, "causal" if run.length > 1 else None, how)
     key = (*context.key, how.causal, how.window, how.chunk)
-    of, seen = context.of, replace(how, bias=None, sinks=None)
+    of, masked = context.of, replace(how, bias=None, sinks=None)
 
     def mask_of(step: StepArrays) -> NDArray[np.bool_]:
         queries = run.positions if context.key[0] == "memory" else step.run(run.key).positions
-        return seen.visible(queries, of(step).positions)[:, None]
+        return masked.visible(queries, of(step).positions)[:, None]
 
     visible = evaluation.step.array((*key, "visible"), mask_of)
     terms = [] if added is None else [added[:, None]]

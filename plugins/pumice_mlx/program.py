@@ -170,19 +170,19 @@ class MlxProgram(Program):
     ) -> dict[str, mx.array]:
         """Return the lazy outputs for inputs on the host and for ``computed`` ones on the device."""
         computed = computed or {}
-        given = {
+        arrays = {
             tensor.name: computed[tensor.name] if tensor.name in computed else mx.array(np.array(inputs[tensor.name]))
             for tensor in self._segment.inputs
         }
         step = StepArrays(batch, inputs, self._compiled is not None and is_alike(batch))
         if self._compiled is None or not step.alike:
-            return self.outputs(given, step)
+            return self.outputs(arrays, step)
         try:
-            return self._compiled(given, step)
+            return self._compiled(arrays, step)
         except NotAlike as error:
             logger.info("mlx: steps are not compiled, since they differ in %s", error)
             self._compiled = None
-            return self.outputs(given, StepArrays(batch, inputs))
+            return self.outputs(arrays, StepArrays(batch, inputs))
 
     def outputs(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
         """Return the lazy outputs for inputs on the device, and update the states."""

@@ -58,8 +58,8 @@ class StepArrays:
         """Return the result of ``make``, a value on the host, cached under ``key`` for the rest of the step."""
         if key not in self._kept:
             self._kept[key] = make()
-        found: T = self._kept[key]
-        return found
+        value: T = self._kept[key]
+        return value
 
     def complete(self, arrays: Mapping[Hashable, mx.array]) -> None:
         """Take arrays for those that operations ask for; asking for others is an error from then on."""

@@ -28,15 +28,15 @@ def open_database(path: Path, schema: str, version: int, tables: list[str], cont
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("PRAGMA trusted_schema = OFF")
-        found = database.execute("PRAGMA user_version").fetchone()[0]
-        if found == 0:
+        written = database.execute("PRAGMA user_version").fetchone()[0]
+        if written == 0:
             database.executescript(f"BEGIN; {schema} PRAGMA user_version = {version}; COMMIT;")
         listed = database.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
         is_ours = listed.fetchall() == [("table", name) for name in tables]
     except sqlite3.Error as error:
         raise pumice.PumiceError(f"{content} cannot be kept in {path}: {error}") from None
-    if found in (0, version) and not is_ours:  # views and triggers of another could run for ever
+    if written in (0, version) and not is_ours:  # views and triggers of another could run for ever
         raise pumice.PumiceError(f"{path} is a database of something else: name another file")
-    if found not in (0, version):
-        raise pumice.PumiceError(f"{path} holds {content} of another version of Pumice: {found}")
+    if written not in (0, version):
+        raise pumice.PumiceError(f"{path} holds {content} of another version of Pumice: {written}")
     return database

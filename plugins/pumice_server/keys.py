@@ -57,8 +57,8 @@ class Keys:
 
     def admits(self, client: str) -> bool:
         """Return True if a client, the digest of a key in hexadecimal, may still generate; without keys all may."""
-        found = [key for key in self._keys if key.digest.hex() == client]
-        return not self._keys or any(SCOPES[0] in key.scopes for key in found)
+        keys = [key for key in self._keys if key.digest.hex() == client]
+        return not self._keys or any(SCOPES[0] in key.scopes for key in keys)
 
 
 def digest(key: str) -> bytes:

@@ -71,8 +71,8 @@ def _read_modelfile(body: OllamaCreateBody) -> OllamaCreateBody:
         parsed = parse_modelfile(body.modelfile, "modelfile")
         if parsed.template or parsed.adapters:
             raise bad_request("modelfile: TEMPLATE and ADAPTER come with `pumice create` and `pumice serve`")
-        known = {name: value for name, value in parsed.parameters.items() if name in OllamaOptions.__struct_fields__}
-        parameters = msgspec.convert(known, OllamaOptions) if known else None
+        options = {name: value for name, value in parsed.parameters.items() if name in OllamaOptions.__struct_fields__}
+        parameters = msgspec.convert(options, OllamaOptions) if options else None
     except (pumice.ConfigError, msgspec.ValidationError) as error:
         raise bad_request(str(error)) from None
     return msgspec.structs.replace(

@@ -122,8 +122,12 @@ async def _last_response(events: AsyncIterator[Event]) -> dict[str, Any]:
 
 async def _tools(request: Request, body: ResponseBody) -> ChosenTools:
     """Return the tools of a request, if MCP servers are among them. Raises as ``choose``."""
-    given = body.tools or []
-    return await choose(request, given, list(functions(given)), asks=True) if names_servers(given) else ChosenTools()
+    described = body.tools or []
+    return (
+        await choose(request, described, list(functions(described)), asks=True)
+        if names_servers(described)
+        else ChosenTools()
+    )
 
 
 async def _messages(request: Request, body: ResponseBody, tools: ChosenTools) -> list[dict[str, Any]]:

@@ -194,13 +194,13 @@ async def stop(request: Request) -> Response:
 
 async def lookup(request: Request, body: StreamLookupBody) -> Annotated[Response, list[KeptStreamState]]:
     """List the kept streams of conversations that the client names."""
-    found: list[dict[str, Any]] = []
+    streams: list[dict[str, Any]] = []
     for id in body.conversation_ids:
         if stream := _streams(request).find(id, request.state.client):
             state = {"conversation_id": id, "is_done": stream.is_done, "total_bytes": stream.total}
             completed = int(1000 * (stream.completed or 0.0))
-            found.append({**state, "started_at": int(1000 * stream.started), "completed_at": completed})
-    return json_response(found)
+            streams.append({**state, "started_at": int(1000 * stream.started), "completed_at": completed})
+    return json_response(streams)
 
 
 def _streams(request: Request) -> KeptStreams:

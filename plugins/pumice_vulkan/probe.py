@@ -122,8 +122,8 @@ def _is_right(
     x = np.random.default_rng(1).standard_normal((N_TOKENS, numbers.shape[1])).astype(np.float16)
     ordered = np.ascontiguousarray(x.reshape(N_TOKENS, -1, 4)[..., [0, 2, 1, 3]])  # in the order of shaders/half.comp
     ordered = _in_lanes(ordered) if kernel == LANES_KERNEL else ordered
-    found = _product(device, kernel, [ordered.reshape(-1).view(np.uint8), w], numbers.shape[1], constants)
-    return np.allclose(found, x.astype(np.float32) @ numbers.T, rtol=1e-3, atol=2e-2)
+    result = _product(device, kernel, [ordered.reshape(-1).view(np.uint8), w], numbers.shape[1], constants)
+    return np.allclose(result, x.astype(np.float32) @ numbers.T, rtol=1e-3, atol=2e-2)
 
 
 def _in_lanes(x: NDArray[np.float16]) -> NDArray[np.float16]:

@@ -89,10 +89,10 @@ class Profile:
 
 
 def _amd(device: str, driver: str, size: int, source: str, **more: object) -> Profile:
-    known = Profile(device, driver, "AMD", size, source)
+    profile = Profile(device, driver, "AMD", size, source)
     if driver == "radv":  # Mesa, radv_physical_device.c
-        known = replace(known, buffer=MAX_BUFFER_BYTES, threads=1024)
-    return replace(known, **more)  # type: ignore[arg-type]
+        profile = replace(profile, buffer=MAX_BUFFER_BYTES, threads=1024)
+    return replace(profile, **more)  # type: ignore[arg-type]
 
 
 def _rdna(device: str, driver: str, size: int, source: str, **more: object) -> Profile:
@@ -108,8 +108,8 @@ def _xe2(device: str, driver: str, source: str, **more: object) -> Profile:
 
 
 def _nvidia(device: str, source: str, **more: object) -> Profile:
-    known = Profile(device, "NVIDIA", "NVIDIA", 32, source, HALF | DOT, 49152, SQUARE, threads=1024)
-    return replace(known, **more)  # type: ignore[arg-type]
+    profile = Profile(device, "NVIDIA", "NVIDIA", 32, source, HALF | DOT, 49152, SQUARE, threads=1024)
+    return replace(profile, **more)  # type: ignore[arg-type]
 
 
 _LLAMA = "ggml-org/llama.cpp#"
@@ -255,22 +255,22 @@ def narrowed(device: DeviceDescription, profile: Profile) -> DeviceDescription:
 
     Its subgroup size stays, since no driver changes it, and so does its type, which decides how the host waits.
     """
-    told = without_quirks(profile.described(device.memory_bytes))
+    narrowed = without_quirks(profile.described(device.memory_bytes))
     return replace(
         device,
-        name=f"{told.name} (on {device.name})",
-        vulkan_driver=told.vulkan_driver,
-        vendor=told.vendor,
-        api_version=min(device.api_version, told.api_version, key=version),
-        max_buffer_bytes=min(device.max_buffer_bytes, told.max_buffer_bytes),
-        max_threads_per_threadgroup=min(device.max_threads_per_threadgroup, told.max_threads_per_threadgroup),
-        threadgroup_memory_bytes=min(device.threadgroup_memory_bytes, told.threadgroup_memory_bytes),
-        push_constant_bytes=min(device.push_constant_bytes, told.push_constant_bytes),
-        features=device.features & (told.features | (SIZES - told.avoided)),
-        avoided=told.avoided,
-        most_dispatches=told.most_dispatches,
+        name=f"{narrowed.name} (on {device.name})",
+        vulkan_driver=narrowed.vulkan_driver,
+        vendor=narrowed.vendor,
+        api_version=min(device.api_version, narrowed.api_version, key=version),
+        max_buffer_bytes=min(device.max_buffer_bytes, narrowed.max_buffer_bytes),
+        max_threads_per_threadgroup=min(device.max_threads_per_threadgroup, narrowed.max_threads_per_threadgroup),
+        threadgroup_memory_bytes=min(device.threadgroup_memory_bytes, narrowed.threadgroup_memory_bytes),
+        push_constant_bytes=min(device.push_constant_bytes, narrowed.push_constant_bytes),
+        features=device.features & (narrowed.features | (SIZES - narrowed.avoided)),
+        avoided=narrowed.avoided,
+        most_dispatches=narrowed.most_dispatches,
         cooperative_matrices=tuple(
-            shape for shape in told.cooperative_matrices if shape in device.cooperative_matrices
+            shape for shape in narrowed.cooperative_matrices if shape in device.cooperative_matrices
         ),
         limited=True,
     )

@@ -168,11 +168,11 @@ QUIRKS = (
 
 def without_quirks(device: DeviceDescription) -> DeviceDescription:
     """Return the description without what its quirks take away, and with the choices that they make."""
-    found = [quirk for quirk in QUIRKS if quirk.applies(device)]
-    gone = frozenset[str]().union(*(quirk.without for quirk in found))
-    dispatches = [quirk.dispatches for quirk in found if quirk.dispatches]
+    quirks = [quirk for quirk in QUIRKS if quirk.applies(device)]
+    gone = frozenset[str]().union(*(quirk.without for quirk in quirks))
+    dispatches = [quirk.dispatches for quirk in quirks if quirk.dispatches]
     least, most = device.subgroup_sizes
-    sizes = [quirk.subgroup for quirk in found if least <= quirk.subgroup <= most and quirk.subgroup]
+    sizes = [quirk.subgroup for quirk in quirks if least <= quirk.subgroup <= most and quirk.subgroup]
     return replace(
         device,
         features=device.features - gone,

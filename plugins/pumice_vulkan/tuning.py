@@ -134,16 +134,16 @@ def _whole_tiles(device: Device, n_rows: int, n_tokens: int) -> TileShape:
 
 def _split_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int) -> TileShape | None:
     """Return large tiles whose split columns occupy the device, or at least a quarter of it."""
-    found = None
+    best = None
     for shape in SPLIT_TILES:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         splits = _splits(n_tiles, n_columns, PROCESSORS)
         if not shape.fits(device) or 4 * n_tiles * splits < PROCESSORS:
             continue
-        found = dataclasses.replace(shape, splits=splits)
+        best = dataclasses.replace(shape, splits=splits)
         if 8 * n_tiles * splits >= 7 * PROCESSORS:
             break
-    return found
+    return best
 
 
 def _splits(n_tiles: int, n_columns: int, n_workgroups: int) -> int:

@@ -178,8 +178,8 @@ class Seeing(nn.Module):
         is_image = tokens == IMAGE_ID
         place = (is_image.cumsum(1) - 1).clamp(min=0, max=2 * self.config.n_rows - 1)
         picture = pictures.gather(1, place // self.config.n_rows)
-        seen = rows.flatten(0, 1)[picture * self.config.n_rows + place % self.config.n_rows]
-        x = torch.where(is_image[..., None], seen.float(), self.text_model["embed_tokens"](tokens))
+        image_rows = rows.flatten(0, 1)[picture * self.config.n_rows + place % self.config.n_rows]
+        x = torch.where(is_image[..., None], image_rows.float(), self.text_model["embed_tokens"](tokens))
         n = tokens.shape[1]
         for layer in self.text_model["layers"]:
             x = layer(x, self.cos[:n], self.sin[:n])

@@ -24,12 +24,12 @@ def target_layers(config: ModelConfig) -> list[int]:
 def with_features(target: Llama, tokens: Tensor, layers: list[int]) -> tuple[Tensor, Tensor]:
     """Return logits ``[batch, n, n_vocab]``, and ``features [batch, n, 3 n_embd]``: the inputs of these layers."""
     n = tokens.shape[1]
-    x, found = target.embedding(tokens), []
+    x, features = target.embedding(tokens), []
     for i, block in enumerate(target.blocks):
         if i in layers:
-            found.append(x)
+            features.append(x)
         x = block(x, target.cos[:n], target.sin[:n], None, None)
-    return F.linear(target.norm(x), target.embedding.weight), torch.cat(found, dim=-1)
+    return F.linear(target.norm(x), target.embedding.weight), torch.cat(features, dim=-1)
 
 
 class Eagle(nn.Module):
@@ -122,13 +122,13 @@ def loss_of(steps: list[Tensor], logits: Tensor, n_confirmed: int = 1) -> tuple[
     Step i from position p guesses what the target expects at p; earlier steps read the true tokens up to p. The first
     ``n_confirmed`` positions and those without enough past for a step do not count.
     """
-    wanted = logits.float().softmax(-1).flatten(0, 1)
+    target = logits.float().softmax(-1).flatten(0, 1)
     best, total, agree = logits.argmax(-1), logits.new_zeros((), dtype=torch.float32), []
     weight = 1.0
     for i, guessed in enumerate(steps):
         log_p = guessed.float().log_softmax(-1).flatten(0, 1)
-        each = -(wanted * log_p).sum(-1).view_as(best)[:, n_confirmed + i :]
-        total = total + weight * each.mean()
+        losses = -(target * log_p).sum(-1).view_as(best)[:, n_confirmed + i :]
+        total = total + weight * losses.mean()
         weight *= 0.8
         agree.append((guessed.argmax(-1) == best)[:, n_confirmed + i :].float().mean())
     return total, torch.stack(agree).tolist()

@@ -75,11 +75,11 @@ def write_prompt(job: PromptJob) -> MarkedPrompt:
         return _write(job)
     traits = job.template.traits
     placeholders = {"image": traits.placeholder, "audio": traits.audio_placeholder}
-    wanted = [placeholders[kind] for kind in job.media]
-    if all(wanted):  # guarded like a special token: no user's text spells it
-        written = _write(replace(job, spellings=(*job.spellings, *dict.fromkeys(wanted))))
-        pattern = "|".join(map(re.escape, dict.fromkeys(wanted)))
-        if re.findall(pattern, written.text) == wanted:
+    expected = [placeholders[kind] for kind in job.media]
+    if all(expected):  # guarded like a special token: no user's text spells it
+        written = _write(replace(job, spellings=(*job.spellings, *dict.fromkeys(expected))))
+        pattern = "|".join(map(re.escape, dict.fromkeys(expected)))
+        if re.findall(pattern, written.text) == expected:
             return replace(written, text=re.sub(pattern, lambda _: job.marker, written.text))
     texts = [{**message, "content": with_markers(message["content"], job.marker)} for message in job.messages]
     written = _write(replace(job, messages=texts))

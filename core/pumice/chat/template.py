@@ -91,12 +91,12 @@ class ChatTemplate:
         own = _OWN.intersection(variables or ())
         if own:
             raise RequestError(f"template_variables: {min(own)!r} is reserved; remove it")
-        known = self._with_known_roles(messages)
+        renamed = self._with_known_roles(messages)
         try:
-            return self._render_merged(known, tools, add_generation_prompt, variables)
+            return self._render_merged(renamed, tools, add_generation_prompt, variables)
         except RequestError:
-            strict = in_strict_order(known)
-            if strict == known:
+            strict = in_strict_order(renamed)
+            if strict == renamed:
                 raise
             with contextlib.suppress(RequestError):
                 return self._render_merged(strict, tools, add_generation_prompt, variables)
@@ -139,11 +139,11 @@ class ChatTemplate:
         return next((key for key in keys if re.search(rf"\b{key}\b", self.source)), keys[0])
 
     def _with_known_roles(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        known = [dict(message) for message in messages]
-        for message in known:
+        renamed = [dict(message) for message in messages]
+        for message in renamed:
             if message["role"] == "developer" and "developer" not in self.source:
                 message["role"] = "system"
-        return known
+        return renamed
 
     def _merge_system(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         merged = [dict(message) for message in messages]

@@ -131,11 +131,11 @@ def _models(needs: Needs, config: Config) -> tuple[list[str], dict[str, Any]]:
 
     files: list[str] = []
     limits, folders = [config.memory_limit], list(config.sandbox_write)
-    for model, given in zip(needs.models, needs.own or [needs.options] * len(needs.models), strict=True):
+    for model, arguments in zip(needs.models, needs.own or [needs.options] * len(needs.models), strict=True):
         with contextlib.suppress(PumiceError):  # reported when the model is loaded
             name, options = resolve_name(model)
             paths = [name] if isinstance(name, Path) else []
-            own = load_config(_arguments(given), options) if options or given is not needs.options else config
+            own = load_config(_arguments(arguments), options) if options or arguments is not needs.options else config
             files += map(str, (*paths, *files_beside(own, paths)))
             limits.append(own.memory_limit)
             folders += [own.cache_folder] if own.cache_folder else []

@@ -47,7 +47,7 @@ def _examine(name: str, number: int, progress: Callable[[int, int], None]) -> di
     from pumice.sandbox import launch
 
     command, environment = launch("pumice.device_checks", [name, str(number)])
-    found: dict[str, Any] = {"facts": {}, "n_checks": 0, "checks": [], "rates": None, "error": None}
+    report: dict[str, Any] = {"facts": {}, "n_checks": 0, "checks": [], "rates": None, "error": None}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -56,15 +56,15 @@ def _examine(name: str, number: int, progress: Callable[[int, int], None]) -> di
         for line in process.stdout:
             ((kind, value),) = json.loads(line).items()
             if kind == "check":
-                found["checks"].append(value)
-                progress(len(found["checks"]), found["n_checks"])
+                report["checks"].append(value)
+                progress(len(report["checks"]), report["n_checks"])
             else:
-                found[kind] = value
+                report[kind] = value
         last = process.stderr.read().strip().splitlines()[-1:]
     if process.returncode:
-        after = f" after {found['checks'][-1]['name']}" if found["checks"] else ""
-        found["error"] = f"exit status {process.returncode}{after}: {''.join(last) or 'no message'}"
-    return found
+        after = f" after {report['checks'][-1]['name']}" if report["checks"] else ""
+        report["error"] = f"exit status {process.returncode}{after}: {''.join(last) or 'no message'}"
+    return report
 
 
 def _anonymous(text: str) -> str:

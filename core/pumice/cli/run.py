@@ -163,8 +163,8 @@ def with_media(text: str, images: Sequence[Path], sounds: Sequence[Path]) -> lis
         return [*media, text]
     if len(texts) != len(media) + 1:
         numbers = {f"{len(images)} images (--image)": images, f"{len(sounds)} sounds (--audio)": sounds}
-        given = " and ".join(text for text, files in numbers.items() if files)
-        raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {given}")
+        counts = " and ".join(text for text, files in numbers.items() if files)
+        raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {counts}")
     return list(at_markers(texts, media))
 
 

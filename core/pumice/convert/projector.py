@@ -44,8 +44,8 @@ class ProjectorConversion(Conversion):
         values = folder.config.get("vision_config")
         if not isinstance(values, dict):
             raise ConvertError(f"{folder.config.path}: 'vision_config' is missing; the model takes no images")
-        known = {ours: values[theirs] for theirs, ours in self.aliases.items() if theirs in values}
-        self.vision = HFConfig(folder.config.path, values | known)
+        renamed = {ours: values[theirs] for theirs, ours in self.aliases.items() if theirs in values}
+        self.vision = HFConfig(folder.config.path, values | renamed)
         self.n_layer = self.count_layers()
 
     def count_layers(self) -> int:

@@ -50,8 +50,8 @@ def _known_rates(backends: Backends, config: Config) -> dict[DeviceName, Rates]:
     rates: dict[DeviceName, Rates] = {}
     for name, backend in backends:
         devices = backend.devices()
-        if devices and (known := known_rates(name, devices[0], config.backend_options(name))):
-            rates |= {DeviceName(name, number): known for number in range(len(devices))}
+        if devices and (device_rates := known_rates(name, devices[0], config.backend_options(name))):
+            rates |= {DeviceName(name, number): device_rates for number in range(len(devices))}
     return rates
 
 
@@ -95,8 +95,8 @@ def place_experts(
             high, best_rules, best = middle, tried_rules, tried
         else:
             low = middle
-    known = rates()
-    seconds = [_seconds(placement, graphs[0], limits, known) for placement in (without, best)]
+    device_rates = rates()
+    seconds = [_seconds(placement, graphs[0], limits, device_rates) for placement in (without, best)]
     if seconds[0] is not None and seconds[1] is not None and seconds[0] < seconds[1]:
         return rules, 0
     return best_rules, high

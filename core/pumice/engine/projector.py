@@ -306,7 +306,7 @@ def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mappi
     if encoder.kind != kind:
         raise ModelError(f"{file.path}: the projector type {name!r} is no encoder of {_PARTS[kind][1]}")
     if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
-        given = " and ".join(option for option, value in options.items() if value)
-        logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, given, name)
+        names = " and ".join(option for option, value in options.items() if value)
+        logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, names, name)
     guard(encoder, where, ["prepare", "build", *(["count_rows"] if kind == AUDIO else [])])
     return encoder

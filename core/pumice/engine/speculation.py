@@ -178,9 +178,9 @@ class Speculation:
     def draft(self, members: Members, cache: KVCache, limits: Limits) -> dict[Running, Draft]:
         """Return the drafts for the members of a step, and hold cache blocks for them."""
         self._n_steps += 1
-        seen = [id(running) for running, _ in members]
-        if seen != self._seen:
-            self._seen = seen
+        ids = [id(running) for running, _ in members]
+        if ids != self._seen:
+            self._seen = ids
             self.wake()
         if self._n_steps < self._wakes:
             return {}

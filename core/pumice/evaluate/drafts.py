@@ -94,7 +94,7 @@ def measure(
                 progress()
                 salt = uuid.uuid4().hex  # what was written before must not be known
                 order = ["off", choice] if number % 2 else [choice, "off"]
-                runs = {each: _timings(model, prompt, n_tokens, each, salt) for each in order}
+                runs = {speculate: _timings(model, prompt, n_tokens, speculate, salt) for speculate in order}
                 if number and runs["off"].generated_tokens > 1:
                     row.add(runs["off"], runs[choice])
             if row.plain:

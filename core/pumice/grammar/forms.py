@@ -163,7 +163,7 @@ def _from_response_format(response_format: Any, spaced: bool) -> str | None:
         return None
     if kind == "json_object":
         schemas = (response_format.get(name) for name in ("schema", "value"))  # of llama-server and TGI
-        return _from_schema(next((each for each in schemas if each is not None), {"type": "object"}), spaced)
+        return _from_schema(next((value for value in schemas if value is not None), {"type": "object"}), spaced)
     if kind != "json_schema":
         raise RequestError(f"response_format.type: expected text, json_object or json_schema, not {kind!r:.60}")
     inner = response_format.get("json_schema")

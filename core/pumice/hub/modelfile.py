@@ -208,8 +208,8 @@ def _take_parameter(parsed: Modelfile, name: str, text: str) -> None:
             kind = "an integer" if number is int else "a number"
             raise ValueError(f"PARAMETER {name} must be {kind}, not {text!r:.40}") from None
     else:
-        known = ", ".join([*_SAMPLING, *_ENGINE, "num_predict", "stop"])
-        raise ValueError(f"unknown PARAMETER {name!r:.40}; known are {known}")
+        parameters = ", ".join([*_SAMPLING, *_ENGINE, "num_predict", "stop"])
+        raise ValueError(f"unknown PARAMETER {name!r:.40}; known are {parameters}")
 
 
 def _path_or_name(base: str, folder: Path) -> str:

@@ -127,8 +127,8 @@ def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
 def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversion:
     """Return the conversion of the vision part of a folder's model. Raises ConvertError if there is none."""
     conversions = (registry or load_registry(load_config())).projector_conversions
-    known = f"the classes are {', '.join(sorted(conversions))}"
-    return _made_by_class(folder, folder.config.outer_class, conversions, "projectors", known)
+    classes = f"the classes are {', '.join(sorted(conversions))}"
+    return _made_by_class(folder, folder.config.outer_class, conversions, "projectors", classes)
 
 
 def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:

@@ -53,10 +53,12 @@ class OuteTTS(ABC):
     @classmethod
     def of(cls, tokens: Sequence[str]) -> OuteTTS | None:
         """Return the version whose tokens a vocabulary has; None if the model does not speak."""
-        known = {token for token in tokens if token.startswith("<|")}
-        if not known.issuperset(("<|text_start|>", "<|text_end|>", "<|audio_start|>", "<|0|>", *_ENDS)):
+        special = {token for token in tokens if token.startswith("<|")}
+        if not special.issuperset(("<|text_start|>", "<|text_end|>", "<|audio_start|>", "<|0|>", *_ENDS)):
             return None
-        return OuteTTS03(tokens) if "<|space|>" in known else OuteTTS02(tokens) if "<|code_start|>" in known else None
+        return (
+            OuteTTS03(tokens) if "<|space|>" in special else OuteTTS02(tokens) if "<|code_start|>" in special else None
+        )
 
     def pieces(self, text: str) -> list[str]:
         """Return the parts of a text that are spoken one after the other: sentences, up to ``MOST_WORDS`` together.

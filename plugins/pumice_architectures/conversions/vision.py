@@ -72,9 +72,9 @@ class LFM2VL(ProjectorConversion):
         merge = int(self.config.get("downsample_factor", 2))
         values = super().of_vision() | {"projector.scale_factor": merge}
         square = (values["patch_size"] * merge) ** 2
-        known = {"min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512, "min_tiles": 2, "max_tiles": 10}
+        defaults = {"min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512, "min_tiles": 2, "max_tiles": 10}
         keys = ("image_min_pixels", "image_max_pixels", "preproc_image_size", "preproc_min_tiles", "preproc_max_tiles")
-        for key, (name, usual) in zip(keys, known.items(), strict=True):
+        for key, (name, usual) in zip(keys, defaults.items(), strict=True):
             if (n := int(self.processor.get(name, usual))) != usual:
                 values[key] = n * (square if key.endswith("_pixels") else 1)
         return values

@@ -53,10 +53,10 @@ class PaddleOCR(ProjectorConversion):
     def limits(self) -> dict[str, int]:
         size = self.processor.get("size")
         size = size if isinstance(size, dict) else {}
-        known = {"min_pixels": size.get("shortest_edge"), "max_pixels": size.get("longest_edge")} | {
+        limits = {"min_pixels": size.get("shortest_edge"), "max_pixels": size.get("longest_edge")} | {
             key: self.processor[key] for key in ("min_pixels", "max_pixels") if key in self.processor
         }
-        return {key: (self.vision | {key: value}).need(key) for key, value in known.items()}
+        return {key: (self.vision | {key: value}).need(key) for key, value in limits.items()}
 
     def image_size(self) -> int:
         return math.isqrt(self.limits()["max_pixels"])  # any size is encoded; the value of llama.cpp's converter

@@ -77,10 +77,10 @@ class Gemma4(AnySize):
 
     def _limited(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Return ``x`` between the bounds that the file has for it."""
-        found = [g.find_weight(f"{name}_{end}", (1,)) for end in ("min", "max")]
-        if None in found:
+        bounds = [g.find_weight(f"{name}_{end}", (1,)) for end in ("min", "max")]
+        if None in bounds:
             return x
-        low, high = (float(weight.dequantize()[0]) for weight in found if weight is not None)
+        low, high = (float(weight.dequantize()[0]) for weight in bounds if weight is not None)
         if not low <= high:
             raise ModelError(f"tensors {name}_min and {name}_max are {low} and {high}")
         if low < -UNBOUNDED and high > UNBOUNDED:

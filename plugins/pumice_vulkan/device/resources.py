@@ -97,7 +97,7 @@ class _Declarations:
 
 def resources(spirv: bytes, constants: Sequence[int]) -> Resources:
     """Return what a pipeline takes. Raises BackendError for code that is not SPIR-V."""
-    known = _Declarations(constants)
+    declarations = _Declarations(constants)
     shared: list[int] = []
     size: Sequence[int] = ()
     ids: Sequence[int] = ()
@@ -109,16 +109,18 @@ def resources(spirv: bytes, constants: Sequence[int]) -> Resources:
         elif opcode == EXECUTION_MODE_ID and words[1] == LOCAL_SIZE_ID:
             ids = words[2:]
         elif opcode == DECORATE and words[1] == SPEC_ID:
-            known.spec_ids[words[0]] = words[2]
+            declarations.spec_ids[words[0]] = words[2]
         elif opcode == DECORATE and words[1:] == (BUILT_IN, WORKGROUP_SIZE):
             ids = (words[0],)
         elif opcode in (BOOL, INT, FLOAT, VECTOR, ARRAY, STRUCT, POINTER):
-            known.types[words[0]] = opcode, words[1:]
+            declarations.types[words[0]] = opcode, words[1:]
         elif opcode == OPERATION or opcode in (*TRUE, *FALSE, *CONSTANT, *COMPOSITE):
-            known.values[words[1]] = opcode, words[2:]
+            declarations.values[words[1]] = opcode, words[2:]
         elif opcode == VARIABLE and words[2] == WORKGROUP:
-            shared.append(known.types[words[0]][1][1])
-    return Resources(_product(known, ids) if ids else _times(size), sum(known.layout(name)[0] for name in shared))
+            shared.append(declarations.types[words[0]][1][1])
+    return Resources(
+        _product(declarations, ids) if ids else _times(size), sum(declarations.layout(name)[0] for name in shared)
+    )
 
 
 def _product(known: _Declarations, ids: Sequence[int]) -> int:

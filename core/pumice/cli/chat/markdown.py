@@ -146,7 +146,7 @@ class _Walk:
 
     def _open_item(self, following: Token | None) -> None:
         number = self._lists[-1]
-        depth = sum(each is None for each in self._lists) - 1
+        depth = sum(item_number is None for item_number in self._lists) - 1
         marker = f"{_BULLETS[min(depth, 2)]} " if number is None else f"{number}. "
         if number is not None:
             self._lists[-1] = number + 1

@@ -44,8 +44,8 @@ def listed(function: Callable[[Pointee, Pointee], int | None], kind: type[S], do
     count = ctypes.c_uint32()
     while True:
         check(function(ctypes.byref(count), None) or 0, doing)
-        found = array(kind, [kind() for _ in range(count.value)])
-        result = function(ctypes.byref(count), found) or 0
+        items = array(kind, [kind() for _ in range(count.value)])
+        result = function(ctypes.byref(count), items) or 0
         check(result, doing)
         if result != VK_INCOMPLETE:
-            return found[: count.value]
+            return items[: count.value]

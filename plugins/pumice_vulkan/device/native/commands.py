@@ -286,8 +286,8 @@ class NativeEncoder(Encoder):
         check_copy(source, source_offset, target, target_offset, n_bytes)
         self._settle(TRANSFER)
         region = VkBufferCopy(srcOffset=source_offset, dstOffset=target_offset, size=n_bytes)
-        here, there = ctypes.c_uint64(source.handle), ctypes.c_uint64(target.handle)
-        lib.vkCmdCopyBuffer(self._commands, here, there, 1, ctypes.byref(region))
+        source_handle, target_handle = ctypes.c_uint64(source.handle), ctypes.c_uint64(target.handle)
+        lib.vkCmdCopyBuffer(self._commands, source_handle, target_handle, 1, ctypes.byref(region))
 
     def barrier(self) -> None:
         self._barrier_wanted = True

@@ -71,7 +71,7 @@ class Instance:
         # MoltenVK is not fully conformant, and is listed only on request.
         portability = PORTABILITY in _names(
             listed(
-                lambda count, found: lib.vkEnumerateInstanceExtensionProperties(None, count, found),
+                lambda count, numbered: lib.vkEnumerateInstanceExtensionProperties(None, count, numbered),
                 VkExtensionProperties,
                 "listing extensions",
             )
@@ -88,16 +88,16 @@ class Instance:
         except BackendError:
             raise BackendError("no Vulkan driver is installed; install the graphics driver of your GPU") from None
         self.handle = handle.value
-        found = enumerate(self._physical_devices())
-        devices = [PhysicalDevice(self.handle, device, index) for index, device in found]
+        numbered = enumerate(self._physical_devices())
+        devices = [PhysicalDevice(self.handle, device, index) for index, device in numbered]
         self.devices = in_order(devices)
 
     def _physical_devices(self) -> list[int]:
         count, doing = ctypes.c_uint32(), "cannot list devices"
         check(lib.vkEnumeratePhysicalDevices(self.handle, ctypes.byref(count), None), doing)
-        found = (ctypes.c_size_t * count.value)()
-        check(lib.vkEnumeratePhysicalDevices(self.handle, ctypes.byref(count), found), doing)
-        return list(found[: count.value])
+        handles = (ctypes.c_size_t * count.value)()
+        check(lib.vkEnumeratePhysicalDevices(self.handle, ctypes.byref(count), handles), doing)
+        return list(handles[: count.value])
 
 
 def in_order(devices: Sequence[PhysicalDevice]) -> list[PhysicalDevice]:
@@ -110,7 +110,7 @@ def in_order(devices: Sequence[PhysicalDevice]) -> list[PhysicalDevice]:
 
     def key(device: PhysicalDevice) -> tuple[int, int, int]:
         name = device.driver_name
-        rank = next((i for i, known in enumerate(DRIVERS) if known in name), len(DRIVERS))
+        rank = next((i for i, driver in enumerate(DRIVERS) if driver in name), len(DRIVERS))
         return ORDER.index(device.type), first[bytes(device.ids.deviceUUID)], rank
 
     return sorted(devices, key=key)
@@ -159,7 +159,7 @@ class PhysicalDevice:
         most = [limits.maxStorageBufferRange, self.maintenance.maxMemoryAllocationSize, self.buffers.maxBufferSize]
         buffer_bytes = min([MAX_BUFFER_BYTES, *filter(None, most)])  # the last is 0 before Vulkan 1.3
         timestamps = limits.timestampComputeAndGraphics
-        known = DeviceDescription(
+        description = DeviceDescription(
             index=index,
             loader_index=self.loader_index,
             name=_text(properties.deviceName),
@@ -183,8 +183,12 @@ class PhysicalDevice:
             cooperative_matrices=(),
         )
         # AMD's driver crashes when it is asked about some devices.
-        asks = MATRICES in without_quirks(known).features
-        return replace(known, cooperative_matrices=matrix_shapes(self._instance, self.handle)) if asks else known
+        asks = MATRICES in without_quirks(description).features
+        return (
+            replace(description, cooperative_matrices=matrix_shapes(self._instance, self.handle))
+            if asks
+            else description
+        )
 
     @property
     def driver_name(self) -> str:
@@ -224,8 +228,8 @@ def list_devices() -> list[DeviceDescription]:
 
 
 def texts(names: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
-    given = [name.encode() for name in names]
-    return (ctypes.c_char_p * len(given))(*given)
+    encoded = [name.encode() for name in names]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
 
 
 def _names(properties: Iterable[VkExtensionProperties]) -> set[str]:
