@@ -19,12 +19,18 @@ interface Row {
 
 export function Palette({ actions }: { actions: readonly Row[] }) {
   const dialog = useRef<HTMLDialogElement>(null);
+  const isShown = useRef(false);
   useEffect(() => {
+    isShown.current = isOpen.value;
     if (isOpen.value) dialog.current?.showModal();
     else dialog.current?.close();
   }, [isOpen.value]);
+  const onClose = () => {
+    // The event comes late: the dialog may have been opened again since.
+    if (isShown.current && !dialog.current?.open) isOpen.value = false;
+  };
   return (
-    <dialog ref={dialog} class="palette" aria-label={t("Commands")} onClose={() => (isOpen.value = false)} onClick={(event) => event.target === dialog.current && (isOpen.value = false)}>
+    <dialog ref={dialog} class="palette" aria-label={t("Commands")} onClose={onClose} onClick={(event) => event.target === dialog.current && (isOpen.value = false)}>
       {isOpen.value && <Choice actions={actions} />}
     </dialog>
   );
