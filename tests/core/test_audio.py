@@ -18,7 +18,7 @@ from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
-from pumice.cli.run import _with_media
+from pumice.cli.run import with_media
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.images import MAX_IMAGES, Image
@@ -198,14 +198,14 @@ def test_a_model_hears(path):
 
 def test_files_of_the_command_line_have_their_places():
     images, sounds = [Path("a.png")], [Path("a.wav"), Path("b.wav")]
-    parts = _with_media("Once", images, sounds)
+    parts = with_media("Once", images, sounds)
     assert [part if isinstance(part, str) else str(part.source) for part in parts] == [
         "a.png",
         "a.wav",
         "b.wav",
         "Once",
     ]
-    parts = _with_media("<__media__>a<__media__>b<__media__>", images, sounds)
+    parts = with_media("<__media__>a<__media__>b<__media__>", images, sounds)
     assert [type(part).__name__ for part in parts] == ["str", "Image", "str", "Audio", "str", "Audio", "str"]
     with pytest.raises(click.UsageError, match=r"1 marks .* for 1 images \(--image\) and 2 sounds \(--audio\)"):
-        _with_media("<__media__>", images, sounds)
+        with_media("<__media__>", images, sounds)

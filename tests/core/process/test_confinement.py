@@ -331,10 +331,10 @@ def test_a_gpu_in_the_sandbox(path, home, monkeypatch, tmp_path):
         pytest.skip(reason)
     source = """
 from pumice_vulkan.device import list_devices, open_device
-from pumice_vulkan.probe import SHAPE, product_is_right
+from pumice_vulkan.probe import KERNEL, SHAPE, right_kernels
 with open_device("auto", 0) as device:
     can = SHAPE in device.cooperative_matrices
-    print(json.dumps([device.name, product_is_right(device) if can else True]))
+    print(json.dumps([device.name, KERNEL in right_kernels(device) if can else True]))
 """
     config = load_config({"backend": "vulkan"})
     name, right = run(source, engine_policy(path, config, get_registry(config)), tmp_path)

@@ -145,7 +145,7 @@ def test_embeddings_of_images(server, path):
     [
         (
             [{"content": [{"type": "video", "video": "a"}]}],
-            r"input\[0\].content\[0\]: expected a part with text, an image",
+            r"input\[0\].content\[0\]: video is not supported; send some of its frames",
         ),
         ([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}], "data: URL"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "the bytes are no PNG"),

@@ -622,6 +622,7 @@ def test_accessibility(browser, chats, scheme, size):
     say(page, "markdown")
     answer(page).get_by_text("Thought for").click()
     say(page, "weather")
+    expect(page.get_by_label("Answer with another model").last).to_be_enabled()  # else it is dim
     check("conversation")
     page.get_by_role("button", name="Parameters").click()
     check("parameters")

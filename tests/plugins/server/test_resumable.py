@@ -74,6 +74,7 @@ def test_old_streams_and_bytes_are_dropped(server, monkeypatch, n_more):
     monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAM", n_more)
     for id in ("1", "2", "3"):
         server.client.post(CHAT, json={**BODY, "max_tokens": 2}, headers={"X-Conversation-Id": id})
+        wait_until(lambda id=id: state(server, id)["is_done"])
     assert [state(server, id) is None for id in "123"] == [True, False, False]
     assert server.client.get("/v1/stream/3?from=0").status_code == 410
     assert server.client.post(CHAT, json=BODY, headers={"X-Conversation-Id": "x" * 1025}).status_code == 400
