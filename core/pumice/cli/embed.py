@@ -10,32 +10,23 @@ from typing import Any
 import click
 
 from pumice.chat.mixed import MARKER, Media
-from pumice.cli.files import InputFile
 from pumice.cli.options import json_option, load_model, load_options, model_argument
-from pumice.cli.run import SeeingCommand, chosen, file_option, read_prompt, with_media
+from pumice.cli.run import SeeingCommand, chosen, file_option, media_option, read_prompt, with_media
 from pumice.cli.vocabulary import option
 
 
 @click.command("embed", cls=SeeingCommand)
 @model_argument
 @option("-p", "--prompt", "texts", multiple=True, metavar="TEXT", group="Prompt", help="Text to embed. Repeatable.")
-@option(
-    "--image",
+@media_option(
+    "image",
     "images",
-    type=InputFile(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    group="Prompt",
-    help="Image to embed, for a model that sees; before the texts, or within the one that has <__media__>. Repeatable.",
+    "Image to embed, for a model that sees; before the texts, or within the one that has <__media__>. Repeatable.",
 )
-@option(
-    "--audio",
+@media_option(
+    "audio",
     "sounds",
-    type=InputFile(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    group="Prompt",
-    help="Sound to embed, for a model that hears: like --image. Repeatable.",
+    "Sound to embed, for a model that hears: like --image. Repeatable.",
 )
 @file_option("Read texts from FILE, one per line; - reads standard input, as a pipe does.")
 @option(

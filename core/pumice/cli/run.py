@@ -46,6 +46,12 @@ def file_option(help: str) -> Decorator:
     return option("-f", "--file", type=InputFile(path_type=Path), metavar="FILE", group="Prompt", help=help)
 
 
+def media_option(name: str, files: str, help: str) -> Decorator:
+    """Return the decorator of ``--image`` or ``--audio``, whose paths are the parameter ``files`` of the command."""
+    path = InputFile(path_type=Path)
+    return option(f"--{name}", files, type=path, multiple=True, metavar="FILE", group="Prompt", help=help)
+
+
 def read_argument(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """Return an option's text, or the text of the file that it names after an @."""
     if text is None or not text.startswith("@"):
@@ -69,23 +75,15 @@ def chosen(model: str, images: Sequence[Path]) -> str:
 @model_argument
 @option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to continue; - reads standard input.")
 @file_option("Read the prompt from FILE; - reads standard input, as a pipe does.")
-@option(
-    "--image",
+@media_option(
+    "image",
     "images",
-    type=InputFile(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    group="Prompt",
-    help="Image for a vision model; inserted before the prompt, or at each <__media__>. Repeatable.",
+    "Image for a vision model; inserted before the prompt, or at each <__media__>. Repeatable.",
 )
-@option(
-    "--audio",
+@media_option(
+    "audio",
     "sounds",
-    type=InputFile(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    group="Prompt",
-    help="Sound for a model that hears: like --image, and after the images. Repeatable.",
+    "Sound for a model that hears: like --image, and after the images. Repeatable.",
 )
 @defined(
     REQUEST["max_tokens"],
