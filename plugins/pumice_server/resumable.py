@@ -40,8 +40,8 @@ class KeptStream:
         self.expires = 0.0  # in seconds of the monotonic clock, once it has ended
         self.total = 0
         self.is_detached = False  # the request that began it has ended
-        self._parts: list[bytes] = []
-        self._dropped = 0  # bytes before the first part
+        self._data = bytearray()
+        self._dropped = 0  # bytes before the kept ones
         self._changed = asyncio.Event()
         self._ping = ping
         self.task: asyncio.Task[None] | None = None
@@ -69,7 +69,7 @@ class KeptStream:
         while True:
             self.check_kept(begin)
             changed = self._changed
-            data = b"".join(self._parts)[begin - self._dropped :]
+            data = bytes(self._data[begin - self._dropped :])
             if data:
                 begin += len(data)
                 yield data
@@ -84,12 +84,11 @@ class KeptStream:
             raise HTTPException(410, f"the first {self._dropped} bytes of this stream are not kept any more")
 
     def _add(self, part: bytes) -> None:
-        self._parts.append(part)
+        self._data += part
         self.total += len(part)
-        while self.total - self._dropped > MAX_KEPT_STREAM:
-            self._dropped += len(self._parts.pop(0))
-        if len(self._parts) > 256:
-            self._parts = [b"".join(self._parts)]
+        if (n_more := len(self._data) - MAX_KEPT_STREAM) > 0:
+            del self._data[:n_more]
+            self._dropped += n_more
         self._notify()
 
     def _notify(self) -> None:
