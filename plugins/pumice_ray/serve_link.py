@@ -254,12 +254,22 @@ class ServeLink:
         return numbered(event, command.id)
 
     async def _snapshot(self, id: int) -> Event:
-        answers = await asyncio.to_thread(self._handle.broadcast("snapshot").results)
-        events = [event for data in answers for event in decode_events(data)]
+        answers = await asyncio.to_thread(self._handle.broadcast("snapshot").results, return_exceptions=True)
+        events = [event for data in _of_living(answers) for event in decode_events(data)]
         failed = next((event for event in events if isinstance(event, Failed)), None)
         if failed:
             return numbered(failed, id)
         return Inspected(id, added([event.snapshot for event in events if isinstance(event, Inspected)]))
+
+
+def _of_living(answers: list[Any]) -> list[bytes]:
+    """Return the answers of replicas without the deaths of others. Raises the first failure if none remains."""
+    failures = [answer for answer in answers if isinstance(answer, Exception)]
+    rest = [answer for answer in answers if not isinstance(answer, Exception)]
+    fatal = (failure for failure in failures if not isinstance(explain(failure), pumice.EngineDiedError))
+    if failure := next(fatal, None if rest or not failures else failures[0]):
+        raise failure
+    return rest
 
 
 def added(snapshots: list[Snapshot]) -> Snapshot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -143,11 +144,15 @@ async def metrics(request: Request) -> Response:
     """Return metrics in Prometheus' text format.
 
     ``?names=``: `pumice` or `llamacpp`, whose names they have.
+
+    An engine that died or does not answer has no gauges; the counters and the other models' metrics are told.
     """
     models: Models = request.app.state.models
     for served_model in models.served_models:
-        if service := served_model.service:  # it may be unloaded during the await below
-            models.metrics.engine(served_model.name, await snapshot_of(service), service.model.memory)
+        service = served_model.service  # it may be unloaded during the await below
+        snapshot = await _snapshot_if_alive(service) if service else None
+        if service and snapshot:
+            models.metrics.engine(served_model.name, snapshot, service.model.memory)
         else:
             models.metrics.no_engine(served_model.name)
     names = request.query_params.get("names", "llamacpp" if models.settings.compat else "pumice")
@@ -162,6 +167,12 @@ async def snapshot_of(service: Service) -> pumice.Snapshot:
         return await service.snapshot(BEAT_SECONDS)
     except TimeoutError:
         raise HTTPException(503, f"the engine has not finished a step for {BEAT_SECONDS:.0f} seconds") from None
+
+
+async def _snapshot_if_alive(service: Service) -> pumice.Snapshot | None:
+    with contextlib.suppress(TimeoutError, pumice.EngineDiedError, pumice.ModelClosedError):
+        return await service.snapshot(BEAT_SECONDS)
+    return None
 
 
 async def load_model(request: Request, body: NamedModelBody) -> Annotated[Response, Success]:

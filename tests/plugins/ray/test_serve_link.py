@@ -8,10 +8,12 @@ import pytest
 
 import pumice
 from pumice.engine.client import EngineClient
-from pumice.engine.messages import Accepted, Facts, Finished, Output, Request, Timings
+from pumice.engine.messages import Accepted, Facts, Finished, Inspected, Output, Request, Snapshot, Timings
 from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
+
+from ray.exceptions import RayActorError
 
 from pumice_ray.mailbox import numbered
 from pumice_ray.serve_link import ServeLink
@@ -240,4 +242,52 @@ def test_a_replica_that_stopped_speaking_is_listened_to_again_when_it_is_asked()
     client.add(Request([1]), again.append)
     wait_until(lambda: ended(again))
     assert len(handle.listened) == 2
+    link.close()
+
+
+class Broadcast(Handle):
+    """Serve's handle whose replicas answer a broadcast: the result of each, or the exception that it raises."""
+
+    def __init__(self, *results: bytes | Exception) -> None:
+        super().__init__(lambda _: nothing())
+        self._results = results
+
+    def broadcast(self, method: str) -> "Broadcast":
+        assert method == "snapshot"
+        return self
+
+    def results(self, return_exceptions: bool = False) -> list[bytes | Exception]:
+        failures = [result for result in self._results if isinstance(result, Exception)]
+        if failures and not return_exceptions:
+            raise failures[0]
+        return list(self._results)
+
+
+async def nothing() -> AsyncIterator[Any]:
+    yield None
+
+
+def inspected(n_running: int) -> bytes:
+    snapshot = Snapshot(0, n_running, 4, 4 - n_running, {0: 8}, {0: 6}, 1)
+    return b"".join(encode_events([Inspected(0, snapshot)]))
+
+
+DIED = RayActorError(error_msg="connection reset")
+
+
+def test_the_replicas_that_live_answer_for_one_that_dies_while_it_is_asked():
+    _, link, client, _ = ask(Broadcast(inspected(1), DIED, inspected(2)))
+    snapshot = client.ask().result(PATIENCE)
+    assert (snapshot.n_running, snapshot.n_slots) == (3, 8)
+    link.close()
+
+
+@pytest.mark.parametrize(
+    ("results", "error"),
+    [((DIED, DIED), pumice.EngineDiedError), ((inspected(1), pumice.EngineError("a defect")), pumice.EngineError)],
+)
+def test_an_engine_without_a_living_replica_or_with_a_defect_is_an_error(results, error):
+    _, link, client, _ = ask(Broadcast(*results))
+    with pytest.raises(error):
+        client.ask().result(PATIENCE)
     link.close()

@@ -9,6 +9,7 @@ from http.client import HTTPConnection, HTTPException
 import httpx2
 import pytest
 
+import pumice
 from pumice_server import limits, tracing
 from pumice_server.body import Arriving
 from pumice_server.serving import configure
@@ -41,6 +42,24 @@ def test_metrics_of_a_model_that_is_unloaded_meanwhile(server, monkeypatch):
         assert server.client.get("/metrics").status_code == 200
     finally:
         entry.service = service
+
+
+@pytest.mark.parametrize("error", [pumice.EngineDiedError("it was killed"), TimeoutError()])
+def test_metrics_without_an_engine_that_does_not_answer(server, monkeypatch, error):
+    server.client.post("/completion", json={"prompt": "Once", "n_predict": 3})
+
+    async def failing(timeout: float):
+        raise error
+
+    gauge, counter = "\npumice_engine_slots{", "\npumice_generated_tokens_total{"
+    assert gauge in server.client.get("/metrics").text
+    with monkeypatch.context() as dying:
+        dying.setattr(server.application.state.models.served_models[0].service, "snapshot", failing)
+        answer = server.client.get("/metrics")
+    assert answer.status_code == 200
+    assert gauge not in answer.text
+    assert counter in answer.text
+    assert gauge in server.client.get("/metrics").text
 
 
 def test_metrics_by_llama_servers_names(server):
