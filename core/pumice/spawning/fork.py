@@ -9,6 +9,8 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+from pumice.sandbox.kernel import continue_with_parent
+
 
 class Helper(NamedTuple):
     """A forked process; ``channel`` is this process's end of the socket."""
@@ -39,8 +41,12 @@ def fork_helper(serve: Callable[[socket.socket], NoReturn], kind: int = socket.S
 
 
 def detach(channel: socket.socket, terminal: int | None = None) -> None:
-    """Close everything inherited from the parent except standard error, ``channel`` and the descriptor ``terminal``."""
+    """Close everything inherited from the parent except standard error, ``channel`` and the descriptor ``terminal``.
+
+    On Linux a stopped process continues when its parent ends, and then sees the end of ``channel``.
+    """
     os.setsid()
+    continue_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # ends with its parent; a function, so that children inherit nothing
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

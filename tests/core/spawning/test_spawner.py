@@ -290,6 +290,26 @@ def test_a_stopped_spawner_and_its_stopped_children_hold_up_no_confined_process(
     os.waitpid(made.pid, 0)
 
 
+LEFT = """
+import os, signal
+from pumice.spawning import spawner, start
+
+with spawner() as made:
+    pids = [made.pid, start("worker", b'{"cpu_seconds":60}').pid, start("worker", b'{"cpu_seconds":60}').pid]
+    for pid in (pids[0], pids[1]):
+        os.kill(pid, signal.SIGSTOP)
+    print(*pids, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of the end of its parent")
+def test_a_stopped_spawner_and_its_children_end_with_a_killed_process():
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    wait_until(lambda: all(gone(int(pid)) for pid in done.stdout.split()))
+
+
 def test_sending_to_a_spawner_that_reads_nothing_ends(monkeypatch):
     monkeypatch.setattr("pumice.spawning.client._SEND_SECONDS", 1)
     near, far = socket.socketpair()
