@@ -459,8 +459,9 @@ def soak(url: str, pid: int, arguments: argparse.Namespace, tally: Tally, plan: 
             tally.told.add(problem)
             print(f"          {problem}", file=sys.stderr, flush=True)
         began = time.monotonic()
-        if plan.harm():
-            tally.kills.append(began)
+        tally.kills.append(began)  # before the harm: requests may fail while it lasts
+        if not plan.harm():
+            tally.kills.remove(began)
     stop.set()
     for client in clients:
         client.join(PATIENCE)
