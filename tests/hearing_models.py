@@ -111,6 +111,79 @@ CASES: dict[str, dict[str, Any]] = {
             "tie_word_embeddings": False,
         },
     },
+    "qwen25omni": {
+        "class": "Qwen2_5OmniModel",
+        "made_by": "Qwen2_5OmniThinkerForConditionalGeneration",
+        "config_class": "Qwen2_5OmniThinkerConfig",
+        "model_type": "qwen2_5_omni",
+        "inside": "thinker_config",
+        "config": {
+            "text_config": VISION["qwen25vl"]["config"]["text_config"] | {"model_type": "qwen2_5_omni_text"},
+            "vision_config": VISION["qwen25vl"]["config"]["vision_config"]
+            | {"model_type": "qwen2_5_omni_vision_encoder"},
+            "audio_config": ENCODER
+            | {
+                "model_type": "qwen2_5_omni_audio_encoder",
+                "num_mel_bins": 128,
+                "output_dim": TEXT["hidden_size"],
+                "n_window": 100,
+            },
+            "audio_token_index": SOUND,
+        },
+    },
+    "qwen3omni": {
+        "class": "Qwen3OmniMoeForConditionalGeneration",
+        "made_by": "Qwen3OmniMoeThinkerForConditionalGeneration",
+        "config_class": "Qwen3OmniMoeThinkerConfig",
+        "model_type": "qwen3_omni_moe",
+        "inside": "thinker_config",
+        "config": {
+            "text_config": VISION["qwen3vlmoe"]["config"]["text_config"] | {"model_type": "qwen3_omni_moe_text"},
+            "vision_config": VISION["qwen3vl"]["config"]["vision_config"]
+            | {"model_type": "qwen3_omni_moe_vision_encoder"},
+            "audio_config": {key: value for key, value in ENCODER.items() if key != "max_source_positions"}
+            | {
+                "model_type": "qwen3_omni_moe_audio_encoder",
+                "num_mel_bins": 16,
+                "downsample_hidden_size": 6,
+                "output_dim": TEXT["hidden_size"],
+            },
+            "audio_token_id": SOUND,
+        },
+    },
+    "glmasr": {
+        "class": "GlmasrModel",
+        "made_by": "GlmAsrForConditionalGeneration",
+        "config_class": "GlmAsrConfig",
+        "model_type": "Glmasr",
+        "config": {
+            "text_config": TEXT | {"model_type": "llama"},
+            "audio_config": {
+                "model_type": "glmasr_encoder",
+                "hidden_size": 16,
+                "num_attention_heads": 2,
+                "intermediate_size": 64,
+                "num_hidden_layers": 3,
+                "num_mel_bins": 128,
+            },
+            "audio_token_id": SOUND,
+        },
+        "published": {
+            "adapter_type": "mlp",
+            "merge_factor": 4,
+            "lm_config": TEXT | {"model_type": "llama"},
+            "whisper_config": ENCODER | {"num_mel_bins": 128, "encoder_ffn_dim": 64, "model_type": "whisper"},
+        },
+    },
+    "meralion": {
+        "class": "MERaLiON2ForConditionalGeneration",
+        "model_type": "meralion2",
+        "config": {
+            "speech_mlp_scale_factor": 15,
+            "speech_config": ENCODER | {"model_type": "whisper"},
+            "text_config": TEXT | {"model_type": "gemma2"},
+        },
+    },
     "ultravox": {
         "class": "UltravoxModel",
         "model_type": "ultravox",
@@ -126,6 +199,23 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 
+GLM_NAMES = {
+    "audio_tower.norm.": "audio_encoder.layer_norm.",
+    "audio_tower.": "audio_encoder.whisper.",
+    "multi_modal_projector.linear_1.": "audio_encoder.adapting.0.",
+    "multi_modal_projector.linear_2.": "audio_encoder.adapting.2.",
+    ".input_layernorm.": ".self_attn_layer_norm.",
+    ".post_attention_layernorm.": ".final_layer_norm.",
+    ".mlp.fc": ".fc",
+    ".o_proj.": ".out_proj.",
+    "language_model.model.": "model.",
+}
+"""Parts of names of transformers' GLM-ASR, and what stands for them in the authors' checkpoint."""
+GLM_UNUSED = {
+    "audio_encoder.audio_bos_eos_token.weight": [2, TEXT["hidden_size"]],
+    "audio_encoder.whisper.embed_positions.weight": [1500, 16],
+}
+
 
 def sound(seconds: float, rate: int = RATE) -> np.ndarray:
     """Return a rising tone with pauses, float32."""
@@ -136,12 +226,18 @@ def sound(seconds: float, rate: int = RATE) -> np.ndarray:
 def config_of(kind: str) -> dict[str, Any]:
     """Return a case's ``config.json``."""
     case = CASES[kind]
-    config = {case["inside"]: case["config"]} if "inside" in case else case["config"]
+    config = {case["inside"]: case["config"]} if "inside" in case else case.get("published", case["config"])
     return {"architectures": [case["class"]], "model_type": case["model_type"], **config}
 
 
 def published(kind: str, name: str) -> str:
     """Return the name of a tensor as the authors of the model publish it."""
+    if kind == "glmasr":
+        for part, theirs in GLM_NAMES.items():
+            name = name.replace(part, theirs)
+        return name
+    if kind in ("qwen25omni", "qwen3omni"):
+        return f"thinker.{name}"
     if kind != "qwen3asr":
         return name
     name = name.removeprefix("model.").replace("multi_modal_projector.linear_", "audio_tower.proj")
@@ -153,8 +249,9 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
     """Write a case's checkpoint."""
     write_checkpoint(folder, config_of(kind), shapes, "bpe")
     (folder / "tokenizer_config.json").write_text("{}")
-    if kind in PROCESSORS:  # it sees, too
-        (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
+    seeing = {"qwen25omni": "qwen25vl", "qwen3omni": "qwen3vl"}.get(kind, kind)
+    if seeing in PROCESSORS:  # it sees, too
+        (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[seeing]))
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": N_TOKENS, "content": "[BEGIN_AUDIO]"})
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -19,7 +19,7 @@ import numpy as np
 import safetensors
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
 from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import Gemma4UnifiedAudioFeatureExtractor
@@ -28,7 +28,18 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from checkpoints import weights
-from hearing_models import CASES, FIXTURE, RATE, SECONDS, SHAPES, SOUND, published, sound, write_folder
+from hearing_models import (
+    CASES,
+    FIXTURE,
+    GLM_UNUSED,
+    RATE,
+    SECONDS,
+    SHAPES,
+    SOUND,
+    published,
+    sound,
+    write_folder,
+)
 from vision_models import described
 
 N_GENERATED = 4
@@ -56,15 +67,26 @@ def saved(kind, state):
 
 def make_model(kind, case):
     config = getattr(transformers, case["config_class"])(**case["config"])
-    model_class = getattr(transformers, case["class"])
+    model_class = getattr(transformers, case.get("made_by", case["class"]))
     with tempfile.TemporaryDirectory() as folder:
         model_class(config).save_pretrained(folder)
         with safetensors.safe_open(Path(folder) / "model.safetensors", "np") as file:
             shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        values = {name: torch.tensor(weights(published(kind, name), shape)) for name, shape in shapes.items()}
+        values = {name: torch.tensor(stored(kind, name, shape, case)) for name, shape in shapes.items()}
         shapes = {published(kind, name): shape for name, shape in shapes.items()}
         save_file(values, Path(folder) / "model.safetensors", {"format": "pt"})
         return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval(), shapes
+
+
+def stored(kind, name, shape, case):
+    """Return a tensor's weights; those of GLM-ASR's queries and keys are turned in halves, not in neighbours."""
+    values = weights(published(kind, name), shape)
+    if kind != "glmasr" or not name.startswith("audio_tower.") or not any(part in name for part in (".q_", ".k_")):
+        return values
+    by_head = values.reshape(case["config"]["audio_config"]["num_attention_heads"], -1, *shape[1:])
+    n = by_head.shape[1] // 2
+    order = [*range(0, n, 2), *range(1, n, 2), *range(n, 2 * n)]
+    return by_head[:, order].reshape(shape).copy()
 
 
 def rows_of(kind, model, given):
@@ -84,9 +106,15 @@ def rows_of(kind, model, given):
 @torch.no_grad()
 def make(kind, case):
     samples = sound(SECONDS)
-    if kind == "ultravox":
-        return make_ultravox(case, samples)
+    if kind in ("ultravox", "meralion"):
+        return (make_ultravox if kind == "ultravox" else make_meralion)(case, samples)
     model, shapes = make_model(kind, case)
+    if kind in ("qwen25omni", "qwen3omni", "glmasr"):
+        n_mels = case["config"]["audio_config"]["num_mel_bins"]
+        features, mask = spectrogram(samples, n_mels, padding="longest" if kind == "qwen3omni" else "max_length")
+        name = "input_features_mask" if kind == "glmasr" else "feature_attention_mask"
+        rows = model.get_audio_features(input_features=features, **{name: mask}).pooler_output
+        return shapes | (GLM_UNUSED if kind == "glmasr" else {}), {"rows": rows.numpy()}
     if kind == "qwen3asr":
         return make_qwen3(model, shapes, spectrogram(samples, 16, padding="longest")[0])
     if kind == "gemma4unified":
@@ -118,6 +146,36 @@ def continued(model, rows, given):
         logits.append(torch.log_softmax(out.float(), -1).numpy())
         ids = [*ids, int(out.argmax())]
     return values | {"logprobs": np.stack(logits)}
+
+
+def make_meralion(case, samples):
+    """Return transformers' Whisper encoder and the projector of the authors' description."""
+    config = case["config"]["speech_config"]
+    encoder = WhisperEncoder(WhisperConfig(**config, attn_implementation="eager")).eval()
+    width, stack, n = config["d_model"], case["config"]["speech_mlp_scale_factor"], 5 * config["d_model"]
+    shapes = {f"speech_encoder.{name}": list(tensor.shape) for name, tensor in encoder.state_dict().items()}
+    shapes |= {"ln_speech.weight": [width], "ln_speech.bias": [width]}
+    linears = {
+        "mlp_adapter.0": (n, stack * width),
+        "gate_proj": (n, n),
+        "pool_proj": (n, n),
+        "out_proj": (case["config"]["text_config"]["hidden_size"], n),
+    }
+    for name, (n_out, n_in) in linears.items():
+        shapes |= {f"speech_audio_adapter.{name}.weight": [n_out, n_in], f"speech_audio_adapter.{name}.bias": [n_out]}
+    values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+    encoder.load_state_dict(
+        {name.removeprefix("speech_encoder."): v for name, v in values.items() if "encoder" in name}
+    )
+    x = encoder(spectrogram(samples, config["num_mel_bins"])[0]).last_hidden_state[0]
+    x = torch.nn.functional.layer_norm(x, [width], values["ln_speech.weight"], values["ln_speech.bias"])
+
+    def linear(name, x):
+        weight, bias = (values[f"speech_audio_adapter.{name}.{part}"] for part in ("weight", "bias"))
+        return x @ weight.T + bias
+
+    x = silu(linear("mlp_adapter.0", x.reshape(-1, stack * width)))
+    return shapes, {"rows": linear("out_proj", silu(linear("gate_proj", x)) * linear("pool_proj", x)).numpy()}
 
 
 def make_ultravox(case, samples):
@@ -158,6 +216,10 @@ def theirs(sources, kind, shapes):
     """Return metadata and tensors of the projector that llama.cpp's converter writes."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder) / kind, kind, shapes)
+        if kind == "qwen3omni":  # whose converter finds the images' encoder under this name alone
+            path = Path(folder) / kind / "model.safetensors"
+            values = {name.replace("thinker.visual.", "model.visual."): v for name, v in load_file(path).items()}
+            save_file(values, path, {"format": "pt"})
         out = Path(folder) / "mmproj.gguf"
         command = [sys.executable, str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
         environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}

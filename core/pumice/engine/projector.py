@@ -48,6 +48,9 @@ AUDIO: Final = "audio"
 _PARTS: Mapping[MediaKind, tuple[str, str]] = {IMAGE: ("vision", "images"), AUDIO: ("audio", "sound")}
 """The part of a file's keys for each kind of media, and what users call these."""
 
+_ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
+"""Projector types of files with two encoders, of which one part has an encoder of another type."""
+
 logger = logging.getLogger("pumice")
 
 
@@ -70,9 +73,10 @@ class Projector:
             for encoder, graph in trace_projector(file, registry, config.image_min_tokens, config.image_max_tokens):
                 self.encoders[encoder.kind] = encoder
                 self._runners[encoder.kind] = _runner(stack, encoder, graph, config, registry)
-            self.width, *others = {encoder.width for encoder in self.encoders.values()}
-            if others:
-                raise ModelError(f"{path}: rows of images have {self.width} values, but those of sounds {others[0]}")
+            self.width = max(encoder.width for encoder in self.encoders.values())
+            for kind, encoder in self.encoders.items():
+                if self.width % encoder.width:
+                    raise ModelError(f"{path}: rows of {kind}s have {encoder.width} values, others {self.width}")
             self._lock = threading.Lock()
             self._close = stack.pop_all().close
 
@@ -173,7 +177,9 @@ class Projector:
         with self._lock:
             if kind not in self._runners:
                 raise ModelClosedError("the model is closed")
-            return np.array(self._runners[kind].outputs(batch)["rows"])
+            rows = np.array(self._runners[kind].outputs(batch)["rows"])
+        # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
+        return np.pad(rows, ((0, 0), (0, self.width - rows.shape[1]))) if rows.shape[1] < self.width else rows
 
 
 def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:
@@ -294,6 +300,7 @@ def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mappi
     name = metadata.get("clip.projector_type") or metadata.get(f"clip.{part}.projector_type")
     if not isinstance(name, str):
         raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
+    name = _ENCODERS_OF_PARTS.get((name, part), name)
     activation = "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "quick"
     keys = {**metadata, "general.architecture": f"clip.{part}", f"clip.{part}.activation": activation}
     keys |= {f"clip.{part}.{key}": value for key, value in options.items()}

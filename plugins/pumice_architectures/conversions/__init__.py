@@ -275,6 +275,12 @@ PROJECTORS = {
     name: f"pumice_architectures.conversions.{cls}"
     for cls, names in {
         "hearing:AudioFlamingo3": ("AudioFlamingo3ForConditionalGeneration",),
+        "hearing:GLMASR": ("GlmasrModel",),
+        "hearing:MERaLiON": ("MERaLiON2ForConditionalGeneration",),
+        "hearing:Qwen25Omni": (
+            "Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniThinkerForConditionalGeneration",
+        ),
+        "hearing:Qwen3Omni": ("Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration"),
         "hearing:Qwen2Audio": ("Qwen2AudioForConditionalGeneration",),
         "hearing:Qwen3ASRAudio": ("Qwen3ASRForConditionalGeneration",),
         "hearing:Ultravox": ("UltravoxModel",),

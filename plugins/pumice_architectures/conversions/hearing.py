@@ -9,20 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
+from pumice_architectures.conversions.vision import Qwen3VL, Qwen25VL
 
 
 class Whisper(ProjectorConversion):
     """Whisper's encoder, whose configuration is ``audio_config``."""
 
-    prefixes = ("audio_tower.", "multi_modal_projector.")
+    encoder_key = "audio_config"
+    prefixes: tuple[str, ...] = ("audio_tower.", "multi_modal_projector.")
     renames: ClassVar[dict[str, str]] = {r"^multi_modal_projector\.": "audio.multi_modal_projector."}
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.config = folder.config
-        values = folder.config.get("audio_config")
+        values = folder.config.get(self.encoder_key)
         if not isinstance(values, dict):
-            raise ConvertError(f"{folder.config.path}: 'audio_config' is missing; the model takes no sound")
+            raise ConvertError(f"{folder.config.path}: {self.encoder_key!r} is missing; the model takes no sound")
         self.audio = HFConfig(folder.config.path, values)
         self.n_layer = self.audio.need("encoder_layers", "num_hidden_layers", most=MOST_LAYERS)
 
@@ -33,7 +35,7 @@ class Whisper(ProjectorConversion):
     def of_audio(self) -> dict[str, Any]:
         """Return the keys ``clip.audio.*`` without that prefix."""
         return {
-            "projection_dim": self.config.need("hidden_size"),
+            "projection_dim": self.projection_dim(),
             "embedding_length": self.audio.need("d_model", "hidden_size"),
             "feed_forward_length": self.audio.need("encoder_ffn_dim", "intermediate_size"),
             "block_count": self.n_layer,
@@ -41,6 +43,10 @@ class Whisper(ProjectorConversion):
             "attention.layer_norm_epsilon": float(self.audio.first("layer_norm_eps") or 1e-5),
             "num_mel_bins": self.audio.need("num_mel_bins"),
         }
+
+    def projection_dim(self) -> int:
+        """Return the width of the language model."""
+        return self.config.need("hidden_size")
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(("conv1.bias", "conv2.bias")):
@@ -108,6 +114,93 @@ class Qwen3ASRAudio(Whisper):
         yield "a.position_embd.weight", LazyTensor.of(sinusoids(1500, self.audio.need("d_model", "hidden_size")))
 
 
+class Qwen25Omni(Qwen25VL):
+    """Qwen2.5-Omni's encoders of images and of sound. Its parts that speak are left out."""
+
+    projector_type = "qwen2.5o"
+    prefixes = ("visual.", "audio_tower.")
+    more_names: ClassVar[dict[str, str]] = {**Qwen25VL.more_names, "audio_tower.proj": "mm.a.fc"}
+    UNUSED = "audio_tower.audio_bos_eos_token."
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        return cls(folder)
+
+    def __init__(self, folder: Folder) -> None:
+        thinker = folder.config.get("thinker_config")
+        if isinstance(thinker, dict):
+            folder.config = folder.config | thinker
+        self.sound = Qwen2Audio(folder)
+        super().__init__(folder)
+        self.n_layer = max(self.n_layer, self.sound.n_layer)
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | self.sound.metadata() | {"projector_type": self.projector_type}
+
+    def of_vision(self) -> dict[str, Any]:
+        return super().of_vision() | {"block_count": self.count_layers()}
+
+    def rename(self, name: str) -> str | None:
+        name = name.removeprefix("thinker.").removeprefix("model.")
+        return None if name.startswith(self.UNUSED) else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.startswith("audio_tower.") and name.endswith(("conv1.bias", "conv2.bias")):
+            tensor = tensor.reshape(tensor.shape[0], 1)
+        yield from super().convert(name, tensor)
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        return self.sound.forced_type(name, type) or super().forced_type(name, type)
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        yield "a.position_embd.weight", LazyTensor.of(sinusoids(1500, self.sound.audio.need("d_model")))
+
+
+class Qwen3Omni(Qwen3VL):
+    """Qwen3-Omni's encoders of images and of sound, as its authors store them."""
+
+    type_key = "vision.projector_type"
+    prefixes = ("visual.", "audio_tower.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^visual\.merger_list\.": "visual.deepstack_merger_list.",
+        r"(merger\w*(?:\.\d+)?)\.ln_q\.": r"\1.norm.",
+        r"(merger\w*(?:\.\d+)?)\.mlp\.0\.": r"\1.linear_fc1.",
+        r"(merger\w*(?:\.\d+)?)\.mlp\.2\.": r"\1.linear_fc2.",
+    }
+
+    def __init__(self, folder: Folder) -> None:
+        thinker = folder.config.get("thinker_config")
+        if isinstance(thinker, dict):
+            folder.config = folder.config | thinker
+        self.sound = Qwen3ASRAudio(folder)
+        self.sound_keys = self.sound.metadata()
+        super().__init__(folder)
+        self.n_layer = self.sound.n_layer = max(self.n_layer, self.sound.n_layer)  # for names of both
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | self.sound_keys
+
+    def of_vision(self) -> dict[str, Any]:
+        n_layer = self.count_layers()
+        flags = [i in self.deep_layers for i in range(n_layer)]
+        return super().of_vision() | {"block_count": n_layer, "is_deepstack_layers": flags}
+
+    def rename(self, name: str) -> str | None:
+        return super().rename(name.removeprefix("thinker.").removeprefix("model."))
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.startswith("audio_tower."):
+            yield from self.sound.convert(name, tensor)
+        else:
+            yield from super().convert(name, tensor)
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        return self.sound.forced_type(name, type) or super().forced_type(name, type)
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        yield from self.sound.more_tensors()
+
+
 def sinusoids(length: int, width: int) -> NDArray[np.float32]:
     """Return the positions ``[length, width]``: sines, and cosines behind them (Vaswani et al. 2017)."""
     scales = np.exp(-np.log(10000) / (width // 2 - 1) * np.arange(width // 2, dtype=np.float32))
@@ -123,6 +216,63 @@ class Stacked(Whisper):
 
     def of_audio(self) -> dict[str, Any]:
         return super().of_audio() | {"projector.stack_factor": self.stack_factor()}
+
+
+class MERaLiON(Stacked):
+    """MERaLiON-2, with a Gemma 2 as its language model."""
+
+    projector_type = "meralion"
+    encoder_key = "speech_config"
+    prefixes = ("speech_encoder.", "ln_speech.", "speech_audio_adapter.")
+    renames: ClassVar[dict[str, str]] = {r"^speech_encoder\.": "audio_tower."}
+    more_names: ClassVar[dict[str, str]] = {
+        "ln_speech": "mm.a.norm_pre",
+        "speech_audio_adapter.mlp_adapter.0": "mm.a.mlp.0",
+        "speech_audio_adapter.gate_proj": "mm.a.mlp.1",
+        "speech_audio_adapter.pool_proj": "mm.a.mlp.2",
+        "speech_audio_adapter.out_proj": "mm.a.mlp.3",
+    }
+
+    def stack_factor(self) -> int:
+        return int(self.config.first("speech_mlp_scale_factor") or 15)
+
+    def projection_dim(self) -> int:
+        text = self.folder.config.get("text_config")
+        width = text.get("hidden_size") if isinstance(text, dict) else None
+        return width if isinstance(width, int) else self.config.need("hidden_size")
+
+
+class GLMASR(Stacked):
+    """GLM-ASR as its authors store it. Its table of positions is not used."""
+
+    projector_type = "glma"
+    encoder_key = "whisper_config"
+    prefixes = ("audio_encoder.",)
+    renames: ClassVar[dict[str, str]] = {r"^audio_encoder\.whisper\.": "audio_tower."}
+    more_names: ClassVar[dict[str, str]] = {
+        "audio_encoder.layer_norm": "mm.a.norm_pre",
+        "audio_encoder.adapting.0": "mm.a.mlp.1",
+        "audio_encoder.adapting.2": "mm.a.mlp.2",
+    }
+    TEXTS = "audio_encoder.audio_bos_eos_token."
+
+    def stack_factor(self) -> int:
+        return self.config.need("merge_factor")
+
+    def projection_dim(self) -> int:
+        text = self.folder.config.get("lm_config")
+        width = text.get("hidden_size") if isinstance(text, dict) else None
+        return width if isinstance(width, int) else self.config.need("hidden_size")
+
+    def rename(self, name: str) -> str | None:
+        return None if name.startswith("audio_encoder.proj.") else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.startswith(self.TEXTS):
+            yield "v.boi", tensor[0]
+            yield "v.eoi", tensor[1]
+        else:
+            yield from super().convert(name, tensor)
 
 
 class Ultravox(Stacked):

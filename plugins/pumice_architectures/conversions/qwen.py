@@ -63,7 +63,9 @@ class Qwen3VL(Qwen3):
 
 def n_deepstack(conversion: Conversion) -> int:
     """Return the number of layers that image features enter."""
-    vision = conversion.config.first("vision_config")
+    thinker = conversion.config.get("thinker_config")
+    within = thinker if isinstance(thinker, dict) else conversion.config
+    vision = within.get("vision_config")
     return len(vision.get("deepstack_visual_indexes") or ()) if isinstance(vision, dict) else 0
 
 
@@ -148,8 +150,6 @@ class Qwen3VLMoE(Qwen2MoE):
 
 class Qwen3OmniMoE(Qwen3VLMoE):
     """The text model of Qwen 3 Omni."""
-
-    constants = {"n_deepstack_layers": 0}
 
     def other_metadata(self) -> dict[str, Any]:
         return end_of_turn(self, "bos", "eos")

@@ -220,7 +220,7 @@ class Qwen2VL(ProjectorConversion):
 
     projector_type = "qwen2vl_merger"
     activation = ""
-    prefixes = ("visual.",)
+    prefixes: tuple[str, ...] = ("visual.",)
     more_names: ClassVar[dict[str, str]] = {"visual.merger.mlp.0": "mm.0", "visual.merger.mlp.2": "mm.2"}
 
     @classmethod

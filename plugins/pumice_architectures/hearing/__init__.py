@@ -2,7 +2,10 @@
 
 SOUND_ENCODERS = {
     "gemma4ua": "pumice_architectures.hearing.gemma4:Gemma4Unified",
+    "glma": "pumice_architectures.hearing.whisper:GLMASR",
+    "meralion": "pumice_architectures.hearing.whisper:MERaLiON",
     "musicflamingo": "pumice_architectures.hearing.whisper:AudioFlamingo3",
+    "qwen2.5o": "pumice_architectures.hearing.whisper:Qwen25Omni",
     "qwen2a": "pumice_architectures.hearing.whisper:Qwen2Audio",
     "qwen3a": "pumice_architectures.hearing.qwen3:Qwen3Audio",
     "ultravox": "pumice_architectures.hearing.whisper:Ultravox",

@@ -9,10 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor
+from pumice.plugin import (
+    N_TOKENS,
+    AudioEncoder,
+    GraphBuilder,
+    HParams,
+    ModelError,
+    Samples,
+    SoundPiece,
+    Tensor,
+    fixed,
+)
 from pumice.plugin.nn import blocks
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, Mel, log_mel, padded_to
-from pumice_architectures.vision.vit import gelu_erf
+from pumice_architectures.vision.vit import falling, gelu_erf
 
 MOST_MELS = 256
 MOST_STACKED = 64
@@ -25,6 +35,7 @@ class Whisper(AudioEncoder):
     """
 
     before, after = "", ""  # texts around a sound
+    freqs: tuple[float, ...] = ()  # of rotary positions, in place of learned ones
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -71,7 +82,11 @@ class Whisper(AudioEncoder):
     def encoded(self, g: GraphBuilder) -> Tensor:
         """Return the rows ``[n_tokens, n_embd]`` after the blocks, without the last norm."""
         x = self._convolved(g)
-        x = x + g.embedding(g.weight("a.position_embd.weight", (self.n_rows, self.n_embd)), g.positions)
+        if not self.freqs:
+            table = g.weight("a.position_embd.weight")
+            if fixed(table.shape)[1:] != (self.n_embd,) or fixed(table.shape)[0] < self.n_rows:
+                raise ModelError(f"tensor {table.name} has shape {list(table.shape)}, for {self.n_rows} rows")
+            x = x + g.embedding(table, g.positions)
         return self.transformed(g, x)
 
     def transformed(self, g: GraphBuilder, x: Tensor) -> Tensor:
@@ -117,6 +132,8 @@ class Whisper(AudioEncoder):
             blocks.linear(g, x, blk + name, self.n_embd).reshape(N_TOKENS, self.n_head, d)
             for name in ("attn_q", "attn_k", "attn_v")
         )
+        if self.freqs:
+            q, k = (g.rope(y, g.positions, freqs=self.freqs, neox=False) for y in (q, k))
         y = g.attention(q, k, v, scale=d**-0.5, causal=False, cache=False)
         return blocks.linear(g, y.reshape(N_TOKENS, self.n_embd), f"{blk}attn_out", self.n_embd)
 
@@ -182,6 +199,86 @@ class AudioFlamingo3(Qwen2Audio):
         first, second = self.together(g, self.encoded(g), 2)
         x = self.norm(g, (first + second) * 0.5, "a.post_ln")
         return self.projected(g, x, "mm.a.mlp.1", "mm.a.mlp.2")
+
+
+class Qwen25Omni(Qwen2Audio):
+    """Qwen2.5-Omni (Xu et al. 2025, arXiv:2503.20215): each 2 seconds are heard alone, with positions of their own."""
+
+    window = 200  # frames
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.n_rows = self.window // 2
+
+    def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
+        part = padded_to(samples, 3 * HOP)
+        n_frames = -(-len(part) // HOP)
+        mel = log_mel(padded_to(part, n_frames * HOP + HOP), self.n_mels)[:n_frames]
+        for start in range(0, n_frames, self.window):
+            window = mel[start : start + self.window]
+            if len(window) > 2:  # fewer give no pair of rows
+                yield self.piece(window, len(window), 2)
+
+    def count_rows(self, n_samples: int) -> int:
+        n_frames = -(-max(n_samples, 3 * HOP) // HOP)
+        return sum(halved(n) // 2 for n in cut(n_frames, self.window))
+
+
+class Stacked(Whisper):
+    """Windows of 30 seconds, encoded to their ends, several of whose rows become one."""
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.stack = hparams.positive("projector.stack_factor")
+        if self.stack > MOST_STACKED or self.n_rows % self.stack:
+            raise hparams.wrong("projector.stack_factor", f"is {self.stack}, which does not divide {self.n_rows} rows")
+
+    def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
+        window = HOP * WINDOW_FRAMES
+        for start in range(0, len(samples), window):
+            part = samples[start : start + window]
+            piece = self.piece(log_mel(padded_to(part, window), self.n_mels), WINDOW_FRAMES, 1)
+            inputs = {key: value for key, value in piece.inputs.items() if not key.startswith("joined.")}
+            n = self.kept_rows(len(part))
+            yield SoundPiece(inputs | together_inputs(n * self.stack, self.stack), n)
+
+    def count_rows(self, n_samples: int) -> int:
+        return sum(map(self.kept_rows, cut(n_samples, HOP * WINDOW_FRAMES)))
+
+    def kept_rows(self, n_samples: int) -> int:
+        """Return the rows of a window that become embeddings."""
+        return self.n_rows // self.stack
+
+
+class GLMASR(Stacked):
+    """GLM-ASR (Zhipu AI 2025): rotary positions on half of each head; rows of silence behind a sound are dropped."""
+
+    before, after = "<|begin_of_audio|>", "<|end_of_audio|>"
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.freqs = falling(self.n_embd // self.n_head // 4)
+
+    def kept_rows(self, n_samples: int) -> int:
+        return max(halved(-(-n_samples // HOP)) // self.stack, 1)
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.norm(g, self.encoded(g), "mm.a.norm_pre")
+        x = functools.reduce(g.concat, self.together(g, x, self.stack))
+        return self.projected(g, x, "mm.a.mlp.1", "mm.a.mlp.2")
+
+
+class MERaLiON(Stacked):
+    """MERaLiON-2 (He et al. 2024, arXiv:2412.09818): a second norm of each row, and a gate in the projector."""
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.norm(g, self.encoded(g), "a.post_ln")
+        x = self.norm(g, x, "mm.a.norm_pre")
+        x = functools.reduce(g.concat, self.together(g, x, self.stack))
+        n = int(g.weight("mm.a.mlp.0.weight").shape[0])
+        x = g.silu(blocks.linear(g, x, "mm.a.mlp.0", n))
+        x = g.silu(blocks.linear(g, x, "mm.a.mlp.1", n)) * blocks.linear(g, x, "mm.a.mlp.2", n)
+        return blocks.linear(g, x, "mm.a.mlp.3", self.width)
 
 
 class Voxtral(Whisper):
