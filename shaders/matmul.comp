@@ -1,12 +1,17 @@
-// y = W x for many rows of x, in float32: tiles of both in shared memory, for devices without cooperative matrices.
+// y = W x for many rows of x, in float32: tiles of both in shared memory, for devices without matrix units.
 //
-// A workgroup computes 64 rows of W times 32 rows of x, 32 columns at a time; an invocation computes 4 x 4 results.
+// A workgroup computes M rows of W times N rows of x, DEPTH columns at a time; an invocation computes ROWS x VECTORS
+// results, four adjacent rows and vectors of each group. The next columns are requested before the last are multiplied.
 // routes.glsl selects the rows of x and the matrix.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
-layout(local_size_x = 16, local_size_y = 8) in;
 layout(constant_id = 0) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 1) const uint FLAGS = 0;
+layout(constant_id = 2) const uint THREADS_M = 16;
+layout(constant_id = 3) const uint THREADS_N = 8;
+layout(constant_id = 4) const uint ROWS = 8;     // a multiple of four
+layout(constant_id = 5) const uint VECTORS = 8;  // a multiple of four
+layout(local_size_x_id = 2, local_size_y_id = 3) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
 
@@ -26,34 +31,68 @@ layout(push_constant) uniform Push {
     uint n_used;         // experts per token, or heads
 };
 
-const uint M = 64, N = 32, K = 32, STRIDE = K + 1;
-shared float a[M * STRIDE];
-shared float b[N * STRIDE];
+const uint M = THREADS_M * ROWS, N = THREADS_N * VECTORS, THREADS = THREADS_M * THREADS_N;
+const uint DEPTH = 16;
+const uint PIECE = min(BLOCK_COLUMNS, DEPTH), PIECES = DEPTH / PIECE;  // columns and number of an invocation's loads
+const uint MATRIX_LOADS = (M * PIECES + THREADS - 1u) / THREADS, X_LOADS = (N * DEPTH / 4u + THREADS - 1u) / THREADS;
+shared vec4 a[DEPTH * M / 4];  // by columns
+shared vec4 b[DEPTH * N / 4];
 
-#include "pieces.glsl"
 #define TILES 5
 #include "routes.glsl"
 
-void load_a(Planes at, uint row0, uint k) {
-    const uint pieces = K / PIECE;
-    for (uint i = gl_LocalInvocationIndex; i < M * pieces; i += 128u) {
-        uint row = i / pieces, p = i % pieces;
-        vec4 v[PIECE / 4u];
-        load_piece(at, matrix * n_rows + min(row0 + row, n_rows - 1u), k / PIECE + p, v);
-        [[unroll]] for (uint j = 0; j < PIECE; j++) a[row * STRIDE + p * PIECE + j] = v[j / 4u][j & 3u];
+Block incoming[MATRIX_LOADS];
+vec4 incoming_x[X_LOADS];
+
+// The block that has piece `i` of the tile: adjacent invocations take adjacent rows, so that they write adjacent words.
+uint block_number(uint row0, uint i, uint k) {
+    const uint row = min(row0 + i % M, n_rows - 1u);
+    return (matrix * n_rows + row) * BLOCKS + min((k + i / M * PIECE) / BLOCK_COLUMNS, BLOCKS - 1u);
+}
+
+vec4 load_x(uint i, uint k) {
+    const uint n = n0 + i % N, column = k + 4u * (i / N);
+    vec4 v = vec4(0);
+    if (n >= n_x || column >= n_columns) return v;
+    const uint at = x_at + x_row(n) * n_columns + column;
+    if ((FLAGS & RAGGED_X) == 0) return x4[at / 4u];
+    for (uint j = 0; j < 4u; j++) if (column + j < n_columns) v[j] = x1[at + j];
+    return v;
+}
+
+void load(Planes at, uint row0, uint k) {
+    [[unroll]] for (uint u = 0; u < MATRIX_LOADS; u++)
+        incoming[u] = load_block(at, block_number(row0, gl_LocalInvocationIndex + u * THREADS, k));
+    [[unroll]] for (uint u = 0; u < X_LOADS; u++) incoming_x[u] = load_x(gl_LocalInvocationIndex + u * THREADS, k);
+}
+
+void store(uint row0, uint k) {
+    [[unroll]] for (uint u = 0; u < MATRIX_LOADS; u++) {
+        const uint i = gl_LocalInvocationIndex + u * THREADS, row = i % M, column = i / M * PIECE;
+        if (i >= M * PIECES) break;
+        const uint number = block_number(row0, i, k), first = (k + column) % BLOCK_COLUMNS / 4u;
+        const bool within = (k + column) / BLOCK_COLUMNS < BLOCKS;
+        [[unroll]] for (uint q = 0; q < PIECE / 4u; q++) {
+            const vec4 v = within ? numbers(incoming[u], number, first + q) : vec4(0);
+            [[unroll]] for (uint j = 0; j < 4; j++) a[((column + 4u * q + j) * M + row) / 4u][row & 3u] = v[j];
+        }
+    }
+    [[unroll]] for (uint u = 0; u < X_LOADS; u++) {
+        const uint i = gl_LocalInvocationIndex + u * THREADS, n = i % N, column = 4u * (i / N);
+        if (column >= DEPTH) break;
+        [[unroll]] for (uint j = 0; j < 4; j++) b[((column + j) * N + n) / 4u][n & 3u] = incoming_x[u][j];
     }
 }
 
-void load_b(uint k) {
-    for (uint i = gl_LocalInvocationIndex; i < N * K / 4u; i += 128u) {
-        uint row = i / (K / 4u), column = k + 4u * (i % (K / 4u));
-        vec4 v = vec4(0);
-        if (n0 + row < n_x && column < n_columns) {
-            uint at = x_at + x_row(n0 + row) * n_columns + column;
-            if ((FLAGS & RAGGED_X) == 0) v = x4[at / 4u];
-            else for (uint j = 0; j < 4u; j++) if (column + j < n_columns) v[j] = x1[at + j];
-        }
-        [[unroll]] for (uint j = 0; j < 4u; j++) b[row * STRIDE + column - k + j] = v[j];
+vec4 sums[ROWS / 4 * VECTORS];
+
+void multiply(uint k) {
+    vec4 u[ROWS / 4];
+    [[unroll]] for (uint i = 0; i < ROWS / 4; i++) u[i] = a[k * M / 4u + i * THREADS_M + gl_LocalInvocationID.x];
+    [[unroll]] for (uint j = 0; j < VECTORS / 4; j++) {
+        const vec4 v = b[k * N / 4u + j * THREADS_N + gl_LocalInvocationID.y];
+        [[unroll]] for (uint c = 0; c < 4; c++)
+            [[unroll]] for (uint i = 0; i < ROWS / 4; i++) sums[(4u * j + c) * (ROWS / 4) + i] += u[i] * v[c];
     }
 }
 
@@ -62,28 +101,23 @@ void main() {
     if (!find_vectors(N)) return;
     begin_format();
     const Planes at = planes_at(weights_at, n_matrix_rows * BLOCKS);
-    float sums[4][4];
-    [[unroll]] for (uint i = 0; i < 4; i++) [[unroll]] for (uint j = 0; j < 4; j++) sums[i][j] = 0.0;
-    for (uint k = 0; k < n_columns; k += K) {
-        load_a(at, row0, k);
-        load_b(k);
+    [[unroll]] for (uint i = 0; i < ROWS / 4 * VECTORS; i++) sums[i] = vec4(0);
+    load(at, row0, 0);
+    for (uint k = 0; k < n_columns; k += DEPTH) {
+        store(row0, k);
         barrier();
-        for (uint kk = 0; kk < K; kk++) {
-            vec4 u, v;
-            [[unroll]] for (uint i = 0; i < 4; i++) u[i] = a[(gl_LocalInvocationID.x + 16u * i) * STRIDE + kk];
-            [[unroll]] for (uint j = 0; j < 4; j++) v[j] = b[(gl_LocalInvocationID.y + 8u * j) * STRIDE + kk];
-            [[unroll]] for (uint i = 0; i < 4; i++) [[unroll]] for (uint j = 0; j < 4; j++) sums[i][j] += u[i] * v[j];
-        }
+        if (k + DEPTH < n_columns) load(at, row0, k + DEPTH);
+        [[unroll]] for (uint kk = 0; kk < DEPTH; kk++) multiply(kk);
         barrier();
     }
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        const uint n = n0 + gl_LocalInvocationID.y + 8u * j;
+    [[unroll]] for (uint j = 0; j < VECTORS; j++) {
+        const uint n = n0 + 4u * (j / 4u * THREADS_N + gl_LocalInvocationID.y) + j % 4u;
         if (n >= n_x) continue;
         const uint y_start = y_row(n) * n_rows;
-        [[unroll]] for (uint i = 0; i < 4; i++) {
-            const uint row = row0 + gl_LocalInvocationID.x + 16u * i;
+        [[unroll]] for (uint i = 0; i < ROWS; i++) {
+            const uint row = row0 + 4u * (i / 4u * THREADS_M + gl_LocalInvocationID.x) + i % 4u;
             if (row >= n_rows) continue;
-            float value = sums[i][j];
+            float value = sums[j * (ROWS / 4) + i / 4u][i % 4u];
             if ((FLAGS & BIAS) != 0) value += bias[bias_at + row];
             if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_start + row];
             y[y_at + y_start + row] = value;

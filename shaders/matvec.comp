@@ -5,7 +5,8 @@
 // processed.
 //
 // Up to three matrices share a dispatch (query, key, value); with PAIRED two give silu(W0 x) * (W1 x). With EXPERTS each
-// workgroup of y and z is one product with its own matrix: given by an id, or by the head.
+// workgroup of y and z is one product with its own matrix: given by an id, or by the head. Else workgroup y is a pass
+// over TOKENS further rows of x.
 //
 // x is float32 (FLOAT) or int8: with X_QUANTIZED as stored by quantize.comp, else quantized here, with X_NORM after
 // x / sqrt(mean(x^2) + eps) * weight. With QUANTIZED_Y results are also stored as int8 for the next product; a workgroup
@@ -72,6 +73,7 @@ shared float partial[SUBGROUPS * ROWS * TOKENS];
 
 uint lane, group;
 uint pair;  // pair of a token and an expert
+uint first_token;  // of this pass
 uint matrix, tile_row;  // matrix and first row of this tile
 Block blocks[UNROLL * ROWS], incoming[UNROLL * ROWS];
 uint numbers_of[ROWS];  // index of each row's first block
@@ -116,6 +118,13 @@ void load_blocks(uint b) {
         }
 }
 
+// The row of x of a token of this pass. Later passes may reach beyond the last row, whose results are not written.
+uint x_row(uint n) {
+    if ((FLAGS & BY_ID) != 0 && (FLAGS & OWN_X) == 0) return pair / n_used;
+    if (EXPERTS) return pair;
+    return first_token == 0u ? n : min(first_token + n, row_count(rows) - 1u);
+}
+
 #ifdef FLOAT
 void begin_x() {}
 
@@ -128,9 +137,9 @@ vec4 load_x(uint at, uint column) {
 
 void add_products(uint u, uint b) {
     [[unroll]] for (uint n = 0; n < TOKENS; n++) {
-        uint x_row = x_at + ((FLAGS & BY_ID) != 0 && (FLAGS & OWN_X) == 0 ? pair / n_used : EXPERTS ? pair : n) * n_columns;
+        const uint start = x_at + x_row(n) * n_columns;
         [[unroll]] for (uint i = 0; i < BLOCK_COLUMNS / 4u; i++) {
-            vec4 v = load_x(x_row, b * BLOCK_COLUMNS + 4u * i);
+            vec4 v = load_x(start, b * BLOCK_COLUMNS + 4u * i);
             [[unroll]] for (uint r = 0; r < ROWS; r++)
                 sums[r * TOKENS + n] += dot(v, numbers(blocks[u * ROWS + r], numbers_of[r] + b, i));
         }
@@ -142,8 +151,6 @@ const uint X_BLOCKS = X_MODE == X_QUANTIZED ? 1 : BLOCKS * TOKENS;
 shared uvec4 codes[2 * X_BLOCKS];
 shared uvec2 scales[X_BLOCKS];
 shared float squares[SUBGROUPS * TOKENS];
-
-uint x_row(uint n) { return (FLAGS & BY_ID) != 0 && (FLAGS & OWN_X) == 0 ? pair / n_used : EXPERTS ? pair : n; }
 
 #include "quantize.glsl"
 
@@ -240,7 +247,7 @@ float result(uint m, uint n, uint first_row, uint local_row) {
         if ((FLAGS & PAIRED) != 0) values[1] += bias1[bias_at[1] + row];
     }
     if ((FLAGS & PAIRED) != 0) values[0] = GATE;
-    if ((FLAGS & RESIDUAL) != 0) values[0] += residual[residual_at + (EXPERTS ? pair : n) * n_rows[m] + row];
+    if ((FLAGS & RESIDUAL) != 0) values[0] += residual[residual_at + (EXPERTS ? pair : first_token + n) * n_rows[m] + row];
     return values[0];
 }
 
@@ -282,8 +289,8 @@ void write(uint m, uint first_row) {
 #endif
     for (uint i = group * LANES + lane; i < TILE * TOKENS; i += LANES * GROUPS) {
         uint n = i / TILE, row = first_row + i % TILE;
-        if (row >= n_rows[m] || !EXPERTS && n >= row_count(rows)) continue;
-        y[y_at[m] + (EXPERTS ? pair : n) * n_rows[m] + row] = result(m, n, first_row, i % TILE);
+        if (row >= n_rows[m] || !EXPERTS && first_token + n >= row_count(rows)) continue;
+        y[y_at[m] + (EXPERTS ? pair : first_token + n) * n_rows[m] + row] = result(m, n, first_row, i % TILE);
     }
 }
 
@@ -292,7 +299,8 @@ void main() {
     lane = index % LANES;
     group = index / LANES;
     pair = gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y;
-    if (EXPERTS && pair >= row_count(rows) * n_used) return;
+    first_token = EXPERTS ? 0 : gl_WorkGroupID.y * TOKENS;
+    if (EXPERTS ? pair >= row_count(rows) * n_used : first_token != 0u && first_token >= row_count(rows)) return;
     begin_format();
     uint tile = gl_WorkGroupID.x;
     const uint end = n_tiles();

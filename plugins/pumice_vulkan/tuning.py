@@ -260,6 +260,50 @@ def _few_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int, paire
     return dataclasses.replace(tile, splits=_splits(n_tiles, n_columns, most))
 
 
+@dataclass(frozen=True)
+class BlockShape:
+    """Work division of shaders/matmul.comp and matmul_int8.comp: invocations, and the rows and vectors of each."""
+
+    rows: int
+    vectors: int
+    threads_m: int = 16
+    threads_n: int = 8
+
+    @property
+    def m(self) -> int:
+        """Rows of a workgroup."""
+        return self.threads_m * self.rows
+
+    @property
+    def n(self) -> int:
+        """Vectors of a workgroup."""
+        return self.threads_n * self.vectors
+
+
+FLOAT_BLOCKS = [BlockShape(8, 8), BlockShape(4, 8), BlockShape(4, 4)]
+INT8_BLOCKS = [BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(2, 2)]
+"""The largest first; all fit into the least shared memory and invocations that Vulkan guarantees."""
+
+
+def block_shape(n_rows: int, n_tokens: int, int8: bool) -> BlockShape | None:
+    """Return the shape for a product of ``n_rows`` rows with ``n_tokens`` vectors without matrix units.
+
+    The largest tiles that are not mostly empty and numerous enough for a large device; None if even small ones are too
+    few to occupy it.
+    """
+    for shape in INT8_BLOCKS if int8 else FLOAT_BLOCKS:
+        n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
+        if shape.n < 2 * n_tokens and 8 * n_tiles >= 7 * PROCESSORS:
+            return shape
+    return None
+
+
+def expert_blocks(n_tokens: int, int8: bool) -> BlockShape:
+    """Return the shape for products of experts with ``n_tokens`` vectors each on average: tiles that these fill."""
+    shapes = INT8_BLOCKS if int8 else FLOAT_BLOCKS
+    return next((shape for shape in shapes if shape.n <= n_tokens), shapes[-1])
+
+
 def expert_shape(device: Device, n_tokens: int) -> TileShape:
     """Return the shape for products of experts with ``n_tokens`` vectors each on average.
 

@@ -10,10 +10,10 @@ from pumice.plugin import N_TOKENS, Limits, Node, Tensor
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.matrices import Experts, Matrix, Routes, matrix, use_cooperative
 from pumice_vulkan.lower.rule import Lowering, Rule
-from pumice_vulkan.lower.tiles import TILE_VECTORS, TileProduct, cooperative_product, tiled_product
+from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tiled_product, tiles_are_int8
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import expert_shape
+from pumice_vulkan.tuning import expert_blocks, expert_shape
 
 ROUTES = "pairs of tokens and experts"  # name of the scratch memory, and key of its contents
 
@@ -66,13 +66,16 @@ def _multiply(
 ) -> None:
     if _are_few(lowering, x, weight, experts):
         vector_product(lowering, VectorProduct(x, [weight], [y], experts=experts))
-    elif use_cooperative(lowering, weight):
-        shape = expert_shape(lowering.device, lowering.rows(x) * experts.n_used // weight.n_matrices)
+        return
+    n_each = lowering.rows(x) * experts.n_used // weight.n_matrices
+    if use_cooperative(lowering, weight):
+        shape = expert_shape(lowering.device, n_each)
         routes = _routes(lowering, x, weight, experts, ids, shape.n)
         cooperative_product(lowering, TileProduct(x, weight, y, routes=routes), shape)
     else:
-        routes = _routes(lowering, x, weight, experts, ids, TILE_VECTORS)
-        tiled_product(lowering, TileProduct(x, weight, y, routes=routes))
+        blocks = expert_blocks(n_each, tiles_are_int8(lowering, x, weight))
+        routes = _routes(lowering, x, weight, experts, ids, blocks.n)
+        tiled_product(lowering, TileProduct(x, weight, y, routes=routes), blocks)
 
 
 def _routes(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tensor | None, width: int) -> Routes:

@@ -6,11 +6,13 @@ from pumice.plugin import Tensor
 from pumice_vulkan.lower.few import MOST_FEW, FewProduct, few_product, use_few
 from pumice_vulkan.lower.matrices import Experts, Matrix, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
-from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tiled_product
+from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tiled_product, tiles_are_int8
 from pumice_vulkan.lower.vectors import MOST_VECTORS, VectorProduct, vector_product
 from pumice_vulkan.memory import BufferSlice
+from pumice_vulkan.tuning import FLOAT_BLOCKS, INT8_BLOCKS, block_shape
 
 SMALL = 2**19  # maximum values of a matrix that stays in the cache while several rows read it
+MOST_PASSED = 64  # rows of x up to which passes over the matrix occupy a device that tiles would leave idle
 MOST_ROUTED = 512  # limit of such float32 rows, whose tiles would occupy few processors of a large device
 
 
@@ -32,7 +34,22 @@ def product(
     elif use_cooperative(lowering, weight):
         cooperative_product(lowering, TileProduct(x, weight, y, bias, residual))
     else:
-        tiled_product(lowering, TileProduct(x, weight, y, bias, residual))
+        _without_units(lowering, TileProduct(x, weight, y, bias, residual))
+
+
+def _without_units(lowering: Lowering, call: TileProduct) -> None:
+    """Compute a product in tiles, or a few rows in passes of shaders/matvec.comp where tiles are too few.
+
+    A tile of a narrow matrix runs for as long as one of a wide one, while most of the device is idle; passes have ten
+    times as many workgroups, and read the matrix again from the cache.
+    """
+    weight, n_rows = call.weight, lowering.rows(call.x)
+    int8 = tiles_are_int8(lowering, call.x, weight)
+    shape = block_shape(weight.n_rows, n_rows, int8)
+    if shape is None and n_rows <= MOST_PASSED:
+        vector_product(lowering, VectorProduct(call.x, [weight], [call.y], [call.bias], call.residual))
+    else:
+        tiled_product(lowering, call, shape or (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[-1])
 
 
 def _most_alone(lowering: Lowering, weight: Matrix) -> int:

@@ -1,4 +1,5 @@
-"""Products of many rows of x in tiles: on matrix units (shaders/matmul_cooperative.comp), or without (matmul.comp)."""
+"""Products of many rows of x in tiles: on matrix units (shaders/matmul_cooperative.comp), or without, in int8
+(matmul_int8.comp) or float32 (matmul.comp)."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from pumice_vulkan.lower.halves import UNIT, Order, halves, new_halves
 from pumice_vulkan.lower.halves import tiles as tiles_of
 from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags
 from pumice_vulkan.lower.rule import Lowering
+from pumice_vulkan.lower.vectors import quantized, use_int8
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import MOST_SPLIT_TILES, TileShape, tile_shape
+from pumice_vulkan.tuning import MOST_SPLIT_TILES, BlockShape, TileShape, tile_shape
 
-TILE_ROWS, TILE_VECTORS = 64, 32  # tile of a workgroup in shaders/matmul.comp
 N_TURNS = 4  # products with split columns that run at the same time
 
 
@@ -106,12 +107,19 @@ def _split_memory(
     return sums, counters.part(turn * MOST_SPLIT_TILES, MOST_SPLIT_TILES)
 
 
-def tiled_product(lowering: Lowering, call: TileProduct) -> None:
-    """Append a dispatch of shaders/matmul.comp."""
-    weight, vectors = call.weight, lowering.place(call.x)
-    routes = call.routes or Routes(-(-lowering.rows(call.x) // TILE_VECTORS))
+def tiles_are_int8(lowering: Lowering, x: Tensor, weight: Matrix) -> bool:
+    """Return True if products in tiles without matrix units quantize x, whose rows are workgroups of a dispatch."""
+    n_rows = lowering.rows(x) * lowering.width(x) // weight.n_columns
+    return use_int8(lowering, weight) and n_rows <= lowering.device.max_threadgroups[1]
+
+
+def tiled_product(lowering: Lowering, call: TileProduct, shape: BlockShape) -> None:
+    """Append a dispatch of shaders/matmul_int8.comp or matmul.comp."""
+    weight, int8 = call.weight, tiles_are_int8(lowering, call.x, call.weight)
+    vectors = quantized(lowering, call.x, weight.row_blocks) if int8 else lowering.place(call.x)
+    routes = call.routes or Routes(-(-lowering.rows(call.x) // shape.n))
     lowering.dispatch(
-        f"matmul.{weight.format.name}",
+        f"matmul_int8.{weight.format.name}" if int8 else f"matmul.{weight.format.name}",
         count=call.x,
         reads={
             "x": vectors,
@@ -127,7 +135,10 @@ def tiled_product(lowering: Lowering, call: TileProduct) -> None:
             "n_used": routes.n_used,
             "n_matrix_rows": weight.n_rows * weight.n_matrices,
         },
-        constants=[weight.row_blocks, call.flags(4)],
-        grid=(-(-weight.n_rows // TILE_ROWS), routes.n_tiles, routes.n_heads),
+        constants=[
+            *(weight.row_blocks, call.flags(4)),
+            *(shape.threads_m, shape.threads_n, shape.rows, shape.vectors),
+        ],
+        grid=(-(-weight.n_rows // shape.m), routes.n_tiles, routes.n_heads),
         label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
     )

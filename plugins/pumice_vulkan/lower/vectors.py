@@ -1,4 +1,7 @@
-"""Products of few rows of x: matrix times vector (shaders/matvec.comp), with int8 activations where allowed."""
+"""Products of few rows of x: matrix times vector (shaders/matvec.comp), with int8 activations where allowed.
+
+More than MOST_VECTORS rows are passes of up to so many, each of which reads the matrix.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import VectorShape, of_whole_blocks, vector_shape
 
 MOST_MATRICES = 3  # maximum matrices that share x, as in shaders/matvec.comp
-MOST_VECTORS = 8  # maximum rows of activations of shaders/matvec.comp
+MOST_VECTORS = 8  # maximum rows of activations in a pass of shaders/matvec.comp
 INT8_X = "int8 activations"  # name of the scratch memory, and key of its contents
 SHARED_X_BYTES = 16384  # maximum quantized activations in shared memory
 INT8_BLOCK_BYTES = 40  # 32 int8 activations with their scale and sums
@@ -67,7 +70,9 @@ def vector_product(lowering: Lowering, call: VectorProduct) -> None:
     """Append a dispatch of shaders/matvec.comp."""
     first, experts = call.first, call.experts
     assert all(weight.format is first.format and weight.place.buffer is first.place.buffer for weight in call.weights)
-    n_tokens = 1 if experts else lowering.rows(call.x)
+    n_passes = 1 if experts else -(-lowering.rows(call.x) // MOST_VECTORS)
+    n_tokens = 1 if experts else -(-lowering.rows(call.x) // n_passes)
+    assert n_passes == 1 or not (call.paired or call.norm)
     int8 = use_int8(lowering, first)
     x_place, x_mode = _vectors(lowering, call, n_tokens)
     shape = vector_shape(lowering.device, call.n_rows, first.row_blocks, n_tokens, first.format, call.paired)
@@ -78,7 +83,7 @@ def vector_product(lowering: Lowering, call: VectorProduct) -> None:
         shape, flags = wide, flags | ProductFlag.QUANTIZED_Y
         ys.append(_int8_place(lowering, n_tokens, first.n_rows // BLOCK_COLUMNS))
         lowering.remembered[INT8_X] = call.output
-    n_pairs = lowering.rows(call.x) * experts.n_used if experts else 1
+    n_pairs = lowering.rows(call.x) * experts.n_used if experts else n_passes
     lowering.dispatch(
         f"matvec_int8.{first.format.name}" if int8 else f"matvec.{first.format.name}",
         count=call.x,
@@ -130,8 +135,9 @@ def use_int8(lowering: Lowering, weight: Matrix) -> bool:
 
 
 def quantized(lowering: Lowering, x: Tensor, row_blocks: int) -> BufferSlice:
-    """Quantize the rows of x to int8 (shaders/quantize.comp) in scratch memory."""
-    place = _int8_place(lowering, lowering.rows(x), row_blocks)
+    """Quantize the rows of x, and of each of its heads, to int8 (shaders/quantize.comp) in scratch memory."""
+    n_rows = lowering.rows(x) * lowering.width(x) // (BLOCK_COLUMNS * row_blocks)
+    place = _int8_place(lowering, n_rows, row_blocks)
     if lowering.remembered.get(INT8_X) is not x:
         lowering.dispatch(
             "quantize",
@@ -139,7 +145,7 @@ def quantized(lowering: Lowering, x: Tensor, row_blocks: int) -> BufferSlice:
             reads={"x": lowering.place(x)},
             writes={"y": place},
             push={"n_blocks": row_blocks},
-            grid=(-(-row_blocks // 8), lowering.rows(x), 1),
+            grid=(-(-row_blocks // 8), n_rows, 1),
             full_subgroups=True,
         )
         lowering.remembered[INT8_X] = x

@@ -27,7 +27,16 @@ from pumice_vulkan.memory import Arena, BufferSlice, Weights
 from pumice_vulkan.probe import lanes_are_known
 from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
-from pumice_vulkan.tuning import FewShape, LanesShape, TileShape, lanes_shape
+from pumice_vulkan.tuning import (
+    FLOAT_BLOCKS,
+    INT8_BLOCKS,
+    BlockShape,
+    FewShape,
+    LanesShape,
+    TileShape,
+    block_shape,
+    lanes_shape,
+)
 from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)
@@ -83,9 +92,9 @@ def error(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def tolerance(backend: VulkanBackend, type: GGMLType, few: bool) -> float:
-    if few:
-        return INT8 if backend.options.activations == "int8" and not FORMATS[type].dense else FLOAT
-    return FLOAT16 if backend._open()[0].cooperative else FLOAT
+    if not few and backend._open()[0].cooperative:
+        return FLOAT16
+    return INT8 if backend.options.activations == "int8" and not FORMATS[type].dense else FLOAT
 
 
 @pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
@@ -188,6 +197,48 @@ def test_linear_in_lanes(lanes: VulkanBackend, type: GGMLType) -> None:
 def test_shapes_of_lanes(lanes: VulkanBackend, shape: LanesShape) -> None:
     with mock.patch.object(few, "lanes_shape", return_value=shape):
         check_on_matrix_units(lanes, GGMLType.Q4_K, 180, 768, (3, 17, 64))
+
+
+def check_in_tiles(backend: VulkanBackend, type: GGMLType, shape: BlockShape, columns: int, counts: list[int]) -> None:
+    """Products without matrix units, whose tiles are half empty at all edges."""
+    w, numbers = weight("w", type, 75, columns)
+    b, x = f32(75), f32(40, columns)
+    x[:, :70] = 0  # blocks without a scale
+    bias = GGUFTensor("b", GGMLType.F32, b.shape, 0, b.nbytes, b.tobytes())
+    with (
+        mock.patch.object(backend._open()[0], "cooperative", False),
+        mock.patch.object(products, "SMALL", 0),  # so that dense matrices are read in tiles, too
+        mock.patch.object(products, "block_shape", return_value=shape),
+        mock.patch.object(products, "tiled_product", wraps=products.tiled_product) as tiled,
+    ):
+        run = compiled(backend, [w, bias], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")))
+        for n in counts:
+            assert error(run(n), x[:n] @ numbers.T + b) < tolerance(backend, type, True), n
+    assert {call.args[2] for call in tiled.call_args_list} == {shape}
+
+
+@pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
+def test_linear_in_tiles(vulkan: VulkanBackend, type: GGMLType) -> None:
+    int8 = vulkan.options.activations == "int8" and not FORMATS[type].dense
+    check_in_tiles(vulkan, type, (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[0], COLUMNS, [13, 40])
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_shapes_of_tiles(vulkan: VulkanBackend, place: int) -> None:
+    """Of an odd number of blocks, which no step divides."""
+    shapes = INT8_BLOCKS if vulkan.options.activations == "int8" else FLOAT_BLOCKS
+    if place < len(shapes):
+        check_in_tiles(vulkan, GGMLType.Q5_1, shapes[place], 416, [40])
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_tiles_occupy_a_device_or_leave_it_to_passes(int8: bool) -> None:
+    most = (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[0]
+    assert block_shape(8192, 512, int8) == most
+    assert block_shape(512, 16, int8) is None
+    shape = block_shape(28672, 32, int8)
+    assert shape
+    assert shape.n == 32
 
 
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])
