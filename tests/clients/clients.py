@@ -43,6 +43,11 @@ CLIENTS = [
     Client("Agno", "client_agno.py", ("agno[openai]==3.1.10",)),
     Client("Magentic", "client_magentic.py", ("magentic==0.41.1",)),
     Client("Semantic Kernel", "client_semantic_kernel.py", ("semantic-kernel==1.45.0",)),
+    Client("guidance", "client_guidance.py", ("guidance[openai]==0.3.1",)),
+    Client("CrewAI", "client_crewai.py", ("crewai==1.15.30",)),
+    Client("aider", "client_aider.py", ("aider-chat==0.86.2",)),
+    Client("LiteLLM's proxy", "client_litellm_proxy.py", ("litellm[proxy]==1.106.2",)),
+    Client("Open WebUI", "client_open_webui.py", ("open-webui==0.12.4",)),
     Client("LLM", "client_llm.py", ("llm==0.36",)),
     Client("Strands Agents", "client_strands.py", ("strands-agents[anthropic,ollama,openai]==1.62.0",)),
     Client("OpenAI, JavaScript", "openai.mjs", ("openai@6.49.0",)),
@@ -57,5 +62,6 @@ CLIENTS = [
     ),
     Client("LangChain.js, Ollama", "langchain_ollama.mjs", ("@langchain/ollama@1.3.0", "@langchain/core@1.4.0")),
     Client("LangChain.js", "langchain.mjs", ("@langchain/openai@1.5.8", "@langchain/core@1.4.0")),
+    Client("Continue", "continue.mjs", ("@continuedev/cli@1.5.47",)),
     Client("OpenAI Agents, JavaScript", "openai_agents.mjs", ("@openai/agents@0.20.0", "openai@6.49.0", "zod@4.6.7")),
 ]

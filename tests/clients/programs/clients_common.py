@@ -1,8 +1,15 @@
 """Parts of the programs: the address of the server, a chat, a tool, and a line of report for each feature."""
 
+import atexit
 import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
 import traceback
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Sequence
 from typing import Any
 
 URL = os.environ["PUMICE_URL"]
@@ -41,3 +48,28 @@ def run() -> None:
                 traceback.print_exc()
             problem = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         print(f"{function.__name__}: {problem or 'ok'}", flush=True)
+
+
+def started(command: Callable[[int], Sequence[str]], path: str) -> str:
+    """Start a server that stands between the client and Pumice, and return its address once it answers at ``path``.
+
+    Args:
+        command: Returns the command for a port.
+        path: Path that the server answers when it is ready.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lasts as long as the process
+    process = subprocess.Popen(command(port), stdout=log, stderr=log)
+    atexit.register(process.terminate)
+    address = f"http://127.0.0.1:{port}"
+    while process.poll() is None:
+        try:
+            urllib.request.urlopen(address + path).close()
+            return address
+        except OSError:
+            time.sleep(0.5)
+    log.seek(0)
+    print(log.read()[-2000:], file=sys.stderr)
+    raise SystemExit(f"{command(port)[0]} ended with status {process.returncode} before it answered")

@@ -1,0 +1,35 @@
+"""aider, as `pumice launch aider` starts it, in an empty folder: one message, whose answer it shows."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from clients_common import MODEL, URL, check, run
+
+OPTIONS = ["--no-git", "--no-show-model-warnings", "--no-check-update", "--no-analytics", "--yes-always", "--no-pretty"]
+
+
+def aider(*options):
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "hello.py").write_text("print('hello')\n")
+        command = [sys.executable, "-m", "aider", "--model", f"openai/{MODEL}", *OPTIONS, *options, "hello.py"]
+        environment = {**os.environ, "OPENAI_API_BASE": f"{URL}/v1", "OPENAI_API_KEY": "none", "HOME": folder}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+        if done.returncode or "Tokens:" not in done.stdout:  # the line that counts tokens follows an answer
+            raise RuntimeError((done.stdout + done.stderr)[-200:])
+        return done.stdout
+
+
+@check
+def chat():
+    return aider("--no-stream", "--message", "Tell a story.")
+
+
+@check
+def stream():
+    return aider("--stream", "--message", "Tell a story.")
+
+
+run()
