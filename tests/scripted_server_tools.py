@@ -11,7 +11,7 @@ from typing import Any
 import pumice
 from pumice.engine import Timings
 from pumice.mcp import hosted_tools, read_servers
-from pumice_server.application import make_application
+from pumice_server.application import make_application, run_tools
 from pumice_server.models import Models
 from pumice_server.settings import Settings
 from pumice_server.tools.allowed import _only
@@ -91,9 +91,13 @@ def tool_server(model: pumice.Model, servers: Mapping[str, Mapping[str, Any]], *
         @asynccontextmanager
         async def lifespan(_: object):
             hosted.start()
+            if jobs := application.state.jobs:
+                jobs.start()
             yield
+            if jobs:
+                await jobs.stop()
 
         application = make_application(Models.of(scripted, ["demo"], Settings(**settings)), lifespan)
-        application.state.tools = hosted
+        run_tools(application, hosted)
         with listening(application) as (url, client):
             yield Running(url, scripted, client, application)

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Lifespan
 
 import pumice
+from pumice.mcp import HostedTools
 from pumice_server import (
     adapters,
     anthropic_messages,
@@ -188,6 +189,14 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
         application.state.jobs = Jobs(JobStore(settings.batches / "batches.db"), _inner(models, rates))
     application.state.description = self_description.Description(operations(settings.predict_route))
     return application
+
+
+def run_tools(application: Starlette, tools: HostedTools) -> None:
+    """Let requests, and rows of batches, name tools of these MCP servers."""
+    application.state.tools = tools
+    jobs: Jobs | None = application.state.jobs
+    if jobs:
+        jobs.run_tools(tools)
 
 
 def _starlette(

@@ -34,7 +34,7 @@ from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
 from pumice_server.presets import read_presets
 from pumice_server.settings import Settings
-from pumice_server.tools.allowed import allowed_servers
+from pumice_server.tools.allowed import allowed_servers, tool_options
 
 if TYPE_CHECKING:
     from pumice.plugin import ModelSpec
@@ -223,23 +223,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     advanced=True,
     help="Host from which images are fetched that requests name by https:// URLs. Repeatable, or with commas.",
 )
-@option(
-    "--allow-tools",
-    multiple=True,
-    metavar="NAMES",
-    group="Security",
-    advanced=True,
-    help="MCP server whose tools the server runs for clients that name it, or one of its tools as SERVER:TOOL. "
-    "Repeatable, or with commas.",
-)
-@option(
-    "--mcp-config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    group="Security",
-    advanced=True,
-    help="MCP servers that --allow-tools names, as JSON.  [default: mcp.json beside the user's config.yaml]",
-)
+@tool_options("Security")
 @option(
     "--voices",
     type=InputFile(path_type=Path, exists=True, file_okay=False),

@@ -26,7 +26,16 @@ from pumice_server.response_store import Kept, ResponseStore
 from pumice_server.responses_request import functions, prompt_options, read_input, response_options, with_instructions
 from pumice_server.service import WORK, Service
 from pumice_server.tools.chosen import ChosenTools, choose, names_servers
-from pumice_server.tools.items import ask, begin_call, check_approvals, end_call, list_tools, read_approvals, with_calls
+from pumice_server.tools.items import (
+    ask,
+    begin_call,
+    check_approvals,
+    end_call,
+    list_tools,
+    listed_servers,
+    read_approvals,
+    with_calls,
+)
 from pumice_server.tools.turns import Call, RunningCall, ToolTurns, settle, whole_message
 from pumice_server.work import aside
 
@@ -152,7 +161,9 @@ class _ResponseBuilder:
         self._store: ResponseStore = request.app.state.responses
         self._always_complete = service.compat
         self._keep = body.store
-        self._input = body.input
+        self._listed = listed_servers(body.input)
+        if previous := body.previous_response_id:
+            self._listed |= self._store.get(previous, self._owner).listed
         self._head = {
             "id": item_id("resp"),
             "object": "response",
@@ -186,7 +197,7 @@ class _ResponseBuilder:
         }
         if self._keep:
             messages = turns.messages if turns else [*self._messages, whole_message(done.message)]
-            kept = await aside(Kept.of, self._owner, messages, response)
+            kept = await aside(Kept.of, self._owner, messages, response, self._listed | listed_servers(items))
             self._store.keep(response["id"], kept)
         return response
 
@@ -220,7 +231,7 @@ class _ResponseBuilder:
         yield "response.created", {"response": self._head}
         yield "response.in_progress", {"response": self._head}
         items = Items(turns.tools.by_name)
-        for listed in list_tools(items, turns.tools, self._input):
+        for listed in list_tools(items, turns.tools, self._listed):
             yield listed
         async for called in _call_events(items, turns, turns.run(approved), was_asked=True):
             yield called

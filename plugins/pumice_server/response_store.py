@@ -15,15 +15,29 @@ from pumice_server.limits import MAX_KEPT
 
 @dataclass(frozen=True)
 class Kept:
-    """A stored response: the chat up to and including it, and the response as it was sent. Both are JSON."""
+    """A stored response.
+
+    Attributes:
+        owner: Client that may continue it.
+        messages: The chat up to and including it, as JSON.
+        response: The response as it was sent, as JSON.
+        listed: MCP servers whose tools are listed in it, or in responses before it.
+    """
 
     owner: str
     messages: bytes
     response: bytes
+    listed: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, owner: str, messages: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> Kept:
-        return cls(owner, to_json(messages), to_json(response))
+    def of(
+        cls,
+        owner: str,
+        messages: Sequence[Mapping[str, Any]],
+        response: Mapping[str, Any],
+        listed: frozenset[str] = frozenset(),
+    ) -> Kept:
+        return cls(owner, to_json(messages), to_json(response), listed)
 
     @property
     def size(self) -> int:

@@ -28,7 +28,7 @@ from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin import ModelSpec
 from pumice.process_list import RunningServer, listed_server
 from pumice_server import limits
-from pumice_server.application import make_application
+from pumice_server.application import make_application, run_tools
 from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import Keys
 from pumice_server.models import Models
@@ -117,7 +117,7 @@ def serve(
         models_by_path = {spec.path: spec.names[0] for spec in specs}
         stack.enter_context(listed_server(RunningServer(own_address(settings, listening), models_by_path)))
         if settings.mcp_servers:
-            application.state.tools = stack.enter_context(hosted_tools(settings.mcp_servers))
+            run_tools(application, stack.enter_context(hosted_tools(settings.mcp_servers)))
         if load is None:
             paths, own = [spec.path for spec in specs], [spec.options for spec in specs]
             needs = Needs(paths, own[0], settings.read, settings.written, fetches, own, bool(settings.media_hosts))

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Self
 
+from pumice.mcp import HostedTools
 from pumice.plugin import BatchRow, ModelSpec
-from pumice_server.application import make_application
+from pumice_server.application import make_application, run_tools
 from pumice_server.batch.row_client import ROW_SECONDS, RowClient
 from pumice_server.models import Models
 from pumice_server.served_model import Load
@@ -17,10 +18,18 @@ from pumice_server.settings import Settings
 class Answering:
     """Answers rows by one model. As an asynchronous context manager it loads and closes the model.
 
-    ``chat`` has options of ``Model.chat`` for rows that do not set them.
+    ``chat`` has options of ``Model.chat`` for rows that do not set them; ``tools`` are those of MCP servers that rows
+    may name.
     """
 
-    def __init__(self, spec: ModelSpec, load: Load, chat: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        load: Load,
+        chat: Mapping[str, Any] | None = None,
+        tools: HostedTools | None = None,
+    ) -> None:
+        self._tools = tools
         self._models = Models([spec], load, Settings(timeout=ROW_SECONDS, chat=chat or {}))
 
     async def __aenter__(self) -> Self:
@@ -32,7 +41,11 @@ class Answering:
             await self._models.close()
             raise
         self._watching = asyncio.create_task(self._models.watch())
-        self._client = RowClient(make_application(self._models))
+        application = make_application(self._models)
+        if self._tools:
+            self._tools.start()
+            run_tools(application, self._tools)
+        self._client = RowClient(application)
         return self
 
     async def __aexit__(self, *_: object) -> None:

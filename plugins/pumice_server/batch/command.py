@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
-from pumice.cli.options import load_options, locate_model, take_template, template_options
+from pumice.cli.options import load_options, locate_model, separated, take_template, template_options
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
 from pumice_server.defaults import chat_options, take_chat
+from pumice_server.tools.allowed import allowed_servers, tool_options
 
 if TYPE_CHECKING:
+    from pumice.mcp import HostedTools, McpServer
     from pumice.plugin import BatchRow, ModelSpec
 
 Take = Callable[[Mapping[str, Any]], None]
@@ -43,6 +45,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="N",
     help="Maximum number of requests computed at once.  [default: 16]",
 )
+@tool_options("Tools")
 @load_options
 @cluster_options
 @click.pass_context
@@ -77,21 +80,33 @@ def command(
     chat = take_chat(options, reasons=None)
     if chat and cluster is not None:
         raise click.UsageError("options of reasoning and of the template's variables are those of rows on a cluster")
+    servers = allowed_servers(separated(options.pop("allow_tools")), options.pop("mcp_config"))
+    if servers and cluster is not None:
+        raise click.UsageError("--allow-tools is not available on a cluster")
     spec = _spec(model, options)
     n_in_flight = _FLIGHT_PER_SEQUENCE * n_parallel
-
-    def answer(rows: Iterable[BatchRow], take: Take) -> None:
-        if cluster is None:
-            asyncio.run(_answer(spec, chat, rows, n_in_flight, take))
-        else:
-            with cluster.connected():
-                for result in cluster.answer(spec, rows, n_in_flight, replicas):
-                    take(result)
-
     is_confined = ctx.obj is True and cluster is None
     outputs = [path for path in (target, errors) if path]
-    with _confined(spec, source, outputs) if is_confined else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        tools = stack.enter_context(_hosted(servers)) if servers else None
+        if is_confined:
+            stack.enter_context(_confined(spec, source, outputs))
+
+        def answer(rows: Iterable[BatchRow], take: Take) -> None:
+            if cluster is None:
+                asyncio.run(_answer(spec, chat, tools, rows, n_in_flight, take))
+            else:
+                with cluster.connected():
+                    for result in cluster.answer(spec, rows, n_in_flight, replicas):
+                        take(result)
+
         _run(source, target, errors, answer)
+
+
+def _hosted(servers: Mapping[str, McpServer]) -> contextlib.AbstractContextManager[HostedTools]:
+    from pumice.mcp import hosted_tools
+
+    return hosted_tools(servers)
 
 
 def _run(source: Path, target: Path, errors: Path | None, answer: Answer) -> None:
@@ -142,12 +157,17 @@ def _spec(model: str | None, options: dict[str, Any]) -> ModelSpec:
 
 
 async def _answer(
-    spec: ModelSpec, chat: Mapping[str, Any], rows: Iterable[BatchRow], n_in_flight: int, take: Take
+    spec: ModelSpec,
+    chat: Mapping[str, Any],
+    tools: HostedTools | None,
+    rows: Iterable[BatchRow],
+    n_in_flight: int,
+    take: Take,
 ) -> None:
     from pumice_server.batch.answering import Answering
     from pumice_server.batch.work import answer_all
     from pumice_server.serving import load_process
 
-    async with Answering(spec, partial(load_process, command="batch"), chat) as answering:
+    async with Answering(spec, partial(load_process, command="batch"), chat, tools) as answering:
         async for result in answer_all(rows, answering.answer, n_in_flight):
             take(result)

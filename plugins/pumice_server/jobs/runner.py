@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
+from pumice.mcp import HostedTools
 from pumice.plugin import BatchRow
 from pumice_server.batch.results import is_failed
 from pumice_server.batch.row_client import RowClient
@@ -67,6 +68,10 @@ class Jobs:
         self._is_stopping = False
         self._reading = asyncio.Lock()  # held while the rows of a batch are read, which takes much of a processor
         self._n_cancelling = 0
+
+    def run_tools(self, tools: HostedTools) -> None:
+        """Let rows name tools of these MCP servers."""
+        self._application.state.tools = tools
 
     def start(self) -> None:
         """Answer what waits, also from before the server was started again."""

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pumice.cli.options import CommandFunction
+from pumice.cli.vocabulary import option
+
 if TYPE_CHECKING:
     from pumice.mcp import McpServer
+
+
+def tool_options(group: str) -> Callable[[CommandFunction], CommandFunction]:
+    """Return the decorator of a command that runs tools for requests. ``group`` is that of its options."""
+    names = option(
+        "--allow-tools",
+        multiple=True,
+        metavar="NAMES",
+        group=group,
+        advanced=True,
+        help="MCP server whose tools run for requests that name it, or one of its tools as SERVER:TOOL. "
+        "Repeatable, or with commas.",
+    )
+    file = option(
+        "--mcp-config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        group=group,
+        advanced=True,
+        help="MCP servers that --allow-tools names, as JSON.  [default: mcp.json beside the user's config.yaml]",
+    )
+    return lambda function: names(file(function))
 
 
 def allowed_servers(names: Sequence[str], path: Path | None) -> Mapping[str, McpServer]:

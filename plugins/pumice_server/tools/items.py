@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -17,10 +17,17 @@ _CALL, _ASKED = "mcp_", "mcpr_"  # begin the ids of items; the call's id follows
 _NO_TOOLS = "the MCP server has no tools that clients may use, or cannot be reached"
 
 
-def list_tools(items: Items, tools: ChosenTools, input: str | Sequence[Mapping[str, Any]]) -> Iterator[Event]:
-    """Add a list of tools for each server whose list is not in the input."""
-    given = () if isinstance(input, str) else input
-    listed = {item.get("server_label") for item in given if item.get("type") == "mcp_list_tools"}
+def listed_servers(items: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the servers whose lists of tools are among items of an input or a response, if they could be listed."""
+    given = () if isinstance(items, str) else items
+    labels = (
+        item.get("server_label") for item in given if item.get("type") == "mcp_list_tools" and not item.get("error")
+    )
+    return frozenset(label for label in labels if isinstance(label, str))
+
+
+def list_tools(items: Items, tools: ChosenTools, listed: Collection[str]) -> Iterator[Event]:
+    """Add a list of tools for each server that is not ``listed`` already."""
     for label in tools.labels:
         if label in listed:
             continue

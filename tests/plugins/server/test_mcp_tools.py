@@ -65,7 +65,11 @@ def test_a_response_runs_tools_until_the_model_answers(client, server):
     assert assistant["tool_calls"][0]["function"]["name"] == "echo"
     assert (result["role"], json.loads(result["content"])) == ("tool", {"city": "Oslo"})
     server.model.script = ["Yes."]
-    client.responses.create(model="demo", input="Sure?", tools=[NEVER], previous_response_id=response.id)
+    other = {**NEVER, "server_label": "other"}
+    follows = client.responses.create(
+        model="demo", input="Sure?", tools=[NEVER, other], previous_response_id=response.id
+    )
+    assert [item.server_label for item in follows.output if item.type == "mcp_list_tools"] == ["other"]
     assert [message["role"] for message in server.model.asked[2][0]] == [
         "user",
         "assistant",
@@ -241,3 +245,38 @@ def test_a_message_without_end_ends_its_server(server):
 def test_a_server_that_dies_is_started_again(server):
     assert "it has ended" in server.client.post("/tools", json={"tool": "die"}).json()["error"]
     assert server.client.post("/tools", json={"tool": "live"}).json() == {"plain_text_response": "{}"}
+
+
+def test_a_list_is_repeated_where_it_failed_or_follows_nothing(client, server):
+    first = client.responses.create(model="demo", input="Add", tools=[NEVER])
+    plain = client.responses.create(model="demo", input="Go on", previous_response_id=first.id)
+    third = client.responses.create(model="demo", input="Add", tools=[NEVER], previous_response_id=plain.id)
+    assert [item.type for item in third.output] == ["message"]  # over a response without tools
+    failed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "raw", "tools": [], "error": "unreachable"}
+    again = client.responses.create(
+        model="demo", input=[failed, {"role": "user", "content": "Add"}], tools=[NEVER], store=False
+    )
+    assert [item.type for item in again.output] == ["mcp_list_tools", "message"]
+
+
+def test_rows_of_batches_run_tools(model, tmp_path):
+    with tool_server(model, {"raw": raw_server(tmp_path / "raw", ["echo"])}, batches=tmp_path) as server:
+        server.model.script = [[call("echo", a=1)], "One.", [call("echo", a=2)]]
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
+            chat = batch_of(client, "/v1/chat/completions", {"messages": ASK, "tools": [MCP]})
+            assert (chat["choices"][0]["message"]["content"], len(chat["choices"][0]["message"]["mcp_calls"])) == (
+                "One.",
+                1,
+            )
+            response = batch_of(client, "/v1/responses", {"input": "Add", "tools": [MCP]})  # nobody can approve
+            assert [item["type"] for item in response["output"]] == ["mcp_list_tools", "mcp_approval_request"]
+
+
+def batch_of(client, url, body):
+    """Return the answer to a batch of one request."""
+    line = json.dumps({"custom_id": "a", "method": "POST", "url": url, "body": body}).encode()
+    file = client.files.create(file=("in.jsonl", line), purpose="batch")
+    made = client.batches.create(input_file_id=file.id, endpoint=url, completion_window="24h")
+    wait_until(lambda: client.batches.retrieve(made.id).output_file_id)
+    text = client.files.content(client.batches.retrieve(made.id).output_file_id).text
+    return json.loads(text)["response"]["body"]

@@ -16,6 +16,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice_server.batch.command import command
 from sandboxes import needs_sandbox
+from scripted_server_tools import raw_server
 from waiting import wait_until
 
 BATCH = [sys.executable, "-m", "pumice", "batch"]
@@ -224,3 +225,35 @@ def test_files_of_others_stay_as_they_are(tmp_path):
             assert target.read_text() == text
     assert "there is no folder" in refused(source, tmp_path / "nowhere" / "out.jsonl")
     assert "cannot read" in refused(tmp_path / "nothing.jsonl", target)
+
+
+def test_rows_run_tools_of_mcp_servers(tmp_path):
+    """The demo model calls no tool, so that this proves the list, and that the servers start outside the sandbox."""
+    pytest.importorskip("mcp")
+    servers = tmp_path / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"raw": raw_server(tmp_path / "raw", ["echo"])}}))
+    tools = [{"type": "mcp", "server_label": "raw"}]
+    rows = [row("a", "/v1/responses", input="Once", max_output_tokens=4, tools=tools)]
+    output = tmp_path / "out.jsonl"
+    options = ["--mcp-config", servers, "--ctx-size", 2048]
+    done = batch(write(tmp_path / "in.jsonl", rows), output, "--allow-tools", "raw:echo", *options)
+    assert done.returncode == 0, done.stderr
+    items = read(output)[0]["response"]["body"]["output"]
+    assert [tool["name"] for tool in items[0]["tools"]] == ["echo"]
+    assert statuses(write_rows_without(tmp_path, rows)) == {"a": 400}
+    assert "there is no MCP server 'other'" in wrong_use("--allow-tools", "other", "--mcp-config", servers)
+    assert "--allow-tools, which names the servers" in wrong_use("--mcp-config", servers)
+
+
+def write_rows_without(folder: Path, rows: list[dict]) -> Path:
+    """Answer rows by a command that allows no tools."""
+    output = folder / "refused.jsonl"
+    assert batch(write(folder / "again.jsonl", rows), output).returncode == 0
+    return output
+
+
+def wrong_use(*arguments: object) -> str:
+    """What the command says of wrong options."""
+    done = CliRunner().invoke(command, ["in.jsonl", "out.jsonl", *map(str, arguments)])
+    assert done.exit_code == 2
+    return done.stderr
