@@ -1,15 +1,17 @@
 """Write the table of kernels by device to docs/gpu_profiles.md: ``python tools/gpu_profiles.py``.
 
 The kernels are those that the backend chooses for a two-layer model on a device that exists on paper alone
-(tools/paper_device.py): a profile of ``pumice_vulkan/profiles.py`` without its quirks.
+(tools/paper_device.py): a profile of ``pumice_vulkan/profiles.py`` without its quirks. The page is written only if
+every variant of these kernels passes the checks that its table lists (tools/shader_checks.py).
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
@@ -31,12 +33,19 @@ from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
 from pumice_vulkan.program import DeviceProgram, Shared  # noqa: E402
 from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks  # noqa: E402
 from quantizers import quantize  # noqa: E402
+from tools import shader_checks  # noqa: E402
 from tools.paper_device import PaperDevice  # noqa: E402
 
 TARGET = ROOT / "docs" / "gpu_profiles.md"
 BEGIN, END = "<!-- written by tools/gpu_profiles.py -->\n", "<!-- end -->\n"
+KERNELS_BEGIN = "<!-- kernels, written by tools/gpu_profiles.py -->\n"
 QUIRKS_BEGIN = "<!-- quirks, written by tools/gpu_profiles.py -->\n"
-BUCKETS = {"1 token": Bucket(1, 1, True), "16 sequences": Bucket(16, 16, True), "prompt": Bucket(128, 1)}
+BUCKETS = {
+    "1 token": Bucket(1, 1, True),
+    "16 sequences": Bucket(16, 16, True),
+    "prompt": Bucket(128, 1),
+    "4 tokens": Bucket(4, 1),
+}
 PRODUCTS, ATTENTION = ("matvec", "matmul"), ("attention_",)
 Compiled = tuple[Segment, MemoryPlan, Limits]
 
@@ -97,7 +106,7 @@ def kernels(found: Sequence[Dispatch], kinds: Sequence[str]) -> str:
 
 
 def row(name: str, profile: Profile, chosen: dict[str, list[Dispatch]]) -> str:
-    one, sixteen, prompt = chosen.values()
+    one, sixteen, prompt, _ = chosen.values()
     shapes = [shape for shape in profile.matrices if shape.c == "float32"]
     matrices = ", ".join(f"{shape.m}x{shape.n}x{shape.k}" for shape in shapes) or "-"
     asked = without_quirks(profile.described()).subgroup_size
@@ -130,10 +139,63 @@ def write_model(path: Path) -> Path:
         return write_gguf(path, file.metadata, tensors, types)
 
 
-def table(compiled: Compiled) -> str:
-    """Return the table; equal devices are lowered once."""
+@dataclass
+class Kernel:
+    """A kernel, and the profiles that choose it."""
+
+    name: str
+    profiles: list[str] = field(default_factory=list)
+
+    @property
+    def vulkan(self) -> str:
+        """The oldest version of Vulkan among its profiles, such as "1.2"."""
+        major, minor = min(tuple(map(int, PROFILES[name].api.split(".")[:2])) for name in self.profiles)
+        return f"{major}.{minor}"
+
+    @property
+    def is_translated(self) -> bool:
+        """True if a device chooses it whose driver translates it to Metal."""
+        return any("MoltenVK" in PROFILES[name].vulkan_driver for name in self.profiles)
+
+    @property
+    def needs_units(self) -> bool:
+        """True if only devices with matrix units choose it, which lavapipe does not have."""
+        return all(SHAPE in PROFILES[name].matrices for name in self.profiles)
+
+    @property
+    def row(self) -> str:
+        metal = "yes" if self.is_translated else "-"
+        ran = "H100, H200" if self.needs_units else "lavapipe"
+        return f"| `{self.name}` | {len(self.profiles)} | {self.vulkan} | {metal} | {ran} |\n"
+
+
+KERNELS_HEADER = (
+    "| kernel | profiles | valid for Vulkan | translated to Metal | has run on |\n| --- | --- | --- | --- | --- |\n"
+)
+
+
+def chosen_kernels(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> list[Kernel]:
+    """Return the kernels that profiles choose, by name."""
+    found: dict[str, Kernel] = {}
+    for profile, buckets in lowered.items():
+        names = {dispatch.kernel.partition(".")[0] for dispatches in buckets.values() for dispatch in dispatches}
+        for name in names:
+            found.setdefault(name, Kernel(name)).profiles.append(profile)
+    return [found[name] for name in sorted(found)]
+
+
+def problems(chosen: Sequence[Kernel], validator: str, translator: str) -> list[str]:
+    """Return what the checks of the table find wrong."""
+    return [
+        *shader_checks.invalid(validator, {kernel.name: kernel.vulkan for kernel in chosen}),
+        *shader_checks.untranslated(translator, [kernel.name for kernel in chosen if kernel.is_translated]),
+    ]
+
+
+def lowered_profiles(compiled: Compiled) -> dict[str, dict[str, list[Dispatch]]]:
+    """Return the dispatches of each profile; equal devices are lowered once."""
     lowered: dict[object, dict[str, list[Dispatch]]] = {}
-    lines = [HEADER]
+    by_profile = {}
     for name, profile in PROFILES.items():
         description = without_quirks(profile.described())
         key = (
@@ -153,8 +215,12 @@ def table(compiled: Compiled) -> str:
         if key not in lowered:
             usable = description.features >= NEEDED
             lowered[key] = dispatches(description, compiled) if usable else {bucket: [] for bucket in BUCKETS}
-        lines.append(row(name, profile, lowered[key]))
-    return "".join(lines)
+        by_profile[name] = lowered[key]
+    return by_profile
+
+
+def table(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> str:
+    return HEADER + "".join(row(name, profile, lowered[name]) for name, profile in PROFILES.items())
 
 
 def decisions(quirk: Quirk) -> str:
@@ -174,18 +240,28 @@ def quirks() -> str:
     return "".join(lines)
 
 
-def text(page: str, compiled: Compiled) -> str:
+def text(page: str, lowered: Mapping[str, dict[str, list[Dispatch]]]) -> str:
     """Return the page with the tables between their marks."""
-    for begin, made in ((BEGIN, table(compiled)), (QUIRKS_BEGIN, quirks())):
+    rows = KERNELS_HEADER + "".join(kernel.row for kernel in chosen_kernels(lowered))
+    for begin, made in ((BEGIN, table(lowered)), (KERNELS_BEGIN, rows), (QUIRKS_BEGIN, quirks())):
         before, _, rest = page.partition(begin)
         page = before + begin + "\n" + made + "\n" + END + rest.partition(END)[2]
     return page
 
 
-def main() -> None:
+def main() -> int:
+    validator, translator = (shader_checks.program(name) for name in ("spirv-val", "spirv-cross"))
+    if validator is None or translator is None:
+        print("error: the checks need spirv-val and spirv-cross (Debian: spirv-tools, spirv-cross)", file=sys.stderr)
+        return 1
     with tempfile.TemporaryDirectory() as folder, captured(write_model(Path(folder) / "model.gguf")) as compiled:
-        TARGET.write_text(text(TARGET.read_text(), compiled))
+        lowered = lowered_profiles(compiled)
+    if wrong := problems(chosen_kernels(lowered), validator, translator):
+        print("\n".join(["error: the page is not written, since checks fail:", *wrong]), file=sys.stderr)
+        return 1
+    TARGET.write_text(text(TARGET.read_text(), lowered))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -20,15 +20,31 @@ from pumice_vulkan.backend import _use_int8
 from pumice_vulkan.device.resources import Resources, resources
 from pumice_vulkan.profiles import DOT, HALF, PROFILES, find_profile, narrowed
 from pumice_vulkan.shaders import interface, shader
-from tools import gpu_profiles
+from tools import gpu_profiles, shader_checks
 
 
 def test_the_table_is_that_of_the_tool(tmp_path: Path) -> None:
     """Each kernel that a profile would choose has the features that it needs, and fits its limits."""
     page = gpu_profiles.TARGET.read_text()
     with gpu_profiles.captured(gpu_profiles.write_model(tmp_path / "model.gguf")) as compiled:
-        assert page == gpu_profiles.text(page, compiled), "run: python tools/gpu_profiles.py"
+        lowered = gpu_profiles.lowered_profiles(compiled)
+    assert page == gpu_profiles.text(page, lowered), "run: python tools/gpu_profiles.py"
     assert len(PROFILES) >= 30
+
+
+def test_the_checks_of_the_table_find_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    validator, translator = (shader_checks.program(name) for name in ("spirv-val", "spirv-cross"))
+    if validator is None or translator is None:
+        pytest.skip("spirv-val and spirv-cross are not installed (Debian: spirv-tools, spirv-cross)")
+    kernel = gpu_profiles.Kernel("matmul", ["apple-m4-max-moltenvk", "hopper-h200"])
+    assert (kernel.vulkan, kernel.is_translated, kernel.needs_units) == ("1.2", True, False)
+    assert gpu_profiles.Kernel("matmul_lanes", ["hopper-h200"]).needs_units
+    monkeypatch.setattr(shader_checks, "SHADERS", tmp_path)
+    (tmp_path / "matmul.f32.spv").write_bytes(shader("matmul.f32"))
+    assert gpu_profiles.problems([kernel], validator, translator) == []
+    (tmp_path / "matmul.q4_0.spv").write_bytes(shader("matmul.q4_0")[:-40])
+    wrong = gpu_profiles.problems([kernel], validator, translator)
+    assert [line.partition(":")[0] for line in wrong] == ["matmul.q4_0 for Vulkan 1.2", "matmul.q4_0 to Metal"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""Checks of kernels for GPUs that are not at hand: SPIR-V by spirv-val, and its translation to Metal by SPIRV-Cross.
+
+The programs are those on PATH, or those named by SPIRV_VAL and SPIRV_CROSS. Older than 2024 they do not know the
+extension for matrix units (Debian 13 has newer ones: spirv-tools, spirv-cross).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SHADERS = Path(__file__).resolve().parents[1] / "shaders" / "spv"
+METAL = "20300"  # version of Metal's language: 2.3, of macOS 11, has the sums over SIMD groups
+
+
+def program(name: str) -> str | None:
+    """Return the path of ``spirv-val`` or ``spirv-cross``, or None."""
+    return os.environ.get(name.upper().replace("-", "_")) or shutil.which(name)
+
+
+def variants(family: str) -> list[Path]:
+    """Return the compiled variants of a kernel, for all types of weights or caches."""
+    return sorted([*SHADERS.glob(f"{family}.spv"), *SHADERS.glob(f"{family}.*.spv")])
+
+
+def invalid(validator: str, families: Mapping[str, str]) -> list[str]:
+    """Return the variants that are not valid for a version of Vulkan, such as "1.2", with the validator's message."""
+    commands = {
+        f"{path.stem} for Vulkan {api}": [validator, "--target-env", f"vulkan{api}", str(path)]
+        for family, api in families.items()
+        for path in variants(family)
+    }
+    return _failed(commands)
+
+
+def untranslated(translator: str, families: Iterable[str]) -> list[str]:
+    """Return the variants that have no translation to Metal, with the translator's message."""
+    commands = {
+        f"{path.stem} to Metal": [translator, str(path), "--msl", "--msl-version", METAL]
+        for family in families
+        for path in variants(family)
+    }
+    return _failed(commands)
+
+
+def _failed(commands: Mapping[str, Sequence[str]]) -> list[str]:
+    def message(name: str) -> str | None:
+        done = subprocess.run(commands[name], capture_output=True, text=True)
+        return f"{name}: {done.stderr.strip() or done.returncode}" if done.returncode else None
+
+    with ThreadPoolExecutor(2) as pool:
+        return [found for found in pool.map(message, commands) if found]
