@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, read_source
 from pumice.errors import RequestError
@@ -48,7 +48,12 @@ class Audio:
         source: Path, bytes of a file (WAV, FLAC, OGG, MP3 or AIFF), or array ``[samples]`` or ``[samples, channels]``:
             float of -1 to 1, or int16. Channels are mixed.
         rate: Samples a second of an array; a file has its own.
+
+    Attributes:
+        RATE: samples a second of what ``samples`` returns.
     """
+
+    RATE: ClassVar = RATE
 
     def __init__(self, source: Any, rate: int | None = None) -> None:
         self.source = source
@@ -109,6 +114,31 @@ class Audio:
         check_form(len(array), self.rate, array.shape[1])
         blocks = (_float(array[i : i + _BLOCK]) for i in range(0, len(array), _BLOCK))
         return _joined(blocks, self.rate)
+
+
+class SoundBudget:
+    """The bytes and seconds that the sounds of one request take together, each at most those of one sound."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._samples = 0
+
+    def check_bytes(self, sound: Audio) -> None:
+        """Count a file before it is decoded. Raises RequestError for too many bytes together."""
+        self._bytes += len(sound.source) if isinstance(sound.source, bytes | bytearray) else 0
+        if self._bytes > MAX_BYTES:
+            raise RequestError(
+                f"audio: the sounds of the request have more than {MAX_BYTES >> 20} MiB together; send fewer or less"
+            )
+
+    def checked(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return samples before they are encoded. Raises RequestError for too many seconds together."""
+        self._samples += len(samples)
+        if self._samples > RATE * MAX_SECONDS:
+            raise RequestError(
+                f"audio: the sounds of the request take more than {MAX_SECONDS // 60} minutes together; send fewer"
+            )
+        return samples
 
 
 def samples_of(content: bytes | NDArray[np.float32]) -> NDArray[np.float32]:

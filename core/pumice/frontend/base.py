@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.architecture import MediaKind
-from pumice.audio import Audio, samples_of
+from pumice.audio import Audio, SoundBudget, samples_of
 from pumice.chat.mixed import Media, PlacedEmbeddings, PromptPart, encode_media, tokenize_parts, within
 from pumice.chat.template import check_chosen
 from pumice.config import Config
@@ -109,14 +109,19 @@ class Base(ABC):
     def closed(self) -> bool:
         """True after ``close``."""
 
-    def _encode_media(self, media: Media, salt: str) -> Sequence[PromptPart]:
+    def _encode_media(self, media: Media, salt: str, together: SoundBudget) -> Sequence[PromptPart]:
         """Return the texts and embeddings that stand for an image or a sound in a prompt.
+
+        ``together`` counts the sounds of the request.
 
         Raises RequestError for a file that cannot be read, and a model without a projector for it.
         """
         if isinstance(media, Audio):
             self.check_takes("audio")
-            return self._encoded.get(media, lambda content: self.encode_samples(samples_of(content)), salt)
+            together.check_bytes(media)
+            return self._encoded.get(
+                media, lambda content: self.encode_samples(together.checked(samples_of(content))), salt
+            )
         self.check_takes("image")
         return self._encoded.get(media, lambda content: self.encode_pixels(pixels_of(content)), salt)
 
@@ -135,7 +140,9 @@ class Base(ABC):
             ids = tokenizer.tokenize(text)
             return ids[: len(ids) - len(ends)]
 
-        encoded = within(encode_media(parts, partial(self._encode_media, salt=salt)), self.n_ctx)
+        encoded = within(
+            encode_media(parts, partial(self._encode_media, salt=salt, together=SoundBudget())), self.n_ctx
+        )
         ids, placed = tokenize_parts(encoded, first, tokenizer.tokenize_following)
         return ids + ends, spans_of(placed)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Unpack
 
+from pumice.audio import SoundBudget
 from pumice.chat import Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat.media import has_media
 from pumice.chat.template import has_template
@@ -138,7 +139,13 @@ class Chatting(Generating):
         Args:
             messages: The conversation so far, or what ``prepare_chat`` returned for it with the same options.
             progress: Called with the number of prompt tokens that have been read and with their total.
+
+        A thread encodes images and sounds when the first delta is wanted, which then raises the errors of the request.
         """
+        if has_media(messages):
+            _check_streamed(options)
+            prepare = partial(self._answer_request, messages, options)
+            return AsyncChatStream.later(self.client, prepare, progress)
         turn, request = self._answer_request(messages, options)
         return AsyncChatStream(turn, AsyncStream.open(self.client, request, progress)[0])
 
@@ -199,7 +206,7 @@ class Chatting(Generating):
         begins = read_triggers(triggers, form)
         if begins and request.tools:
             raise RequestError("grammar_triggers: tools begin their calls themselves; give no tools, or no triggers")
-        encode = partial(self._encode_media, salt=options.request.get("cache_salt", ""))
+        encode = partial(self._encode_media, salt=options.request.get("cache_salt", ""), together=SoundBudget())
         turn = self._chat.turn(request, form, encode)
         return replace(turn, grammar=replace(turn.grammar, begins=begins)) if begins and turn.grammar else turn
 

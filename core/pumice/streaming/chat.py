@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
-from pumice.engine import Timings
+from pumice.engine import EngineClient, Request, Timings
 from pumice.streaming.pieces import Piece
 from pumice.streaming.stream import AsyncStream, Stream
+
+if TYPE_CHECKING:
+    from pumice.chat.answer import AnswerBuilder
 
 
 class _Deltas:
     """Conversion of pieces to deltas."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.answer = turn.answer()
-        self.audio_tokens = turn.prompt.audio_tokens
+    def __init__(self) -> None:
+        self.audio_tokens = 0
         self.ended = False
+        self._answer: AnswerBuilder | None = None
+
+    def begin(self, turn: Turn) -> None:
+        """Expect the answer of a turn."""
+        self._answer = turn.answer()
+        self.audio_tokens = turn.prompt.audio_tokens
+
+    @property
+    def answer(self) -> AnswerBuilder:
+        """The answer so far."""
+        assert self._answer is not None  # pieces follow the prompt, with which it begins
+        return self._answer
 
     def take(self, piece: Piece, timings: Timings) -> ChatDelta:
         """Return the delta of a piece; it may be empty. ``timings`` are those of the sequence so far."""
@@ -38,9 +52,11 @@ S = TypeVar("S", Stream, AsyncStream)
 class _Answer(Generic[S]):
     """The stream of an answer's pieces, and their conversion to deltas."""
 
-    def __init__(self, turn: Turn, stream: S) -> None:
-        self._deltas = _Deltas(turn)
+    def __init__(self, turn: Turn | None, stream: S) -> None:
+        self._deltas = _Deltas()
         self._stream: S = stream
+        if turn is not None:
+            self._deltas.begin(turn)
 
     @property
     def timings(self) -> Timings:
@@ -91,12 +107,30 @@ class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
     """Like ``ChatStream``, for the event loop in which it was created.
 
     Attributes:
-        prompt_tokens: Token ids of the prompt.
+        prompt_tokens: Token ids of the prompt; none before a prompt with images or sounds has been read.
     """
 
-    def __init__(self, turn: Turn, stream: AsyncStream) -> None:
+    def __init__(self, turn: Turn | None, stream: AsyncStream) -> None:
         super().__init__(turn, stream)
-        self.prompt_tokens: Sequence[int] = turn.prompt.tokens
+        self.prompt_tokens: Sequence[int] = turn.prompt.tokens if turn else ()
+
+    @classmethod
+    def later(
+        cls,
+        client: EngineClient,
+        prepare: Callable[[], tuple[Turn, Request]],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> AsyncChatStream:
+        """Return the stream of a turn that a thread makes when the first delta is wanted; that raises its errors."""
+
+        def request() -> Request:
+            turn, request = prepare()
+            answer._deltas.begin(turn)
+            answer.prompt_tokens = turn.prompt.tokens
+            return request
+
+        answer = cls(None, AsyncStream.later(client, request, progress))
+        return answer
 
     async def __anext__(self) -> ChatDelta:
         while not self._deltas.ended:
