@@ -443,8 +443,27 @@ class TranscriptionUsage(Struct, kw_only=True):
     """Duration of the sound."""
 
 
+class TranscriptionSegment(Struct, kw_only=True):
+    """A piece of a sound that the model heard alone."""
+
+    id: int
+    """Number of the piece, from 0 on."""
+    seek: int
+    """Where it begins, in hundredths of a second."""
+    start: float
+    """Second where the piece begins."""
+    end: float
+    """Second where it ends."""
+    text: str
+    """Text of the piece."""
+    tokens: list[int]
+    """Token ids of the text."""
+    temperature: float
+    """Temperature of the sampler."""
+
+
 class Transcription(Struct, kw_only=True):
-    """The text that is spoken in a sound; with `response_format` `text` that text alone."""
+    """The text that is spoken in a sound; that text alone with `text`, subtitles with `srt` and `vtt`."""
 
     text: str
     """Text."""
@@ -456,6 +475,8 @@ class Transcription(Struct, kw_only=True):
     """Language of the request, or `unknown` (verbose_json)."""
     duration: float | None = None
     """Seconds of the sound (verbose_json)."""
+    segments: list[TranscriptionSegment] | None = None
+    """Pieces of up to 30 seconds (verbose_json)."""
 
 
 class TranscriptionEvent(Struct, kw_only=True):

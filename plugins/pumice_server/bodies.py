@@ -321,7 +321,6 @@ class ChatBody(ChatPromptBody):
     prompt_logprobs: Annotated[Any, refused("/v1/completions reports them")] = None
 
 
-_NO_TIMES = "models that hear report no times"
 _NO_SPEAKERS = "models that hear do not tell speakers apart"
 
 
@@ -332,15 +331,16 @@ class TranscriptionBody(ModelBody, kw_only=True):
     """Language spoken, as a code such as `en` or by name (default: the model finds out)."""
     prompt: Annotated[str, Meta(max_length=4096)] | None = None
     """Context, such as names that occur."""
-    response_format: Literal["json", "text", "verbose_json"] = "json"
-    """Form of the answer. `verbose_json` has the duration, but no segments."""
+    response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
+    """Form of the answer. `verbose_json` has the duration and segments, `srt` and `vtt` are subtitles."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
     """Temperature of the sampler."""
     max_tokens: Count = -1
     """Most tokens of the text (-1: what the context has room for)."""
     stream: bool = False
     """Send events while the text is generated."""
-    timestamp_granularities: Annotated[Any, refused(_NO_TIMES)] = None
+    timestamp_granularities: Word | None = None
+    """`segment`: the times of pieces of up to 30 seconds (`verbose_json` has them anyway)."""
     include: Annotated[Any, refused("transcriptions have no log-probabilities")] = None
     known_speaker_names: Annotated[Any, refused(_NO_SPEAKERS)] = None
     known_speaker_references: Annotated[Any, refused(_NO_SPEAKERS)] = None

@@ -19,6 +19,7 @@ from pumice_server.jobs.form import Field, read_form
 from pumice_server.models import service_of
 from pumice_server.openai_chat import chat_options
 from pumice_server.options import cache_salt
+from pumice_server.segments import RATE, Segment, pieces, subrip, webvtt
 from pumice_server.service import MediaPrompt, Service
 from pumice_server.streams import merge
 from pumice_server.work import seeing, waiting
@@ -32,6 +33,7 @@ _MOST_LANGUAGE = 64  # characters before that token
 _LANGUAGE = re.compile("[A-Za-z][A-Za-z -]*")
 _NUMBERS = ("temperature", "max_tokens")
 _FLAGS = ("stream",)
+_TIMED = ("verbose_json", "srt", "vtt")
 Done = pumice.Completion | pumice.ChatCompletion
 Streams = Sequence[pumice.AsyncChatStream] | Sequence[pumice.AsyncStream]
 
@@ -53,9 +55,8 @@ async def _written(request: Request, translates: bool) -> Response:
     body, audio = _read(form)
     service = await service_of(request, body.model)
     service.model.check_takes("audio")
-    seconds = 0.0
-    if body.response_format == "verbose_json":
-        seconds = await service.in_time(seeing(audio.seconds))
+    if body.response_format in _TIMED and not body.stream:
+        return await _timed(request, service, body, audio, translates)
     streams, n_audio = await unless_gone(request, _start(request, service, body, audio, translates))
     if body.stream:
         return Streaming(_events(streams, n_audio), lambda: service.end(streams))
@@ -63,15 +64,47 @@ async def _written(request: Request, translates: bool) -> Response:
     text = _text(cast(Done, done))
     if body.response_format == "text":
         return PlainTextResponse(text + "\n")
-    answer: dict[str, Any] = {"text": text, "usage": _usage(streams[0].timings, n_audio)}
-    if body.response_format == "verbose_json":
-        answer |= {
+    return json_response({"text": text, "usage": _usage(streams[0].timings, n_audio)})
+
+
+async def _timed(
+    request: Request, service: Service, body: TranscriptionBody, audio: pumice.Audio, translates: bool
+) -> Response:
+    """Return what is said in each piece of a sound, one after the other, with the times of the pieces."""
+    samples = await service.in_time(seeing(audio.samples))
+    found: list[Segment] = []
+    for start, end in pieces(samples):
+        piece = pumice.Audio(samples[start:end], rate=RATE)
+        streams, _ = await unless_gone(request, _start(request, service, body, piece, translates))
+        (done,) = await unless_gone(request, service.gather(streams))
+        found.append(Segment(start / RATE, end / RATE, _text(cast(Done, done))))
+    if body.response_format == "srt":
+        return PlainTextResponse(subrip(found))
+    if body.response_format == "vtt":
+        return PlainTextResponse(webvtt(found), media_type="text/vtt")
+    seconds = len(samples) / RATE
+    return json_response(
+        {
             "task": "translate" if translates else "transcribe",
             "language": "english" if translates else body.language or "unknown",
             "duration": seconds,
+            "text": " ".join(segment.text for segment in found if segment.text),
+            "segments": [_described(service, body, number, segment) for number, segment in enumerate(found)],
             "usage": {"type": "duration", "seconds": seconds},
         }
-    return json_response(answer)
+    )
+
+
+def _described(service: Service, body: TranscriptionBody, number: int, segment: Segment) -> dict[str, Any]:
+    return {
+        "id": number,
+        "seek": round(100 * segment.start),
+        "start": segment.start,
+        "end": segment.end,
+        "text": segment.text,
+        "tokens": service.model.tokenize(segment.text, add_special=False),
+        "temperature": body.temperature,
+    }
 
 
 def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
@@ -90,6 +123,14 @@ def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
     body = TranscriptionBody.of(fields)
     if body.language and not _LANGUAGE.fullmatch(body.language):
         raise bad_request(f"language: expected a code such as 'en', or a name, not {body.language!r}")
+    if body.timestamp_granularities not in (None, "segment"):
+        raise bad_request("timestamp_granularities: only 'segment' is supported; models that hear report no times")
+    if body.timestamp_granularities and body.response_format != "verbose_json":
+        raise bad_request("timestamp_granularities: response_format must be 'verbose_json'")
+    if body.stream and body.response_format in ("srt", "vtt"):
+        raise bad_request(
+            f"stream: subtitles are not streamed; leave it out, or response_format {body.response_format!r}"
+        )
     return body, pumice.Audio(form["file"].content)
 
 

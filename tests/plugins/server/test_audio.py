@@ -1,9 +1,12 @@
 """Sound in requests, by OpenAI's client; the model is a tiny one with Qwen2-Audio's projector."""
 
+import asyncio
 import base64
 import json
+import threading
 from collections.abc import Iterator
 
+import numpy as np
 import ollama
 import openai
 import pytest
@@ -11,14 +14,16 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from gguf_files import tiny_llama
-from hearing_models import SHAPES, sound, write_folder
+from hearing_models import RATE, SHAPES, sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav
+from pumice.audio import MAX_SECONDS, SoundBudget
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from pumice.plugin import ModelSpec
-from pumice_server import transcriptions
+from pumice_server import segments, transcriptions
 from pumice_server.jobs.form import Field
+from pumice_server.segments import Segment, pieces, subrip, webvtt
 from pumice_server.service import MediaPrompt, Service
 from server_thread import Serving, serving
 
@@ -107,16 +112,93 @@ def test_transcriptions_and_translations(client):
     assert made.usage.input_tokens == made.usage.input_token_details.text_tokens + N_AUDIO
     assert client.audio.transcriptions.create(**options, response_format="text").strip() == made.text
     verbose = client.audio.transcriptions.create(**options, response_format="verbose_json", language="en")
-    assert (verbose.duration, verbose.language, verbose.segments) == (0.4, "en", None)
+    assert (verbose.duration, verbose.language, verbose.segments[0].end) == (0.4, "en", 0.4)
     *deltas, done = client.audio.transcriptions.create(**options, stream=True)
     assert "".join(event.delta for event in deltas).rstrip() == done.text == made.text
     assert client.audio.translations.create(**options).text
 
 
+def test_long_sounds_are_transcribed_in_segments(client, monkeypatch):
+    """Each segment is what is said in its piece alone; subtitles have the same times and texts."""
+    monkeypatch.setattr(segments, "LONGEST", 2 * RATE)  # which the tiny model's context holds
+    monkeypatch.setattr(segments, "_SEARCHED", RATE)
+    samples = np.concatenate([sound(2.5), np.zeros(1000, np.float32)])
+    file = ("long.wav", wav(pcm(samples)))
+    options = {"model": "hears", "file": file, "extra_body": {"max_tokens": 5}}
+    made = client.audio.transcriptions.create(
+        **options, response_format="verbose_json", timestamp_granularities=["segment"]
+    )
+    first, last = made.segments
+    assert 1 < first.end <= 2
+    assert (first.start, first.end, last.end) == (0.0, last.start, len(samples) / RATE)
+    assert made.text == f"{first.text} {last.text}"
+    piece = ("piece.wav", wav(pcm(samples[round(first.end * RATE) :])))
+    alone = client.audio.transcriptions.create(**{**options, "file": piece})
+    assert alone.text == last.text
+    subtitles = client.audio.transcriptions.create(**options, response_format="srt")
+    assert subtitles.startswith("1\n00:00:00,000 --> 00:00:0")
+    assert client.audio.transcriptions.create(**options, response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 -->")
+
+
+def test_cues_hold_their_texts():
+    said = [Segment(0, 3661.5, "a <b>\n\n& c --> d"), Segment(3661.5, 3662, " "), Segment(3662, 3663.25, "e")]
+    assert subrip(said) == ("1\n00:00:00,000 --> 01:01:01,500\na <b> & c -> d\n\n2\n01:01:02,000 --> 01:01:03,250\ne\n")
+    assert webvtt(said) == (
+        "WEBVTT\n\n00:00:00.000 --> 01:01:01.500\na &lt;b&gt; &amp; c -&gt; d\n\n01:01:02.000 --> 01:01:03.250\ne\n"
+    )
+
+
+def test_pieces_are_cut_where_it_is_quiet():
+    samples = np.ones(70 * RATE, np.float32)
+    samples[27 * RATE : 28 * RATE] = 0
+    samples[56 * RATE : 57 * RATE] = 0
+    (_, first), (start, second), (_, end) = pieces(samples)
+    assert 27 * RATE < first == start < 28 * RATE
+    assert 56 * RATE < second < 57 * RATE
+    assert end == len(samples)
+    assert list(pieces(samples[: 30 * RATE])) == [(0, 30 * RATE)]
+
+
+def test_sounds_of_a_request_are_bounded_together():
+    """Their bytes before one is decoded, and their seconds before one is encoded."""
+    budget = SoundBudget()
+    budget.checked(np.zeros(RATE * MAX_SECONDS - 1, np.float32))
+    with pytest.raises(pumice.RequestError, match="more than 30 minutes together"):
+        budget.checked(np.zeros(2, np.float32))
+    half = pumice.Audio(bytes((16 << 20) + 1))
+    budget.check_bytes(half)
+    with pytest.raises(pumice.RequestError, match="more than 32 MiB together"):
+        budget.check_bytes(half)
+
+
+def test_the_event_loop_runs_while_a_chat_stream_encodes(path):
+    with pumice.load(path, **OPTIONS) as model:
+        asyncio.run(_stream_with_sound(model))
+
+
+async def _stream_with_sound(model: pumice.Model) -> None:
+    threads: list[int] = []
+    encode = model.encode_samples
+    model.encode_samples = lambda samples: (threads.append(threading.get_ident()), encode(samples))[1]
+    messages = [{"role": "user", "content": [pumice.Audio(WAV), "What is said?"]}]
+    stream = model.achat_stream(messages, **GREEDY)
+    assert not threads
+    answer = await stream.completion()
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+    assert len(stream.prompt_tokens) == answer.usage.prompt_tokens
+    assert answer.message.content == model.chat(messages, **GREEDY).message.content
+    broken = model.achat_stream([{"role": "user", "content": [pumice.Audio(b"RIFF")]}])
+    with pytest.raises(pumice.RequestError, match="no sound"):
+        await broken.completion()
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"response_format": "srt"}, "response_format"),
+        ({"response_format": "diarized_json"}, "response_format"),
+        ({"response_format": "srt", "stream": True}, "subtitles are not streamed"),
+        ({"timestamp_granularities": ["segment"]}, "must be 'verbose_json'"),
         ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "report no times"),
         ({"temperature": 9}, "temperature"),
         ({"language": "x" * 99}, "language"),
