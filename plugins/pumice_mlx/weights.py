@@ -4,7 +4,7 @@ MLX's affine format has a scale and a bias for 32 columns, and codes of 2, 3, 4,
 number is ``scale * code + bias``. Every GGUF format with such codes maps to one of these, or to two:
 
 - If 16 columns have their own scale, the codes are multiplied twice, each time by the activations of alternate groups
-  of 16 columns, with their scales.
+  of 16 columns, with their scales. On Metal a kernel multiplies few rows once (metal.py).
 - If codes index a table of values, or do not have few bits, numbers become 8-bit multiples of the scale. MXFP4 has
   kernels of its own.
 """
@@ -21,6 +21,7 @@ import mlx.core as mx
 import numpy as np
 
 from pumice.plugin import Coding, GGMLType, Weight, block_size, fixed, type_size
+from pumice_mlx import metal
 from pumice_mlx.unpack import Blocks, coding_of, unpack
 
 GROUP = 32  # columns per scale, MLX's minimum
@@ -88,6 +89,8 @@ class Quantized(Matrix):
     def __init__(self, codes: mx.array, bits: int, mode: Mode, parts: list[Scales], activations: mx.Dtype) -> None:
         self.codes, self.bits, self._mode, self.parts = codes, bits, mode, parts
         self._type = activations
+        is_split = len(parts) == 2 and codes.ndim == 2
+        self._product = metal.product_for(bits, activations, _composed_halves) if is_split else None
         arrays = [codes, *(array for part in parts for array in (part.scales, part.biases) if array is not None)]
         self.nbytes = sum(array.nbytes for array in arrays)
         mx.eval(arrays)
@@ -95,6 +98,10 @@ class Quantized(Matrix):
     def product(self, x: mx.array) -> mx.array:
         if x.size == 0:  # no output row in a part of a prompt, with which MLX divides by zero
             return mx.zeros((*x.shape[:-1], self.codes.shape[-2]), x.dtype)
+        if self._product and x.size <= metal.MOST_ROWS * x.shape[-1]:
+            scales = [array for part in self.parts for array in (part.scales, part.biases) if array is not None]
+            rows = rounded(x, self._type).reshape(-1, x.shape[-1])
+            return self._product(rows, self.codes, scales, self.bits).reshape(*x.shape[:-1], -1)
         ys = [
             mx.quantized_matmul(activations, self.codes, part.scales, part.biases, transpose=True, **self._format)
             for activations, part in self._split(rounded(x, self._type))
@@ -143,6 +150,16 @@ class Quantized(Matrix):
     @property
     def _format(self) -> dict[str, Any]:
         return {"group_size": GROUP, "bits": self.bits, "mode": self._mode}
+
+
+def _composed_halves(x: mx.array, codes: mx.array, scales: list[mx.array], bits: int) -> mx.array:
+    """Compute what ``metal.multiply`` does by MLX's operations."""
+    numbers = [
+        mx.dequantize(codes, *pair, group_size=GROUP, bits=bits).reshape(len(codes), -1, 2, GROUP // 2)[:, :, i]
+        for i, pair in enumerate(_pairs(scales))
+    ]
+    matrix = mx.stack(numbers, axis=2).reshape(len(codes), -1)
+    return x.astype(mx.float32) @ matrix.astype(mx.float32).T
 
 
 def rounded(x: mx.array, type: mx.Dtype) -> mx.array:
