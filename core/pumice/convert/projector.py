@@ -25,6 +25,7 @@ class ProjectorConversion(Conversion):
         activation: key of the feed-forward's activation: ``use_gelu``, ``use_silu`` or, for quick gelu, none.
         prefixes: start of the names of the tensors that are converted, without ``model.``.
         aliases: names in ``vision_config`` for those that are read here.
+        usual: values of ``vision_config`` that the checkpoint may leave out.
         float16: tensors of projectors whose type is float16 whatever the file's type.
     """
 
@@ -37,6 +38,7 @@ class ProjectorConversion(Conversion):
     float32 = frozenset({"v.position_embd"})
     float16: tuple[str, ...] = ()
     aliases: ClassVar[Mapping[str, str]] = {}
+    usual: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -45,7 +47,7 @@ class ProjectorConversion(Conversion):
         if not isinstance(values, dict):
             raise ConvertError(f"{folder.config.path}: 'vision_config' is missing; the model takes no images")
         renamed = {ours: values[theirs] for theirs, ours in self.aliases.items() if theirs in values}
-        self.vision = HFConfig(folder.config.path, values | renamed)
+        self.vision = HFConfig(folder.config.path, {**self.usual, **values, **renamed})
         self.n_layer = self.count_layers()
 
     def count_layers(self) -> int:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
+from pumice_architectures.vision.pixels import Pixels, resize
 from pumice_architectures.vision.qwen import Qwen2VL
 from pumice_architectures.vision.vit import Grid, folded, gelu_erf
+
+UNLIMITED = 3.4e38
 
 
 class GLM4V(Qwen2VL):
@@ -44,4 +51,47 @@ class GLM4V(Qwen2VL):
         x = gelu_erf(g, blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", self.width), "mm.post_norm", 1e-5))
         n_hidden = int(g.weight("mm.gate.weight").shape[0])
         gate, up = (blocks.linear(g, x, f"mm.{name}", n_hidden) for name in ("gate", "up"))
-        return blocks.linear(g, g.silu(gate) * up, "mm.down", self.width)
+        return blocks.linear(g, self.gated(g, gate, up), "mm.down", self.width)
+
+
+class GLM5V(GLM4V):
+    """GLM-5.3-Flash: images are put on a canvas, black at the right and the bottom, and gates are limited."""
+
+    least_rows, usual_rows, most_rows = 16, 7500, 7500
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.limit = hparams.number("swiglu_clamp")
+
+    def gated(self, g: GraphBuilder, gate: Tensor, up: Tensor) -> Tensor:
+        return super().gated(g, g.clamp(gate, -UNLIMITED, self.limit), g.clamp(up, -self.limit, self.limit))
+
+    def fitted(self, height: int, width: int) -> tuple[int, int]:
+        """Return the canvas: rounded sides; a small image is scaled up, a large one to the highest that fits."""
+        sides = self._whole(height), self._whole(width)
+        if math.prod(sides) < self.least:
+            scale = math.sqrt(self.least / (height * width))
+            sides = self._whole(max(1, math.ceil(height * scale))), self._whole(max(1, math.ceil(width * scale)))
+        if math.prod(sides) <= self.most:
+            return sides
+        sides, low, high = (self.factor, self.factor), 1, height
+        while low <= high:
+            middle = (low + high) // 2
+            tried = self._whole(middle), self._whole(max(1, width * middle // height))
+            if math.prod(tried) <= self.most:
+                sides, low = tried, middle + 1
+            else:
+                high = middle - 1
+        return sides
+
+    def _whole(self, side: int) -> int:
+        return math.ceil(side / self.factor) * self.factor
+
+    def resized(self, pixels: Pixels) -> Pixels:
+        height, width = pixels.shape[:2]
+        canvas = self.fitted(height, width)
+        scale = min(canvas[0] / height, canvas[1] / width)
+        if height * width >= self.least:
+            scale = min(1.0, scale)
+        high, wide = (max(1, min(most, math.floor(n * scale))) for n, most in zip((height, width), canvas, strict=True))
+        return np.pad(resize(pixels, wide, high, self.filter), ((0, canvas[0] - high), (0, canvas[1] - wide), (0, 0)))

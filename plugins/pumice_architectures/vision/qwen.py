@@ -48,8 +48,12 @@ class Qwen25VL(Qwen2VL):
         return {"windows": mask}
 
     def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
-        windows = g.input("windows", (N_TOKENS, mask_width(self.n_rows)))
+        windows = self.windows(g)
         return None if (i + 1) % self.pattern == 0 else windows
+
+    def windows(self, g: GraphBuilder) -> Tensor:
+        """Return the mask of patches in other windows."""
+        return g.input("windows", (N_TOKENS, mask_width(self.n_rows)))
 
 
 class Exaone45(Qwen25VL):
@@ -93,3 +97,12 @@ class Qwen3VL(Qwen2VL):
             rows = blocks.layer_norm(g, merged(g, stream, self.merge, self.n_rows), f"{deep}norm", self.eps)
             y = g.concat(y, self.perceptron(g, rows, f"{deep}fc1", f"{deep}fc2"))
         return y
+
+
+class Ling3VL(Qwen3VL):
+    """Ling 3 VL (Ant Group 2026): a norm of each patch, and a perceptron over squares of them."""
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))
+        x = merged(g, self.norm(g, x, "mm.input_norm"), self.merge, self.n_rows)
+        return self.perceptron(g, x, "mm.0", "mm.2")

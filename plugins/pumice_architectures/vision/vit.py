@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor, fixed
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor, Weight, fixed
 from pumice.plugin.nn import blocks
 
 Grid = tuple[int, int]  # rows and columns of patches
@@ -225,6 +225,10 @@ class PatchEncoder(ImageEncoder):
         """Return what is added to the scores of block ``i``: a value per pair of patches."""
         return None
 
+    def sinks(self, g: GraphBuilder, i: int) -> Weight | None:
+        """Return the score by head of block ``i`` that takes a share of attention and gives nothing."""
+        return None
+
     def _scaled(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         scale = g.find_weight(f"{name}.weight", (self.n_embd,))
         return x if scale is None else x * scale
@@ -244,8 +248,16 @@ class PatchEncoder(ImageEncoder):
         parts = zip(self._qkv(g, x, blk, counts), counts, strict=True)
         q, k, v = (part.reshape(N_TOKENS, n, self.head_dim) for part, n in parts)
         q, k = (self.rotated(g, self._normed(g, y, f"{blk}attn_{of}_norm")) for y, of in ((q, "q"), (k, "k")))
-        mask = self.mask(g, i)
-        y = g.attention(q, k, self.values(g, v), scale=self.score_scale, causal=False, cache=False, mask=mask)
+        y = g.attention(
+            q,
+            k,
+            self.values(g, v),
+            scale=self.score_scale,
+            causal=False,
+            cache=False,
+            mask=self.mask(g, i),
+            sinks=self.sinks(g, i),
+        )
         return self.linear(g, y.reshape(N_TOKENS, self.n_head * self.head_dim), f"{blk}attn_out", self.n_embd)
 
     def _qkv(self, g: GraphBuilder, x: Tensor, blk: str, counts: tuple[int, int, int]) -> list[Tensor]:
@@ -268,8 +280,12 @@ class PatchEncoder(ImageEncoder):
         if g.find_weight(f"{blk}ffn_gate.weight") is None:
             y = self.activation(g, up)
         else:
-            y = self.activation(g, self.linear(g, x, f"{blk}ffn_gate", n_ff)) * up
+            y = self.gated(g, self.linear(g, x, f"{blk}ffn_gate", n_ff), up)
         return self.linear(g, y, blk + names[1], self.n_embd)
+
+    def gated(self, g: GraphBuilder, gate: Tensor, up: Tensor) -> Tensor:
+        """Return the hidden values of a feed-forward with a gate."""
+        return self.activation(g, gate) * up
 
     def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return gelu, silu or, by default, the quick form of gelu, ``x * sigmoid(1.702 x)``."""

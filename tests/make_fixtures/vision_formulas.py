@@ -1,0 +1,419 @@
+"""Make tests/fixtures/vision_formulas: rows of a picture by transformers' modules and by formulas in PyTorch.
+
+    python tests/make_fixtures/vision_formulas.py path/to/llama.cpp [case...]
+
+It needs torch, torchvision, transformers, gguf and Pillow.
+
+Where transformers has the encoder (GLM-5.3, MiniMax-M3, Step3-VL) its module computes the rows; where it has an encoder
+like it (CLIP, SigLIP, SigLIP 2, Qwen3-VL) the projector behind it is written here. Nemotron's and MiMo's encoders are
+written here. Pixels are those of transformers' processors, where it has them. Also stored are metadata and digests of
+tensors of the projector that llama.cpp's converter writes; it runs without its assertions, some of which want the
+sizes of the published models.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+from transformers import CLIPVisionConfig, CLIPVisionModel, Siglip2VisionConfig, SiglipVisionConfig, SiglipVisionModel
+from transformers.image_processing_backends import TorchvisionBackend
+from transformers.models.glm5_next.configuration_glm5_next import Glm5NextVisionConfig
+from transformers.models.glm5_next.image_processing_pil_glm5_next import Glm5NextImageProcessorPil
+from transformers.models.glm5_next.modeling_glm5_next import Glm5NextVisionModel
+from transformers.models.minimax_m3_vl.configuration_minimax_m3_vl import MiniMaxM3VLVisionConfig
+from transformers.models.minimax_m3_vl.image_processing_minimax_m3_vl import MiniMaxM3VLImageProcessor
+from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLVisionModel
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
+from transformers.models.siglip2.modeling_siglip2 import Siglip2VisionModel
+from transformers.models.step3p7.configuration_step3p7 import Step3p7VisionConfig
+from transformers.models.step3p7.image_processing_step3p7 import Step3p7ImageProcessor
+from transformers.models.step3p7.modeling_step3p7 import Step3p7VisionModel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from checkpoints import weights
+from vision_files import picture
+from vision_formulas import CASES, FILES, FIXTURE, KEYS, OLD, SIZE, SIZES, THEIRS, N, write_folder
+from vision_models import described
+
+Weights = dict[str, Tensor]
+SMALL = {"hidden_size": N, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 2}
+
+
+def linear(w: Weights, name: str, x: Tensor) -> Tensor:
+    weight = w[f"{name}.weight"]
+    return F.linear(x, weight.reshape(len(weight), -1), w.get(f"{name}.bias"))
+
+
+def norm(w: Weights, name: str, x: Tensor, eps: float = 1e-6) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], eps)
+
+
+def rms(weight: Tensor, x: Tensor, eps: float = 1e-6) -> Tensor:
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+
+
+def loaded(model: torch.nn.Module, values: Weights) -> torch.nn.Module:
+    missing, unexpected = model.load_state_dict(values, strict=False)
+    assert not unexpected, unexpected
+    assert not [name for name in missing if "inv_freq" not in name and "head." not in name], missing
+    return model.eval()
+
+
+def below(w: Weights, prefix: str) -> Weights:
+    return {name.removeprefix(prefix): value for name, value in w.items() if name.startswith(prefix)}
+
+
+def cells(pixels: np.ndarray, merge: int, size: int, mean: list[float], std: list[float]) -> Tensor:
+    """Return patches ``[n, 3, size, size]`` of an image, square by square of ``merge * merge``."""
+    x = torch.tensor((pixels.astype(np.float32) / 255 - np.float32(mean)) / np.float32(std))
+    rows, columns = x.shape[0] // size // merge, x.shape[1] // size // merge
+    x = x.reshape(rows, merge, size, columns, merge, size, 3).permute(0, 3, 1, 4, 6, 2, 5)
+    return x.reshape(-1, 3, size, size)
+
+
+def resized(size: tuple[int, int], filter: Image.Resampling) -> np.ndarray:
+    """Return the picture in a size of ``(height, width)``."""
+    return np.array(Image.fromarray(picture(*SIZE)).resize(size[::-1], filter))
+
+
+def by_pillow(images, size, resample, **_):
+    made = []
+    for image in images:
+        given = Image.fromarray(image.permute(1, 2, 0).numpy().astype(np.uint8))
+        made.append(torch.from_numpy(np.array(given.resize((size.width, size.height), resample))).permute(2, 0, 1))
+    return torch.stack(made)
+
+
+def step3vl(w: Weights) -> dict[str, np.ndarray]:
+    config = Step3p7VisionConfig(**SMALL, image_size=52, patch_size=4, mlp_ratio=1.5)
+    own = below(w, "vision_model.")
+    named = {
+        "embeddings.patch_embedding.weight": own["conv1.weight"],
+        "embeddings.position_embedding.weight": own["positional_embedding"],
+    }
+    parts = {
+        "ln_pre.": "pre_layernorm.",
+        "vit_downsampler": "downsampler",
+        "transformer.resblocks.": "layers.",
+        ".ls_1.gamma": ".lambda_1",
+        ".ls_2.gamma": ".lambda_2",
+        ".mlp.c_fc.": ".mlp.fc1.",
+        ".mlp.c_proj.": ".mlp.fc2.",
+        ".attn.": ".self_attn.",
+        ".ln_1.": ".layernorm_before.",
+        ".ln_2.": ".layernorm_after.",
+    }
+    for name, value in own.items():
+        if name in ("conv1.weight", "positional_embedding"):
+            continue
+        new = name
+        for old, replacement in parts.items():
+            new = new.replace(old, replacement)
+        if "in_proj" not in new:
+            named[new] = value
+            continue
+        for letter, part in zip("qkv", value.chunk(3), strict=True):
+            if letter != "v":  # pairs of neighbours become pairs half a head apart
+                part = part.reshape(2, 8, 2, *part.shape[1:]).transpose(1, 2).reshape(part.shape)
+            named[new.replace("in_proj_", f"{letter}_proj.")] = part
+    model = loaded(Step3p7VisionModel(config), named)
+    processor = Step3p7ImageProcessor(size={"height": 52, "width": 52}, patch_size=36)
+    processor.resize = by_pillow_of_any
+    values, rows = {}, []
+    for size in SIZES:
+        made = processor(Image.fromarray(picture(*size)), return_tensors="pt")
+        pixels = [*made.get("pixel_values_local", []), *made["pixel_values"]]
+        mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
+        flat = [((x.permute(1, 2, 0) * std + mean) * 255).reshape(-1, 3) for x in pixels]
+        values["pixels.{}x{}".format(*size)] = torch.cat(flat).round().numpy().astype(np.uint8)
+    for x in pixels:
+        y = model(x[None]).last_hidden_state
+        rows.append(F.linear(y.flatten(2)[0].T if y.ndim == 4 else y[0], w["vit_large_projector.weight"]))
+    return values | {"rows": torch.cat(rows)}
+
+
+def by_pillow_of_any(images, size, resample, **_):
+    return by_pillow(images, size, resample).to(torch.uint8)
+
+
+def patches_of(processor, mean, std, frames: int, tensors: str) -> tuple[dict[str, np.ndarray], dict]:
+    """Return pixels by a processor that orders patches by square, and what it makes of the last picture."""
+    values = {}
+    for size in SIZES:
+        made = processor(Image.fromarray(picture(*size)), return_tensors=tensors)
+        pixels = np.array(made["pixel_values"], np.float32)
+        pixels = pixels.reshape(len(pixels), 3, frames, -1)[:, :, 0].transpose(0, 2, 1)
+        pixels = (pixels * np.float32(std) + np.float32(mean)) * 255
+        values["pixels.{}x{}".format(*size)] = pixels.round().astype(np.uint8)
+    return values, made
+
+
+def minimax_m3(w: Weights) -> dict[str, np.ndarray]:
+    config = MiniMaxM3VLVisionConfig(**(SMALL | {"num_hidden_layers": 3}), image_size=112, patch_size=8)
+    config._attn_implementation = "eager"
+    own = below(w, "vision_tower.vision_model.")
+    own = {
+        name.replace("encoder.", "").replace("embeddings.patch_embedding", "embeddings.proj"): x
+        for name, x in own.items()
+    }
+    model = loaded(MiniMaxM3VLVisionModel(config), own)
+    settings = CASES["minimax_m3"]["processor"]
+    processor = MiniMaxM3VLImageProcessor(
+        patch_size=8, size={"shortest_edge": 4 * 256, "longest_edge": 576 * 256}, **settings
+    )
+    TorchvisionBackend.resize = lambda self, image, size, resample, **_: by_pillow(image, size, resample)
+    values, made = patches_of(processor, settings["image_mean"], settings["image_std"], 2, "pt")
+    x = model(made["pixel_values"], made["image_grid_thw"]).last_hidden_state[0]
+    x = linear(w, "multi_modal_projector.linear_2", F.gelu(linear(w, "multi_modal_projector.linear_1", x)))
+    x = x.reshape(len(x) // 4, -1)
+    rows = linear(w, "patch_merge_mlp.linear_2", F.gelu(linear(w, "patch_merge_mlp.linear_1", x)))
+    return values | {"rows": rows}
+
+
+def glm5v(w: Weights) -> dict[str, np.ndarray]:
+    values = CASES["glm5v"]["config"]["vision_config"]
+    config = Glm5NextVisionConfig(**{key: value for key, value in values.items() if key != "text_config"})
+    config._attn_implementation = "eager"
+    model = loaded(Glm5NextVisionModel(config), below(w, "visual."))
+    settings = CASES["glm5v"]["processor"]
+    pixels, made = patches_of(
+        Glm5NextImageProcessorPil(**settings), settings["image_mean"], settings["image_std"], 2, "np"
+    )
+    out = model(torch.tensor(np.array(made["pixel_values"])).float(), torch.tensor(np.array(made["image_grid_thw"])))
+    return pixels | {"rows": out.pooler_output}
+
+
+def places(rows: int, columns: int, merge: int = 1) -> Tensor:
+    """Return row and column of each patch, square by square."""
+    where = torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"), -1)
+    return where.reshape(rows // merge, merge, columns // merge, merge, 2).transpose(1, 2).reshape(-1, 2)
+
+
+def turned(x: Tensor, where: Tensor) -> Tensor:
+    """Rotate ``x [n, heads, d]``, whose pairs are half a head apart: half by the row, the others by the column."""
+    d = x.shape[-1]
+    freqs = 10000.0 ** (-torch.arange(d // 4) / (d // 4))
+    angles = (where[:, :, None] * freqs).flatten(1)[:, None]
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, sinks: Tensor | None = None) -> Tensor:
+    """Return attention ``[n, heads * d]`` of ``[n, heads, d]``."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[:, None, None].expand(-1, len(q), 1)], -1)
+    shares = scores.softmax(-1)[..., : len(k)]
+    return torch.einsum("hqk,khd->qhd", shares, v).flatten(1)
+
+
+def youtuvl(w: Weights) -> dict[str, np.ndarray]:
+    grid = (8, 12)  # 64 x 96 pixels, which the picture fills in whole squares
+    x = cells(resized((64, 96), Image.Resampling.BILINEAR), 2, 8, [0.5] * 3, [0.5] * 3)
+    p = "siglip2.vision_model."
+    x = linear(w, f"{p}embeddings.patch_embedding", x.permute(0, 2, 3, 1).flatten(1))
+    where = places(*grid, 2)
+    window = where // 4
+    near = (window[:, None] == window[None]).all(-1)
+    for i in range(3):
+        layer = f"{p}encoder.layers.{i}."
+        y = norm(w, f"{layer}layer_norm1", x)
+        q, k, v = (linear(w, f"{layer}self_attn.{name}_proj", y).unflatten(-1, (2, -1)) for name in "qkv")
+        y = attended(turned(q, where), turned(k, where), v, None if i == 1 else near)
+        x = x + linear(w, f"{layer}self_attn.out_proj", y)
+        y = F.gelu(linear(w, f"{layer}mlp.fc1", norm(w, f"{layer}layer_norm2", x)), approximate="tanh")
+        x = x + linear(w, f"{layer}mlp.fc2", y)
+    x = rms(w["merger.ln_q.weight"], norm(w, f"{p}post_layernorm", x)).reshape(-1, 4 * N)
+    return {"rows": linear(w, "merger.mlp.2", F.gelu(linear(w, "merger.mlp.0", x)))}
+
+
+def phi4(w: Weights) -> dict[str, np.ndarray]:
+    p = "model.vision_tower.vision_tower.vision_model."
+    own = below(w, p)
+    config = Siglip2VisionConfig(**(SMALL | {"num_hidden_layers": 3}), patch_size=8, num_patches=36)
+    config.vision_use_head = False
+    model = loaded(Siglip2VisionModel(config), own)
+    rows, columns = 5, 10  # 40 x 80 pixels, the nearest size with at most 64 patches
+    flat = cells(resized((8 * rows, 8 * columns), Image.Resampling.BILINEAR), 1, 8, [0.5] * 3, [0.5] * 3)
+    flat = flat.permute(0, 2, 3, 1).flatten(1)[None]
+    shape = torch.tensor([[rows, columns]])
+    out = model(flat, torch.ones(1, rows * columns, dtype=torch.int32), shape, output_hidden_states=True)
+    x = out.hidden_states[-2][0]
+    return {"rows": linear(w, "model.mm_projector.2", F.gelu(linear(w, "model.mm_projector.0", x)))}
+
+
+def ling3vl(w: Weights) -> dict[str, np.ndarray]:
+    config = Qwen3VLVisionConfig(
+        hidden_size=N, depth=2, num_heads=2, patch_size=8, intermediate_size=48, num_position_embeddings=36,
+        deepstack_visual_indexes=[], out_hidden_size=64,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    own = below(w, "model.visual.")
+    model = Qwen3VLVisionModel(config)
+    model.load_state_dict({**own, "patch_embed.proj.bias": torch.zeros(N)}, strict=False)
+    flat = cells(resized((48, 96), Image.Resampling.BICUBIC), 2, 8, [0.5] * 3, [0.5] * 3)
+    flat = flat[:, :, None].expand(-1, -1, 2, -1, -1).flatten(1)
+    x = model.eval()(flat, torch.tensor([[1, 6, 12]])).last_hidden_state
+    x = norm(w, "model.visual.merger.norm", x).reshape(-1, 4 * N)
+    return {"rows": linear(w, "linear_proj.2", F.gelu(linear(w, "linear_proj.0", x)))}
+
+
+def nemotron_v2_vl(w: Weights) -> dict[str, np.ndarray]:
+    p = "vision_model.radio_model.model."
+    table = w[f"{p}patch_generator.pos_embed"].reshape(1, 6, 6, N).permute(0, 3, 1, 2)
+    table = F.interpolate(table, size=(8, 8), mode="bilinear", align_corners=True).flatten(2)[0].T
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    whole = resized((64, 128), Image.Resampling.BICUBIC)
+    rows = []
+    for tile in (whole[:, :64], whole[:, 64:], resized((64, 64), Image.Resampling.BICUBIC)):
+        x = linear(w, f"{p}patch_generator.embedder", cells(tile, 1, 8, mean, std).flatten(1)) + table
+        x = torch.cat([w[f"{p}patch_generator.cls_token.token"], x])
+        for i in range(2):
+            layer = f"{p}blocks.{i}."
+            q, k, v = linear(w, f"{layer}attn.qkv", norm(w, f"{layer}norm1", x)).unflatten(-1, (3, 2, -1)).unbind(1)
+            x = x + linear(w, f"{layer}attn.proj", attended(q, k, v))
+            x = x + linear(w, f"{layer}mlp.fc2", F.gelu(linear(w, f"{layer}mlp.fc1", norm(w, f"{layer}norm2", x))))
+        x = x[3:].reshape(4, 2, 4, 2, N).transpose(1, 2).reshape(16, -1)
+        x = F.relu(F.linear(rms(w["mlp1.0.weight"], x), w["mlp1.1.weight"])) ** 2
+        rows.append(F.linear(x, w["mlp1.3.weight"]))
+    return {"rows": torch.cat(rows)}
+
+
+def mimovl(w: Weights) -> dict[str, np.ndarray]:
+    rows, columns = 6, 12
+    x = cells(resized((48, 96), Image.Resampling.BICUBIC), 2, 8, [0.5] * 3, [0.5] * 3)
+    x = x.flatten(1) @ w["visual.patch_embed.proj.weight"].sum(2).flatten(1).T
+    where = places(rows, columns, 2)
+    n = len(x)
+    by_columns = torch.arange(n).reshape(rows // 2, columns // 2, 4).transpose(0, 1).flatten()
+    order = {0: torch.arange(n), 1: by_columns.argsort()}
+    for i, mode in enumerate((-1, 0, 1, 1)):
+        layer = f"visual.blocks.{i}."
+        qkv = linear(w, f"{layer}attn.qkv", rms(w[f"{layer}norm1.weight"], x)).unflatten(-1, (8, 16))
+        q, k, v = turned(qkv[:, :4], where), turned(qkv[:, 4:6], where), qkv[:, 6:]
+        near = None if mode < 0 else (order[mode][:, None] - order[mode]).abs() <= 6
+        y = attended(q, k, v, near, None if mode < 0 else w[f"{layer}attn.sinks"])
+        x = x + linear(w, f"{layer}attn.proj", y)
+        y = rms(w[f"{layer}norm2.weight"], x)
+        y = F.silu(linear(w, f"{layer}mlp.gate_proj", y)) * linear(w, f"{layer}mlp.up_proj", y)
+        x = x + linear(w, f"{layer}mlp.down_proj", y)
+    x = norm(w, "visual.merger.ln_q", x).reshape(-1, 4 * N)
+    return {"rows": linear(w, "visual.merger.mlp.2", F.gelu(linear(w, "visual.merger.mlp.0", x)))}
+
+
+def old_encoder(w: Weights, is_clip: bool, pixels: np.ndarray) -> Tensor:
+    """Return the rows of patches of an old file: behind CLIP's last block but one, or SigLIP's last norm."""
+    names = {
+        "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+        "attn_out": "self_attn.out_proj", "ln1": "layer_norm1", "ln2": "layer_norm2", "ffn_down": "mlp.fc1",
+        "ffn_up": "mlp.fc2",
+    }  # fmt: skip
+    values = {}
+    for name, x in w.items():
+        if name.startswith("v.blk."):
+            _, _, i, part, kind = name.split(".")
+            values[f"encoder.layers.{i}.{names[part]}.{kind}"] = x
+    others = {
+        "v.patch_embd.weight": "embeddings.patch_embedding.weight",
+        "v.patch_embd.bias": "embeddings.patch_embedding.bias",
+        "v.position_embd.weight": "embeddings.position_embedding.weight",
+        "v.class_embd": "embeddings.class_embedding",
+        "v.pre_ln.weight": "pre_layrnorm.weight",
+        "v.pre_ln.bias": "pre_layrnorm.bias",
+        "v.post_ln.weight": "post_layernorm.weight",
+        "v.post_ln.bias": "post_layernorm.bias",
+    }
+    values |= {new: w[old] for old, new in others.items() if old in w}
+    x = cells(pixels, 8, 8, KEYS["image_mean"], KEYS["image_std"])
+    x = x.reshape(8, 8, 3, 8, 8).permute(2, 0, 3, 1, 4).reshape(1, 3, 64, 64)
+    if is_clip:
+        config = CLIPVisionConfig(**(SMALL | {"num_hidden_layers": 3}), image_size=64, patch_size=8)
+        values |= {"post_layernorm.weight": torch.ones(N), "post_layernorm.bias": torch.zeros(N)}
+        model = loaded(CLIPVisionModel(config), values)
+        return model(x, output_hidden_states=True).hidden_states[-2][0, 1:]
+    config = SiglipVisionConfig(**SMALL, image_size=64, patch_size=8)
+    config.vision_use_head = False
+    return loaded(SiglipVisionModel(config), values)(x).last_hidden_state[0]
+
+
+def grey_square() -> np.ndarray:
+    image = Image.new("RGB", (90, 90), (122, 116, 104))
+    image.paste(Image.fromarray(picture(*SIZE)), (0, 20))
+    return np.array(image.resize((64, 64), Image.Resampling.BICUBIC))
+
+
+def as_map(x: Tensor, side: int) -> Tensor:
+    return x.T.reshape(1, -1, side, side)
+
+
+def ldp(w: Weights) -> dict[str, np.ndarray]:
+    x = old_encoder(w, True, grey_square())
+    x = linear(w, "mm.model.mlp.3", F.gelu(linear(w, "mm.model.mlp.1", x)))
+    for number, stride in ((1, 1), (2, 2)):
+        name = f"mm.model.mb_block.{number}.block."
+        y = F.conv2d(as_map(x, 8), w[f"{name}0.0.weight"], stride=stride, padding=1, groups=64).flatten(2)[0].T
+        y = F.hardswish(norm(w, f"{name}0.1", y, 1e-5))
+        gate = F.relu(linear(w, f"{name}1.fc1", y.mean(0)))
+        y = y * F.hardsigmoid(linear(w, f"{name}1.fc2", gate))
+        y = norm(w, f"{name}2.1", linear(w, f"{name}2.0", y), 1e-5)
+        x = x + y if number == 1 else y
+    return {"rows": x}
+
+
+def ldpv2(w: Weights) -> dict[str, np.ndarray]:
+    x = old_encoder(w, True, grey_square())
+    x = linear(w, "mm.model.mlp.2", F.gelu(linear(w, "mm.model.mlp.0", x)))
+    x = F.avg_pool2d(as_map(x, 8), 2)
+    x = x + F.conv2d(x, w["mm.model.peg.0.weight"], w["mm.model.peg.0.bias"], padding=1, groups=64)
+    return {"rows": x.flatten(2)[0].T}
+
+
+def adapter(w: Weights) -> dict[str, np.ndarray]:
+    image = Image.new("RGB", (64, 64))
+    image.paste(Image.fromarray(resized((36, 64), Image.Resampling.BICUBIC)), (0, 14))
+    x = as_map(old_encoder(w, False, np.array(image)), 8)
+    x = F.conv2d(x, w["adapter.conv.weight"], w["adapter.conv.bias"], stride=2).flatten(2)[0].T
+    x = F.gelu(norm(w, "adapter.linear.norm1", linear(w, "adapter.linear.linear", x), 1e-5))
+    y = F.silu(linear(w, "adapter.linear.gate", x)) * linear(w, "adapter.linear.dense_h_to_4h", x)
+    x = linear(w, "adapter.linear.dense_4h_to_h", y)
+    return {"rows": torch.cat([w["adapter.boi"][0], x, w["adapter.eoi"][0]])}
+
+
+def theirs(sources: Path, kind: str) -> dict:
+    """Return metadata and tensors of the projector that llama.cpp's converter writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(Path(folder) / kind, kind)
+        out = Path(folder) / "mmproj.gguf"
+        command = [sys.executable, "-O", str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
+        environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
+        subprocess.run([*command, "--outfile", str(out), str(Path(folder) / kind)], env=environment, check=True)
+        return described(out)
+
+
+if __name__ == "__main__":
+    sources, *names = sys.argv[1:]
+    FIXTURE.parent.mkdir(exist_ok=True)
+    files = json.loads(FILES.read_text()) if FILES.exists() else {}
+    stored = dict(np.load(FIXTURE)) if FIXTURE.exists() else {}
+    for name in names or [*CASES, *OLD]:
+        shapes = CASES[name]["shapes"] if name in CASES else OLD[name]
+        with torch.no_grad():
+            made = globals()[name]({key: torch.tensor(weights(key, shape)) for key, shape in shapes.items()})
+        stored = {key: value for key, value in stored.items() if not key.startswith(f"{name}.")}
+        stored |= {f"{name}.{key}": np.asarray(value) for key, value in made.items()}
+        if name in THEIRS:
+            files[name] = theirs(Path(sources), name)
+        FILES.write_text(json.dumps(files, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+        np.savez_compressed(FIXTURE, **stored)

@@ -1,0 +1,93 @@
+"""Tiny vision encoders beside transformers' modules and formulas in PyTorch: conversion, pixels and rows."""
+
+import json
+
+import numpy as np
+import pytest
+
+from checkpoints import weights
+from gguf_files import write_gguf
+from pumice.config import load_config
+from pumice.convert import ConvertOptions, write_model
+from pumice.engine.projector import Projector
+from pumice.gguf import GGMLType
+from pumice.media_encoder import Embeddings, ImagePiece
+from pumice.model_files.opening import open_model
+from pumice.registry import get_registry
+from vision_files import picture
+from vision_formulas import CASES, FILES, FIXTURE, OLD, SIZE, SIZES, THEIRS, old_metadata, write_folder
+from vision_models import described
+
+pytest.importorskip("PIL")
+VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
+# What llama.cpp's converter leaves out: limits of sizes.
+MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
+ON_CPU = ("ldp", "mimovl", "minimax_m3", "step3vl")  # convolutions, masks with sinks, and both kinds of rotation
+WITH_PIXELS = ("glm5v", "minimax_m3", "step3vl")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("formulas")
+
+    def make(kind):
+        folder = root / kind
+        if folder.exists():
+            return folder
+        if kind in OLD:
+            folder.mkdir()
+            tensors = {name: weights(name, shape) for name, shape in OLD[kind].items()}
+            write_gguf(folder / "mmproj.gguf", old_metadata(kind), tensors)
+            return folder
+        write_folder(folder, kind)
+        with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
+            write_model(file, folder / "mmproj.gguf")
+        return folder
+
+    return make
+
+
+def opened(folder, backend="numpy", **options):
+    config = load_config(overrides={"backend": backend, **options})
+    return Projector(folder / "mmproj.gguf", config, get_registry(config))
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*((kind, "numpy") for kind in (*CASES, *OLD)), *((kind, "cpu") for kind in ON_CPU)]
+)
+def test_rows_are_those_of_the_formulas(folders, kind, backend):
+    projector = opened(folders(kind), backend)
+    parts = [part.rows for part in projector.encode(picture(*SIZE)) if isinstance(part, Embeddings)]
+    projector.close()
+    rows, reference = np.concatenate(parts), VALUES[f"{kind}.rows"]
+    limit = {"numpy": 2e-6, "cpu": 1e-4}[backend]
+    assert rows.shape == reference.shape
+    assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
+
+
+@pytest.mark.parametrize("kind", WITH_PIXELS)
+@pytest.mark.parametrize("size", SIZES)
+def test_pixels_are_those_of_transformers(folders, kind, size):
+    projector = opened(folders(kind))
+    encoder = projector.encoders["image"]
+    pieces = [part for part in encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
+    projector.close()
+    p, images = encoder.patch_size, []
+    for piece in pieces:
+        rows, columns = piece.inputs["places"].max(0) + 1
+        patches = piece.inputs["patches"].reshape(rows, columns, 3, p, p)
+        scaled = patches * np.array(encoder.std)[:, None, None] + np.array(encoder.mean)[:, None, None]
+        if kind == "step3vl":
+            images.append(scaled.transpose(0, 3, 1, 4, 2).reshape(-1, 3))
+        else:  # patches by square
+            squares = scaled.reshape(rows // 2, 2, columns // 2, 2, 3, p * p).transpose(0, 2, 1, 3, 5, 4)
+            images.append(squares.reshape(-1, p * p, 3))
+    np.testing.assert_allclose(255 * np.concatenate(images), VALUES[f"{kind}.pixels.{size[0]}x{size[1]}"], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
+    ours, theirs = described(folders(kind) / "mmproj.gguf"), WRITTEN[kind]
+    more = MORE_KEYS - theirs["metadata"].keys()
+    assert {key: value for key, value in ours["metadata"].items() if key not in more} == theirs["metadata"]
+    assert ours["tensors"] == theirs["tensors"]

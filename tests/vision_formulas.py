@@ -1,0 +1,339 @@
+"""Tiny vision encoders beside formulas of their authors; see make_fixtures/vision_formulas.py.
+
+Checkpoints have the names of the published ones. Types of the oldest files have no conversion, and their tensors the
+names of these files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from checkpoints import write_checkpoint
+
+FIXTURE = Path(__file__).parent / "fixtures" / "vision_formulas" / "values.npz"
+FILES = FIXTURE.with_name("cases.json")
+SIZE = (90, 50)  # of the picture whose rows are compared
+SIZES = ((20, 11), (201, 130), SIZE)  # of those whose pixels are compared
+Shapes = dict[str, Sequence[int]]
+N, FF, TEXT = 32, 48, 64  # width of an encoder, of its feed-forward, and of the language model
+
+
+def _named(prefix: str, parts: Mapping[str, Sequence[int]], bias: bool = True) -> Shapes:
+    """Return matrices with their biases, and vectors of norms with theirs."""
+    shapes: Shapes = {}
+    for name, shape in parts.items():
+        shapes[f"{prefix}{name}.weight"] = shape
+        if bias:
+            shapes[f"{prefix}{name}.bias"] = shape[:1]
+    return shapes
+
+
+def _layers(prefix: str, n: int, parts: Mapping[str, Sequence[int]], bias: bool = True) -> Shapes:
+    return {k: v for i in range(n) for k, v in _named(f"{prefix}{i}.", parts, bias).items()}
+
+
+SIGLIP: dict[str, Sequence[int]] = {
+    **{f"self_attn.{name}_proj": (N, N) for name in ("q", "k", "v", "out")},
+    **dict.fromkeys(("layer_norm1", "layer_norm2"), (N,)),
+    "mlp.fc1": (FF, N),
+    "mlp.fc2": (N, FF),
+}
+OLD_BLOCK: dict[str, Sequence[int]] = {
+    **{f"attn_{part}": (N, N) for part in ("q", "k", "v", "out")},
+    **dict.fromkeys(("ln1", "ln2"), (N,)),
+    "ffn_down": (FF, N),
+    "ffn_up": (N, FF),
+}
+QWEN3: dict[str, Sequence[int]] = {
+    "attn.qkv": (3 * N, N),
+    "attn.proj": (N, N),
+    **dict.fromkeys(("norm1", "norm2"), (N,)),
+    "mlp.linear_fc1": (FF, N),
+    "mlp.linear_fc2": (N, FF),
+}
+STEP: Shapes = {
+    "vision_model.conv1.weight": (N, 3, 4, 4),
+    "vision_model.positional_embedding": (169, N),
+    **_named("vision_model.", {"ln_pre": (N,)}),
+    **_named("vision_model.", {"vit_downsampler1": (2 * N, N, 3, 3), "vit_downsampler2": (4 * N, 2 * N, 3, 3)}),
+    "vit_large_projector.weight": (TEXT, 4 * N),
+}
+for _i in range(2):
+    _p = f"vision_model.transformer.resblocks.{_i}."
+    STEP |= {f"{_p}attn.in_proj_weight": (3 * N, N), f"{_p}attn.in_proj_bias": (3 * N,)}
+    STEP |= _named(_p, {"attn.out_proj": (N, N), "ln_1": (N,), "ln_2": (N,)})
+    STEP |= _named(_p, {"mlp.c_fc": (FF, N), "mlp.c_proj": (N, FF)})
+    STEP |= {f"{_p}ls_1.gamma": (N,), f"{_p}ls_2.gamma": (N,)}
+NEMOTRON: Shapes = {
+    "vision_model.radio_model.model.patch_generator.embedder.weight": (N, 192),
+    "vision_model.radio_model.model.patch_generator.pos_embed": (1, 36, N),
+    "vision_model.radio_model.model.patch_generator.cls_token.token": (3, N),
+    **_layers(
+        "vision_model.radio_model.model.blocks.",
+        2,
+        {
+            "attn.qkv": (3 * N, N),
+            "attn.proj": (N, N),
+            "norm1": (N,),
+            "norm2": (N,),
+            "mlp.fc1": (FF, N),
+            "mlp.fc2": (N, FF),
+        },
+    ),
+    "mlp1.0.weight": (4 * N,),
+    "mlp1.1.weight": (80, 4 * N),
+    "mlp1.3.weight": (TEXT, 80),
+}
+OLD_CLIP: Shapes = {
+    "v.patch_embd.weight": (N, 3, 8, 8),
+    "v.class_embd": (N,),
+    "v.position_embd.weight": (65, N),
+    **_named("v.", {"pre_ln": (N,)}),
+    **_layers(
+        "v.blk.",
+        3,
+        OLD_BLOCK,
+    ),
+}
+GATE = {"fc1": (16, TEXT, 1, 1), "fc2": (TEXT, 16, 1, 1)}
+_BLOCK = "mm.model.mb_block."
+OLD: dict[str, Shapes] = {
+    "ldp": {
+        **OLD_CLIP,
+        **_named("mm.model.mlp.", {"1": (TEXT, N), "3": (TEXT, TEXT)}),
+        **{f"{_BLOCK}{i}.block.0.0.weight": (TEXT, 1, 3, 3) for i in (1, 2)},
+        **{f"{_BLOCK}{i}.block.2.0.weight": (TEXT, TEXT, 1, 1) for i in (1, 2)},
+        **{k: v for i in (1, 2) for k, v in _named(f"{_BLOCK}{i}.block.", {"0.1": (TEXT,), "2.1": (TEXT,)}).items()},
+        **{k: v for i in (1, 2) for k, v in _named(f"{_BLOCK}{i}.block.1.", GATE).items()},
+    },
+    "ldpv2": {
+        **OLD_CLIP,
+        **_named("mm.model.mlp.", {"0": (TEXT, N), "2": (TEXT, TEXT)}),
+        **_named("mm.model.peg.", {"0": (TEXT, 1, 3, 3)}),
+    },
+    "adapter": {
+        "v.patch_embd.weight": (N, 3, 8, 8),
+        "v.patch_embd.bias": (N,),
+        "v.position_embd.weight": (64, N),
+        **_named("v.", {"post_ln": (N,)}),
+        **_layers(
+            "v.blk.",
+            2,
+            OLD_BLOCK,
+        ),
+        **_named("adapter.", {"conv": (N, N, 2, 2)}),
+        "adapter.linear.linear.weight": (TEXT, N),
+        **_named("adapter.linear.", {"norm1": (TEXT,)}),
+        "adapter.linear.gate.weight": (96, TEXT),
+        "adapter.linear.dense_h_to_4h.weight": (96, TEXT),
+        "adapter.linear.dense_4h_to_h.weight": (TEXT, 96),
+        "adapter.boi": (1, 1, TEXT),
+        "adapter.eoi": (1, 1, TEXT),
+    },
+}  # fmt: skip
+#: Configurations, shapes and processors' settings of checkpoints.
+CASES: dict[str, dict[str, Any]] = {
+    "step3vl": {
+        "config": {
+            "architectures": ["StepVLForConditionalGeneration"],
+            "hidden_size": TEXT,
+            "understand_projector_stride": 2,
+            "vision_config": {
+                "width": N, "layers": 2, "heads": 2, "image_size": 52, "patch_size": 4, "mlp_ratio": FF / N,
+            },
+        },
+        "processor": {},
+        "shapes": STEP,
+    },
+    "minimax_m3": {
+        "config": {
+            "architectures": ["MiniMaxM3SparseForConditionalGeneration"],
+            "text_config": {"hidden_size": TEXT},
+            "vision_config": {
+                "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 112, "patch_size": 8,
+                "intermediate_size": FF, "img_token_compression_config": {"spatial_merge_size": 2},
+            },
+        },
+        "processor": {"image_mean": [0.5] * 3, "image_std": [0.25] * 3},
+        "shapes": {
+            "vision_tower.vision_model.embeddings.patch_embedding.weight": (N, 3, 2, 8, 8),
+            **_named("vision_tower.vision_model.", {"pre_layrnorm": (N,)}),
+            **_layers("vision_tower.vision_model.encoder.layers.", 3, SIGLIP),
+            **_named("multi_modal_projector.", {"linear_1": (40, N), "linear_2": (TEXT, 40)}),
+            **_named("patch_merge_mlp.", {"linear_1": (40, 4 * TEXT), "linear_2": (TEXT, 40)}),
+        },
+    },
+    "glm5v": {
+        "config": {
+            "architectures": ["Glm5NextForConditionalGeneration"],
+            "text_config": {"hidden_size": TEXT},
+            "vision_config": {
+                "hidden_size": N, "depth": 2, "num_heads": 2, "image_size": 48, "patch_size": 8, "hidden_act": "silu",
+                "intermediate_size": FF, "out_hidden_size": TEXT, "spatial_merge_size": 2, "swiglu_limit": 0.5,
+                "projection_intermediate_size": 80,
+            },
+        },
+        "processor": {
+            "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "patch_size": 8, "merge_size": 2, "min_image_tokens": 4,
+            "max_image_tokens": 48,
+        },
+        "shapes": {
+            "visual.patch_embed.proj.weight": (N, 3, 2, 8, 8),
+            "visual.patch_embed.proj.bias": (N,),
+            **_layers("visual.blocks.", 2, {
+                "attn.qkv": (3 * N, N), "attn.proj": (N, N), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
+                "mlp.down_proj": (N, FF),
+            }),
+            **_layers("visual.blocks.", 2, {
+                "attn.q_norm": (16,), "attn.k_norm": (16,), "norm1": (N,), "norm2": (N,),
+            }, bias=False),
+            "visual.post_layernorm.weight": (N,),
+            **_named("visual.", {"downsample": (TEXT, N, 2, 2)}),
+            "visual.merger.proj.weight": (TEXT, TEXT),
+            **_named("visual.merger.", {"post_projection_norm": (TEXT,)}),
+            "visual.merger.gate_proj.weight": (80, TEXT),
+            "visual.merger.up_proj.weight": (80, TEXT),
+            "visual.merger.down_proj.weight": (TEXT, 80),
+        },
+    },
+    "youtuvl": {
+        "config": {
+            "architectures": ["YoutuVLForConditionalGeneration"],
+            "hidden_size": TEXT,
+            "vision_config": {
+                "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "patch_size": 8,
+                "intermediate_size": FF, "window_size": 32, "fullatt_block_indexes": [1],
+            },
+        },
+        "processor": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+        "shapes": {
+            **_named("siglip2.vision_model.embeddings.", {"patch_embedding": (N, 192)}),
+            **_layers("siglip2.vision_model.encoder.layers.", 3, SIGLIP),
+            **_named("siglip2.vision_model.", {"post_layernorm": (N,)}),
+            "merger.ln_q.weight": (N,),
+            **_named("merger.mlp.", {"0": (4 * N, 4 * N), "2": (TEXT, 4 * N)}),
+        },
+    },
+    "phi4": {
+        "config": {
+            "architectures": ["Phi4ForCausalLMV"],
+            "hidden_size": TEXT,
+            "vision_config": {
+                "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": FF,
+            },
+        },
+        "processor": {
+            "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "patch_size": 8, "min_num_patches": 16,
+            "max_num_patches": 64,
+        },
+        "shapes": {
+            **_named("model.vision_tower.vision_tower.vision_model.embeddings.", {"patch_embedding": (N, 192)}),
+            "model.vision_tower.vision_tower.vision_model.embeddings.position_embedding.weight": (36, N),
+            **_layers("model.vision_tower.vision_tower.vision_model.encoder.layers.", 3, SIGLIP),
+            **_named("model.vision_tower.vision_tower.vision_model.", {"post_layernorm": (N,)}),
+            **_named("model.mm_projector.", {"0": (TEXT, N), "2": (TEXT, TEXT)}),
+        },
+    },
+    "ling3vl": {
+        "config": {
+            "architectures": ["BailingMoeV3VLForConditionalGeneration"],
+            "text_config": {"hidden_size": TEXT, "rms_norm_eps": 1e-6},
+            "vision_config": {
+                "hidden_size": N, "depth": 2, "num_heads": 2, "patch_size": 8, "intermediate_size": FF,
+                "out_hidden_size": 4 * N, "spatial_merge_size": 2, "temporal_patch_size": 2,
+                "num_position_embeddings": 36, "disable_merger_proj": True, "deepstack_visual_indexes": [],
+            },
+        },
+        "processor": {
+            "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+            "size": {"shortest_edge": 4 * 16**2, "longest_edge": 64 * 16**2},
+        },
+        "shapes": {
+            "model.visual.patch_embed.proj.weight": (N, 3, 2, 8, 8),
+            "model.visual.pos_embed.weight": (36, N),
+            **_layers("model.visual.blocks.", 2, QWEN3),
+            **_named("model.visual.merger.", {"norm": (N,)}),
+            **_named("linear_proj.", {"0": (80, 4 * N), "2": (TEXT, 80)}),
+        },
+    },
+    "nemotron_v2_vl": {
+        "config": {
+            "architectures": ["NemotronH_Nano_VL_V2"],
+            "hidden_size": TEXT,
+            "force_image_size": 64,
+            "patch_size": 8,
+            "downsample_ratio": 0.5,
+            "vision_config": {
+                "hidden_size": N, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": FF,
+                "patch_size": 8,
+            },
+        },
+        "processor": {"max_num_tiles": 4},
+        "shapes": NEMOTRON,
+    },
+    "mimovl": {
+        "config": {
+            "architectures": ["MiMoV2ForCausalLM"],
+            "hidden_size": TEXT,
+            "vision_config": {
+                "hidden_size": N, "depth": 4, "num_heads": 4, "num_key_value_heads": 2, "qk_channels": 16,
+                "patch_size": 8, "intermediate_size": FF, "spatial_merge_size": 2, "visual_token_window_size": 6,
+                "vit_window_attn_types": [-1, 0, 1, 1], "use_sink": True,
+            },
+        },
+        "processor": {
+            "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2,
+        },
+        "shapes": {
+            "visual.patch_embed.proj.weight": (N, 3, 2, 8, 8),
+            **_layers("visual.blocks.", 4, {
+                "attn.qkv": (128, N), "attn.proj": (N, 64), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
+                "mlp.down_proj": (N, FF),
+            }),
+            **_layers("visual.blocks.", 4, {"norm1": (N,), "norm2": (N,)}, bias=False),
+            **{f"visual.blocks.{i}.attn.sinks": (4,) for i in range(1, 4)},
+            **_named("visual.merger.", {"ln_q": (N,)}),
+            "visual.merger.mlp.0.weight": (4 * N, 4 * N),
+            "visual.merger.mlp.2.weight": (TEXT, 4 * N),
+        },
+    },
+}  # fmt: skip
+_CLIP = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
+#: Keys ``clip.vision.*`` of the oldest files.
+KEYS: dict[str, Any] = {
+    "image_size": 64,
+    "patch_size": 8,
+    "embedding_length": N,
+    "feed_forward_length": FF,
+    "attention.head_count": 2,
+    "attention.layer_norm_epsilon": 1e-5,
+    "projection_dim": TEXT,
+    **_CLIP,
+}
+BLOCKS = {"ldp": 3, "ldpv2": 3, "adapter": 2}
+# llama.cpp's converter wants MiMo's sound, too, and knows Nemotron's encoder in its published size alone
+THEIRS = tuple(kind for kind in CASES if kind not in ("mimovl", "nemotron_v2_vl"))
+
+
+def write_folder(folder: Path, kind: str) -> Path:
+    """Write a case's checkpoint."""
+    case = CASES[kind]
+    write_checkpoint(folder, case["config"], case["shapes"], "bpe")
+    (folder / "preprocessor_config.json").write_text(json.dumps(case["processor"]))
+    return folder
+
+
+def old_metadata(kind: str) -> dict[str, Any]:
+    """Return the metadata of a file without a conversion."""
+    keys = {f"clip.vision.{key}": value for key, value in (KEYS | {"block_count": BLOCKS[kind]}).items()}
+    return {
+        "general.architecture": "clip",
+        "general.type": "mmproj",
+        "clip.has_vision_encoder": True,
+        "clip.projector_type": kind,
+        "clip.use_gelu": kind == "adapter",
+        **keys,
+    }
