@@ -103,11 +103,10 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "exaone45": {
         "class": "Exaone4_5_ForConditionalGeneration",
-        "texts": False,
         "config_class": "Exaone4_5_Config",
         "model_type": "exaone4_5",
         "config": {
-            "text_config": _qwen_text() | {"model_type": "exaone4", "num_hidden_layers": 1, "sliding_window": 32},
+            "text_config": _qwen_text() | {"model_type": "exaone4", "num_hidden_layers": 4, "sliding_window": 32},
             "vision_config": QWEN
             | {
                 "model_type": "exaone4_5_vision",
