@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
@@ -86,6 +87,16 @@ class CommandOption(click.Option):
 class GroupedCommand(click.Command):
     """A command with its options under headings: the common ones with ``--help``, all with ``--help-all``."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if name := _misread_option(error.param, given):
+                known = [name for param in self.get_params(ctx) for name in param.opts]
+                raise click.NoSuchOption(name, possibilities=get_close_matches(name, known), ctx=ctx) from None
+            raise
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
         return [*params, _HELP_ALL] if any(getattr(param, "advanced", False) for param in params) else params
@@ -150,6 +161,18 @@ def spellings(definition: Definition) -> tuple[list[str], list[str]]:
     short = [flag for flag in definition.flags if not flag.startswith("--")][:1]
     long = [flag for flag in definition.flags if flag.startswith("--")][:1]
     return [*short, *long], [flag for flag in definition.flags if flag not in (*short, *long)]
+
+
+def _misread_option(param: click.Parameter | None, args: Sequence[str]) -> str | None:
+    """Return the unknown option, such as ``-tb``, that was read as a short option with the value ``b``; None without.
+
+    ``param``: parameter whose value is not valid.
+    """
+    shorts = [name for name in param.opts if len(name) == 2] if param else []
+    for arg in args:
+        if len(arg) > 2 and arg[:2] in shorts and arg[2].isalpha():
+            return arg.partition("=")[0]
+    return None
 
 
 def every_option(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, click.Option]]:

@@ -145,3 +145,13 @@ def test_layers_and_cache_types(run, model):
     assert "-ctk and -ctv differ" in run("run", model, "-p", "a", "-ctk", "f16", "-ctv", "q8_0").stderr
     for arguments in (("-ngl", "all", "-ctv", "f32"), ("-ngl", "0", "-ctk", "f32", "-ctv", "f32")):
         assert run("config", "--json", *arguments).stdout.count('"value": "f32"') == 1
+
+
+@pytest.mark.parametrize("arguments", [["-tb", "4"], ["-tb=4"]])
+def test_an_unknown_option_is_not_a_value_of_a_shorter_one(arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["run", *arguments])
+    assert (result.exit_code, "No such option '-tb'" in result.output) == (2, True), result.output
+
+
+def test_a_wrong_value_is_named() -> None:
+    assert "'4x' is not a valid integer" in CliRunner().invoke(cli, ["run", "-t", "4x"]).output
