@@ -78,7 +78,19 @@ def host_layers(n_cpu_moe: int, n_cpu_ffn: int) -> list[Override]:
 
 
 def _layers(count: int) -> str:
-    return "" if count < 0 else rf"^blk\.({'|'.join(map(str, range(count)))})"
+    return "" if count < 0 else rf"^blk\.({_numbers_below(count)})"
+
+
+def _numbers_below(count: int) -> str:
+    """Return a pattern of the decimal numbers below ``count``, which is positive, as short for large ones."""
+    digits = str(count)
+    shorter = rf"\d{{1,{len(digits) - 1}}}|" if len(digits) > 1 else ""
+    lower = (
+        rf"{digits[:i]}[0-{int(digit) - 1}]\d{{{len(digits) - i - 1}}}"
+        for i, digit in enumerate(digits)
+        if digit != "0"
+    )
+    return shorter + "|".join(lower)
 
 
 def moved_nodes(

@@ -186,6 +186,14 @@ def test_moved_tensors_give_the_same_logits(tmp_path: Path, rules: PlacementRule
                 assert segment.backend == "cpu"
 
 
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 80, 100, 101, 110, 1005, 10**30])
+def test_the_first_layers_by_number(count: int) -> None:
+    [experts], [matrices] = host_layers(count, 0), host_layers(0, count)
+    found = [i for i in range(1200) if experts.pattern.search(f"blk.{i}.ffn_up_exps.weight")]
+    assert found == [i for i in range(1200) if matrices.pattern.search(f"blk.{i}.ffn_up.weight")]
+    assert found == list(range(min(count, 1200)))
+
+
 def test_experts_in_host_memory_take_one_crossing_per_layer(tmp_path: Path) -> None:
     """What lies between the products of experts, and the sum of their results, runs where the experts are."""
     path = ROUTED.write(tmp_path / "model.gguf")
