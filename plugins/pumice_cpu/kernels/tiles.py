@@ -66,6 +66,18 @@ def _clear_emulated(state):
 
 
 @inline
+def _load_emulated(state, place):
+    for i in range(64):
+        store_f32(state + 64 * i, load_f32(place + 64 * i))
+
+
+@inline
+def _store_emulated(state, place):
+    for i in range(64):
+        store_f32(place + 64 * i, load_f32(state + 64 * i))
+
+
+@inline
 def _multiply_emulated(state, low, high, weights):
     for row in range(ROWS):
         x = low + 64 * row if row < 16 else high + 64 * (row - 16)
@@ -115,24 +127,32 @@ class Kind(NamedTuple):
     """The functions of a kind of tiles.
 
     Attributes:
-        begin, clear, multiply, finish, end: as in ``pumice_cpu.simd.tiles``.
+        begin, clear, load, multiply, store, end: as in ``pumice_cpu.simd.tiles``.
         store_row: rounds 32 columns of a row.
         store_pairs: rounds two columns of 16 rows to pairs.
     """
 
     begin: Any
     clear: Any
+    load: Any
     multiply: Any
-    finish: Any
+    store: Any
     end: Any
     store_row: Any
     store_pairs: Any
 
 
 KINDS = {
-    "amx": Kind(tiles.begin, tiles.clear, tiles.multiply, tiles.finish, tiles.end, _store_row, _store_pairs),
+    "amx": Kind(tiles.begin, tiles.clear, tiles.load, tiles.multiply, tiles.store, tiles.end, _store_row, _store_pairs),
     "emulated": Kind(
-        *(_pass, _clear_emulated, _multiply_emulated, _pass, _pass, _store_row_emulated, _store_pairs_emulated)
+        _pass,
+        _clear_emulated,
+        _load_emulated,
+        _multiply_emulated,
+        _store_emulated,
+        _pass,
+        _store_row_emulated,
+        _store_pairs_emulated,
     ),
 }
 
@@ -221,29 +241,24 @@ def _panels_at_once(n_panels, n_threads):
     return count if count > 1 else 1
 
 
-@inline
-def _add_sums(state, to, is_first):
-    """Add the sums of ROWS rows to those at ``to``, or set them."""
-    for i in range(2 * ROWS):
-        value = load_f32(state + 64 * i)
-        store_f32(to + 64 * i, value if is_first else value + load_f32(to + 64 * i))
-
-
 @functools.cache
 def panel_multiplier(kind: str) -> Any:
     """Return a function that multiplies decoded columns of a panel with a chunk of rows of activations."""
-    _, clear, multiply, finish, *_ = KINDS[kind]
+    _, clear, load, multiply, store, *_ = KINDS[kind]
 
     @inline
     def multiply_panel(state, sums, x, first, end_token, block, width, n_blocks):
         panel = state + STATE
         for token in range(first, end_token, ROWS):
             low = x + (token // 16 * n_blocks + block) * TILE
-            clear(state)
+            place = sums + 4 * ROWS * (token - first)
+            if block == 0:
+                clear(state)
+            else:
+                load(state, place)
             for i in range(width):
                 multiply(state, low + TILE * i, low + TILE * (n_blocks + i), panel + 2 * TILE * i)
-            finish(state)
-            _add_sums(state, sums + 4 * ROWS * (token - first), block == 0)
+            store(state, place)
 
     return multiply_panel
 
@@ -263,8 +278,8 @@ def matmul(format_name: str, kind: str) -> Any:
     The matrix is packed, or ``bf16`` as in the file. ``scratch`` has SCRATCH bytes per thread. Without rows, the tiles
     are not used.
     """
-    begin, _, _, _, end, _, store_pairs = KINDS[kind]
-    decode, multiply_panel = tile_decoder(format_name, store_pairs), panel_multiplier(kind)
+    begin, end = KINDS[kind].begin, KINDS[kind].end
+    decode, multiply_panel = tile_decoder(format_name, KINDS[kind].store_pairs), panel_multiplier(kind)
 
     def kernel(
         thread, n_threads, ticket, count, weights, scales, table, bias, x, scratch, y, n_rows, n_blocks, scale_stride

@@ -6,6 +6,7 @@ does not assign these registers, so the functions here name them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import llvmlite.ir as ir
@@ -50,6 +51,19 @@ def clear(builder: Any, state: Any) -> None:
         call(builder, "llvm.x86.tilezero", _VOID, I8(tile))
 
 
+def _sums_at(builder: Any, place: Any) -> Iterator[tuple[int, Any]]:
+    """Yield each tile of sums, and the pointer to its part of 32 rows of 32 float32."""
+    for i, tile in enumerate(_SUMS):
+        yield tile, _pointer(builder, place, 16 * 2 * _ROW * (i // 2) + _ROW * (i % 2))
+
+
+@operation(types.void, address, address)
+def load(builder: Any, state: Any, place: Any) -> None:
+    """Set the sums to those at ``place``, as ``store`` left them."""
+    for tile, pointer in _sums_at(builder, place):
+        call(builder, "llvm.x86.tileloadd64", _VOID, I8(tile), pointer, I64(2 * _ROW))
+
+
 @operation(types.void, address, address, address, address)
 def multiply(builder: Any, state: Any, low: Any, high: Any, weights: Any) -> None:
     """Add the products of 32 columns: tiles of activations at ``low`` and ``high`` times two tiles at ``weights``."""
@@ -59,9 +73,8 @@ def multiply(builder: Any, state: Any, low: Any, high: Any, weights: Any) -> Non
         call(builder, "llvm.x86.tdpbf16ps", _VOID, I8(tile), I8(_X[i // 2]), I8(_WEIGHTS[i % 2]))
 
 
-@operation(types.void, address)
-def finish(builder: Any, state: Any) -> None:
-    """Store the sums at ``state``: 32 rows of 32 float32."""
-    for i, tile in enumerate(_SUMS):
-        place = _pointer(builder, state, 16 * 2 * _ROW * (i // 2) + _ROW * (i % 2))
-        call(builder, "llvm.x86.tilestored64", _VOID, I8(tile), place, I64(2 * _ROW))
+@operation(types.void, address, address)
+def store(builder: Any, state: Any, place: Any) -> None:
+    """Store the sums at ``place``: 32 rows of 32 float32."""
+    for tile, pointer in _sums_at(builder, place):
+        call(builder, "llvm.x86.tilestored64", _VOID, I8(tile), pointer, I64(2 * _ROW))
