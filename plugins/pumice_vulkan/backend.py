@@ -50,7 +50,7 @@ class VulkanOptions:
 
     driver: str = "auto"  # "native", "kompute", or "auto" (native)
     device: int | str = 0  # number from `pumice devices`, UUID, or prefix of the UUID
-    activations: str = "auto"  # in products with few rows: "int8", "float", or "auto" (int8 if fast)
+    activations: str = "auto"  # with few rows, or without matrix units: "int8", "float", or "auto" (int8 if fast)
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
