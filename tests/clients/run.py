@@ -101,12 +101,17 @@ def try_client(client: Client, url: str, model: str) -> Results:
         command = [sys.executable, str(HERE / "programs" / client.program)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
-        return {"program": f"no end within {RUN_SECONDS} seconds"}
-    results = dict(found.groups() for found in re.finditer(r"^(\w+): (.+)$", done.stdout, re.MULTILINE))
+    except subprocess.TimeoutExpired as error:
+        so_far = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+        return {**_reported(so_far), "program": f"no end within {RUN_SECONDS} seconds"}
+    results = _reported(done.stdout)
     if done.returncode or not results:
         results["program"] = (done.stderr.strip().splitlines() or ["no output"])[-1][:200]
     return results
+
+
+def _reported(text: str) -> Results:
+    return dict(found.groups() for found in re.finditer(r"^(\w+): (.+)$", text, re.MULTILINE))
 
 
 def table(results: dict[str, Results]) -> str:
