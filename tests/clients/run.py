@@ -41,16 +41,9 @@ Results = dict[str, str]  # "ok" or the problem, by feature
 @contextlib.contextmanager
 def server() -> Iterator[tuple[str, str]]:
     """Run the demo model, and yield the server's address and the model's name."""
-    command = [
-        sys.executable,
-        "-m",
-        "pumice",
-        "serve",
-        "--port",
-        "0",
-        "--ctx-size",
-        "16384",
-    ]  # the prompts of agents are long
+    # The prompts of agents are long, and the demo model fills a context if nothing ends its answer.
+    limits = ["--ctx-size", "16384", "-n", "300"]
+    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", *limits]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
