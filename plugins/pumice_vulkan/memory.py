@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -82,9 +83,13 @@ WeightData = NDArray[np.generic] | tuple[int, Iterable[NDArray[np.generic]]] | P
 
 
 class Weights:
-    """The weights of a model on one device; each layout of each tensor is stored once."""
+    """The weights of a model on one device; each layout of each tensor is stored once.
+
+    One thread at a time uploads or frees the staging buffers: a thread that prepares steps does so beside the engine's.
+    """
 
     def __init__(self, device: Device) -> None:
+        self._lock = threading.RLock()
         self._device = device
         self._arena = Arena(device)
         self._places: dict[Hashable, tuple[list[BufferSlice], object]] = {}
@@ -106,17 +111,20 @@ class Weights:
 
         ``owner`` is kept alive, for keys that contain the ``id`` of an object.
         """
-        if key not in self._places:
-            if self._staging is None:
-                self._staging = Staging(self._device)
-            self._places[key] = [self._upload(self._staging, part) for part in make()], owner
-        return self._places[key][0]
+        with self._lock:
+            if key not in self._places:
+                parts = make()
+                if self._staging is None:
+                    self._staging = Staging(self._device)
+                self._places[key] = [self._upload(self._staging, part) for part in parts], owner
+            return self._places[key][0]
 
     def finish(self) -> None:
         """Wait for the uploads and free their staging buffers."""
-        if self._staging is not None:
-            self._staging.close()
-            self._staging = None
+        with self._lock:
+            if self._staging is not None:
+                self._staging.close()
+                self._staging = None
 
     def _upload(self, staging: Staging, part: WeightData) -> BufferSlice:
         n_bytes = part[0] if isinstance(part, tuple) else part.nbytes

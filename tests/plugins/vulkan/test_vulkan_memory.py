@@ -2,18 +2,23 @@
 
 import importlib
 import random
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import pumice
 from gguf_files import tiny_llama
 from pumice.demo import demo_model_path
 from pumice.engine.placement import layer_bytes
 from pumice_vulkan import backend
-from pumice_vulkan.device import Device, list_devices
+from pumice_vulkan.device import Device, list_devices, open_device
+from pumice_vulkan.memory import Weights
 from pumice_vulkan.program import DeviceProgram
 from tiny_models import N_CTX
 from tiny_zoo import ZOO
@@ -107,3 +112,30 @@ def test_a_random_model_takes_what_was_planned(tmp_path: Path, monkeypatch: pyte
     case = replace(cases.random_case(random.Random("1 0")), share=0.9)
     cases.write_model(case, tmp_path / "model.gguf", 0)
     assert "layers" in cases.run(case, tmp_path / "model.gguf")
+
+
+def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> None:
+    """The thread that prepares steps ends with ``finish``, while the engine may upload tables of its own."""
+    numbers = np.arange(64, dtype=np.uint32)
+    with open_device("native") as device:
+        weights, host = Weights(device), device.new_buffer(4 * len(numbers), host=True)
+        weights.put("first", lambda: [numbers])
+        other = threading.Thread(target=weights.finish)
+
+        def stream() -> Iterator[NDArray[np.uint32]]:
+            other.start()
+            other.join(0.1)
+            yield numbers
+
+        (place,) = weights.put("second", lambda: [(4 * len(numbers), stream())])
+        other.join()
+        weights.finish()
+        command = device.new_command_buffer()
+        encoder = command.encoder()
+        encoder.copy_buffer(place.buffer, 4 * place.offset, host, 0, 4 * len(numbers))
+        encoder.end()
+        command.commit_and_wait()
+        assert host.contents.view(np.uint32).tolist() == numbers.tolist()
+        command.close()
+        weights.close()
+        host.close()
