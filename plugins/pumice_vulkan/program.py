@@ -256,6 +256,11 @@ class DeviceProgram(Program):
             picked.begin(step.inputs)
         return picked
 
+    def settle(self) -> None:
+        self._preparer.wait()
+        if self._shared.prepares and self._persistent:
+            self._persistent.works()
+
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._copies.copy(pairs)
 

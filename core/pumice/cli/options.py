@@ -146,10 +146,7 @@ def _read_layers(ctx: click.Context, param: click.Parameter, text: str | None) -
 
 
 def _split_names(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
-    names = None if text is None else separated([text])
-    if text and not names:
-        raise click.BadParameter(f"expected names with commas between, not {text!r}")
-    return names
+    return None if text is None else separated([text])
 
 
 def _read_split_mode(ctx: click.Context, param: click.Parameter, mode: str | None) -> str | None:
@@ -165,11 +162,8 @@ def _read_shares(ctx: click.Context, param: click.Parameter, text: str | None) -
     """Parse ``3,1`` or llama.cpp's ``3/1``."""
     if text is None:
         return None
-    items = separated([text.replace("/", ",")])
     try:
-        if text and not items:
-            raise ValueError
-        return [float(item) for item in items]
+        return [float(item) for item in separated([text.replace("/", ",")])]
     except ValueError:
         raise click.BadParameter(f"expected numbers with commas between, not {text!r}") from None
 

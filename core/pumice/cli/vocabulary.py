@@ -26,7 +26,6 @@ GROUPS = (
     "Generation",
     "Sampling",
     "Chat",
-    "Tools",
     "Structured output",
     "Reasoning",
     "Penalties",

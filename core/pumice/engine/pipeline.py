@@ -161,6 +161,10 @@ class Pipeline(Program):
                 pasts = [[*past, token] for past, token in zip(pasts, ahead.picked[0].tolist(), strict=False)]
             yield ahead
 
+    def settle(self) -> None:
+        for program in self._programs:
+            program.settle()
+
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.finish()
         for program in self._programs:

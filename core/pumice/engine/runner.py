@@ -309,6 +309,12 @@ class Runner:
                 total[purpose] = total.get(purpose, 0) + n_bytes
         return total
 
+    def settle(self) -> None:
+        """Wait until the programs have prepared steps of all sizes."""
+        for placed in self._all:
+            if placed.program:
+                placed.program.settle()
+
     @property
     def held(self) -> list[Held]:
         """Bytes of what was compiled, by device, layer and part."""
