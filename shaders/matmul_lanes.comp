@@ -8,7 +8,8 @@
 // A workgroup computes PARTS_M * FRAGMENTS_M * 16 rows of W times FRAGMENTS_N * 16 rows of x with PARTS_M x PARTS_K
 // subgroups: PARTS_K of them divide the columns, and add up their sums at the end. x is float16 in the order of lanes
 // (halves.glsl). With PAIRED a subgroup's fragments alternate between two matrices, and the result is
-// silu(W0 x) * (W1 x). With HALF_Y it is also stored as float16. n_rows is a multiple of 4, n_columns of 128.
+// silu(W0 x) * (W1 x). With HALF_Y it is also stored as float16. With BY_ID each tile of x has the matrix of its expert
+// (routes.glsl), and x lies in rows. n_rows is a multiple of 4, n_columns of 128.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -23,7 +24,7 @@ layout(constant_id = 4) const uint PARTS_K = 8;
 layout(constant_id = 5) const uint FRAGMENTS_M = 1;  // fragments per subgroup; even if PAIRED
 layout(constant_id = 6) const uint FRAGMENTS_N = 1;
 layout(constant_id = 7) const uint DEPTH = 1;  // steps of W in flight
-layout(constant_id = 8) const uint X_TILES = 1;  // tiles of 16 rows of x
+layout(constant_id = 8) const uint X_TILES = 1;  // tiles of 16 rows of x; 0: rows follow each other
 layout(constant_id = 9) const bool UPPER = true;  // false if x has up to eight rows
 layout(local_size_x_id = 0) in;
 
@@ -37,13 +38,19 @@ layout(local_size_x_id = 0) in;
 layout(set = 0, binding = 1) readonly buffer X { uvec4 x[]; };
 layout(set = 0, binding = 4) readonly buffer Bias { vec4 bias[]; };
 layout(set = 0, binding = 5) readonly buffer Residual { vec4 residual[]; };
-layout(set = 0, binding = 6) writeonly buffer Y { vec4 y[]; };
-layout(set = 0, binding = 7) writeonly buffer Halves { uvec2 y_halves[]; };
+layout(set = 0, binding = 8) writeonly buffer Y { vec4 y[]; };
+layout(set = 0, binding = 9) writeonly buffer Halves { uvec2 y_halves[]; };
 layout(push_constant) uniform Push {
     uint rows;
-    uint x_at, weights_at[2], bias_at, residual_at, y_at, halves_at;
+    uint x_at, weights_at[2], bias_at, residual_at, tiles_at, order_at, y_at, halves_at;
     uint n_rows, n_columns;
+    uint n_matrix_rows;  // rows of all matrices
+    uint n_used;         // experts per token
 };
+
+#define TILES 6
+#define TILE_INDEX gl_WorkGroupID.x
+#include "routes.glsl"
 
 const uint UNIT = 16, STEP = 128;  // rows and columns of a fragment, columns of a step
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseAccumulator>
@@ -62,6 +69,7 @@ shared uvec4 halves[PARTS_M * PARTS_K * TURN * QUADS];
 uint lane, first_tile;  // first tile of x
 Planes at, at2;  // planes of the matrix, and of the second of a pair
 uint firsts[LOADS];  // numbers of this lane's blocks at column 0
+uint x_firsts[FRAGMENTS_N * 2];  // places of its vectors, if they lie in rows
 Block blocks[DEPTH * LOADS];  // being loaded
 
 uint block_number(uint row, uint k) { return firsts[row] + k / BLOCK_COLUMNS; }
@@ -78,6 +86,7 @@ ACCUMULATOR sums[FRAGMENTS];
 // 16 bytes of x for fragments 2t and 2t + 1 of a step: of vector g, or g + 8, of a tile.
 uvec4 load_x(uint k, uint tile, uint upper, uint t) {
     if (upper == 1 && !UPPER) return uvec4(0);
+    if (X_TILES == 0) return x[x_firsts[tile * 2 + upper] + k / STEP * (STEP / 8) + t * 4];
     const uint at_tile = k / STEP * X_TILES + min(first_tile + tile, X_TILES - 1);
     return x[x_at / 4 + ((at_tile * 2 + upper) * 4 + t) * 32 + lane];
 }
@@ -92,6 +101,7 @@ void add_products(uint turn, uint k) {
             [[unroll]] for (uint c = 0; c < 4; c++) u[i / 2][row % 2 * 4 + c] = pairs[c / 2][c % 2];
         }
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
+            if ((FLAGS & BY_ID) != 0 && j > 0 && n0 + j * UNIT >= n_x) break;
             uvec4 vectors[2];
             [[unroll]] for (uint upper = 0; upper < 2; upper++) vectors[upper] = load_x(k, j, upper, t);
             [[unroll]] for (uint odd = 0; odd < 2; odd++) {
@@ -105,12 +115,12 @@ void add_products(uint turn, uint k) {
 }
 
 void write(uint row, uint n, vec4 value) {
-    const uint at_y = n * n_rows + row;
+    const uint at_y = y_row(n) * n_rows + row;
     if ((FLAGS & BIAS) != 0) value += bias[(bias_at + row) / 4];
     if ((FLAGS & RESIDUAL) != 0) value += residual[(residual_at + at_y) / 4];
     y[(y_at + at_y) / 4] = value;
     if ((FLAGS & HALF_Y) != 0)
-        y_halves[halves_at / 2 + half_place(n, row / 4, n_rows / 4, X_TILES, LANE_ORDER)] = half_quad(value);
+        y_halves[halves_at / 2 + half_place(y_row(n), row / 4, n_rows / 4, X_TILES, LANE_ORDER)] = half_quad(value);
 }
 
 // The sum of a fragment over the subgroups that divide the columns.
@@ -122,20 +132,22 @@ vec4 total(uint part_m, uint slot, uint quad) {
 }
 
 void main() {
+    if (!find_vectors(FRAGMENTS_N * UNIT)) return;
     begin_format();
     lane = gl_SubgroupInvocationID;
     const uint part_m = gl_SubgroupID % PARTS_M, part_k = gl_SubgroupID / PARTS_M;
     const uint row0 = gl_WorkGroupID.y * PARTS_M * OF_MATRIX * UNIT;
-    const uint n_x = row_count(rows);
-    first_tile = gl_WorkGroupID.x * FRAGMENTS_N;
-    if (first_tile * UNIT >= n_x) return;
-    at = planes_at(weights_at[0], n_rows * BLOCKS);
-    if (IS_PAIRED) at2 = planes_at(weights_at[1], n_rows * BLOCKS);
+    first_tile = n0 / UNIT;
+    at = planes_at(weights_at[0], n_matrix_rows * BLOCKS);
+    if (IS_PAIRED) at2 = planes_at(weights_at[1], n_matrix_rows * BLOCKS);
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         const uint fragment = part_m * OF_MATRIX + (IS_PAIRED ? i / 4 : i / 2);
         const uint row = row0 + fragment * UNIT + i % 2 * 8 + lane / 4;
-        firsts[i] = min(row, n_rows - 1u) * BLOCKS + lane % 4;
+        firsts[i] = (matrix * n_rows + min(row, n_rows - 1u)) * BLOCKS + lane % 4;
     }
+    if (X_TILES == 0)
+        [[unroll]] for (uint i = 0; i < FRAGMENTS_N * 2; i++)
+            x_firsts[i] = x_at / 4 + x_row(min(n0 + i * 8 + lane / 4, n_x - 1u)) * (n_columns / 8) + lane % 4;
 
     [[unroll]] for (uint i = 0; i < FRAGMENTS; i++) sums[i] = ACCUMULATOR(0.0);
     const uint far = PARTS_K * STEP;  // distance between a subgroup's steps
@@ -162,7 +174,7 @@ void main() {
             const uint quad = e % QUADS, slot = e / QUADS % n_results * RESULTS, part = e / (QUADS * n_results);
             const uint i = (first + slot) % FRAGMENTS_M / RESULTS, j = (first + slot) / FRAGMENTS_M;
             const uint row = row0 + (part * OF_MATRIX + i) * UNIT + quad % (UNIT / 4) * 4;
-            const uint n = (first_tile + j) * UNIT + quad / (UNIT / 4);
+            const uint n = n0 + j * UNIT + quad / (UNIT / 4);
             if (row >= n_rows || n >= n_x) continue;
             vec4 value = total(part, slot, quad);
             if (IS_PAIRED) {

@@ -1106,13 +1106,9 @@ class OllamaModel(Struct, kw_only=True):
     """A model in detail, in Ollama's form."""
 
     modelfile: str
-    """Modelfile that makes the same name with `POST /api/create`; empty for a model without defaults of its own."""
+    """Empty."""
     parameters: str
-    """Parameters of the name: a line with a name and a value for each."""
-    system: str | None = None
-    """System message of the name."""
-    messages: list[dict[str, Any]] | None = None
-    """Messages before those of each chat."""
+    """Empty."""
     template: str
     """Chat template."""
     details: OllamaDetails

@@ -6,14 +6,17 @@ a whole matrix. With many, pairs are sorted by matrix (shaders/group.comp), and 
 
 from __future__ import annotations
 
+import dataclasses
+
 from pumice.plugin import N_TOKENS, Limits, Node, Tensor
 from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.lower.few import FewProduct, lanes_product
 from pumice_vulkan.lower.matrices import Experts, Matrix, Routes, matrix, use_cooperative
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tiled_product, tiles_are_int8
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import expert_blocks, expert_shape
+from pumice_vulkan.tuning import LANES_STEP, LANES_UNIT, expert_blocks, expert_lanes, expert_shape
 
 ROUTES = "pairs of tokens and experts"  # name of the scratch memory, and key of its contents
 
@@ -35,12 +38,18 @@ def _batched_linear(lowering: Lowering, node: Node) -> None:
 
 
 def gated_experts(lowering: Lowering, gate: Node, up: Node, last: Node) -> bool:
-    """Compute both products and the gate in one dispatch; return False for many pairs or unsupported matrices."""
+    """Compute both products and the gate in one dispatch; return False for unsupported matrices."""
     x = gate.inputs["x"]
     matrices = [matrix(lowering, node.weight("weight")) for node in (gate, up)]
     experts = _experts(lowering, gate)
-    if not _are_few(lowering, x, matrices[0], experts) or matrices[0].place.buffer is not matrices[1].place.buffer:
+    if matrices[0].place.buffer is not matrices[1].place.buffer:
         return False
+    if not _are_few(lowering, x, matrices[0], experts):
+        if not _use_lanes(lowering, matrices[0]) or matrices[0].format is not matrices[1].format:
+            return False
+        call = FewProduct(x, matrices, lowering.place(last.output), output=last.output)
+        _lanes(lowering, call, experts, gate.inputs["ids"])
+        return True
     vector_product(lowering, VectorProduct(x, matrices, [lowering.place(last.output)], paired=True, experts=experts))
     return True
 
@@ -68,7 +77,9 @@ def _multiply(
         vector_product(lowering, VectorProduct(x, [weight], [y], experts=experts))
         return
     n_each = lowering.rows(x) * experts.n_used // weight.n_matrices
-    if use_cooperative(lowering, weight):
+    if ids is not None and _use_lanes(lowering, weight):
+        _lanes(lowering, FewProduct(x, [weight], y), experts, ids)
+    elif use_cooperative(lowering, weight):
         shape = expert_shape(lowering.device, n_each)
         routes = _routes(lowering, x, weight, experts, ids, shape.n)
         cooperative_product(lowering, TileProduct(x, weight, y, routes=routes), shape)
@@ -76,6 +87,20 @@ def _multiply(
         blocks = expert_blocks(n_each, tiles_are_int8(lowering, x, weight))
         routes = _routes(lowering, x, weight, experts, ids, blocks.n)
         tiled_product(lowering, TileProduct(x, weight, y, routes=routes), blocks)
+
+
+def _use_lanes(lowering: Lowering, weight: Matrix) -> bool:
+    """Return True if shaders/matmul_lanes.comp multiplies experts' vectors by their matrices."""
+    usable = use_cooperative(lowering, weight) and not weight.format.dense
+    return usable and lowering.memory.lanes and weight.n_columns % LANES_STEP == 0
+
+
+def _lanes(lowering: Lowering, call: FewProduct, experts: Experts, ids: Tensor) -> None:
+    weight = call.weights[0]
+    n_each = lowering.rows(call.x) * experts.n_used // weight.n_matrices
+    shape = expert_lanes(weight.n_rows * len(call.weights), weight.n_columns, n_each, len(call.weights) > 1)
+    routes = _routes(lowering, call.x, weight, experts, ids, shape.fragments_n * LANES_UNIT)
+    lanes_product(lowering, dataclasses.replace(call, routes=routes), shape)
 
 
 def _routes(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tensor | None, width: int) -> Routes:

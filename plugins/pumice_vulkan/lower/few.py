@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
 from pumice_vulkan.formats import BLOCK_COLUMNS
-from pumice_vulkan.lower.halves import UNIT, Order, halves, new_halves
-from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, product_flags, use_cooperative
+from pumice_vulkan.lower.halves import UNIT, Order, halves, new_halves, tiles
+from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product
 from pumice_vulkan.memory import BufferSlice
@@ -33,7 +33,8 @@ MOST_FEW = 64  # maximum rows of x for which shaders/matmul_few.comp is fastest
 class FewProduct:
     """A product of up to MOST_FEW rows of x on matrix units; with two weights ``silu(x @ w0.T) * (x @ w1.T)``.
 
-    If ``output`` is set, the result is also stored as float16, unless the next product reads another order.
+    If ``output`` is set, the result is also stored as float16, unless the next product reads another order. ``routes``
+    assigns vectors to experts (shaders/matmul_lanes.comp only).
     """
 
     x: Tensor
@@ -42,6 +43,7 @@ class FewProduct:
     bias: BufferSlice | None = None
     residual: BufferSlice | None = None
     output: Tensor | None = None
+    routes: Routes | None = None
 
 
 def least_few(n_columns: int, n_rows: int = 0) -> int:
@@ -82,43 +84,79 @@ def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | LanesSha
     first, last = call.weights[0], call.weights[-1]
     if isinstance(shape, TileShape):
         second = last if len(call.weights) > 1 else None
-        tiles = TileProduct(
+        of_tiles = TileProduct(
             call.x, first, call.y, call.bias, call.residual, second=second, output=call.output, order=Order.TILES
         )
-        cooperative_product(lowering, tiles, shape)
+        cooperative_product(lowering, of_tiles, shape)
+        return
+    if isinstance(shape, LanesShape):
+        lanes_product(lowering, call, shape)
         return
     paired = len(call.weights) > 1
-    unit, order = (LANES_UNIT, Order.LANES) if isinstance(shape, LanesShape) else (UNIT, Order.TILES)
-    vectors = halves(lowering, call.x, order)
+    vectors = halves(lowering, call.x, Order.TILES)
     reads = few_order(lowering, first.n_rows, lowering.rows(call.x))  # the order that the next product reads
-    left = new_halves(lowering, call.output, order) if call.output and reads is order else None
-    flags = product_flags(call.bias, call.residual, False) | (ProductFlag.PAIRED if paired else NO_FLAGS)
+    left = new_halves(lowering, call.output, Order.TILES) if call.output and reads is Order.TILES else None
+    n_tiles = -(-lowering.rows(call.x) // UNIT)
     of_matrix = shape.fragments_m // 2 if paired else shape.fragments_m
-    n_tiles = -(-lowering.rows(call.x) // unit)
-    n_row_tiles = -(-first.n_rows // (shape.parts_m * of_matrix * unit))
-    if isinstance(shape, LanesShape):
-        kernel, fragments_n, grid = "lanes", shape.fragments_n, (-(-n_tiles // shape.fragments_n), n_row_tiles, 1)
-        tail = [shape.depth, n_tiles, lowering.rows(call.x) > LANES_UNIT // 2]
-    else:
-        kernel, fragments_n, grid = "few", n_tiles, (n_row_tiles, 1, 1)
-        tail = [shape.k, UNIT, shape.depth, shape.early]
     lowering.dispatch(
-        f"matmul_{kernel}.{first.format.name}",
+        f"matmul_few.{first.format.name}",
         count=call.x,
-        reads={
-            "x": vectors,
-            "weights": [first.place, last.place],
-            "bias": call.bias or vectors,
-            "residual": call.residual or vectors,
-        },
+        reads=_operands(call, vectors),
         writes={"y": call.y, "halves": left or call.y},
         push={"n_rows": first.n_rows, "n_columns": first.n_columns},
         constants=[
             shape.parts_m * shape.parts_k * lowering.device.subgroup_size,
-            *(first.row_blocks, flags | (ProductFlag.HALF_Y if left else NO_FLAGS)),
-            *(shape.parts_m, shape.parts_k, shape.fragments_m, fragments_n, *tail),
+            *(first.row_blocks, _flags(call, left)),
+            *(shape.parts_m, shape.parts_k, shape.fragments_m, n_tiles, shape.k, UNIT, shape.depth, shape.early),
         ],
-        grid=grid,
+        grid=(-(-first.n_rows // (shape.parts_m * of_matrix * UNIT)), 1, 1),
         full_subgroups=True,
-        label=f"{kernel} {first.format.name} {first.n_rows * len(call.weights)}x{first.n_columns}",
+        label=f"few {first.format.name} {first.n_rows * len(call.weights)}x{first.n_columns}",
     )
+
+
+def lanes_product(lowering: Lowering, call: FewProduct, shape: LanesShape) -> None:
+    """Append a dispatch of shaders/matmul_lanes.comp."""
+    first, n_vectors = call.weights[0], lowering.rows(call.x)
+    order = Order.LANE_ROWS if call.routes else Order.LANES
+    vectors = halves(lowering, call.x, order)
+    reads = order if call.routes else few_order(lowering, first.n_rows, n_vectors)  # the order of the next product
+    left = new_halves(lowering, call.output, order) if call.output and reads is order else None
+    n_tiles = -(-n_vectors // LANES_UNIT)
+    routes = call.routes or Routes(-(-n_tiles // shape.fragments_n))
+    of_matrix = shape.fragments_m // 2 if len(call.weights) > 1 else shape.fragments_m
+    lowering.dispatch(
+        f"matmul_lanes.{first.format.name}",
+        count=call.x,
+        reads=_operands(call, vectors) | routes.places(vectors),
+        writes={"y": call.y, "halves": left or call.y},
+        push={
+            "n_rows": first.n_rows,
+            "n_columns": first.n_columns,
+            "n_matrix_rows": first.n_rows * first.n_matrices,
+            "n_used": routes.n_used,
+        },
+        constants=[
+            shape.parts_m * shape.parts_k * lowering.device.subgroup_size,
+            *(first.row_blocks, _flags(call, left) | routes.flags),
+            *(shape.parts_m, shape.parts_k, shape.fragments_m, shape.fragments_n, shape.depth),
+            *(tiles(lowering, call.x, order)[0], bool(call.routes) or n_vectors > LANES_UNIT // 2),
+        ],
+        grid=(routes.n_tiles, -(-first.n_rows // (shape.parts_m * of_matrix * LANES_UNIT)), 1),
+        full_subgroups=True,
+        label=f"lanes {first.format.name} {first.n_rows * len(call.weights)}x{first.n_columns}",
+    )
+
+
+def _operands(call: FewProduct, vectors: BufferSlice) -> dict[str, BufferSlice | Sequence[BufferSlice]]:
+    return {
+        "x": vectors,
+        "weights": [call.weights[0].place, call.weights[-1].place],
+        "bias": call.bias or vectors,
+        "residual": call.residual or vectors,
+    }
+
+
+def _flags(call: FewProduct, left: BufferSlice | None) -> ProductFlag:
+    paired = ProductFlag.PAIRED if len(call.weights) > 1 else NO_FLAGS
+    return product_flags(call.bias, call.residual, False) | paired | (ProductFlag.HALF_Y if left else NO_FLAGS)

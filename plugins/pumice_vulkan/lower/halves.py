@@ -23,6 +23,7 @@ class Order(Enum):
     ROWS = "row by row"
     TILES = "tiles of UNIT rows and columns"
     LANES = "as lanes of shaders/matmul_lanes.comp read them"
+    LANE_ROWS = "row by row, each with the columns of a lane together"
 
 
 def halves(lowering: Lowering, x: Tensor, order: Order = Order.ROWS) -> BufferSlice:
@@ -54,8 +55,8 @@ def new_halves(lowering: Lowering, x: Tensor, order: Order = Order.ROWS) -> Buff
 
 def tiles(lowering: Lowering, x: Tensor, order: Order) -> list[int]:
     """Return two specialization constants: the tiles per column of tiles, or 0, and the rows and columns of a tile."""
-    if order is Order.LANES:
-        return [-(-lowering.rows(x) // LANES_UNIT), LANE_ORDER]
+    if order in (Order.LANES, Order.LANE_ROWS):
+        return [-(-lowering.rows(x) // LANES_UNIT) if order is Order.LANES else 0, LANE_ORDER]
     return [-(-lowering.rows(x) // UNIT) if order is Order.TILES else 0, UNIT]
 
 

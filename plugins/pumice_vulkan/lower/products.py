@@ -30,7 +30,8 @@ def product(
     elif lowering.rows(x) <= MOST_VECTORS:
         vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual))
     elif lowering.rows(x) <= _most_alone(lowering, weight):
-        vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual, experts=Experts(1)))
+        alone = Experts(1) if lowering.rows(x) <= MOST_FEW else None  # else each pass takes several rows
+        vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual, experts=alone))
     elif use_cooperative(lowering, weight):
         cooperative_product(lowering, TileProduct(x, weight, y, bias, residual))
     else:
@@ -53,7 +54,7 @@ def _without_units(lowering: Lowering, call: TileProduct) -> None:
 
 
 def _most_alone(lowering: Lowering, weight: Matrix) -> int:
-    """Return the maximum rows of x that each read the matrix separately."""
+    """Return the maximum rows of x that each, or a few at a time, read the matrix separately."""
     if not weight.format.dense or weight.n_rows * weight.n_columns > SMALL:
         return 0
     return MOST_ROUTED if lowering.cooperative and weight.format.name == "f32" else MOST_FEW

@@ -145,7 +145,8 @@ def test_pairs_are_grouped_once_for_all_products_with_the_same_ids(
     program.close()
 
 
-def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("size", [64, 128])
+def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Generator, size: int) -> None:
     """Gate and up of few pairs are one dispatch, and so are the weighed sum and what it is added to."""
 
     def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
@@ -153,12 +154,15 @@ def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Gener
         down = g.mul_mat_id(g.silu(gate) * up, g.weight("w"), a["ids"])
         return g.expert_sum(down, a["weights"]) + a["x"]
 
-    inputs = {"x": f32(rng, MOST, 64), "ids": routing(rng, 40, 3), "weights": f32(rng, MOST, 3)}
-    w = weight(rng, GGMLType.Q8_0, 40, 64, 64)
+    inputs = {"x": f32(rng, MOST, size), "ids": routing(rng, 40, 3), "weights": f32(rng, MOST, 3)}
+    w = weight(rng, GGMLType.Q8_0, 40, size, size)
     check(vulkan, w, [inputs], build, (1, 5, MOST))
     program = compiled(vulkan, w, inputs, build)
     assert isinstance(program, DeviceProgram)
     lone = program._lower(program._buckets.all[0])
     kernels = [each.kernel.split(".")[0] for each in lone]
     assert [name.removesuffix("_int8") for name in kernels] == ["matvec", "matvec", "expert_sum"]
+    many = [each.kernel.split(".")[0] for each in program._lower(program._buckets.all[-1])]
+    if vulkan._open()[0].lanes and size == 128:
+        assert many == ["group", "half", "matmul_lanes", "matmul_lanes", "expert_sum"]
     program.close()
