@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import signal
 import sys
 from functools import cache
 
@@ -13,7 +12,6 @@ LINUX = sys.platform == "linux"
 #: In the notation of ``struct``: 64-bit pointers, little-endian.
 MACHINE = platform.machine() if LINUX and sys.byteorder == "little" and sys.maxsize > 2**32 else ""
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -37,12 +35,6 @@ def forbid_new_privileges() -> None:
 def hide_memory() -> None:
     """Prevent other processes of the same user from reading or tracing this one, and core dumps."""
     _checked(_libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
-
-
-def continue_with_parent() -> None:
-    """Have the kernel send SIGCONT when the parent ends, so that a stopped process sees the end of its input."""
-    if LINUX:
-        _checked(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0))
 
 
 def n_threads() -> int:

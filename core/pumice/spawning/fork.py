@@ -9,8 +9,6 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from pumice.sandbox.kernel import continue_with_parent
-
 
 class Helper(NamedTuple):
     """A forked process; ``channel`` is this process's end of the socket."""
@@ -40,13 +38,17 @@ def fork_helper(serve: Callable[[socket.socket], NoReturn], kind: int = socket.S
     return Helper(near, pid)
 
 
-def detach(channel: socket.socket, terminal: int | None = None) -> None:
+def detach(channel: socket.socket, terminal: int | None = None, same_session: bool = False) -> None:
     """Close everything inherited from the parent except standard error, ``channel`` and the descriptor ``terminal``.
 
-    On Linux a stopped process continues when its parent ends, and then sees the end of ``channel``.
+    With ``same_session`` the process stays in its parent's session. If it is stopped when its parent ends, its process
+    group becomes an orphaned one, so the kernel continues it (POSIX), and it sees the end of ``channel``.
     """
-    os.setsid()
-    continue_with_parent()
+    if same_session:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # its standard error may be the session's terminal
+    else:
+        os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # ends with its parent; a function, so that children inherit nothing
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

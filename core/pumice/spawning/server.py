@@ -23,7 +23,7 @@ def serve(channel: socket.socket) -> NoReturn:
     """Run the spawner in a freshly forked process until the other end closes ``channel``."""
     status = 1
     try:
-        detach(channel)
+        detach(channel, same_session=True)
         status = _Children(channel).serve()
     except Exception as error:
         _say(f"the process that starts engines ends: {type(error).__name__}: {error}")
