@@ -89,6 +89,8 @@ def measure(url: str, n_messages: int) -> None:
         for name in ("TaskDuration", "ScriptDuration", "LayoutDuration", "RecalcStyleDuration"):
             print(f"{name:20} {1000 * (after[name] - before[name]) / len(times):6.2f} ms per frame")
         print(f"between frames: median {gaps[len(gaps) // 2]:.1f} ms, 95 % {gaps[int(len(gaps) * 0.95)]:.1f} ms")
+        median, low = 1000 / gaps[len(gaps) // 2], 1000 / gaps[int(len(gaps) * 0.95)]
+        print(f"frames/s: median {median:.1f}, 5th percentile {low:.1f}")
         browser.close()
 
 

@@ -9,7 +9,7 @@ layout(constant_id = 0) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 1) const uint FLAGS = 0;
 layout(constant_id = 2) const uint THREADS_M = 16;
 layout(constant_id = 3) const uint THREADS_N = 8;
-layout(constant_id = 4) const uint ROWS = 8;     // a multiple of four
+layout(constant_id = 4) const uint ROWS = 4;     // a multiple of four
 layout(constant_id = 5) const uint VECTORS = 8;  // a multiple of four
 layout(local_size_x_id = 2, local_size_y_id = 3) in;
 

@@ -91,6 +91,25 @@ CASES: dict[str, dict[str, Any]] = {
             "eoa_token_id": 412,
         },
     },
+    "gemma4": {
+        "class": "Gemma4ForConditionalGeneration",
+        "config_class": "Gemma4Config",
+        "model_type": "gemma4",
+        "config": VISION["gemma4"]["config"]
+        | {
+            "audio_config": {
+                "model_type": "gemma4_audio",
+                "hidden_size": 32,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "subsampling_conv_channels": [128, 8],
+                "output_proj_dims": 24,
+            },
+            "audio_token_id": SOUND,
+            "boa_token_id": 411,
+            "eoa_token_id": 412,
+        },
+    },
     "qwen3asr": {
         "class": "Qwen3ASRForConditionalGeneration",
         "config_class": "Qwen3ASRConfig",

@@ -263,7 +263,6 @@ CASES: dict[str, dict[str, Any]] = {
     "hunyuanvl": {
         "class": "HunYuanVLForConditionalGeneration",
         "texts": False,
-        "theirs": False,
         "config_class": "HunYuanVLConfig",
         "model_type": "hunyuan_vl",
         "config": {
@@ -293,7 +292,6 @@ CASES: dict[str, dict[str, Any]] = {
     "minicpmv46": {
         "class": "MiniCPMV4_6ForConditionalGeneration",
         "texts": False,
-        "theirs": False,
         "config_class": "MiniCPMV4_6Config",
         "model_type": "minicpmv4_6",
         "config": {

@@ -389,6 +389,7 @@ def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
         n_embd=head.get("embedding", hidden),
         n_labels=head.get("scores", 0),
         devices=facts_of(runner.held, dict(runner.backends)),
+        speculates=runner.generates and _verifies(runner) and engine.speculation.is_default,
     )
 
 

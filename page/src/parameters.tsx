@@ -23,7 +23,7 @@ export const RANGES: readonly Range[] = [
   { name: "top_k", label: key("Top k"), step: 1, min: 0, unset: "40" },
   { name: "min_p", label: key("Min p"), step: 0.01, min: 0, max: 1, unset: "0.05" },
   { name: "repeat_penalty", label: key("Repeat penalty"), step: 0.05, min: 0, max: 5, unset: "1" },
-  { name: "max_tokens", label: key("Most tokens"), step: 1, min: 1, unset: key("no limit") },
+  { name: "max_tokens", label: key("Maximum tokens"), step: 1, min: 1, unset: key("no limit") },
   { name: "seed", label: key("Seed"), step: 1, min: 0, unset: key("random") },
 ];
 
@@ -70,7 +70,7 @@ function Fields({ set }: { set: (change: Partial<Options>) => void }) {
         <textarea rows={4} dir="auto" defaultValue={chosen.system ?? ""} placeholder={t("You are brief and exact.")} onInput={(event) => set({ system: event.currentTarget.value })} />
       </label>
       <fieldset class="grid">
-        <legend>{t("Choosing words")}</legend>
+        <legend>{t("Sampling")}</legend>
         {RANGES.map((range) => (
           <NumberField key={range.name} range={range} set={set} />
         ))}

@@ -1106,9 +1106,13 @@ class OllamaModel(Struct, kw_only=True):
     """A model in detail, in Ollama's form."""
 
     modelfile: str
-    """Empty."""
+    """Modelfile that makes the same name with `POST /api/create`; empty for a model without defaults of its own."""
     parameters: str
-    """Empty."""
+    """Parameters of the name: a line with a name and a value for each."""
+    system: str | None = None
+    """System message of the name."""
+    messages: list[dict[str, Any]] | None = None
+    """Messages before those of each chat."""
     template: str
     """Chat template."""
     details: OllamaDetails

@@ -21,7 +21,7 @@ from pumice_server.ollama import read_message
 from pumice_server.ollama_pull import progress
 from pumice_server.served_model import ServedModel
 from pumice_server.service import has_media
-from pumice_server.variant import Variant
+from pumice_server.variant import Variant, plain_name
 
 _MAX_NAMES = 1000  # that clients made, of all models
 _MAX_BYTES = 1 << 20  # of a body, and of what a name keeps, as JSON
@@ -85,12 +85,12 @@ def _find(models: Models, name: str) -> tuple[ServedModel, Variant]:
     served_model = models.known(name)
     if served_model is None:
         raise no_model(name, models.names)
-    return served_model, served_model.variants.get(_plain(name)) or served_model.defaults or Variant()
+    return served_model, served_model.variants.get(plain_name(name)) or served_model.defaults or Variant()
 
 
 def _add(models: Models, served_model: ServedModel, name: str | None, variant: Variant) -> None:
     """Serve a name, in place of an earlier one of a client. Raises HTTPException."""
-    name = _plain(name or "")
+    name = plain_name(name or "")
     if not name or not name.isprintable() or len(name) > 500:
         raise bad_request("the name of the model must be 1 to 500 printable characters")
     owner = models.known(name)
@@ -108,7 +108,3 @@ def _add(models: Models, served_model: ServedModel, name: str | None, variant: V
     if owner:
         del owner.variants[name]
     served_model.variants[name] = variant
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix(":latest")

@@ -14,6 +14,7 @@ from pumice_server.bodies import OllamaNameBody
 from pumice_server.models import Models, service_of
 from pumice_server.served_model import FOREVER, ServedModel
 from pumice_server.summaries import capabilities, details, listed, summaries_of, summary_of, time_text
+from pumice_server.variant import Variant, plain_name
 
 _VERSION = "0.12.0"  # of Ollama's protocol; clients check for a minimum
 _NEVER = "0001-01-01T00:00:00Z"
@@ -59,10 +60,13 @@ async def show(request: Request, body: OllamaNameBody) -> Annotated[Response, Ol
         summary = (await service_of(request, body.named)).model.summary
     facts = {**summary.metadata, "general.parameter_count": summary.n_parameters}
     template = facts.pop("tokenizer.chat_template", "")
+    variant = served_model.variants.get(plain_name(body.named or "")) or served_model.defaults or Variant()
     return json_response(
         {
-            "modelfile": "",
-            "parameters": "",
+            "modelfile": variant.modelfile(served_model.names[0]),
+            "parameters": variant.parameter_lines(),
+            **({"system": variant.system} if variant.system else {}),
+            **({"messages": [*variant.messages]} if variant.messages else {}),
             "template": template,
             "details": details(summary),
             "model_info": facts,

@@ -46,7 +46,7 @@ async def slots(request: Request) -> Annotated[Response, list[SlotState]]:
     busy = snapshot.n_slots - snapshot.n_slots_free
     if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
         raise HTTPException(503, "no slot is free")
-    common = {"n_ctx": service.model.n_ctx, "speculative": service.model.config.is_drafting}
+    common = {"n_ctx": service.model.n_ctx, "speculative": service.model.facts.speculates}
     return json_response([{"id": i, **common, "is_processing": i < busy} for i in range(snapshot.n_slots)])
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from pumice.hub import chat_defaults
 from pumice_server.bodies import OllamaOptions
@@ -33,6 +36,35 @@ class Variant:
         system = [{"role": "system", "content": self.system}] if self.system and not has_system else []
         own = list(messages[:1]) if has_system else []
         return [*system, *own, *self.messages, *messages[len(own) :]]
+
+    def parameter_lines(self) -> str:
+        """Return the parameters as Ollama shows them: a line with a name and a value for each."""
+        return "\n".join(f"{name:<30} {value}" for name, value in self._parameters())
+
+    def modelfile(self, base: str) -> str:
+        """Return the Modelfile that makes this name of the model ``base``, or an empty text without defaults."""
+        lines = [f"PARAMETER {name} {value}" for name, value in self._parameters()]
+        lines += [f"SYSTEM {_quoted(self.system)}"] if self.system else []
+        lines += [f"MESSAGE {message['role']} {_quoted(str(message.get('content')))}" for message in self.messages]
+        return "\n".join([f"FROM {base}", *lines, ""]) if lines else ""
+
+    def _parameters(self) -> Iterator[tuple[str, str]]:
+        """Yield the parameters that differ from a request's defaults; a list as several of one name."""
+        given = msgspec.to_builtins(self.parameters) if self.parameters else {}
+        defaults = msgspec.to_builtins(OllamaOptions())
+        for name, value in given.items():
+            if value != defaults[name]:
+                for single in value if isinstance(value, list) else [value]:
+                    yield name, json.dumps(single, ensure_ascii=False)
+
+
+def plain_name(name: str) -> str:
+    """Return a name of Ollama's without its default tag."""
+    return name.removesuffix(":latest")
+
+
+def _quoted(text: str) -> str:
+    return f'"""{text}"""' if "\n" in text or '"' in text else f'"{text}"'
 
 
 def default_variant(model: str) -> Variant | None:

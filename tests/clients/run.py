@@ -34,23 +34,16 @@ PAGE = ROOT / "docs" / "clients.md"
 BEGIN, END = "<!-- clients: begin -->", "<!-- clients: end -->"
 COLUMNS = ["chat", "stream", "tools", "structured", "embeddings"]
 INSTALL_SECONDS = 900
-RUN_SECONDS = 300
+RUN_SECONDS = 600  # clients that are servers take minutes to start on a busy machine
 Results = dict[str, str]  # "ok" or the problem, by feature
 
 
 @contextlib.contextmanager
 def server() -> Iterator[tuple[str, str]]:
     """Run the demo model, and yield the server's address and the model's name."""
-    command = [
-        sys.executable,
-        "-m",
-        "pumice",
-        "serve",
-        "--port",
-        "0",
-        "--ctx-size",
-        "16384",
-    ]  # the prompts of agents are long
+    # The prompts of agents are long, and the demo model fills a context if nothing ends its answer.
+    limits = ["--ctx-size", "16384", "-n", "300"]
+    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", *limits]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -101,12 +94,17 @@ def try_client(client: Client, url: str, model: str) -> Results:
         command = [sys.executable, str(HERE / "programs" / client.program)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
-        return {"program": f"no end within {RUN_SECONDS} seconds"}
-    results = dict(found.groups() for found in re.finditer(r"^(\w+): (.+)$", done.stdout, re.MULTILINE))
+    except subprocess.TimeoutExpired as error:
+        so_far = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+        return {**_reported(so_far), "program": f"no end within {RUN_SECONDS} seconds"}
+    results = _reported(done.stdout)
     if done.returncode or not results:
         results["program"] = (done.stderr.strip().splitlines() or ["no output"])[-1][:200]
     return results
+
+
+def _reported(text: str) -> Results:
+    return dict(found.groups() for found in re.finditer(r"^(\w+): (.+)$", text, re.MULTILINE))
 
 
 def table(results: dict[str, Results]) -> str:

@@ -22,6 +22,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
+from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import Gemma4UnifiedAudioFeatureExtractor
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
@@ -120,6 +121,11 @@ def make(kind, case):
     if kind == "gemma4unified":
         given = Gemma4UnifiedAudioFeatureExtractor()(samples, return_tensors="pt")
         return shapes, {"rows": model.model.get_audio_features(**given).pooler_output[0].numpy()}
+    if kind == "gemma4":
+        given = Gemma4AudioFeatureExtractor()([samples], return_tensors="pt")
+        mel = given["input_features"][0][given["input_features_mask"][0]]
+        rows = model.model.get_audio_features(**given)
+        return shapes, {"rows": rows.pooler_output[0][rows.attention_mask[0]].numpy(), "mel": mel.numpy()[::STEP]}
     features, mask = spectrogram(samples, case["config"]["audio_config"]["num_mel_bins"])
     given = {"input_features": features}
     if kind == "qwen2audio":

@@ -146,7 +146,10 @@ def _read_layers(ctx: click.Context, param: click.Parameter, text: str | None) -
 
 
 def _split_names(ctx: click.Context, param: click.Parameter, text: str | None) -> list[str] | None:
-    return None if text is None else separated([text])
+    names = None if text is None else separated([text])
+    if text and not names:
+        raise click.BadParameter(f"expected names with commas between, not {text!r}")
+    return names
 
 
 def _read_split_mode(ctx: click.Context, param: click.Parameter, mode: str | None) -> str | None:
@@ -162,8 +165,11 @@ def _read_shares(ctx: click.Context, param: click.Parameter, text: str | None) -
     """Parse ``3,1`` or llama.cpp's ``3/1``."""
     if text is None:
         return None
+    items = separated([text.replace("/", ",")])
     try:
-        return [float(item) for item in separated([text.replace("/", ",")])]
+        if text and not items:
+            raise ValueError
+        return [float(item) for item in items]
     except ValueError:
         raise click.BadParameter(f"expected numbers with commas between, not {text!r}") from None
 

@@ -26,6 +26,7 @@ GROUPS = (
     "Generation",
     "Sampling",
     "Chat",
+    "Tools",
     "Structured output",
     "Reasoning",
     "Penalties",

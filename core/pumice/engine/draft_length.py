@@ -29,6 +29,8 @@ LIKELY = 0.2  # minimum probability of a probe's first token
 UNLIKELY = 0.02  # minimum probability of a verified token
 ASKING = 0.001  # share of time that proposers may take while their drafts do not pay
 LONGEST_REST = 1024  # maximum steps between two drafts of a proposer that rests
+FIRST_MOST = 0.5  # maximum time of each further row that was measured once, relative to that of the first row
+DELAYED = 1.5  # multiple of the estimated time of a step above which the rest is a delay by other programs
 PLAIN = 64  # steps with drafts between two without, which measure the time of a step without drafts
 
 
@@ -38,6 +40,11 @@ class _Usual:
     def __init__(self) -> None:
         self._latest: deque[float] = deque(maxlen=KEPT)
         self.value = 0.0
+
+    @property
+    def is_first(self) -> bool:
+        """True after a single measurement, which may contain work that is done once."""
+        return len(self._latest) == 1
 
     def add(self, measured: float) -> None:
         self._latest.append(measured)
@@ -51,7 +58,8 @@ class Costs:
     such a step, since the times of all steps grow with the contexts. Other programs on the machine may lengthen single
     steps, so estimates use the lower third of the latest measurements, and are made monotonic: more rows never take
     less time. Nor do rows take longer together than one by one, so that a single slow step does not end drafts for
-    long.
+    long. The first step with a number of rows may contain the start of kernels; further rows take ``FIRST_MOST`` of a
+    row's time at most until there is a second.
     """
 
     def __init__(self) -> None:
@@ -69,8 +77,13 @@ class Costs:
             multiples.setdefault(n_rows, _Usual()).add(seconds / self._plain[n_seqs].value)
             rows = sorted(multiples, reverse=True)
             curve = accumulate((multiples[n].value for n in rows), min)
-            bounded = [max(1.0, min(multiple, n / n_seqs)) for n, multiple in zip(rows, curve, strict=True)]
+            most = [1 + (n / n_seqs - 1) * (FIRST_MOST if multiples[n].is_first else 1) for n in rows]
+            bounded = [max(1.0, min(pair)) for pair in zip(curve, most, strict=True)]
             self._curves[n_seqs] = [n_seqs, *rows[::-1]], [1.0, *bounded[::-1]]
+
+    def is_first(self, n_seqs: int, n_rows: int) -> bool:
+        """Return True if steps of so many sequences and more rows were measured once."""
+        return (multiple := self._multiples.get(n_seqs, {}).get(n_rows)) is not None and multiple.is_first
 
     def most_rows(self, n_seqs: int) -> int:
         """Return the maximum number of rows with an estimate: twice the largest measured number."""
@@ -233,8 +246,14 @@ class DraftLength:
             self._per_token.setdefault(proposer, _Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
 
     def charge(self, work: str, seconds: float) -> None:
-        """Charge the time of a kind of work that steps without proposers do not have to the credit."""
-        latest = self._taken.setdefault(work, deque(maxlen=KEPT))
+        """Charge the time of a kind of work that steps without proposers do not have to the credit.
+
+        The first time of each is not kept, since it contains what is done once.
+        """
+        if work not in self._taken:
+            self._taken[work] = deque(maxlen=KEPT)
+            return
+        latest = self._taken[work]
         latest.append(seconds)
         self._spent += _median(latest)  # without delays by other programs
 
@@ -374,9 +393,11 @@ class DraftLength:
             return
         self.costs.took(n_seqs, n_rows + n_drafted, seconds)
         base = self._base = self.costs.seconds(n_seqs, n_rows) or seconds
-        usual = self.costs.seconds(n_seqs, n_rows + n_drafted) or seconds  # without delays by other programs
+        usual = self.costs.seconds(n_seqs, n_rows + n_drafted) or seconds
+        is_first = n_drafted and self.costs.is_first(n_seqs, n_rows + n_drafted)
+        taken = usual if is_first else max(usual, min(seconds, DELAYED * usual))  # estimates of few steps are low
         self._n_drafted = self._n_drafted + 1 if n_drafted else 0
-        saved = 1 + n_accepted / n_seqs - usual / base if n_drafted else 0.0
+        saved = 1 + n_accepted / n_seqs - taken / base if n_drafted else 0.0
         self._accrue(n_elapsed - self._n_accrued)
         self._credit = max(-MOST_LOST, min(self._credit + saved - judging / base, MOST_SAVED))
         self._n_accrued, self._n_elapsed = 0, n_elapsed

@@ -231,6 +231,7 @@ class Facts:
         devices: what lies on which device, GPUs first.
         audio_codes: codes that the vocoder knows; 0 without one, and before it is open.
         samples_per_code: samples that it makes of each.
+        speculates: True if requests without a choice of their own have proposers.
     """
 
     n_ctx: Count
@@ -247,6 +248,7 @@ class Facts:
     media: list[MediaKind] = field(default_factory=list)
     audio_codes: Count = 0
     samples_per_code: Annotated[int, Meta(ge=0, le=2**16)] = 0
+    speculates: bool = False
 
     @property
     def media_bytes(self) -> int:

@@ -162,6 +162,11 @@ class Speculation:
         """Names of proposers that requests may choose."""
         return self._proposers
 
+    @property
+    def is_default(self) -> bool:
+        """True if requests without a choice of their own have proposers."""
+        return bool(self._chosen(self._default))
+
     def wake(self) -> None:
         """Ask in the next step that there is credit for: a sequence was admitted, whose proposers do not rest."""
         self._wakes = min(self._wakes, self._n_steps + self.length.recovers)
@@ -184,17 +189,17 @@ class Speculation:
             self.wake()
         if self._n_steps < self._wakes:
             return {}
-        began, self._asked = time.perf_counter(), {}
+        began, self._asked = time.thread_time(), {}
         if not any(self._names(running.generation) for running, _ in members):
             self._wakes = _NEVER
             return {}
         n_rows = sum(n_new for _, n_new in members)
         self._is_measured = all(_may_draft(running, n_new) for running, n_new in members)
         if not self._is_measured or not self.length.wants(len(members), n_rows, self._n_steps - self._n_recorded):
-            self.length.charge(MEASURING, time.perf_counter() - began)
+            self.length.charge(MEASURING, time.thread_time() - began)
             return {}
         self._read_texts([running.generation for running, _ in members])
-        started = time.perf_counter()  # the time until here belongs to the prompt
+        started = time.thread_time()  # the time until here belongs to the prompt
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
         longest = min(room, self.length.most(len(members), n_rows))
         drafts, computing = self._propose([running for running, _ in members], longest)
@@ -202,7 +207,7 @@ class Speculation:
         if any(draft.tokens for draft in drafts):
             held = _held(members, drafts, self._lengths(members, drafts, room), cache)
             self._keep_unverified(members, drafts, held)
-        self.length.asked(LOOKED_UP, time.perf_counter() - started - computing)
+        self.length.asked(LOOKED_UP, time.thread_time() - started - computing)
         return held
 
     def took(self, members: Members, drafts: Mapping[Running, Draft], seconds: float) -> None:
@@ -215,7 +220,7 @@ class Speculation:
         """
         if not self._is_measured and not drafts:
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
             generation.timings.drafted(n_drafted, draft.n_accepted)
@@ -228,11 +233,11 @@ class Speculation:
             self._is_measured = False
             n_rows, n_drafted = sum(n_new for _, n_new in members), sum(len(draft.tokens) for draft in drafts.values())
             n_accepted = sum(draft.n_accepted for draft in drafts.values())
-            judging = time.perf_counter() - began if drafts else 0.0
+            judging = time.thread_time() - began if drafts else 0.0
             n_elapsed, self._n_recorded = self._n_steps - self._n_recorded, self._n_steps
             self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, judging, n_elapsed)
             if self.length.fixed < 0:
-                self.length.charge(RECORDING, 2 * (time.perf_counter() - began - judging))  # with the rests below
+                self.length.charge(RECORDING, 2 * (time.thread_time() - began - judging))  # with the rests below
                 self._rest(members, {running.generation: draft for running, draft in drafts.items()})
 
     def _rest(self, members: Members, drafts: Mapping[Generation, Draft]) -> None:
@@ -268,7 +273,7 @@ class Speculation:
         assert layer is not None
         if layer.is_off or self._n_steps + LISTENED < max(self._wakes, self._rests[layer.name].wakes):
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         most = MOST_ROWS if self.length.fixed >= 0 or self.length.earns else LISTENED
         drafting = [
             (i, item)
@@ -283,15 +288,15 @@ class Speculation:
                 layer.drop(running)
                 self._sequences.get(running.generation, _Proposers({})).drop(layer.name, "landed", error)
         if all(n_new == 1 for _, n_new in members):  # else the time belongs to the prompt
-            self._reading += time.perf_counter() - began
+            self._reading += time.thread_time() - began
 
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
         if generation in self._sequences:
-            began = time.perf_counter()
+            began = time.thread_time()
             self._updated(generation).close()
             del self._sequences[generation]
-            self.length.charge(CLOSING, time.perf_counter() - began)
+            self.length.charge(CLOSING, time.thread_time() - began)
 
     def _lengths(self, members: Members, drafts: Sequence[Draft], room: int) -> Sequence[int]:
         """Return the number of tokens of each draft that the step verifies, ``room`` rows at most."""
@@ -312,11 +317,11 @@ class Speculation:
 
         It reads no more, so that a long prompt does not keep the engine from its steps.
         """
-        began, new = time.perf_counter(), [item for item in generations if item not in self._sequences]
+        began, new = time.thread_time(), [item for item in generations if item not in self._sequences]
         for generation in new:
             self._start(generation)
         if new:
-            self.length.charge(STARTING, time.perf_counter() - began)
+            self.length.charge(STARTING, time.thread_time() - began)
         if self._n_steps < self._rests[_DRAFT].wakes:
             return
         owners = [self._sequences[generation] for generation in generations]
@@ -347,7 +352,7 @@ class Speculation:
             asked = [i for i in asked if self._promise(drafts[i], owners[i]) < ENOUGH]
             if not asked:
                 continue
-            began = time.perf_counter()
+            began = time.thread_time()
             limit = self.length.most_computed if is_computed else longest
             proposals = self._ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked])
             for i, proposal in zip(asked, proposals, strict=True):
@@ -356,7 +361,7 @@ class Speculation:
                     drafts[i] = draft
             if is_computed:
                 self._note_asked(name, asked, sequences)
-                seconds, reading = time.perf_counter() - began, self._reading
+                seconds, reading = time.thread_time() - began, self._reading
                 self.length.asked(name, seconds, sum(len(proposal.tokens) for proposal in proposals), reading)
                 computing, self._reading = computing + seconds, 0.0
         return drafts, computing
@@ -408,10 +413,13 @@ class Speculation:
         if not proposers.by_name.keys() - _COMPUTED:
             proposers.rest.wakes = _NEVER
 
+    def _chosen(self, choice: str) -> Sequence[str]:
+        """Return the names of the proposers of a choice."""
+        return self.auto if choice == "auto" else [] if choice == "off" else choice.split(",")
+
     def _names(self, generation: Generation) -> Sequence[str]:
         """Return the names of a sequence's proposers."""
-        choice = generation.request.speculate or self._default
-        names = self.auto if choice == "auto" else [] if choice == "off" else choice.split(",")
+        names = self._chosen(generation.request.speculate or self._default)
         if generation.prediction and _PREDICTION in self._proposers:
             names = [_PREDICTION, *(name for name in names if name != _PREDICTION)]
         if generation.media and self.next_tokens:  # a layer reads tokens, and knows no other rows

@@ -34,6 +34,8 @@ MAX_DESCRIPTION = 4096  # characters of a tool's description
 _MAX_SCHEMA = 1 << 16  # characters of a tool's schema, as JSON
 _MAX_PAGES = 64  # of a list of tools
 _MAX_LISTED = 1000  # tools of a server
+_MAX_LISTED_CHARACTERS = 16 << 20  # of their descriptions and schemas
+_MAX_LISTED_NAME = 256  # characters of a tool's own name
 _MAX_REASON = 300  # characters of an error in a line
 _PAUSE = 10.0  # seconds between two starts of a server that ends
 _ENDING = 5.0  # seconds to wait for a server to end in order; the package mcp then kills it
@@ -126,6 +128,8 @@ class Connections:
         if not connection.server.offers(listed.name):
             return
         try:
+            if len(listed.name) > _MAX_LISTED_NAME:
+                raise RequestError(f"its name has {len(listed.name)} characters, more than {_MAX_LISTED_NAME}")
             schema = json.dumps(listed.input_schema)
             if len(schema) > _MAX_SCHEMA:
                 raise RequestError(f"its schema has {len(schema)} characters, more than {_MAX_SCHEMA}")
@@ -274,12 +278,19 @@ def _is_closed(error: BaseException) -> bool:
 
 
 async def _list_tools(client: Client) -> list[ListedTool]:
-    """Return a server's tools; pages after more than ``_MAX_LISTED`` tools are not asked for."""
+    """Return a server's tools; pages after more than ``_MAX_LISTED`` tools are not asked for.
+
+    Raises OSError if descriptions and schemas are too large together.
+    """
     tools: list[ListedTool] = []
     cursor: str | None = None
+    n_characters = 0
     for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
+        n_characters += sum(len(tool.description or "") + len(json.dumps(tool.input_schema)) for tool in page.tools)
+        if n_characters > _MAX_LISTED_CHARACTERS:
+            raise OSError(f"it lists tools of more than {_MAX_LISTED_CHARACTERS >> 20} MiB")
         cursor = page.next_cursor
         if not cursor or len(tools) > _MAX_LISTED:
             break

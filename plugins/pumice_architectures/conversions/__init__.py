@@ -275,6 +275,7 @@ PROJECTORS = {
     name: f"pumice_architectures.conversions.{cls}"
     for cls, names in {
         "hearing:AudioFlamingo3": ("AudioFlamingo3ForConditionalGeneration",),
+        "hearing:Gemma4Conformer": ("Gemma4ForConditionalGeneration",),
         "hearing:GLMASR": ("GlmasrModel",),
         "hearing:MERaLiON": ("MERaLiON2ForConditionalGeneration",),
         "hearing:Qwen25Omni": (
@@ -315,7 +316,6 @@ PROJECTORS = {
         "vision_more:Phi4": ("Phi4ForCausalLMV",),
         "vision_more:Step3VL": ("StepVLForConditionalGeneration", "Step3p7ForConditionalGeneration"),
         "vision_more:YoutuVL": ("YoutuVLForConditionalGeneration",),
-        "vision_recent:Gemma4": ("Gemma4ForConditionalGeneration",),
         "vision_recent:Gemma4Unified": ("Gemma4UnifiedForConditionalGeneration",),
         "vision_recent:KimiK25": ("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"),
         "vision_recent:KimiVL": ("KimiVLForConditionalGeneration",),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
 from pumice_architectures.conversions.vision import Qwen3VL, Qwen25VL
+from pumice_architectures.conversions.vision_recent import Gemma4
 
 
 class Whisper(ProjectorConversion):
@@ -199,6 +200,62 @@ class Qwen3Omni(Qwen3VL):
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         yield from self.sound.more_tensors()
+
+
+class Gemma4Conformer(Gemma4):
+    """Gemma 4's encoders of images and of sound."""
+
+    prefixes = (*Gemma4.prefixes, "audio_tower.", "embed_audio.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^audio_tower\.": "conformer.",
+        r"^embed_audio\.": "model.embed_audio.",
+        r"(per_dim_scale)$": r"\1.weight",
+        **Gemma4.renames,
+    }
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        hears = isinstance(folder.config.get("audio_config"), dict)
+        return cls(folder) if hears else Gemma4(folder)
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        values = self.config.get("audio_config")
+        assert isinstance(values, dict)
+        self.audio = HFConfig(self.config.path, values)
+        self.n_layer = max(self.n_layer, self.count_sound_layers())  # for names of both
+
+    def count_sound_layers(self) -> int:
+        return self.audio.need("num_hidden_layers", most=MOST_LAYERS)
+
+    def of_vision(self) -> dict[str, Any]:
+        return super().of_vision() | {"block_count": self.count_layers()}
+
+    def metadata(self) -> dict[str, Any]:
+        width = self.audio.need("hidden_size")
+        keys = {
+            "projector_type": "gemma4a",
+            "projection_dim": self.config.need("hidden_size"),
+            "embedding_length": width,
+            "feed_forward_length": 4 * width,
+            "block_count": self.count_sound_layers(),
+            "attention.head_count": self.audio.need("num_attention_heads"),
+            "attention.layer_norm_epsilon": float(self.audio.first("layer_norm_eps") or 1e-6),
+            "num_mel_bins": int(self.audio.first("input_feat_size") or 128),
+        }
+        return super().metadata() | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith("per_dim_scale.weight"):
+            yield self.names(name), tensor.map(lambda x: np.logaddexp(0, x).astype(np.float32), tensor.shape)
+        elif name.endswith("depthwise_conv1d.weight"):
+            yield self.names(name), tensor.reshape(tensor.shape[0], tensor.shape[2])
+        else:
+            yield from super().convert(name, tensor)
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        is_convolution = name.startswith("a.") and "conv" in name and name.endswith(".weight")
+        return GGMLType.F32 if is_convolution else super().forced_type(name, type)
 
 
 def sinusoids(length: int, width: int) -> NDArray[np.float32]:

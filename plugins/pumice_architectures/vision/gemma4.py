@@ -73,19 +73,7 @@ class Gemma4(AnySize):
         return g.rms_norm(v, None, self.eps)
 
     def linear(self, g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
-        return self._limited(g, super().linear(g, self._limited(g, x, f"{name}.input"), name, n_out), f"{name}.output")
-
-    def _limited(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """Return ``x`` between the bounds that the file has for it."""
-        bounds = [g.find_weight(f"{name}_{end}", (1,)) for end in ("min", "max")]
-        if None in bounds:
-            return x
-        low, high = (float(weight.dequantize()[0]) for weight in bounds if weight is not None)
-        if not low <= high:
-            raise ModelError(f"tensors {name}_min and {name}_max are {low} and {high}")
-        if low < -UNBOUNDED and high > UNBOUNDED:
-            return x
-        return g.clamp(x, max(low, -UNBOUNDED), min(high, UNBOUNDED))
+        return clamped_linear(g, x, name, n_out)
 
     def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return g.gelu(x)
@@ -98,6 +86,24 @@ class Gemma4(AnySize):
         if shift is not None:
             x = (x + g.derived("v.std_bias.negative", (self.n_embd,), lambda w: -w, shift)) * g.weight("v.std_scale")
         return blocks.linear(g, g.rms_norm(x, None, self.eps), "mm.input_projection", self.width)
+
+
+def clamped_linear(g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
+    """Return a linear map of values between bounds, to values between others, if the file has any."""
+    return _limited(g, blocks.linear(g, _limited(g, x, f"{name}.input"), name, n_out), f"{name}.output")
+
+
+def _limited(g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+    """Return ``x`` between the bounds that the file has for it."""
+    bounds = [g.find_weight(f"{name}_{end}", (1,)) for end in ("min", "max")]
+    if None in bounds:
+        return x
+    low, high = (float(weight.dequantize()[0]) for weight in bounds if weight is not None)
+    if not low <= high:
+        raise ModelError(f"tensors {name}_min and {name}_max are {low} and {high}")
+    if low < -UNBOUNDED and high > UNBOUNDED:
+        return x
+    return g.clamp(x, max(low, -UNBOUNDED), min(high, UNBOUNDED))
 
 
 def axis_positions(g: GraphBuilder, n_embd: int, side: int) -> Tensor:

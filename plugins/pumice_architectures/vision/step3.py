@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, RequestError, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.convolution import convolved, tap_inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
@@ -14,6 +14,7 @@ from pumice_architectures.vision.vit import Rotation, ViT, places
 WINDOW = 9 / 13  # of the side of the whole: 504 of 728 pixels
 LONGEST = 3024
 MOST_SIDE = 8192
+MOST_WINDOWS = 256  # of an image; one of the published size has at most 95
 THIN, THIN_RATIO = 32, 4  # an image with a shorter side and a larger ratio is put on a square
 ELONGATED = 1.5  # ratio from which a small image has windows, too
 REMAINDER = 0.2  # of a window, from which it is filled up instead of cut off
@@ -45,6 +46,9 @@ class Step3VL(ViT):
         parts: list[str | ImagePiece] = []
         if side := self._side(height, width):
             high, wide = (_snapped(n, side) for n in (height, width))
+            if (n := -(-high // side) * -(-wide // side)) > MOST_WINDOWS:
+                size = f"{pixels.shape[1]} x {pixels.shape[0]}"
+                raise RequestError(f"an image of {size} pixels has {n} windows; at most {MOST_WINDOWS} are supported")
             resized = resize(pixels, wide, high, "bilinear")
             for y in range(0, high, side):
                 for x in range(0, wide, side):

@@ -45,8 +45,11 @@ class RowClient:
     async def answer(self, row: BatchRow) -> dict[str, Any]:
         """Return the result of a row. If the engine died, retry a few times; if it is full, for ever."""
         pauses = iter(_PAUSES)
+        content = await aside(orjson.dumps, row.body)
+        custom_id, url = row.custom_id, row.url
+        del row  # its values take a multiple of their text, and the application reads them again
         while True:
-            result, seconds = await self._ask(row)
+            result, seconds = await self._ask(custom_id, url, content)
             if not is_passing(result):
                 return result
             pause = seconds if result["response"]["status_code"] == _BUSY else next(pauses, None)
@@ -54,10 +57,9 @@ class RowClient:
                 return result
             await asyncio.sleep(pause)
 
-    async def _ask(self, row: BatchRow) -> tuple[dict[str, Any], float]:
+    async def _ask(self, custom_id: str, url: str, content: bytes) -> tuple[dict[str, Any], float]:
         """Return the result of a row, and the seconds before a retry, if there is one."""
-        body = await aside(orjson.dumps, row.body)
-        response = await self._client.post(row.url, content=body, headers={"Content-Type": "application/json"})
+        response = await self._client.post(url, content=content, headers={"Content-Type": "application/json"})
         answer = {
             "status_code": response.status_code,
             "request_id": response.headers.get("X-Request-Id", ""),
@@ -65,7 +67,7 @@ class RowClient:
         }
         result = {
             "id": f"batch_req_{secrets.token_hex(12)}",
-            "custom_id": row.custom_id,
+            "custom_id": custom_id,
             "response": answer,
             "error": None,
         }

@@ -155,3 +155,9 @@ def test_an_unknown_option_is_not_a_value_of_a_shorter_one(arguments: list[str])
 
 def test_a_wrong_value_is_named() -> None:
     assert "'4x' is not a valid integer" in CliRunner().invoke(cli, ["run", "-t", "4x"]).output
+
+
+@pytest.mark.parametrize(("option", "wanted"), [("-dev", "expected names"), ("-ts", "expected numbers")])
+def test_a_list_of_nothing_is_refused(option: str, wanted: str) -> None:
+    result = CliRunner().invoke(cli, ["run", option, ",,"])
+    assert (result.exit_code, f"{wanted} with commas between, not ',,'" in result.output) == (2, True), result.output

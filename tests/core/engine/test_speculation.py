@@ -333,7 +333,7 @@ def test_rests_grow_while_nothing_pays():
             length.asked(LOOKED_UP, 0.05)
             length.took(1, 1, 0, 0, 1.0)
             rest.sleep(step, length.longest_rest(LOOKED_UP, 1))
-    assert asked[:6] == [0, 2, 4, 8, 16, 32]
+    assert asked[:6] == [0, 1, 2, 4, 8, 16]
     assert length.longest_rest(LOOKED_UP, 1) == 50
     assert 30 <= len(asked) < 40
     rest.end()
@@ -379,6 +379,8 @@ def test_proposers_that_rest_are_not_told_what_is_written(texts, monkeypatch):
 def test_a_single_slow_step_does_not_end_drafts():
     costs = Costs()
     costs.took(1, 1, 1.0)
+    costs.took(1, 3, 50.0)
+    assert costs.seconds(1, 3) == 2.0
     costs.took(1, 3, 50.0)
     assert costs.seconds(1, 3) == 3.0
 
@@ -469,3 +471,22 @@ def test_a_sequence_that_missed_steps_drafts_again(texts):
     waiting = add(made, longer)
     run(made)
     assert waiting.timings.n_drafted > 30
+
+
+def test_the_first_time_of_a_kind_of_work_is_not_charged():
+    """It contains what is done once, and would use up the credit of the first drafts."""
+    length = DraftLength(-1)
+    length.took(1, 1, 0, 0, 1.0)
+    length.charge("starting", 100.0)
+    assert length.recovers == 0
+    length.charge("starting", 3.0)
+    assert length.recovers > 0
+
+
+def test_a_slow_step_with_drafts_is_charged():
+    """Estimates of steps that were measured rarely are low; the first such step may contain the start of kernels."""
+    length = DraftLength(-1)
+    length.took(1, 1, 0, 0, 1.0)
+    for n_slow, expected in ((1, True), (2, False)):
+        length.took(1, 1, 1, 0, 5.0)
+        assert (length.recovers == 0) == expected, n_slow

@@ -173,6 +173,7 @@ def test_tools_that_clash_or_cannot_be_used_are_named(tmp_path, caplog):
         described("secret"),
         described("deep", deep),
         described("long", {"type": "object", "description": "x" * 70_000}),
+        described("n" * 300),
     ]
     servers = configured(
         a=raw(tmp_path, "a", first, disabledTools=["secret"]),
@@ -185,6 +186,7 @@ def test_tools_that_clash_or_cannot_be_used_are_named(tmp_path, caplog):
     assert [record.getMessage().partition(": left out")[0] for record in caplog.records] == [
         "MCP server a: tool 'deep'",
         "MCP server a: tool 'long'",
+        f"MCP server a: tool '{'n' * 79}",
         "MCP server b: tool 'get_city': another server has a tool of this name, so this one is called b_get_city",
         "MCP: 74 tools are left out, since a chat takes at most 128; list those that it does not need as disabledTools",
     ]
@@ -196,10 +198,15 @@ def test_a_list_of_tools_without_end_is_cut():
 
         async def list_tools(self, cursor: str | None) -> SimpleNamespace:
             self.n_pages += 1
-            return SimpleNamespace(tools=["tool"] * 400, next_cursor="more")
+            tool = SimpleNamespace(name="tool", description=text, input_schema={"type": "object", "title": text})
+            return SimpleNamespace(tools=[tool] * n_tools, next_cursor="more")
 
-    client = Endless()
+    client, n_tools, text = Endless(), 400, "a"
     assert len(asyncio.run(_list_tools(client))) == 1200
+    assert client.n_pages == 3
+    client, n_tools, text = Endless(), 1, "a" * (3 << 20)
+    with pytest.raises(OSError, match="it lists tools of more than 16 MiB"):
+        asyncio.run(_list_tools(client))
     assert client.n_pages == 3
 
 

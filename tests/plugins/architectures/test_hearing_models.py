@@ -23,13 +23,22 @@ from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_architectures.hearing import SOUND_ENCODERS
+from pumice_architectures.hearing.conformer import usm_mel
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, log_mel
 from vision_models import described
 
 VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
 STEP, WINDOW = 7, HOP * WINDOW_FRAMES
 N_TOP = 20
-WITHOUT_TEXTS = ("gemma4unified", "glmasr", "meralion", "qwen25omni", "qwen3omni", "ultravox")  # projectors alone
+WITHOUT_TEXTS = (
+    "gemma4",
+    "gemma4unified",
+    "glmasr",
+    "meralion",
+    "qwen25omni",
+    "qwen3omni",
+    "ultravox",
+)  # projectors alone
 OWN = ("image_max_pixels", "image_min_pixels", "window_size")  # which llama.cpp has in its program
 TEXTS = {
     "qwen2audio": ["<|audio_bos|>", "<|audio_eos|>"],
@@ -41,6 +50,7 @@ TEXTS = {
     "qwen25omni": ["<|audio_bos|>", "<|audio_eos|>"],
     "qwen3omni": ["<|audio_start|>", "<|audio_end|>"],
     "audioflamingo3": [],
+    "gemma4": ["<|audio>", "<audio|>"],
     "gemma4unified": ["<|audio>", "<audio|>"],
 }
 
@@ -75,6 +85,9 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         ours["tensors"].pop("a.position_embd.weight")
         theirs = {**theirs, "tensors": dict(theirs["tensors"])}
         assert theirs["tensors"].pop("a.position_embd.weight")[:2] == ["F32", [1500, 16]]
+    if kind == "gemma4":  # torch's softplus differs in the last bit
+        for name in [name for name in theirs["tensors"] if name.endswith("per_dim_scale.weight")]:
+            assert ours["tensors"].pop(name)[:2] == theirs["tensors"].pop(name)[:2] == ["F32", [16]]
     assert ours == theirs
 
 
@@ -89,6 +102,10 @@ def test_spectrograms_are_those_of_transformers(n_mels, seconds):
     samples = sound(seconds)
     ours = log_mel(np.pad(samples, (0, WINDOW - len(samples))), n_mels)[:400:STEP]
     np.testing.assert_allclose(ours, VALUES[f"mel.{n_mels}.{seconds}"], rtol=0, atol=2e-7)
+
+
+def test_gemma_4s_spectrograms_are_those_of_transformers():
+    np.testing.assert_allclose(usm_mel(sound(SECONDS), 128)[::STEP], VALUES["gemma4.mel"], rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(("kind", "backend"), [*((kind, "numpy") for kind in CASES), ("qwen2audio", "cpu")])
@@ -131,6 +148,7 @@ def test_long_sounds_have_a_window_for_each_30_seconds(folders, monkeypatch):
         "meralion": {1: [100], WINDOW: [100], WINDOW + 1: [100, 100]},
         "qwen25omni": {1: [1], RATE: [25], 2 * RATE: [50], 5 * RATE: [50, 50, 25]},
         "qwen3omni": {1: [7], RATE: [13], 9 * RATE + 800: [104, 14]},
+        "gemma4": {1: [1], RATE: [25], WINDOW: [750], WINDOW + RATE: [750, 25]},
         "gemma4unified": {1: [1], 641: [2], WINDOW: [750], WINDOW + RATE: [750, 25]},
     }.items():
         projector = opened(folders(kind))

@@ -7,6 +7,7 @@ import pytest
 
 from checkpoints import weights
 from gguf_files import write_gguf
+from pumice import RequestError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine.projector import Projector
@@ -83,6 +84,13 @@ def test_pixels_are_those_of_transformers(folders, kind, size):
             squares = scaled.reshape(rows // 2, 2, columns // 2, 2, 3, p * p).transpose(0, 2, 1, 3, 5, 4)
             images.append(squares.reshape(-1, p * p, 3))
     np.testing.assert_allclose(255 * np.concatenate(images), VALUES[f"{kind}.pixels.{size[0]}x{size[1]}"], atol=1e-3)
+
+
+def test_the_windows_of_an_image_are_bounded(folders):
+    projector = opened(folders("step3vl"))
+    with pytest.raises(RequestError, match=r"an image of 1500 x 1000 pixels has \d+ windows; at most 256"):
+        projector.encoders["image"].prepare(np.zeros((1000, 1500, 3), np.uint8))
+    projector.close()
 
 
 @pytest.mark.parametrize("kind", THEIRS)

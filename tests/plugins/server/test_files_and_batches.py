@@ -6,6 +6,7 @@ import io
 import json
 import sqlite3
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +18,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import pumice
@@ -231,6 +232,27 @@ def test_a_row_is_kept_as_it_was_sent():
     content = lines(row("a", other=[[]] * 1000))
     (kept_row,) = read_input(content, CHAT)
     assert kept_row == ("a", content)
+
+
+def test_the_values_of_a_row_are_gone_while_it_is_answered():
+    """The application reads the body again: both together take twice the memory of a request."""
+
+    class Body(dict):
+        pass
+
+    async def look(_: Request) -> JSONResponse:
+        return JSONResponse(bodies[0]() is None)
+
+    async def ask() -> dict:
+        def asked(row: BatchRow) -> BatchRow:
+            bodies.append(weakref.ref(row.body))
+            return row
+
+        async with RowClient(Starlette(routes=[Route(CHAT, look, methods=["POST"])])) as client:
+            return await client.answer(asked(BatchRow("a", CHAT, Body(messages=[]))))
+
+    bodies: list[weakref.ref] = []
+    assert asyncio.run(ask())["response"]["body"] is True
 
 
 def test_a_batch_that_fails_makes_files(model, tmp_path, monkeypatch):

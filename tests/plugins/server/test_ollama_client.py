@@ -123,6 +123,16 @@ def test_names_with_defaults_of_their_own(client, server, expected):
     server.client.post("/api/create", json={"model": "corsair", "modelfile": text, "stream": False}).raise_for_status()
     assert client.chat(model="corsair", messages=CHAT).message.content == said.message.content
     client.delete("corsair")
+    shown = client.show("pirate")
+    assert dict(line.split(None, 1) for line in shown.parameters.splitlines()) == {
+        "num_predict": "7",
+        "temperature": "0.0",
+    }
+    assert (shown.modelinfo["general.architecture"], client.show("demo").modelfile) == ("llama", "")
+    again = {"model": "again", "modelfile": shown.modelfile, "stream": False}
+    server.client.post("/api/create", json=again).raise_for_status()
+    assert client.chat(model="again", messages=CHAT).message.content == said.message.content
+    client.delete("again")
     client.copy("pirate", "buccaneer")
     assert {"demo", "pirate", "buccaneer"} <= {model.model for model in client.list().models}
     client.delete("pirate")

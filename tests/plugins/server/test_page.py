@@ -630,6 +630,15 @@ def test_accessibility(browser, chats, scheme, size):
     if size == WIDE:
         page.keyboard.press("Control+k")
         check("commands")
+        page.keyboard.press("Escape")
+    run_command(page, "Prompts")
+    check("prompts")
+    page.keyboard.press("Escape")
+    page.get_by_label("Answer with another model").last.select_option(index=1)
+    expect(page.get_by_role("dialog", name="Compare versions")).to_be_visible()
+    expect(answer(page)).to_have_attribute("aria-busy", "false")
+    check("side by side")
+    page.keyboard.press("Escape")
     if size == PHONE:
         expect(page.get_by_role("navigation")).not_to_be_in_viewport()
         page.get_by_role("button", name="Conversations", exact=True).click()
@@ -655,7 +664,7 @@ def test_the_demo_model_tells_a_story(context, model):
     with running(model) as server:
         page = opened(context, server.url)
         page.get_by_role("button", name="Parameters").click()
-        page.get_by_label("Most tokens").fill("20")
+        page.get_by_label("Maximum tokens").fill("20")
         page.get_by_label("Close").click()
         say(page, "Once upon a time")
         expect(answer(page)).to_contain_text("20 tokens")

@@ -1,0 +1,228 @@
+"""Gemma 4's conformer (Google 2026), after the Universal Speech Model (Zhang et al. 2023, arXiv:2303.01037)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor
+from pumice.plugin.nn import blocks
+from pumice_architectures.hearing.mel import HOP, RATE, WINDOW_FRAMES, Mel, padded_to
+from pumice_architectures.hearing.whisper import halved
+from pumice_architectures.vision.gemma4 import clamped_linear
+
+FRAME, N_FFT = 320, 512  # samples of a frame, and of its transform
+MEL_FLOOR = 1e-3
+N_MELS = 128
+TAPS = 9  # of a kernel of 3 x 3
+REACH = 12  # rows to which a row attends: its own and those before it
+PADDED = 4  # values of zero behind the positions in queries and keys, whose size is then a multiple of 16
+SOFTCAP = 50.0
+N_PAST = 5  # rows of the convolution of a block
+MOST_BINS = 256
+
+
+class Gemma4Conformer(AudioEncoder):
+    """Two convolutions that quarter frames and bins, and blocks of attention to the latest rows and convolution."""
+
+    around = ("<|audio>", "<audio|>")
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.n_embd = hparams.positive("embedding_length")
+        self.n_head = hparams.positive("attention.head_count")
+        self.eps = hparams.number("attention.layer_norm_epsilon")
+        self.n_mels = hparams.positive("num_mel_bins")
+        if self.n_embd % (2 * self.n_head):
+            raise hparams.wrong("attention.head_count", f"is {self.n_head}, which does not divide {self.n_embd}")
+        if self.n_mels > MOST_BINS:
+            raise hparams.wrong("num_mel_bins", f"is {self.n_mels}, expected at most {MOST_BINS}")
+        self.bins = [self.n_mels, halved(self.n_mels), halved(halved(self.n_mels))]
+        self.n_rows = halved(halved(WINDOW_FRAMES))
+
+    def prepare(self, samples: Samples) -> Iterator[str | SoundPiece]:
+        yield self.around[0]
+        window = HOP * WINDOW_FRAMES
+        for start in range(0, len(samples), window):
+            yield self._piece(usm_mel(samples[start : start + window], self.n_mels))
+        yield self.around[1]
+
+    def count_rows(self, n_samples: int) -> int:
+        whole, rest = divmod(n_samples, HOP * WINDOW_FRAMES)
+        lengths = [HOP * WINDOW_FRAMES] * whole + ([rest] if rest else [])
+        return sum(halved(halved(n_frames(n))) for n in lengths)
+
+    def _piece(self, mel: Mel) -> SoundPiece:
+        n_times = [len(mel), halved(len(mel)), halved(halved(len(mel)))]
+        bordered = np.pad(mel, 1 + np.zeros((2, 2), int))
+        views = np.lib.stride_tricks.sliding_window_view(bordered, (3, 3))[::2, ::2][: n_times[1], : self.bins[1]]
+        inputs: dict[str, NDArray[Any]] = {"frames": np.ascontiguousarray(views).reshape(-1, TAPS)}
+        time, bin = np.indices((n_times[2], self.bins[2]), np.int32).reshape(2, -1)
+        for tap in range(TAPS):
+            t, f = 2 * time - 1 + tap // 3, 2 * bin - 1 + tap % 3
+            is_inside = (t >= 0) & (t < n_times[1]) & (f >= 0) & (f < self.bins[1])
+            inputs[f"conv.{tap}"] = np.where(is_inside, t * self.bins[1] + f, 0).astype(np.int32)
+            inputs[f"conv.{tap}.inside"] = is_inside.astype(np.float32)[:, None]
+        rows = np.arange(n_times[2], dtype=np.int32)
+        inputs |= {f"bin.{f}": rows * np.int32(self.bins[2]) + np.int32(f) for f in range(self.bins[2])}
+        inputs |= self._positions(rows)
+        return SoundPiece({"patches": rows, **inputs}, len(rows))
+
+    def _positions(self, rows: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
+        """Return the inputs for relative positions, and for rows before others.
+
+        Key ``j`` has a 1 at ``j % REACH``, where a query has its score for the distance of that key: within reach, each
+        key has another place.
+        """
+        places = np.arange(REACH, dtype=np.int32)
+        distances = (rows[:, None] - places) % REACH
+        n = len(rows)
+        inputs: dict[str, NDArray[Any]] = {
+            "distances": np.ascontiguousarray(np.repeat(distances[:, None], self.n_head, 1), np.int32),
+            "places": (rows[:, None, None] % REACH == np.arange(REACH + PADDED)).astype(np.float32),
+            "none": np.zeros((n, 1, PADDED), np.float32),
+        }
+        for i in range(1, N_PAST):
+            inputs[f"before.{i}"] = np.maximum(rows - i, 0)
+            inputs[f"has_before.{i}"] = (rows >= i).astype(np.float32)[:, None]
+        return inputs
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self._convolved(g)
+        for i in range(self.n_layer):
+            with g.layer(i):
+                blk = f"a.blk.{i}."
+                x = self._feed_forward(g, x, blk, "")
+                y = self._attention(g, self._norm(g, x, f"{blk}attn_pre_norm"), blk)
+                x = x + self._norm(g, y, f"{blk}attn_post_norm")
+                x = x + self._convolution(g, x, blk)
+                x = self._feed_forward(g, x, blk, "_1")
+                x = self._norm(g, x, f"{blk}ln2")
+        out = g.weight("a.pre_encode.out.weight")
+        x = blocks.linear(g, x, "a.pre_encode.out", int(out.shape[0]))
+        return blocks.linear(g, g.rms_norm(x, None, self.eps), "mm.a.input_projection", self.width)
+
+    def _norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.rms_norm(g, x, name, self.eps)
+
+    def _convolved(self, g: GraphBuilder) -> Tensor:
+        """Return ``[n_tokens, n_embd]``: two convolutions over time and bins, and a linear map of a time's bins."""
+        kernels = [g.weight(f"a.conv1d.{i}.weight") for i in range(2)]
+        n_first, n_second = (int(kernel.shape[0]) for kernel in kernels)
+        n_frames = halved(WINDOW_FRAMES) * self.bins[1]
+        frames = g.input("frames", (g.size("n_conv1", n_frames), TAPS))
+        flat = g.derived("a.conv1d.0.flat", (n_first, TAPS), lambda w: w.reshape(len(w), -1), kernels[0])
+        x = self._channels(g, g.linear(frames, flat), 0)
+        size, products = g.size("n_conv2", self.n_rows * self.bins[2]), []
+        for tap in range(TAPS):
+            matrix = functools.partial(_tap, tap, n_second, n_first)
+            weight = g.derived(f"a.conv1d.1.tap{tap}", (n_second, n_first), matrix, kernels[1])
+            rows = g.get_rows(x, g.input(f"conv.{tap}", (size,), "i32")) * g.input(f"conv.{tap}.inside", (size, 1))
+            products.append(g.linear(rows, weight))
+        x = self._channels(g, functools.reduce(Tensor.__add__, products), 1)
+        stored = g.weight("a.input_projection.weight", (self.n_embd, n_second * self.bins[2]))
+        products = []
+        for f in range(self.bins[2]):
+            columns = functools.partial(_columns, f * n_second, (f + 1) * n_second)
+            weight = g.derived(f"a.input_projection.bin{f}", (self.n_embd, n_second), columns, stored)
+            products.append(g.linear(g.get_rows(x, g.input(f"bin.{f}", (N_TOKENS,), "i32")), weight))
+        return functools.reduce(Tensor.__add__, products)
+
+    def _channels(self, g: GraphBuilder, x: Tensor, number: int) -> Tensor:
+        return g.relu(g.layer_norm(x, g.weight(f"a.conv1d.{number}.norm.weight"), None, self.eps))
+
+    def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, number: str) -> Tensor:
+        n_ff = int(g.weight(f"{blk}ffn_up{number}.weight").shape[0])
+        y = self._norm(g, x, f"{blk}ffn_norm{number}")
+        y = clamped_linear(
+            g, g.silu(clamped_linear(g, y, f"{blk}ffn_up{number}", n_ff)), f"{blk}ffn_down{number}", self.n_embd
+        )
+        return x + self._norm(g, y, f"{blk}ffn_post_norm{number}") * 0.5
+
+    def _attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        n_head, d = self.n_head, self.n_embd // self.n_head
+        q, k, v = (
+            clamped_linear(g, x, blk + name, self.n_embd).reshape(N_TOKENS, n_head, d)
+            for name in ("attn_q", "attn_k", "attn_v")
+        )
+        q = q * g.weight(f"{blk}per_dim_scale.weight", (d,)) * (d**-0.5 / math.log(2))
+        k = k * (math.log(1 + math.e) / math.log(2))
+        relative = functools.partial(_relative, n_head)
+        table = g.derived(f"{blk}attn_k_rel.rows", (n_head, REACH, d), relative, g.weight(f"{blk}attn_k_rel.weight"))
+        scores = g.gather(g.batched_linear(q, table), g.input("distances", (N_TOKENS, n_head, REACH), "i32"))
+        zeros = g.input("none", (N_TOKENS, 1, PADDED))
+        q = g.concat(g.concat(q, scores), zeros)
+        k = g.concat(k, g.input("places", (N_TOKENS, 1, REACH + PADDED)))
+        y = g.attention(q, k, v, scale=1.0, softcap=SOFTCAP, window=REACH, cache=False)
+        return clamped_linear(g, y.reshape(N_TOKENS, self.n_embd), f"{blk}attn_out", self.n_embd)
+
+    def _convolution(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Return a gate, a convolution of each channel over the latest rows, and a linear map."""
+        n = self.n_embd
+        y = clamped_linear(g, self._norm(g, x, f"{blk}conv_norm"), f"{blk}conv_pw1", 2 * n)
+        y = g.slice(y, 0, n) * g.sigmoid(g.slice(y, n, 2 * n))
+        kernel = g.weight(f"{blk}conv_dw.weight", (n, N_PAST))
+        taps = [
+            g.derived(f"{blk}conv_dw.tap{i}", (n,), functools.partial(_column, -1 - i), kernel) for i in range(N_PAST)
+        ]
+        total = y * taps[0]
+        for i in range(1, N_PAST):
+            before = g.get_rows(y, g.input(f"before.{i}", (N_TOKENS,), "i32"))
+            total = total + before * g.input(f"has_before.{i}", (N_TOKENS, 1)) * taps[i]
+        y = g.silu(self._norm(g, total, f"{blk}norm_conv"))
+        return clamped_linear(g, y, f"{blk}conv_pw2", n)
+
+
+def n_frames(n_samples: int) -> int:
+    """Return the frames of a sound that are in it whole, at least one."""
+    return max((n_samples - 1) // HOP, 1)
+
+
+def usm_mel(samples: Samples, n_mels: int) -> Mel:
+    """Return the log-mel spectrogram ``[n_frames(n), n_mels]`` of samples, on HTK's scale, of magnitudes."""
+    n = n_frames(len(samples))
+    padded = np.pad(padded_to(samples, 2 * HOP), (FRAME // 2, HOP)).astype(np.float32)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, FRAME)[::HOP][:n]
+    window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME) / FRAME)).astype(np.float32)
+    magnitudes = np.abs(np.fft.rfft(frames * window, n=N_FFT))
+    return np.log(magnitudes @ _htk_filters(n_mels) + MEL_FLOOR).astype(np.float32)
+
+
+@functools.cache
+def _htk_filters(n_mels: int) -> NDArray[np.float64]:
+    """Return triangles ``[N_FFT // 2 + 1, n_mels]`` of height 1 on the mel scale of HTK (Young et al. 2006)."""
+    top = 2595 * np.log10(1 + RATE / 2 / 700)
+    hertz = 700 * (10 ** (np.linspace(0, top, n_mels + 2) / 2595) - 1)
+    bins = np.linspace(0, RATE // 2, N_FFT // 2 + 1)[:, None]
+    low, middle, high = hertz[:-2], hertz[1:-1], hertz[2:]
+    triangles: NDArray[np.float64] = np.maximum(
+        0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle))
+    )
+    return triangles
+
+
+def _relative(n_head: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return rows ``[n_head, REACH, d]`` that queries are multiplied by for each distance, of sines and cosines."""
+    n = matrix.shape[1] // 2
+    speeds = np.exp(np.arange(n) * -(math.log(10000) / max(n - 1, 1)))
+    angles = np.arange(REACH)[:, None] * speeds
+    rows = np.concatenate([np.sin(angles), np.cos(angles)], 1) @ matrix.T.astype(np.float64)
+    return np.ascontiguousarray(rows.reshape(REACH, n_head, -1).transpose(1, 0, 2), np.float32)
+
+
+def _tap(number: int, n_out: int, n_in: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the matrix of one tap of a kernel of 3 x 3."""
+    return np.ascontiguousarray(kernel.reshape(n_out, n_in, 3, 3)[:, :, number // 3, number % 3])
+
+
+def _columns(start: int, stop: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(matrix[:, start:stop])
+
+
+def _column(number: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(matrix[:, number])
