@@ -256,7 +256,7 @@ class DeviceProgram(Program):
             picked.begin(step.inputs)
         return picked
 
-    def settle(self) -> None:
+    def wait_until_prepared(self) -> None:
         self._preparer.wait()
         if self._shared.prepares and self._persistent:
             self._persistent.works()

@@ -134,7 +134,7 @@ class Program(ABC):
     def finish(self) -> None:  # noqa: B027 - most programs release no steps
         """Wait for the released steps, whose results the engine did not wait for."""
 
-    def settle(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
+    def wait_until_prepared(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
         """Wait for what the program prepares beside its steps, so that none of them has to; called from one thread."""
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -161,9 +161,9 @@ class Pipeline(Program):
                 pasts = [[*past, token] for past, token in zip(pasts, ahead.picked[0].tolist(), strict=False)]
             yield ahead
 
-    def settle(self) -> None:
+    def wait_until_prepared(self) -> None:
         for program in self._programs:
-            program.settle()
+            program.wait_until_prepared()
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.finish()

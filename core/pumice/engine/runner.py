@@ -309,11 +309,11 @@ class Runner:
                 total[purpose] = total.get(purpose, 0) + n_bytes
         return total
 
-    def settle(self) -> None:
+    def wait_until_prepared(self) -> None:
         """Wait until the programs have prepared steps of all sizes."""
         for placed in self._all:
             if placed.program:
-                placed.program.settle()
+                placed.program.wait_until_prepared()
 
     @property
     def held(self) -> list[Held]:

@@ -137,6 +137,21 @@ def test_a_stopped_engine_can_be_closed(faulty, monkeypatch):
         scored.result(60)
 
 
+def test_a_model_is_loaded_when_its_steps_are_prepared(path, monkeypatch, tmp_path):
+    prepared = tmp_path / "prepared"
+    slow = f"""
+import pathlib, sys, time
+from pumice.process import worker
+from pumice.engine.runner import Runner
+Runner.wait_until_prepared = lambda runner: time.sleep(0.5) or pathlib.Path({str(prepared)!r}).touch()
+sys.exit(worker.main())
+"""
+    launched = Launch([sys.executable, "-P", "-c", slow], dict(os.environ))
+    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
+    with pumice.load_process(path, **EXACT):
+        assert prepared.exists()
+
+
 def test_a_long_step_of_loading_is_no_silence(path, monkeypatch):
     slow = """
 import sys, time
