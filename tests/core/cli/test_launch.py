@@ -203,6 +203,21 @@ def test_configuration_files_are_changed_only_if_asked(home: Path, url: str, mon
     assert len(list(path.parent.iterdir())) == 2
 
 
+def test_providers_of_cline_are_kept(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    program(home, monkeypatch, "cline", f'echo "$*" > {home}/said')
+    path = home / ".cline" / "data" / "settings" / "providers.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"version": 1, "lastUsedProvider": "mine", "providers": {"mine": {"updatedAt": "2026"}}}')
+    assert launch("cline", "small", "--url", url, "--api-key", KEY, "--write", "--", "--plan").exit_code == 0
+    content = json.loads(path.read_text())
+    assert content["lastUsedProvider"] == "mine"
+    assert set(content["providers"]) == {"mine", "openai-compatible"}
+    settings = content["providers"]["openai-compatible"]["settings"]
+    assert (settings["baseUrl"], settings["apiKey"], settings["model"]) == (f"{url}/v1", KEY, "small")
+    assert (home / "said").read_text() == "--provider openai-compatible --model small --plan\n"
+
+
 def test_a_configuration_file_with_comments_or_other_bytes_stays(
     home: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+_CLINES_PROVIDER = "openai-compatible"
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -112,6 +114,21 @@ def _codex(endpoint: Endpoint) -> Setup:
     return Setup(arguments, {"PUMICE_API_KEY": endpoint.api_key})
 
 
+def _cline(endpoint: Endpoint) -> Setup:
+    return Setup(["--provider", _CLINES_PROVIDER, "--model", endpoint.model])
+
+
+def _add_to_cline(settings: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    """Cline passes over a provider without a date."""
+    provider = {"provider": _CLINES_PROVIDER, "baseUrl": endpoint.openai_url}
+    provider |= {"apiKey": endpoint.api_key, "model": endpoint.model}
+    for key, value in {"version": 1, "lastUsedProvider": _CLINES_PROVIDER, "modes": {}}.items():
+        settings.setdefault(key, value)
+    entry = {"settings": provider, "updatedAt": "1970-01-01T00:00:00.000Z", "tokenSource": "manual"}
+    settings.setdefault("providers", {})[_CLINES_PROVIDER] = entry
+    return {"providers": {_CLINES_PROVIDER: entry}}
+
+
 def _opencode(endpoint: Endpoint) -> Setup:
     """Configuration in the environment, which is merged over the user's files."""
     provider = {
@@ -208,6 +225,10 @@ def _zed_settings() -> Path:
     return user_directory() / "zed" / "settings.json"
 
 
+def _cline_providers() -> Path:
+    return Path.home() / ".cline" / "data" / "settings" / "providers.json"
+
+
 def _continue_config() -> Path:
     return Path.home() / ".continue" / "config.yaml"
 
@@ -215,6 +236,9 @@ def _continue_config() -> Path:
 CLIENTS = {
     "aider": Client("aider", "aider", "python -m pip install aider-chat", _aider, 16384),
     "claude": Client("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _claude, 65536),
+    "cline": Client(
+        "Cline", "cline", "npm install -g cline", _cline, config_file=ConfigFile(_cline_providers, _add_to_cline)
+    ),
     "codex": Client("Codex", "codex", "npm install -g @openai/codex", _codex),
     "continue": Client(
         "Continue",
