@@ -791,7 +791,7 @@ class EngineOptions(TypedDict, total=False):
     speculate: Annotated[
         str,
         _Engine(
-            "off",
+            "auto",
             "Speculative decoding: auto, off, or names of proposers with commas between. Changes speed only, except "
             "that float matrices may round differently; auto drafts only where they do not.",
             ("--speculate",),

@@ -74,7 +74,7 @@ PROPS |= {
     "endpoint_slots": bool,
     "endpoint_metrics": bool,
 }
-SLOT = {"id": int, "n_ctx": int, "is_processing": bool, "speculative": False}
+SLOT = {"id": int, "n_ctx": int, "is_processing": bool, "speculative": True}
 ERROR = {"error": {"message": str, "type": str, "code": int}}
 
 NATIVE = {"prompt": TEXT, "n_predict": 4, "return_tokens": True, "n_probs": 2}
