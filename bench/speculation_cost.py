@@ -32,21 +32,21 @@ def requests(case: str, n_seqs: int, n: int, pair: int) -> list[dict[str, Any]]:
     return [request(case, N_PROMPT, n, seed) for seed in seeds]
 
 
-def seconds(model: pumice.Model, wanted: list[dict[str, Any]], choice: str) -> tuple[float, int, int]:
+def seconds(model: pumice.Model, batch: list[dict[str, Any]], choice: str) -> tuple[float, int, int]:
     """Return the processor time of the requests, and the numbers of drafted and accepted tokens.
 
     Prompts are in the cache, but are no earlier texts of speculation.
     """
-    prompts = [options["prompt"] for options in wanted]
-    options = [{key: value for key, value in each.items() if key != "prompt"} for each in wanted]
+    prompts = [options["prompt"] for options in batch]
+    options = [{key: value for key, value in single.items() if key != "prompt"} for single in batch]
     salt = uuid.uuid4().hex
-    first = [{**each, "max_tokens": 1, "speculate": "off"} for each in options]
-    model.generate_many(prompts, each=first, cache_salt=salt)
+    prefills = [{**own, "max_tokens": 1, "speculate": "off"} for own in options]
+    model.generate_many(prompts, each=prefills, cache_salt=salt)
     began = time.process_time()
     completions = model.generate_many(prompts, each=options, speculate=choice, cache_salt=salt)
     spent = time.process_time() - began
     timings = [completion.timings for completion in completions]
-    return spent, sum(each.n_drafted for each in timings), sum(each.n_accepted for each in timings)
+    return spent, sum(timing.n_drafted for timing in timings), sum(timing.n_accepted for timing in timings)
 
 
 def interval(ratios: NDArray[np.float64]) -> tuple[float, float]:
@@ -66,11 +66,11 @@ def measure(model: pumice.Model, case: str, n_seqs: int, arguments: argparse.Nam
         seconds(model, requests(case, n_seqs, arguments.n, 0), arguments.speculate)
     end = time.perf_counter() + arguments.seconds
     while time.perf_counter() < end or len(pairs) < 3:
-        wanted = requests(case, n_seqs, arguments.n, len(pairs) + 1)
+        batch = requests(case, n_seqs, arguments.n, len(pairs) + 1)
         spent: dict[str, float] = {}
         choices = ["off", arguments.speculate]
         for choice in choices if len(pairs) % 2 else reversed(choices):
-            spent[choice], drafted, accepted = seconds(model, wanted, choice)
+            spent[choice], drafted, accepted = seconds(model, batch, choice)
             n_drafted, n_accepted = n_drafted + drafted, n_accepted + accepted
         pairs.append((spent["off"], spent[arguments.speculate]))
     without, with_drafts = np.array(pairs).T

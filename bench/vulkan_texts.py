@@ -56,27 +56,27 @@ def texts(path: Path, persistent: str, lanes: bool, arguments: argparse.Namespac
     options = {"backend": "vulkan", "n_ctx": 512, "n_batch": 128, "config": config}
     begins = mock.patch.object(PersistentPath, "begin", autospec=True, side_effect=PersistentPath.begin)
     with begins as begun, without_lanes(lanes), pumice.load(path, **options) as model:
-        found = {
+        tokens = {
             name: [
                 list(model.generate(text, max_tokens=arguments.tokens, seed=seed, **chain).tokens)
                 for seed, text in enumerate(prompts(arguments.prompts))
             ]
             for name, chain in CHAINS.items()
         }
-        return found, begun.called
+        return tokens, begun.called
 
 
 def distances(path: Path, first: list[list[int]], second: list[list[int]], count: int) -> list[float]:
     """Return the distance of logits of the first unequal tokens of each pair of texts, in float32 by NumPy."""
-    found = []
+    gaps = []
     with pumice.load(path, backend="numpy", n_ctx=512) as model:
         for text, one, other in zip(prompts(count), first, second, strict=True):
             if one == other:
                 continue
-            at = next(i for i in range(min(len(one), len(other))) if one[i] != other[i])
-            logits = model.logits([*model.tokenize(text), *one[:at]])[-1]
-            found.append(float(abs(logits[one[at]] - logits[other[at]]) / np.std(logits)))
-    return found
+            position = next(i for i in range(min(len(one), len(other))) if one[i] != other[i])
+            logits = model.logits([*model.tokenize(text), *one[:position]])[-1]
+            gaps.append(float(abs(logits[one[position]] - logits[other[position]]) / np.std(logits)))
+    return gaps
 
 
 def main() -> None:
@@ -98,16 +98,16 @@ def main() -> None:
 
 def compare(title: str, path: Path, arguments: argparse.Namespace, explains: bool) -> None:
     """Print a row for each path; with ``explains`` also how far apart the logits of unequal tokens are."""
-    wanted: Texts | None = None
+    reference: Texts | None = None
     for name, (persistent, lanes) in PATHS.items():
-        found, one_dispatch = texts(path, persistent, lanes, arguments)
-        if wanted is None:
-            wanted = found
+        own, one_dispatch = texts(path, persistent, lanes, arguments)
+        if reference is None:
+            reference = own
             continue
-        pairs = {chain: list(zip(wanted[chain], found[chain], strict=True)) for chain in CHAINS}
+        pairs = {chain: list(zip(reference[chain], own[chain], strict=True)) for chain in CHAINS}
         cells = [f"{chain} {sum(a == b for a, b in both)} of {len(both)} equal" for chain, both in pairs.items()]
         if explains:
-            far = distances(path, wanted["greedy"], found["greedy"], arguments.prompts)
+            far = distances(path, reference["greedy"], own["greedy"], arguments.prompts)
             cells.append(f"farthest {max(far, default=0.0):.1e} deviations")
         if persistent == "always" and not one_dispatch:
             cells.append("(without one dispatch: it is for other shapes)")
