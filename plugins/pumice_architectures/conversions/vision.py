@@ -12,6 +12,11 @@ from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, LazyTensor,
 SIGLIP = {r"^vision_tower\.(?!vision_model\.)": "vision_tower.vision_model."}
 
 
+def channels_first(tensor: LazyTensor, n: int, side: int) -> LazyTensor:
+    """Return kernels ``[n, 3, side, side]`` of ``[n, side * side * 3]``."""
+    return tensor.reshape(n, side, side, 3).transpose(0, 3, 1, 2)
+
+
 class Gemma3(ProjectorConversion):
     projector_type = "gemma3"
     renames: ClassVar[dict[str, str]] = {**SIGLIP, "_weight$": ".weight"}
@@ -90,8 +95,7 @@ class LFM2VL(ProjectorConversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("patch_embedding.weight"):
-            size = self.side("patch_size")
-            tensor = tensor.reshape(self.n_embd, size, size, 3).transpose(0, 3, 1, 2)
+            tensor = channels_first(tensor, self.n_embd, self.side("patch_size"))
         yield self.names(name), tensor
 
 

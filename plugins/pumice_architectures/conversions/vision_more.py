@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion
-from pumice_architectures.conversions.vision import Qwen3VL
+from pumice_architectures.conversions.vision import Qwen3VL, channels_first
 from pumice_architectures.conversions.vision_documents import GLM4V
 
 CLIP_MEAN, CLIP_STD = (
@@ -218,8 +218,7 @@ class Phi4(ProjectorConversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("patch_embedding.weight"):
-            size = self.side("patch_size")
-            tensor = tensor.reshape(self.n_embd, size, size, 3).transpose(0, 3, 1, 2)
+            tensor = channels_first(tensor, self.n_embd, self.side("patch_size"))
         yield self.names(name), tensor
 
 

@@ -14,6 +14,7 @@ from pumice.plugin.convert import (
     concatenate,
     split_qkv,
 )
+from pumice_architectures.conversions.vision import channels_first
 
 LIMITS = (".input_min", ".input_max", ".output_min", ".output_max")
 
@@ -45,18 +46,13 @@ class Gemma4(ProjectorConversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("patch_embedder.input_proj.weight"):
-            tensor = _channels_first(tensor, self.side("patch_size"))
+            tensor = channels_first(tensor, tensor.shape[0], self.side("patch_size"))
         base, dot, limit = name.rpartition(".")
         if f"{dot}{limit}" in LIMITS:
             own = self.names(f"{base.removesuffix('.linear')}.weight").removesuffix("weight")
             yield own + limit, tensor.reshape(1)
         else:
             yield self.names(name), tensor
-
-
-def _channels_first(tensor: LazyTensor, side: int) -> LazyTensor:
-    """Return kernels ``[n, 3, side, side]`` of ``[n, side * side * 3]``."""
-    return tensor.reshape(tensor.shape[0], side, side, 3).transpose(0, 3, 1, 2)
 
 
 class Gemma4Unified(Gemma4):
@@ -118,9 +114,9 @@ class Gemma4Unified(Gemma4):
         if name.endswith("pos_embedding.weight"):
             tensor = tensor.transpose(1, 0, 2)
         elif "patch_dense.weight" in name:
-            tensor = _channels_first(tensor, side).reshape(*tensor.shape)
+            tensor = channels_first(tensor, tensor.shape[0], side).reshape(*tensor.shape)
         elif "patch_ln1" in name:
-            tensor = _channels_first(tensor.reshape(1, tensor.shape[0]), side).reshape(*tensor.shape)
+            tensor = channels_first(tensor, 1, side).reshape(*tensor.shape)
         yield self.names(name), tensor
 
 
