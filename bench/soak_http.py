@@ -77,7 +77,7 @@ class Tally:
     wrong: list[str] = field(default_factory=list)  # texts that differ from the same request alone
     firsts: list[tuple[float, float]] = field(default_factory=list)  # time, seconds to the first token
     kills: list[float] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)  # problems that were printed
+    printed: set[str] = field(default_factory=set)  # problems that were printed
     texts: dict[str, str] = field(default_factory=dict)  # first answers to requests that have one answer
 
     def compare(self, request: str, text: str) -> None:
@@ -146,7 +146,7 @@ class Client:
 
     def _post(self, path: str, **body: Any) -> tuple[dict[str, Any], str]:
         response = self._http.post(path, json=body)
-        return (response.json(), "") if response.status_code == 200 else ({}, _told(response))
+        return (response.json(), "") if response.status_code == 200 else ({}, _error_line(response))
 
     def _messages(self) -> list[dict[str, str]]:
         return [{"role": "user", "content": self._random.choice(PROMPTS)}]
@@ -164,7 +164,7 @@ class Client:
         with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
             if response.status_code != 200:
                 response.read()
-                yield _told(response)
+                yield _error_line(response)
                 return
             yield from (line for line in response.iter_lines() if line)
 
@@ -306,18 +306,18 @@ class Client:
             1
         ]
         response = self._http.delete(f"/v1/responses/{id}")
-        return failure or ("" if response.status_code == 200 else _told(response))
+        return failure or ("" if response.status_code == 200 else _error_line(response))
 
     def rename(self, model: str) -> str:
         """Make a variant of a model with Ollama's protocol, use it, and delete it."""
         name = f"variant-{self._random.randrange(10**9)}"
         response = self._http.post("/api/create", json={"model": name, "from": model, "system": "S", "stream": False})
         if response.status_code != 200:
-            return _told(response)
+            return _error_line(response)
         options = {"num_predict": 4}
         failure = self._post("/api/generate", model=name, prompt="Once", stream=False, options=options)[1]
         response = self._http.request("DELETE", "/api/delete", json={"model": name})
-        return failure or ("" if response.status_code == 200 else _told(response))
+        return failure or ("" if response.status_code == 200 else _error_line(response))
 
     def too_large(self, _: str) -> str:
         """Announce a body above the limit, send a part of it, and read the error, without and with keep-alive."""
@@ -334,7 +334,7 @@ class Client:
 
     def metrics(self, _: str) -> str:
         response = self._http.get("/metrics")
-        return "" if response.status_code == 200 else _told(response)
+        return "" if response.status_code == 200 else _error_line(response)
 
     def leave(self, model: str) -> str:
         """Send the beginning of a body, and close the connection."""
@@ -348,10 +348,10 @@ class Client:
         values = [-1, "x", [], {"a": [[]]}, 1e300, "\0", [None] * 1000]
         body = {"model": model, "prompt": self._random.choice(values), "max_tokens": self._random.choice(values)}
         response = self._http.post("/v1/completions", json=body)
-        return _told(response) if response.status_code >= 500 else ""
+        return _error_line(response) if response.status_code >= 500 else ""
 
 
-def _told(response: httpx2.Response) -> str:
+def _error_line(response: httpx2.Response) -> str:
     return f"{response.status_code} {response.text[:200]}"
 
 
@@ -455,8 +455,8 @@ def soak(url: str, pid: int, arguments: argparse.Namespace, tally: Tally, plan: 
             f"{time.monotonic() - started:7.0f} s  {state}, first token p99 {late:.2f} s, {dict(tally.counts)}",
             file=sys.stderr, flush=True,
         )  # fmt: skip
-        for problem in {*tally.wrong, *tally.lost} - tally.told:
-            tally.told.add(problem)
+        for problem in {*tally.wrong, *tally.lost} - tally.printed:
+            tally.printed.add(problem)
             print(f"          {problem}", file=sys.stderr, flush=True)
         began = time.monotonic()
         tally.kills.append(began)  # before the harm: requests may fail while it lasts
@@ -478,7 +478,7 @@ def expected(url: str, models: Sequence[str]) -> dict[tuple[str, str], str]:
             for prompt in PROMPTS:
                 response = http.post("/v1/completions", json={"model": name, **completion(prompt)})
                 if response.status_code != 200:
-                    raise SystemExit(f"error: model {name}: {_told(response)}")
+                    raise SystemExit(f"error: model {name}: {_error_line(response)}")
                 texts[name, prompt] = response.json()["choices"][0]["text"]
     return texts
 

@@ -117,7 +117,7 @@ def row(name: str, profile: Profile, chosen: dict[str, list[Dispatch]]) -> str:
         kernels(one, PRODUCTS),
         kernels(sixteen, PRODUCTS),
         kernels(prompt, PRODUCTS),
-        ", ".join(filter(None, dict.fromkeys(kernels(found, ATTENTION) for found in (one, prompt)))),
+        ", ".join(filter(None, dict.fromkeys(kernels(sizes, ATTENTION) for sizes in (one, prompt)))),
         profile.source,
     ]
     return f"| {' | '.join(cells)} |\n"
@@ -176,12 +176,12 @@ KERNELS_HEADER = (
 
 def chosen_kernels(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> list[Kernel]:
     """Return the kernels that profiles choose, by name."""
-    found: dict[str, Kernel] = {}
+    by_name: dict[str, Kernel] = {}
     for profile, buckets in lowered.items():
         names = {dispatch.kernel.partition(".")[0] for dispatches in buckets.values() for dispatch in dispatches}
         for name in names:
-            found.setdefault(name, Kernel(name)).profiles.append(profile)
-    return [found[name] for name in sorted(found)]
+            by_name.setdefault(name, Kernel(name)).profiles.append(profile)
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def problems(chosen: Sequence[Kernel], validator: str, translator: str) -> list[str]:

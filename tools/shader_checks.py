@@ -53,4 +53,4 @@ def _failed(commands: Mapping[str, Sequence[str]]) -> list[str]:
         return f"{name}: {done.stderr.strip() or done.returncode}" if done.returncode else None
 
     with ThreadPoolExecutor(2) as pool:
-        return [found for found in pool.map(message, commands) if found]
+        return [line for line in pool.map(message, commands) if line]

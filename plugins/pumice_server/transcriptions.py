@@ -72,24 +72,24 @@ async def _timed(
 ) -> Response:
     """Return what is said in each piece of a sound, one after the other, with the times of the pieces."""
     samples = await service.in_time(seeing(audio.samples))
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for start, end in pieces(samples):
         piece = pumice.Audio(samples[start:end], rate=RATE)
         streams, _ = await unless_gone(request, _start(request, service, body, piece, translates))
         (done,) = await unless_gone(request, service.gather(streams))
-        found.append(Segment(start / RATE, end / RATE, _text(cast(Done, done))))
+        segments.append(Segment(start / RATE, end / RATE, _text(cast(Done, done))))
     if body.response_format == "srt":
-        return PlainTextResponse(subrip(found))
+        return PlainTextResponse(subrip(segments))
     if body.response_format == "vtt":
-        return PlainTextResponse(webvtt(found), media_type="text/vtt")
+        return PlainTextResponse(webvtt(segments), media_type="text/vtt")
     seconds = len(samples) / RATE
     return json_response(
         {
             "task": "translate" if translates else "transcribe",
             "language": "english" if translates else body.language or "unknown",
             "duration": seconds,
-            "text": " ".join(segment.text for segment in found if segment.text),
-            "segments": [_described(service, body, number, segment) for number, segment in enumerate(found)],
+            "text": " ".join(segment.text for segment in segments if segment.text),
+            "segments": [_described(service, body, number, segment) for number, segment in enumerate(segments)],
             "usage": {"type": "duration", "seconds": seconds},
         }
     )

@@ -50,9 +50,9 @@ class Variant:
 
     def _parameters(self) -> Iterator[tuple[str, str]]:
         """Yield the parameters that differ from a request's defaults; a list as several of one name."""
-        given = msgspec.to_builtins(self.parameters) if self.parameters else {}
+        values = msgspec.to_builtins(self.parameters) if self.parameters else {}
         defaults = msgspec.to_builtins(OllamaOptions())
-        for name, value in given.items():
+        for name, value in values.items():
             if value != defaults[name]:
                 for single in value if isinstance(value, list) else [value]:
                     yield name, json.dumps(single, ensure_ascii=False)

@@ -89,13 +89,13 @@ class GroupedCommand(click.Command):
     """A command with its options under headings: the common ones with ``--help``, all with ``--help-all``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = list(args)
+        arguments = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
-            if name := _misread_option(error.param, given):
-                known = [name for param in self.get_params(ctx) for name in param.opts]
-                raise click.NoSuchOption(name, possibilities=get_close_matches(name, known), ctx=ctx) from None
+            if name := _misread_option(error.param, arguments):
+                options = [name for param in self.get_params(ctx) for name in param.opts]
+                raise click.NoSuchOption(name, possibilities=get_close_matches(name, options), ctx=ctx) from None
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -121,9 +121,8 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
         partial: 0: one part, whose result is final. Else the step has one token, and ``merge`` combines the partial
             results stored at this address.
         at_once: number of queries in registers; an argument, so that LLVM does not unroll loops over them.
-        keys, values: addresses of a ``CellLayout``; if that of the values is zero, values are the first ``v_dim``
-        columns
-            of the keys.
+        keys, values: addresses of a ``CellLayout``; if that of the values is zero, values are the first
+            ``v_dim`` columns of the keys.
         scratch: scratch memory for each thread (``kv_cache.scratch_at``).
     """
     rows, width = (int(number) for number in registers.split("x"))

@@ -69,11 +69,11 @@ def allowed_servers(names: Sequence[str], path: Path | None) -> Mapping[str, Mcp
                 f"--allow-tools: there is no MCP server {server!r:.80} in {path or user_file()} "
                 f"(known: {', '.join(servers)[:300] or 'none'})"
             )
-        known = tools.setdefault(server, [])
+        chosen = tools.setdefault(server, [])
         if not tool:
             tools[server] = None
-        elif known is not None:
-            known.append(tool)
+        elif chosen is not None:
+            chosen.append(tool)
     return {name: _only(servers[name], only) for name, only in tools.items()}
 
 

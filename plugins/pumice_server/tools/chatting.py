@@ -33,9 +33,9 @@ async def answer_with_tools(
     """
     if body.n != 1:
         raise bad_request("n: a request whose tools this server runs has one answer")
-    given = body.tools or []
-    functions = [tool for tool in given if tool.get("type") != "mcp"]
-    tools = await unless_gone(request, choose(request, given, functions, asks=False))
+    offered = body.tools or []
+    functions = [tool for tool in offered if tool.get("type") != "mcp"]
+    tools = await unless_gone(request, choose(request, offered, functions, asks=False))
     turns = ToolTurns(service, request.app.state.tools, tools, body.messages, options)
     head = Head(service)
     answer = _Answer(head, turns, report)

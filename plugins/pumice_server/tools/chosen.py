@@ -128,12 +128,12 @@ class _Named:
     def tools(self, offer: Offer, taken: Iterable[str | None]) -> Iterator[ServerTool]:
         """Yield the tools under names that no other tool of the request has."""
         allowed = self._names(self._tool.get("allowed_tools"), "allowed_tools")
-        known = [tool for tool in offer.tools if tool.server == self.label]
+        offered = [tool for tool in offer.tools if tool.server == self.label]
         for name in allowed or ():
-            if name not in {tool.own_name for tool in known}:
+            if name not in {tool.own_name for tool in offered}:
                 _fail(f"{self._where}.allowed_tools", f"{self.label} has no tool {name!r:.80} that clients may use")
         names = set(taken)
-        for tool in known:
+        for tool in offered:
             if allowed is not None and tool.own_name not in allowed:
                 continue
             name = tool.name if tool.name not in names else f"{_identifier(self.label)}_{tool.name}"[:64]

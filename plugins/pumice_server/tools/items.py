@@ -19,9 +19,9 @@ _NO_TOOLS = "the MCP server has no tools that clients may use, or cannot be reac
 
 def listed_servers(items: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
     """Return the servers whose lists of tools are among items of an input or a response, if they could be listed."""
-    given = () if isinstance(items, str) else items
+    entries = () if isinstance(items, str) else items
     labels = (
-        item.get("server_label") for item in given if item.get("type") == "mcp_list_tools" and not item.get("error")
+        item.get("server_label") for item in entries if item.get("type") == "mcp_list_tools" and not item.get("error")
     )
     return frozenset(label for label in labels if isinstance(label, str))
 
@@ -104,7 +104,7 @@ def check_approvals(approvals: Iterable[str], messages: Sequence[Mapping[str, An
 
 def with_calls(input: str | Sequence[Mapping[str, Any]], tools: ChosenTools) -> str | list[Mapping[str, Any]]:
     """Return input with calls of MCP servers, and requests for approval, as calls of functions and their outputs."""
-    return input if isinstance(input, str) else [item for given in input for item in _as_function(given, tools)]
+    return input if isinstance(input, str) else [item for entry in input for item in _as_function(entry, tools)]
 
 
 def _as_function(item: Mapping[str, Any], tools: ChosenTools) -> Iterator[Mapping[str, Any]]:

@@ -55,9 +55,9 @@ class Resources:
 
 @dataclass
 class _Declarations:
-    """The declarations of a module, before its functions; ``given``: specialization constants."""
+    """The declarations of a module, before its functions; ``constants``: values of the specialization constants."""
 
-    given: Sequence[int]
+    constants: Sequence[int]
     types: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     values: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     spec_ids: dict[int, int] = field(default_factory=dict)
@@ -66,8 +66,8 @@ class _Declarations:
         """Return a constant. Raises ValueError for an unknown operation."""
         opcode, operands = self.values[name]
         number = self.spec_ids.get(name)
-        if number is not None and number < len(self.given):
-            return self.given[number] & WORD
+        if number is not None and number < len(self.constants):
+            return self.constants[number] & WORD
         if opcode in TRUE or opcode in FALSE:
             return int(opcode in TRUE)
         if opcode in CONSTANT:
