@@ -1,8 +1,8 @@
 """Measure the Vulkan backend's matrix kernels: ``python bench/vulkan_matmul.py [--json FILE]``.
 
 Shapes are those of Llama 1B and 8B. Every kernel is measured with many workgroup sizes, and the best are printed: few
-rows of activations in GB/s of weights, 512 rows in TFLOP/s. Each dispatch waits for the previous one and reads its own
-memory, in total more than caches hold.
+rows of activations in GB/s of weights, 512 rows in TFLOP/s; ``--only blocks`` measures tiles without matrix units. Each
+dispatch waits for the previous one and reads its own memory, in total more than caches hold.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pumice_vulkan.lower import tiles, vectors
 from pumice_vulkan.lower.matrices import Matrix
 from pumice_vulkan.lower.rule import Dispatch
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import TileShape, VectorShape, tile_shape, vector_shape
+from pumice_vulkan.tuning import PROCESSORS, BlockShape, TileShape, VectorShape, block_shape, tile_shape, vector_shape
 
 # Name: rows of each matrix, columns; whether an RMS norm precedes; whether two matrices are gate and up.
 SHAPES = {
@@ -58,6 +58,17 @@ TILES = [
     TileShape(128, 128, 2, 4),
     TileShape(64, 256, 1, 4),
     TileShape(256, 128, 4, 2, 32),
+]
+
+BLOCK_SIZES = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (128256, 2048)]
+BLOCK_SIZES_8B = [(1024, 4096), (4096, 4096), (14336, 4096), (4096, 14336)]
+FLOAT_CANDIDATES = [
+    *(BlockShape(4, 8), BlockShape(4, 4), BlockShape(4, 4, 32, 4), BlockShape(8, 4), BlockShape(8, 4, 16, 16)),
+    *(BlockShape(8, 4, 8, 16), BlockShape(8, 4, 16, 4), BlockShape(4, 8, 32, 8), BlockShape(8, 8, 8, 8)),
+]
+INT8_CANDIDATES = [
+    *(BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(2, 2), BlockShape(4, 2, 32, 8)),
+    *(BlockShape(4, 4, 32, 4), BlockShape(8, 4, 8, 16), BlockShape(4, 4, 16, 16)),
 ]
 
 
@@ -169,7 +180,7 @@ def vector_results(bench: Bench, formats: Sequence[str], names: Sequence[str], n
     return results
 
 
-def compact(shape: VectorShape | TileShape) -> str:
+def compact(shape: VectorShape | TileShape | BlockShape) -> str:
     return "/".join(str(int(value)) for value in dataclasses.astuple(shape))
 
 
@@ -228,6 +239,70 @@ def matrix_results(
     return results
 
 
+def block_dispatches(
+    bench: Bench, format: str, size: tuple[int, int], n_tokens: int, shape: BlockShape | None, int8: bool
+) -> list[Dispatch]:
+    """Return products without matrix units with copies of the weights; without a shape, those of passes."""
+    (n_rows, columns), kind = size, BY_NAME[format]
+    n_bytes = kind.matrix_bytes(n_rows, columns)
+    lowering, activation = bench.lowering(n_tokens, int8)
+    x, y = activation(columns), BufferSlice(bench.y, 0, n_rows * n_tokens)
+    if int8:
+        vectors.quantized(lowering, x, columns // 32)
+        lowering.dispatches.clear()
+    for offset in bench.copies(n_bytes)[:8]:
+        matrix = Matrix(kind, BufferSlice(bench.weights, offset, n_bytes // 4, True), n_rows, columns)
+        if shape:
+            tiles.tiled_product(lowering, tiles.TileProduct(x, matrix, y), shape)
+        else:
+            vectors.vector_product(lowering, vectors.VectorProduct(x, [matrix], [y]))
+    return lowering.dispatches
+
+
+def block_results(bench: Bench, format: str, size: tuple[int, int], n_tokens: int, int8: bool) -> dict[str, Any]:
+    """Measure every shape with every number of parts that may occupy the device, and passes for few rows."""
+    (n_rows, columns), shapes = size, list[BlockShape | None]()
+    for shape in INT8_CANDIDATES if int8 else FLOAT_CANDIDATES:
+        n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
+        for splits in (1, 2, 4, 8, 16, 32):
+            enough = splits == 1 or (n_tiles * splits <= 10 * PROCESSORS and columns >= 128 * splits)
+            if shape.n < 2 * n_tokens and enough:
+                shapes.append(dataclasses.replace(shape, splits=splits))
+    default = block_shape(n_rows, columns, n_tokens, int8)
+    shapes = [default, *(shape for shape in [*shapes, *([None] if n_tokens <= 64 else [])] if shape != default)]
+    lowered = [block_dispatches(bench, format, size, n_tokens, shape, int8) for shape in shapes]
+    usable = bench.compile([dispatches[-1] for dispatches in lowered])
+    bench.warm_up(lowered[0])
+    timed = [
+        (bench.time(dispatches), compact(shape) if shape else "passes")
+        for shape, dispatches, good in zip(shapes, lowered, usable, strict=True)
+        if good
+    ]
+    default_us = timed[0][0]
+    timed.sort(key=lambda item: item[0])
+    us = timed[0][0]
+    kind, tera = "int8" if int8 else "float", 2 * n_rows * columns * n_tokens / us / 1e6
+    print(
+        f"{kind:5} {format} {n_rows:6}x{columns:5} x{n_tokens:3}: {tera:5.1f} TFLOP/s"
+        f" (default {compact(default) if default else 'passes'} {default_us:.1f} us)  "
+        + ", ".join(f"{name} {us:.1f}" for us, name in timed[:4])
+        + "".join(f"; {name} {us:.1f}" for us, name in timed[4:] if name == "passes"),
+        flush=True,
+    )
+    return {"int8": int8, "rows": n_rows, "columns": columns, "tokens": n_tokens, "timed": timed}
+
+
+def all_blocks(bench: Bench, n_all_tokens: Sequence[int]) -> list[dict[str, Any]]:
+    results = []
+    for int8 in (False, True):
+        for format, sizes in (("q4_0", BLOCK_SIZES), ("q4_k", BLOCK_SIZES_8B)):
+            for size in sizes:
+                for n_tokens in n_all_tokens:
+                    if n_tokens <= 64 or size[0] < 100000:
+                        results.append(block_results(bench, format, size, n_tokens, int8))
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="write all measurements to a file")
@@ -240,7 +315,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="measure one small shape of each kind, for a check without a GPU"
     )
-    parser.add_argument("--only", choices=["vectors", "matrices"])
+    parser.add_argument("--only", choices=["vectors", "matrices", "blocks"])
     arguments = parser.parse_args()
     formats = arguments.formats.split(",")
     with open_device(arguments.driver, arguments.device) as device:
@@ -267,6 +342,10 @@ def main() -> None:
                 report["vectors"] += vector_results(bench, rest, ["1b gate+up", "8b down"], 1, sweep)
                 for n_tokens in (2, 4, 8):
                     report["vectors"] += vector_results(bench, formats[:2], ["1b gate+up", "8b down"], n_tokens, sweep)
+            save()
+        if arguments.only == "blocks":
+            print("\nmany rows without matrix units: rows/vectors/invocations m/invocations n/splits", flush=True)
+            report["blocks"] = all_blocks(bench, (16, 64) if quick else (16, 32, 64, 512))
             save()
         if cooperative and arguments.only in (None, "matrices"):
             print("\nmany rows: m/n/subgroups m/subgroups n/k", flush=True)

@@ -2,7 +2,7 @@
 //
 // A workgroup computes M rows of W times N rows of x, DEPTH columns at a time; an invocation computes ROWS x VECTORS
 // results, four adjacent rows and vectors of each group. The next columns are requested before the last are multiplied.
-// routes.glsl selects the rows of x and the matrix.
+// routes.glsl selects the rows of x and the matrix; splits.glsl adds up what several workgroups computed of a tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 layout(constant_id = 0) const uint BLOCKS = 1;  // blocks per row of the matrix
@@ -11,6 +11,7 @@ layout(constant_id = 2) const uint THREADS_M = 16;
 layout(constant_id = 3) const uint THREADS_N = 8;
 layout(constant_id = 4) const uint ROWS = 4;     // a multiple of four
 layout(constant_id = 5) const uint VECTORS = 8;  // a multiple of four
+layout(constant_id = 6) const uint SPLITS = 1;  // workgroups that divide the columns
 layout(local_size_x_id = 2, local_size_y_id = 3) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
@@ -22,10 +23,10 @@ layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
 layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };
 layout(set = 0, binding = 3) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4) readonly buffer Residual { float residual[]; };
-layout(set = 0, binding = 7) writeonly buffer Y { float y[]; };
+layout(set = 0, binding = 9) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows;
-    uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, y_at;
+    uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, sums_at, counters_at, y_at;
     uint n_rows, n_columns;
     uint n_matrix_rows;  // rows of all matrices
     uint n_used;         // experts per token, or heads
@@ -84,7 +85,12 @@ void store(uint row0, uint k) {
     }
 }
 
-vec4 sums[ROWS / 4 * VECTORS];
+const uint N_SUMS = ROWS / 4 * VECTORS;
+vec4 sums[N_SUMS];
+#define SUMS 7
+#define SUM vec4
+#define SUM_WORDS 4
+#include "splits.glsl"
 
 void multiply(uint k) {
     vec4 u[ROWS / 4];
@@ -101,15 +107,17 @@ void main() {
     if (!find_vectors(N)) return;
     begin_format();
     const Planes at = planes_at(weights_at, n_matrix_rows * BLOCKS);
-    [[unroll]] for (uint i = 0; i < ROWS / 4 * VECTORS; i++) sums[i] = vec4(0);
-    load(at, row0, 0);
-    for (uint k = 0; k < n_columns; k += DEPTH) {
+    [[unroll]] for (uint i = 0; i < N_SUMS; i++) sums[i] = vec4(0);
+    const uvec2 part = own_part(n_columns, DEPTH);
+    load(at, row0, part.x);
+    for (uint k = part.x; k < part.y; k += DEPTH) {
         store(row0, k);
         barrier();
-        if (k + DEPTH < n_columns) load(at, row0, k + DEPTH);
+        if (k + DEPTH < part.y) load(at, row0, k + DEPTH);
         [[unroll]] for (uint kk = 0; kk < DEPTH; kk++) multiply(kk);
         barrier();
     }
+    if (!add_splits()) return;
     [[unroll]] for (uint j = 0; j < VECTORS; j++) {
         const uint n = n0 + 4u * (j / 4u * THREADS_N + gl_LocalInvocationID.y) + j % 4u;
         if (n >= n_x) continue;

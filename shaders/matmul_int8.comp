@@ -2,7 +2,8 @@
 //
 // A workgroup computes M rows of W times N rows of x, DEPTH blocks of 32 columns at a time; an invocation computes
 // ROWS x VECTORS results. The next blocks are requested before the last are multiplied. Rows are those with the same
-// remainder, so that adjacent invocations read adjacent words. routes.glsl selects the rows of x and the matrix.
+// remainder, so that adjacent invocations read adjacent words. routes.glsl selects the rows of x and the matrix;
+// splits.glsl adds up what several workgroups computed of a tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_integer_dot_product : require
@@ -12,6 +13,7 @@ layout(constant_id = 2) const uint THREADS_M = 16;
 layout(constant_id = 3) const uint THREADS_N = 8;
 layout(constant_id = 4) const uint ROWS = 4;
 layout(constant_id = 5) const uint VECTORS = 8;
+layout(constant_id = 6) const uint SPLITS = 1;  // workgroups that divide the columns
 layout(local_size_x_id = 2, local_size_y_id = 3) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
@@ -23,10 +25,10 @@ layout(set = 0, binding = 1) readonly buffer X2 { uvec2 x2[]; };
 layout(set = 0, binding = 1) readonly buffer X4 { uvec4 x4[]; };
 layout(set = 0, binding = 3) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4) readonly buffer Residual { float residual[]; };
-layout(set = 0, binding = 7) writeonly buffer Y { float y[]; };
+layout(set = 0, binding = 9) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows;
-    uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, y_at;
+    uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, sums_at, counters_at, y_at;
     uint n_rows, n_columns;
     uint n_matrix_rows;  // rows of all matrices
     uint n_used;         // experts per token, or heads
@@ -111,7 +113,12 @@ int dot_half(uvec4 u, uvec4 v, int sum) {
 const int ZERO = 0x4B400000;
 float as_float(int sum) { return intBitsToFloat(sum) - 12582912.0; }
 
-float sums[ROWS * VECTORS];
+const uint N_SUMS = ROWS * VECTORS;
+float sums[N_SUMS];
+#define SUMS 7
+#define SUM float
+#define SUM_WORDS 1
+#include "splits.glsl"
 
 void multiply(uint d) {
     uvec4 first[ROWS], second[ROWS];
@@ -150,15 +157,17 @@ void main() {
     if (!find_vectors(N)) return;
     begin_format();
     const Planes at = planes_at(weights_at, n_matrix_rows * BLOCKS);
-    [[unroll]] for (uint i = 0; i < ROWS * VECTORS; i++) sums[i] = 0.0;
-    load(at, row0, 0);
-    for (uint b = 0; b < BLOCKS; b += DEPTH) {
+    [[unroll]] for (uint i = 0; i < N_SUMS; i++) sums[i] = 0.0;
+    const uvec2 part = own_part(BLOCKS, DEPTH);
+    load(at, row0, part.x);
+    for (uint b = part.x; b < part.y; b += DEPTH) {
         store(row0, b);
         barrier();
-        if (b + DEPTH < BLOCKS) load(at, row0, b + DEPTH);
+        if (b + DEPTH < part.y) load(at, row0, b + DEPTH);
         [[unroll]] for (uint d = 0; d < DEPTH; d++) multiply(d);
         barrier();
     }
+    if (!add_splits()) return;
     [[unroll]] for (uint j = 0; j < VECTORS; j++) {
         const uint n = n0 + gl_LocalInvocationID.y + THREADS_N * j;
         if (n >= n_x) continue;

@@ -294,6 +294,7 @@ class BlockShape:
     vectors: int
     threads_m: int = 16
     threads_n: int = 8
+    splits: int = 1  # workgroups that divide the columns
 
     @property
     def m(self) -> int:
@@ -306,25 +307,34 @@ class BlockShape:
         return self.threads_n * self.vectors
 
 
-FLOAT_BLOCKS = [BlockShape(4, 8), BlockShape(4, 4)]
+FLOAT_BLOCKS = [BlockShape(4, 8), BlockShape(4, 4), BlockShape(4, 4, 32, 4)]
 INT8_BLOCKS = [BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(2, 2)]
 """The largest first; all fit into the least shared memory and invocations that Vulkan guarantees.
 
 With 8 x 8 results per invocation, registers of an H100 did not suffice: a prompt took nine times as long as with 4 x 8.
 """
+LEAST_PART = 256  # columns of a workgroup's part of a tile
+MOST_PARTS = 16
 
 
-def block_shape(n_rows: int, n_tokens: int, int8: bool) -> BlockShape | None:
+def block_shape(n_rows: int, n_columns: int, n_tokens: int, int8: bool) -> BlockShape | None:
     """Return the shape for a product of ``n_rows`` rows with ``n_tokens`` vectors without matrix units.
 
-    The largest tiles that are not mostly empty and numerous enough for a large device; None if even small ones are too
-    few to occupy it.
+    The largest tiles that are not mostly empty and, if need be with split columns, numerous enough for a large device;
+    None if even small ones are too few to occupy it.
     """
     for shape in INT8_BLOCKS if int8 else FLOAT_BLOCKS:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
-        if shape.n < 2 * n_tokens and 8 * n_tiles >= 7 * PROCESSORS:
-            return shape
+        splits = _block_splits(n_tiles, n_columns)
+        if shape.n < 2 * n_tokens and 8 * n_tiles * splits >= 7 * PROCESSORS:
+            return dataclasses.replace(shape, splits=splits)
     return None
+
+
+def _block_splits(n_tiles: int, n_columns: int) -> int:
+    """Return the parts of the columns, a power of two, with which four workgroups or fewer share a processor."""
+    most = min(n_columns // LEAST_PART, MOST_PARTS, 4 * PROCESSORS // n_tiles)
+    return 1 << max(most, 1).bit_length() - 1
 
 
 def expert_blocks(n_tokens: int, int8: bool) -> BlockShape:

@@ -89,7 +89,7 @@ def cooperative_product(lowering: Lowering, call: TileProduct, shape: TileShape 
 
 
 def _split_memory(
-    lowering: Lowering, shape: TileShape, n_tiles: int
+    lowering: Lowering, shape: TileShape | BlockShape, n_tiles: int
 ) -> tuple[BufferSlice, BufferSlice] | tuple[None, None]:
     """Return memory for the sums of workgroups that share tiles, and their counters, which are zero between products.
 
@@ -118,6 +118,10 @@ def tiled_product(lowering: Lowering, call: TileProduct, shape: BlockShape) -> N
     weight, int8 = call.weight, tiles_are_int8(lowering, call.x, call.weight)
     vectors = quantized(lowering, call.x, weight.row_blocks) if int8 else lowering.place(call.x)
     routes = call.routes or Routes(-(-lowering.rows(call.x) // shape.n))
+    if shape.splits > 1 and routes.n_heads > 1:
+        raise ValueError(f"columns of {routes.n_heads} matrices are not split")
+    n_row_tiles = -(-weight.n_rows // shape.m)
+    sums, counters = _split_memory(lowering, shape, n_row_tiles * routes.n_tiles)
     lowering.dispatch(
         f"matmul_int8.{weight.format.name}" if int8 else f"matmul.{weight.format.name}",
         count=call.x,
@@ -128,7 +132,7 @@ def tiled_product(lowering: Lowering, call: TileProduct, shape: BlockShape) -> N
             "residual": call.residual or vectors,
             **routes.places(vectors),
         },
-        writes={"y": call.y},
+        writes={"sums": sums or call.y, "counters": counters or call.y, "y": call.y},
         push={
             "n_rows": weight.n_rows,
             "n_columns": weight.n_columns,
@@ -137,8 +141,8 @@ def tiled_product(lowering: Lowering, call: TileProduct, shape: BlockShape) -> N
         },
         constants=[
             *(weight.row_blocks, call.flags(4)),
-            *(shape.threads_m, shape.threads_n, shape.rows, shape.vectors),
+            *(shape.threads_m, shape.threads_n, shape.rows, shape.vectors, shape.splits),
         ],
-        grid=(-(-weight.n_rows // shape.m), routes.n_tiles, routes.n_heads),
+        grid=(n_row_tiles, routes.n_tiles, routes.n_heads * shape.splits),
         label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -30,6 +31,7 @@ from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import (
     FLOAT_BLOCKS,
     INT8_BLOCKS,
+    PROCESSORS,
     BlockShape,
     FewShape,
     LanesShape,
@@ -223,22 +225,34 @@ def test_linear_in_tiles(vulkan: VulkanBackend, type: GGMLType) -> None:
     check_in_tiles(vulkan, type, (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[0], COLUMNS, [13, 40])
 
 
+@pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_shapes_of_tiles(vulkan: VulkanBackend, place: int) -> None:
-    """Of an odd number of blocks, which no step divides."""
+def test_shapes_of_tiles(vulkan: VulkanBackend, place: int, splits: int) -> None:
+    """Of an odd number of blocks, which no step divides and several workgroups share unevenly."""
     shapes = INT8_BLOCKS if vulkan.options.activations == "int8" else FLOAT_BLOCKS
     if place < len(shapes):
-        check_in_tiles(vulkan, GGMLType.Q5_1, shapes[place], 416, [40])
+        check_in_tiles(vulkan, GGMLType.Q5_1, dataclasses.replace(shapes[place], splits=splits), 416, [40, 33])
+
+
+@pytest.mark.parametrize("type", [GGMLType.F32, GGMLType.Q6_K, GGMLType.IQ4_NL], ids=lambda type: type.name)
+def test_more_parts_of_columns_than_columns(vulkan: VulkanBackend, type: GGMLType) -> None:
+    int8 = vulkan.options.activations == "int8" and not FORMATS[type].dense
+    shape = (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[-1]
+    check_in_tiles(vulkan, type, dataclasses.replace(shape, splits=48), 512, [17])
 
 
 @pytest.mark.parametrize("int8", [False, True])
 def test_tiles_occupy_a_device_or_leave_it_to_passes(int8: bool) -> None:
     most = (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[0]
-    assert block_shape(8192, 512, int8) == most
-    assert block_shape(512, 16, int8) is None
-    shape = block_shape(28672, 32, int8)
-    assert shape
-    assert shape.n == 32
+    assert block_shape(8192, 2048, 512, int8) == most
+    assert block_shape(64, 512, 16, int8) is None
+    for n_rows, n_columns, n_tokens in ((28672, 4096, 32), (2048, 2048, 64), (2048, 8192, 16)):
+        shape = block_shape(n_rows, n_columns, n_tokens, int8)
+        assert shape
+        assert shape.n < 2 * n_tokens
+        n_workgroups = -(-n_rows // shape.m) * -(-n_tokens // shape.n) * shape.splits
+        assert n_workgroups >= 7 / 8 * PROCESSORS
+        assert n_columns // shape.splits >= 256
 
 
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])
