@@ -80,6 +80,7 @@ GET: Mapping[Handler, Sequence[str]] = {
     ollama_facts.tags: ["/api/tags"],
     ollama_facts.running: ["/api/ps"],
     ollama_facts.version: ["/api/version"],
+    ollama_pull.find_blob: ["/api/blobs/{digest}"],
     facts.props: ["/props"],
     slots.slots: ["/slots"],
     adapters.list_adapters: ["/lora-adapters"],

@@ -59,6 +59,11 @@ def serve_pulled(models: Models, name: str, pulled: Pulled) -> None:
     models.add(name, pulled)
 
 
+async def find_blob(request: Request) -> Response:
+    """Answer that there is no such file: Ollama's client asks before it sends one."""
+    raise HTTPException(404, "there is no such file; the server serves what its command line names")
+
+
 async def refuse(request: Request) -> Response:
     """Refuse to take files from clients, and to publish them."""
     raise HTTPException(501, "clients cannot push models or send files: the server serves what its command line names")

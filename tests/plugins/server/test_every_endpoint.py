@@ -160,6 +160,7 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /api/embed", {"input": TEXT}, 200, {"embeddings": [[float]], "prompt_eval_count": int}),
     ("POST /api/embeddings", {"prompt": TEXT}, 200, {"embedding": [float]}),
     ("POST /api/pull", {"model": "x/y"}, 403, {"error": str}),
+    ("GET /api/blobs/sha256:0", None, 404, {"error": str}),
     *((f"POST /api/{path}", {}, 501, {"error": str}) for path in ("push", "blobs/sha256:0")),
     ("POST /api/create", {"model": "own", "from": "demo", "stream": False}, 200, {"status": "success"}),
     ("POST /api/copy", {"source": "hare", "destination": "own"}, 404, {"error": str}),

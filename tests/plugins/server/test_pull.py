@@ -226,6 +226,7 @@ def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):
 def test_nothing_is_fetched_unless_that_is_allowed(server):
     assert server.client.post("/api/pull", json={"model": "hf.co/a/b"}).status_code == 403
     assert server.client.post("/api/pull", json={"model": "demo"}).status_code == 200
+    assert server.client.head("/api/blobs/sha256:0").status_code == 404  # so that Ollama's client sends the file
     for path in ("push", "blobs/sha256:0"):
         assert server.client.post(f"/api/{path}", json={}).status_code == 501
     missing = {"model": "new", "from": "hf.co/a/b"}
