@@ -8,7 +8,7 @@ import { IconButton } from "./buttons";
 import { Icon } from "./icons";
 import { readFiles, MOST } from "./attachments";
 import { Attached } from "./attached";
-import { formatted, t } from "./language";
+import { formatted, percent, t } from "./language";
 import { announcement, attached, attempt, chooseModel, current, draft, isReady, model, models, thread, tokensUsed } from "./state";
 import { sized } from "./sized";
 
@@ -104,7 +104,12 @@ function ContextUsed() {
   const used = tokensUsed.value;
   if (!all || !used) return null;
   const values = { used: formatted(used), all: formatted(all) };
-  return <span class={used > 0.9 * all ? "context full" : "context"} title={t("The conversation takes {used} of {all} tokens of context", values)}>{t("{used} of {all} tokens", values)}</span>;
+  return (
+    <span class={used > 0.9 * all ? "context full" : "context"} title={t("The conversation takes {used} of {all} tokens of context", values)}>
+      <span class="wide">{t("{used} of {all} tokens", values)}</span>
+      <span class="narrow" role="img" aria-label={t("The conversation takes {used} of {all} tokens of context", values)}>{percent(used / all)}</span>
+    </span>
+  );
 }
 
 function ModelChoice() {

@@ -33,6 +33,9 @@ export const key = (text: string): string => text;
 /** Numbers as the language writes them. */
 export const formatted = (n: number): string => n.toLocaleString(language);
 
+/** A share of 1, at least 1 %. */
+export const percent = (share: number): string => Math.max(share, 0.01).toLocaleString(language, { style: "percent" });
+
 export function chooseLanguage(chosen: string): void {
   localStorage.setItem(KEY, chosen);
   location.reload();
