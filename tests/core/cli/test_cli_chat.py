@@ -368,8 +368,15 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary
         assert {path.stem for path in (home / "pumice" / "chats").iterdir()} == expected
     assert len(sessions.read_session("fox")) == 4
     assert "is no name of a conversation" in capfdbinary.readouterr()[1].decode()
+    coming = iter(["/name", "/name hare", "/name"])
+    Session(Conversation(demo, OPTIONS), lambda: next(coming, None) or end()).run()
+    shown = capfdbinary.readouterr()[1].decode()
+    assert "this conversation is not kept\nkept conversations: " in shown
+    assert "this conversation is kept as hare\n" in shown
+    assert sorted(sessions.session_names()) == ["fox", "last"]
     done = run("chat", "--resume", "fox", "-n", "1", "--backend", "numpy", input="And")
     assert done.returncode == 0, done.stderr
+    assert [message["content"] for message in sessions.read_session("fox")][-2] == "And"
     missing = run("chat", "--resume", "hare", "--backend", "numpy", input="And")
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "no conversation is kept as 'hare'" in missing.stderr

@@ -74,6 +74,7 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
 
 @click.command("chat", cls=ChatCommand)
 @model_argument
+@click.argument("message", required=False)
 @option(
     "-sys",
     "--system-prompt",
@@ -138,24 +139,27 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
 @option("--stats", is_flag=True, group="Chat", help="Show tokens and tokens/s after each answer.")
 @chat_sampling_options
 @load_options
-def command(model: str, system: str | None, stats: bool, max_tokens: int | None, **rest: Any) -> None:
+def command(
+    model: str, message: str | None, system: str | None, stats: bool, max_tokens: int | None, **rest: Any
+) -> None:
     """Chat with a model.
 
     MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. The default is the demo model that comes with
     Pumice, which continues the story that you begin.
 
     Enter sends the message, Alt-Enter or a backslash at the end of a line begins another line. Ctrl-C stops an answer,
-    Ctrl-D ends the chat, /help lists commands. Piped input is one message, whose answer goes to standard output.
+    Ctrl-D ends the chat, /help lists commands. MESSAGE, or piped input, is one message, whose answer goes to standard
+    output; with both, the piped text comes first.
     """
     from pumice.cli.chat.conversation import Conversation
     from pumice.cli.chat.models import ChatModel
     from pumice.cli.chat.session import Session, answer, take_mcp_tools
-    from pumice.cli.chat.sessions import LAST, read_session
+    from pumice.cli.chat.sessions import LAST, read_session, write_session
 
     resumed, markdown = rest.pop("resume"), rest.pop("markdown")
     options = _take_chat_options(rest)
     options["max_tokens"] = max_tokens if max_tokens is not None and max_tokens >= 0 else None
-    text = None if sys.stdin.isatty() else _read_input()
+    text = _read_message(message)
     from pumice.hub.catalogue import chat_defaults
 
     defaults = chat_defaults(model)
@@ -183,6 +187,8 @@ def command(model: str, system: str | None, stats: bool, max_tokens: int | None,
             return
         conversation.say(text)
         answered = answer(conversation)
+        if resumed is not None:
+            write_session(resumed, conversation.messages)
     if stats:
         click.echo(answered.statistics, err=True)
     if not answered.completed:
@@ -204,6 +210,12 @@ def _take_chat_options(rest: dict[str, Any]) -> dict[str, Any]:
     options["chat_template"] = take_template(rest)
     del rest["mcp_config"]  # ChatCommand has read it
     return options
+
+
+def _read_message(message: str | None) -> str | None:
+    """Return the only message: piped input, the argument, or both; None for a chat in the terminal."""
+    piped = None if sys.stdin.isatty() else _read_input()
+    return f"{piped}\n\n{message}" if piped and message is not None else piped if message is None else message
 
 
 def _read_input() -> str:

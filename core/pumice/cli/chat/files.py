@@ -1,15 +1,16 @@
 """Files of conversations. A confined chat leaves them to a process that was forked before.
 
 The chat is not trusted once it has read a model, and may ask for any path. The other process therefore returns nothing
-but messages of conversations, without other keys, and files that begin as images or sounds do. It writes nothing but
-conversations: to new files with the suffix `.json`, and over files that hold a conversation. Its errors never quote the
-content of a file.
+but messages of conversations, without other keys, the names of kept ones, and files that begin as images or sounds do.
+It writes nothing but conversations: to new files with the suffix `.json`, and over files that hold a conversation. Its
+errors never quote the content of a file.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import heapq
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from typing import Any, NoReturn
 from pumice.audio import Audio, is_sound
 from pumice.cache_files import read_regular, replace_file
 from pumice.chat.messages import Message, ToolCall, read_messages
+from pumice.cli.chat.history import sessions_folder
 from pumice.encoded import MAX_BYTES
 from pumice.errors import PumiceError
 from pumice.images import Image
@@ -36,6 +38,7 @@ _IMAGE = re.compile(
     rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF.{4}WEBP|GIF8[79]a|BM.{4}\0\0\0\0|II\*\0|MM\0\*", re.DOTALL
 )  # how the files of images begin
 _LENGTH = struct.Struct("<I")
+_MAX_NAMES = 100  # conversations that are listed
 _MAX_BYTES = 1 << 28  # maximum size of a file, and of a message between the processes
 
 
@@ -47,6 +50,12 @@ def read_conversation(path: Path) -> list[dict[str, Any]]:
     if not isinstance(messages, list):
         raise PumiceError(f"{path}: the process that keeps conversations returned no messages")
     return messages
+
+
+def conversation_names() -> list[str]:
+    """Return the names of the latest conversations in the folder of kept ones, the latest first. Raises PumiceError."""
+    names = _list_names() if _keeper is None else _keeper.ask("names", sessions_folder())
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def read_image(path: Path) -> Image:
@@ -150,6 +159,14 @@ def _read(path: Path) -> list[dict[str, Any]]:
         raise PumiceError(f"{path}: {problem}") from None
 
 
+def _list_names() -> list[str]:
+    try:
+        times = {file.stem: file.stat().st_mtime for file in sessions_folder().glob(f"*{SUFFIX}")}
+    except OSError:
+        return []
+    return heapq.nlargest(_MAX_NAMES, times, key=lambda name: times[name])
+
+
 @dataclass(frozen=True)
 class _Beginning:
     """How files of one kind begin, and what they are, for errors."""
@@ -236,6 +253,8 @@ def _answer(request: Any) -> bytes:
                 return _pack([_read(Path(path)), ""])
             case ["image" | "sound" as kind, str(path)]:
                 return _pack([_BEGINNINGS[kind].read(Path(path)), ""])
+            case ["names", _]:
+                return _pack([_list_names(), ""])
             case ["write", str(path), list(messages)]:
                 _write(Path(path), messages)
                 return _pack([None, ""])

@@ -1,4 +1,4 @@
-"""The file that keeps the lines of earlier chats."""
+"""The file that keeps the lines of earlier chats, and the folder of kept conversations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ def history_file() -> Path:
     """Return the history in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "pumice" / "chat_history"
+
+
+def sessions_folder() -> Path:
+    """Return the folder of conversations that chats keep by name."""
+    return history_file().parent / "chats"
 
 
 def make_history() -> Path:

@@ -15,7 +15,7 @@ from pumice.chat import Message
 from pumice.chat.media import kind_of
 from pumice.cli.chat.clipboard import choose_text, copy
 from pumice.cli.chat.conversation import Conversation
-from pumice.cli.chat.sessions import check_session_name, write_session
+from pumice.cli.chat.sessions import check_session_name, session_names, write_session
 from pumice.cli.chat.shown import shown
 from pumice.cli.messages import explain, say
 from pumice.cli.options import warn_of_assumed_template
@@ -38,7 +38,7 @@ HELP = {
     "/audio FILE": "play a sound to the model with the next message",
     "/model [NAME]": "go on with another model that is on this machine, or show the name of this one",
     "/undo [N]": "take back the last message, or the last N, with all answers since",
-    "/name NAME": "keep the conversation under a name, for pumice chat --resume NAME",
+    "/name [NAME]": "keep the conversation under a name, for pumice chat --resume NAME, or show the names in use",
     "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
     "/load FILE": "go on with a conversation from a file",
     "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: the default",
@@ -226,6 +226,11 @@ class Session:
         _tell(f"{self._chat_model.name} on {', '.join(model.backends)}, {model.n_ctx} tokens of context")
 
     def _rename(self, name: str) -> None:
+        if not name:
+            _tell(f"this conversation is kept as {self._name}" if self._name else "this conversation is not kept")
+            if names := session_names():
+                _tell(f"kept conversations: {', '.join(names)}")
+            return
         self._name = check_session_name(name)
         self._kept = []
         _tell(f"kept as {name}; pumice chat --resume {name} goes on with it")

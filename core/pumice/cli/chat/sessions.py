@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pumice.cli.chat.files import SUFFIX, read_conversation, write_conversation
-from pumice.cli.chat.history import history_file
+from pumice.cli.chat.files import SUFFIX, conversation_names, read_conversation, write_conversation
+from pumice.cli.chat.history import sessions_folder
 from pumice.errors import PumiceError
 
 LAST = "last"
@@ -24,10 +24,15 @@ def check_session_name(name: str) -> str:
     return name
 
 
+def session_names() -> list[str]:
+    """Return the names of kept conversations, the latest first."""
+    return [name for name in conversation_names() if _NAME.fullmatch(name)]
+
+
 def make_sessions_folder() -> None:
     """Create the folder of conversations, for this user alone, if it is missing and can be created."""
     with contextlib.suppress(OSError):
-        _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        sessions_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def read_session(name: str) -> list[dict[str, Any]]:
@@ -47,9 +52,5 @@ def write_session(name: str, messages: list[dict[str, Any]]) -> None:
         write_conversation(_path(session), messages)
 
 
-def _folder() -> Path:
-    return history_file().parent / "chats"
-
-
 def _path(name: str) -> Path:
-    return _folder() / f"{check_session_name(name)}{SUFFIX}"
+    return sessions_folder() / f"{check_session_name(name)}{SUFFIX}"
