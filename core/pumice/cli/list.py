@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ def command(catalogue: bool, as_json: bool) -> None:
     """
     if catalogue:
         rows = list_catalogue()
-        lines = [printable(f"{row['name']:<16} {row['model']}") for row in rows]
+        lines = [printable(f"{row['name']:<16} {row['model']}{_purposes(row['suits'])}") for row in rows]
     else:
         from pumice.hub.store import stored_models
 
@@ -42,13 +43,20 @@ def command(catalogue: bool, as_json: bool) -> None:
 
 
 def list_catalogue() -> list[dict[str, Any]]:
-    """Return the names of the catalogue, with their models and options."""
+    """Return the names of the catalogue, with their models, options and purposes."""
     from pumice.config import load_config
     from pumice.hub.catalogue import catalogue, look_up
 
     config = load_config()
     entries = {name: look_up(name, config) for name in sorted(catalogue(config))}
-    return [{"name": name, "model": entry.model, "options": entry.options.data} for name, entry in entries.items()]
+    return [
+        {"name": name, "model": entry.model, "options": entry.options.data, "suits": list(entry.suits)}
+        for name, entry in entries.items()
+    ]
+
+
+def _purposes(suits: Sequence[str]) -> str:
+    return f"  (suits {', '.join(suits)})" if suits else ""
 
 
 def list_created() -> list[dict[str, Any]]:

@@ -5,10 +5,11 @@ The key ``models`` of the configuration overrides ``catalogue.yaml`` name by nam
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -42,6 +43,15 @@ class CatalogueEntry(NamedTuple):
     model: str  # path, or another name of a model
     options: Layer  # keys of the configuration
     chat: ChatDefaults
+    suits: tuple[str, ...] = ()  # purposes
+
+
+class _Purposes(BaseModel):
+    """The key ``suits`` of an entry, checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    suits: list[Literal["coding"]] = []
 
 
 def catalogue(config: Config) -> Mapping[str, Mapping[str, Any]]:
@@ -59,6 +69,7 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
     records = catalogue(config)
     options: dict[str, Any] = {}
     chat: dict[str, Any] = {}
+    suits: object = None
     names: list[str] = []
     while name in records and name not in names:
         names.append(name)
@@ -66,14 +77,27 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
         model = record.pop("model", None)
         if not isinstance(model, str):
             raise ConfigError(f"{config.source('models', name)}: models.{name}: the key 'model' is missing")
-        own = record.pop("chat", {})
+        own, purposes = record.pop("chat", {}), record.pop("suits", None)
+        suits = purposes if suits is None else suits
         chat = {**own, **chat} if isinstance(own, dict) else {"chat": own}
         options = {**record, **options}
         name = model
     if name in names:
         raise ConfigError(f"{config.source('models', name)}: models.{name} refers to itself")
     source = f"models.{names[0]}"
-    return CatalogueEntry(name, Layer(source, options), validate(ChatDefaults, chat, f"{source}.chat"))
+    purposes = validate(_Purposes, {} if suits is None else {"suits": suits}, source).suits
+    return CatalogueEntry(name, Layer(source, options), validate(ChatDefaults, chat, f"{source}.chat"), tuple(purposes))
+
+
+def models_for(purpose: str, config: Config | None = None) -> list[str]:
+    """Return the names whose entries say that their model suits a purpose, such as ``"coding"``."""
+    config = config or load_config()
+    names = []
+    for name in catalogue(config):
+        with contextlib.suppress(ConfigError):  # whoever loads the model reads what is wrong
+            if purpose in look_up(name, config).suits:
+                names.append(name)
+    return names
 
 
 def chat_defaults(model: str | Path, config: Config | None = None) -> ChatDefaults:

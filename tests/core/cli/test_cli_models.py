@@ -9,7 +9,7 @@ from gguf_files import tiny_llama
 from hub_server import Repository, content
 from pumice.config import load_config
 from pumice.demo import DEMOS
-from pumice.hub.catalogue import catalogue, look_up
+from pumice.hub.catalogue import catalogue, look_up, models_for
 from pumice.hub.names import HubName, parse_name
 from pumice.hub.repository import cache_directory
 from pumice.hub.web import web_directory
@@ -159,6 +159,14 @@ def test_list_of_the_catalogue(run, home):
     assert rows["qwen3"]["options"]["sampling"]["top_k"] == 20
 
 
+def test_purposes_are_inherited(run, home):
+    (home / "pumice.yaml").write_text("models: {mine: {model: gpt-oss}, other: {model: gpt-oss, suits: []}}")
+    names = models_for("coding")
+    assert {"gpt-oss", "gpt-oss:20b", "mine"} <= set(names)
+    assert "other" not in names
+    assert "(suits coding)" in run("list", "--catalogue").stdout
+
+
 def test_the_catalogue_is_right(home):
     config = load_config()
     assert len(catalogue(config)) > 20
@@ -175,6 +183,7 @@ def test_the_catalogue_is_right(home):
         ("{x: {model: y}, y: {model: x}}", "refers to itself"),
         ("{x: {model: a/b, n_ctxx: 3}}", "n_ctxx"),
         ("{x: 3}", "models.x"),
+        ("{x: {model: a/b, suits: [cooking]}}", "models.x: suits"),
     ],
 )
 def test_a_wrong_catalogue_is_one_line(run, repository, home, models, says):

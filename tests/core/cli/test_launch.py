@@ -160,7 +160,7 @@ def test_nothing_is_left_by_a_launch_that_is_ended(home: Path, monkeypatch: pyte
     [
         (["claud"], "unknown client 'claud'; did you mean 'claude'?"),
         (["claude"], "claude (Claude Code) is not on the PATH; install it: npm install"),
-        (["aider", "--print"], "no server runs on this machine; name a MODEL to serve"),
+        (["aider", "--print"], "no server runs on this machine; name a MODEL to serve that suits coding, such as "),
         (["aider", "m.gguf", "--print"], "no server has m.gguf loaded; start one with: pumice serve m.gguf"),
         (["aider", "--print", "--url", "http://127.0.0.1:1"], "http://127.0.0.1:1/v1/models: "),
     ],

@@ -17,7 +17,7 @@ import click
 from pumice.cli.launch.clients import CLIENTS, Client, ConfigFile, Endpoint, Setup
 from pumice.cli.launch.config_files import add_endpoint, added_part
 from pumice.cli.launch.server import endpoint, running_server, started_server
-from pumice.cli.options import locate_model
+from pumice.cli.options import is_here, locate_model
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
 from pumice.wording import unknown_name
@@ -152,13 +152,24 @@ def _served(
         yield endpoint(running.address, running.models.get(model or "", model), api_key)
         return
     if model is None:
-        raise click.UsageError("no server runs on this machine; name a MODEL to serve, or a server with --url")
+        raise click.UsageError(
+            f"no server runs on this machine; name a MODEL to serve{_suggestion()}, or a server with --url"
+        )
     if only_running:
         raise click.UsageError(f"no server has {model} loaded; start one with: pumice serve {shlex.quote(model)}")
     n_ctx = _n_ctx(model) if n_ctx is None else n_ctx
     key = api_key or secrets.token_urlsafe()  # other users of this machine reach the port, too
     with started_server(model, ["--ctx-size", str(n_ctx)], key) as address:
         yield endpoint(address, None, key)
+
+
+def _suggestion() -> str:
+    """Return the models that suit coding: those on this machine, or all of the catalogue."""
+    from pumice.hub.catalogue import models_for
+
+    names = models_for("coding")
+    names = [name for name in names if is_here(name)] or names
+    return f" that suits coding, such as {' or '.join(names)}" if names else ""
 
 
 def _n_ctx(model: str) -> int:
