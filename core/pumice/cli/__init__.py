@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.messages import report, require_streams, show_logs
-from pumice.commands import BUNDLED_COMMANDS, COMMANDS, DESTRUCTIVE, GROUPS
+from pumice.commands import BUNDLED_COMMANDS, COMMANDS, DESTRUCTIVE, GROUPS, OTHER_NAMES
 from pumice.guard import raise_named
 from pumice.lazy import resolve
 from pumice.wording import unknown_name
@@ -44,6 +44,8 @@ class Commands(click.Group):
             return resolve(commands[name])
         if name.startswith("-") or ctx.resilient_parsing:
             return None
+        if name in OTHER_NAMES:
+            raise click.UsageError(f"there is no command {name!r}: {OTHER_NAMES[name]}", ctx)
         raise click.UsageError(unknown_name("command", name, commands, DESTRUCTIVE) + absent, ctx)
 
     def invoke(self, ctx: click.Context) -> Any:

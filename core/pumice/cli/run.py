@@ -27,6 +27,7 @@ from pumice.options import OUTPUT, REQUEST
 
 if TYPE_CHECKING:
     from pumice.chat.mixed import Media
+    from pumice.hub.catalogue import ChatDefaults
     from pumice.model import Model
     from pumice.streaming.stream import Stream
 
@@ -71,8 +72,26 @@ def chosen(model: str, images: Sequence[Path]) -> str:
     return str(demo_model_path(vision=True)) if images and Path(model) == demo_model_path() else model
 
 
-@click.command("run", cls=SeeingCommand)
+class RunCommand(SeeingCommand):
+    """`pumice run`, which points to `pumice chat` for the options of chats."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from pumice.cli.chat import command as chat
+
+            if any(error.option_name in param.opts for param in chat.params):
+                raise click.UsageError(
+                    f"{error.option_name} is an option of chats; `run` applies no chat template, `pumice chat` does",
+                    ctx,
+                ) from None
+            raise
+
+
+@click.command("run", cls=RunCommand)
 @model_argument
+@click.argument("text", required=False)
 @option("-p", "--prompt", metavar="TEXT", group="Prompt", help="Text to continue; - reads standard input.")
 @file_option("Read the prompt from FILE; - reads standard input, as a pipe does.")
 @media_option(
@@ -111,6 +130,7 @@ def chosen(model: str, images: Sequence[Path]) -> str:
 @load_options
 def command(
     model: str,
+    text: str | None,
     prompt: str | None,
     file: Path | None,
     images: tuple[Path, ...],
@@ -121,29 +141,44 @@ def command(
 ) -> None:
     """Continue a prompt.
 
-    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. The default is a demo model that comes with
-    Pumice: one tells a story without a prompt, another one names the shapes in an --image.
+    The prompt is TEXT, the one of -p or -f, or standard input. MODEL is a GGUF file, or a name such as
+    hf.co/owner/repository:Q4_K_M. The default is a demo model that comes with Pumice: one tells a story without a
+    prompt, another one names the shapes in an --image.
 
     Text goes to standard output as it is generated, timings go to standard error. Other sampling parameters are set by
     their configuration keys: --set sampling.typical_p=0.9
     """
     model = chosen(model, images)
     demo = Path(model) in DEMOS.values()
-    text = read_prompt(prompt, file, "" if demo or images or sounds else None)
+    if text is not None and prompt is not None:
+        raise click.UsageError("two prompts: one as TEXT and one with -p; give only one")
+    text = read_prompt(text if prompt is None else prompt, file, "" if demo or images or sounds else None)
+    from pumice.hub.catalogue import chat_defaults
+
+    defaults = chat_defaults(model)
     if max_tokens is None:
-        max_tokens = -1 if demo else 128
+        usual = -1 if demo else 128
+        max_tokens = usual if defaults.max_tokens is None else defaults.max_tokens
     sampling = take_sampling(rest)
     form: dict[str, Any] = {name: value for name in FORM if (value := rest.pop(name)) is not None}
     with load_model(model, rest) as loaded:
-        if "tokenizer.chat_template" in loaded.metadata and not demo:
-            click.echo(f"note: {model} has a chat template; `run` applies none, `pumice chat {model}` does", err=True)
+        if not demo and (of_chats := _of_chats(loaded, defaults)):
+            click.echo(f"note: {model} has {of_chats}; `run` applies none, `pumice chat {model}` does", err=True)
         read = with_media(text, images, sounds) if images or sounds else text
-        stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stop, **form, **sampling)
+        stops = stop or tuple(defaults.stop)
+        stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stops, **form, **sampling)
         with stream:
             completed = write(stream)
         click.echo(format_timings(loaded, stream), err=True)
     if not completed:
         raise click.Abort
+
+
+def _of_chats(model: Model, defaults: ChatDefaults) -> str:
+    """Return what only chats with a model use; empty if there is nothing."""
+    if model.has_chat_template:
+        return "a chat template"
+    return "a system message or messages" if defaults.system or defaults.messages else ""
 
 
 def with_media(text: str, images: Sequence[Path], sounds: Sequence[Path]) -> list[str | Media]:
@@ -177,7 +212,7 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
     if file == Path("-"):
         prompt, file = (prompt, file) if prompt is not None else ("-", None)
     if prompt is not None and file is not None:
-        raise click.UsageError("give either --prompt or --file")
+        raise click.UsageError("give either a prompt or --file")
     if file is None and prompt is None and sys.stdin.isatty():
         if default is not None:
             return default

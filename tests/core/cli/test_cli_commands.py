@@ -16,7 +16,7 @@ from installed_plugins import backend_plugin, install
 from pumice.backend import KernelTime
 from pumice.cli.bench import ParallelRow, measure, repeated
 from pumice.cli.options import parse_settings
-from pumice.commands import COMMANDS, GROUPS
+from pumice.commands import COMMANDS, GROUPS, OTHER_NAMES
 from pumice.wording import format_bytes
 from waiting import PATIENCE
 
@@ -54,6 +54,16 @@ def test_a_mistyped_command_never_suggests_one_that_removes(run):
     assert done.returncode == 2
     assert "did you mean 'run'?" in done.stderr
     assert "did you mean" not in run("rmm").stderr.replace("did you mean 'run'", "")
+
+
+def test_commands_of_other_programs_say_what_to_use_here(run):
+    assert not OTHER_NAMES.keys() & COMMANDS.keys()
+    for text in OTHER_NAMES.values():
+        named = re.findall(r"`pumice (\w+)", text)
+        assert all(name in {*COMMANDS, "serve"} for name in named)
+    done = run("show", "a.gguf")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: there is no command 'show': `pumice info` shows the properties of a model")
 
 
 def test_info_agrees_with_the_gguf_package(run, model):

@@ -90,13 +90,16 @@ def test_an_entry_of_the_catalogue(home):
 
 def test_commands(home, model, run):
     (home / "Modelfile").write_text(
-        f"FROM {model}\nPARAMETER num_predict 3\nPARAMETER temperature 0\nSYSTEM Be kind.\n"
+        f"FROM {model}\nPARAMETER num_predict 3\nPARAMETER temperature 0\nPARAMETER stop @@\nSYSTEM Be kind.\n"
     )
     made = run("create", "kind")
     assert made.returncode == 0, made.stderr
     assert "kind" in run("list").stdout
-    assert run("run", "kind", "--backend", "numpy", "-n", "2", "-p", "Once").returncode == 0
+    told = run("run", "kind", "Once", "--backend", "numpy")
+    assert told.stdout == run("run", model, "-p", "Once", "-n", "3", "--temp", "0", "--backend", "numpy").stdout != ""
+    assert "note: kind has a system message or messages; `run` applies none, `pumice chat kind` does" in told.stderr
     said = run("chat", "kind", "--backend", "numpy", input="Hi")
+    assert run("chat", "kind", "Hi", "--backend", "numpy", input="").stdout == said.stdout
     same = run("chat", model, "--backend", "numpy", "-n", "3", "--temp", "0", "-s", "Be kind.", input="Hi")
     assert said.stdout == same.stdout != ""
     assert run("rm", "-y", "kind").returncode == 0

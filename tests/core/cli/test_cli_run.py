@@ -95,9 +95,13 @@ def test_settings_of_a_configuration_file_apply(run, model, home):
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
-        (["run", "MODEL", "once"], 2, r"error: Got unexpected extra argument \(once\) \(see `pumice run --help`\)"),
+        (["run", "MODEL", "once", "x"], 2, r"error: Got unexpected extra argument \(x\) \(see `pumice run --help`\)"),
         (["run", "MODEL", "--tempp", "1"], 2, r"error: No such option.*--temp.*\(see `pumice run --help`\)"),
-        (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either --prompt or --file .*"),
+        (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either a prompt or --file .*"),
+        (["run", "MODEL", "a", "-f", "b"], 2, r"error: give either a prompt or --file .*"),
+        (["run", "MODEL", "a", "-p", "b"], 2, r"error: two prompts: one as TEXT and one with -p; .*"),
+        (["run", "MODEL", "a", "--reasoning", "off"], 2, r"error: --reasoning is an option of chats; `run` .*"),
+        (["run", "MODEL", "a", "--chat-template-kwargs={}"], 2, r"error: --chat-template-kwargs is an option of .*"),
         (["run", "MODEL", "-p", "a", "--set", "n_ctx"], 2, r"error: .*expected KEY=VALUE, not 'n_ctx' .*"),
         (["run", "MODEL", "-p", "a", "--set", "a=["], 2, r"error: .*the value of 'a' is not valid YAML.*"),
         (["run", "--prompt"], 2, r"error: Option '--prompt' requires an argument \(see `pumice run --help`\)"),
