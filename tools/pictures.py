@@ -1,4 +1,4 @@
-"""Make the pictures of the handbook in docs/pictures: the page of `pumice serve`, and `pumice chat` in a terminal.
+"""Make the pictures of the handbook in docs/pictures: the page of `pumice serve` in three widths, and `pumice chat`.
 
     .venv/bin/python -m pip install pyte && .venv/bin/python tools/pictures.py
 
@@ -19,13 +19,19 @@ import time
 from pathlib import Path
 
 import pyte
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 from scripted_server import scripted  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
+SIZES: dict[str, ViewportSize] = {
+    "": {"width": 1180, "height": 780},
+    "-tablet": {"width": 768, "height": 780},
+    "-phone": {"width": 390, "height": 780},
+}
+"""Sizes of the page's pictures, by the part of the file's name."""
 COLUMNS, LINES = 88, 22
 DIM, GREY = b"\x1b[2m", b"\x1b[90m"  # pyte does not support the first
 QUIET_SECONDS = 3.0  # seconds without output after which the terminal waits for input
@@ -90,7 +96,7 @@ class Terminal(pyte.Screen):
 
 def picture_page(browser: Browser, scheme: str) -> None:
     with scripted() as server:
-        page = browser.new_page(viewport={"width": 1180, "height": 780}, color_scheme=scheme)  # type: ignore[arg-type]
+        page = browser.new_page(viewport=SIZES[""], color_scheme=scheme)  # type: ignore[arg-type]
         page.goto(server.url)
         for text in ("What is the weather in Reykjavík?", "How do I read a large file in Python?"):
             page.get_by_role("button", name="New conversation").click()
@@ -98,8 +104,10 @@ def picture_page(browser: Browser, scheme: str) -> None:
             page.get_by_label("Send", exact=True).click()
             page.locator("article[aria-busy=false]").wait_for()
         page.mouse.move(0, 0)
-        page.wait_for_timeout(500)
-        page.screenshot(path=PICTURES / f"page-{scheme}.png")
+        for name, size in SIZES.items():
+            page.set_viewport_size(size)
+            page.wait_for_timeout(500)
+            page.screenshot(path=PICTURES / f"page{name}-{scheme}.png")
         page.close()
 
 
