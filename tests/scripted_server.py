@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
+from pumice.documents import pdf_text
 from pumice_server import conversations, static
 from pumice_server.gate import Gate
 from pumice_server.settings import Settings
@@ -194,6 +195,11 @@ async def call_tool(request: Request) -> Response:
     return JSONResponse({"plain_text_response": str(sum(body["params"].values()))})
 
 
+async def extract_text(request: Request) -> Response:
+    read = await asyncio.to_thread(pdf_text, (await request.json())["pdf"])
+    return JSONResponse(read._asdict())
+
+
 def props(request: Request) -> Response:
     kept = {"conversations": "server" if request.app.state.settings.conversations else "browser", "tools": True}
     return JSONResponse({"default_generation_settings": {"params": {"temperature": 0.7}}, "ui_settings": kept})
@@ -207,6 +213,7 @@ def application(settings: Settings) -> Starlette:
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/tools", list_tools),
         Route("/tools", call_tool, methods=["POST"]),
+        Route("/extract-text", extract_text, methods=["POST"]),
         Mount(static.PREFIX, static.PageFiles()),
     ]
     if settings.conversations:

@@ -61,6 +61,11 @@ export async function models(): Promise<Model[]> {
   return listed.data.map(({ id, parent, meta }) => ({ id, n_ctx: meta?.n_ctx, sees: seeing.has(id) || seeing.has(parent ?? "") }));
 }
 
+/** The text of a PDF file in base64, which the server reads. Throws ApiError. */
+export async function pdfText(pdf: string): Promise<string> {
+  return (await (await ask("extract-text", { method: "POST", body: JSON.stringify({ pdf }) })).json()).text;
+}
+
 /** What the page must know of the server. */
 export interface Properties {
   sampling: Record<string, unknown>; // parameters of a request without any

@@ -1,11 +1,12 @@
-/** Files of a message: pictures for models that see, and texts. */
+/** Files of a message: pictures for models that see, texts, and PDF files as texts. */
 
+import { pdfText } from "./api";
 import { t } from "./language";
 import type { Attachment } from "./types";
 
 export const MOST = 8; // files of a message
 const MAX_TEXT = 256 << 10; // bytes of a text
-const MAX_FILE = 32 << 20; // bytes of a picture before it is made smaller
+const MAX_FILE = 32 << 20; // bytes of a PDF file, or of a picture before it is made smaller
 const KEPT = 400 << 10; // bytes up to which a picture stays as it is
 const SIDE = 1536; // pixels to which larger pictures are reduced
 
@@ -20,6 +21,12 @@ async function readFile(file: File, seesPictures: boolean): Promise<Attachment> 
     if (!seesPictures) throw new Error(t("{name}: this model sees no pictures.", { name }));
     if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
     return { name, kind: "image", data: await picture(file) };
+  }
+  if (file.type === "application/pdf") {
+    if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
+    const data = await pdfText((await dataUrl(file)).replace(/^[^,]*,/, ""));
+    if (data.length > MAX_TEXT) throw new Error(t("{name} has more than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
+    return { name, kind: "text", data };
   }
   if (file.size > MAX_TEXT) throw new Error(t("{name} has more than {n} KiB.", { name, n: MAX_TEXT >> 10 }));
   const bytes = await file.arrayBuffer();

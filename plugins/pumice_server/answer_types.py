@@ -408,6 +408,15 @@ class KeptStreamState(Struct, kw_only=True):
     """Time of the end in milliseconds since 1970; 0 while it is written."""
 
 
+class ExtractedText(Struct, kw_only=True):
+    """The text of a file."""
+
+    text: str
+    """Text, with a form feed between pages."""
+    n_pages: int
+    """Number of pages."""
+
+
 class CalledTool(Struct, kw_only=True):
     """Result of a call."""
 

@@ -453,6 +453,13 @@ class ToolBody(Body, kw_only=True):
     """Arguments of the call."""
 
 
+class DocumentBody(Body, kw_only=True):
+    """A file whose text is asked for."""
+
+    pdf: str
+    """PDF file in base64, up to 32 MiB and 2,000 pages."""
+
+
 class BatchBody(Body, kw_only=True):
     """A file of requests to answer in the background."""
 

@@ -1,8 +1,8 @@
 """Imports go one way: a module of the core imports only what is above it, a plugin only ``pumice.plugin``.
 
 A plugin of commands imports the public interface too, and what options commands have in common, the server also what
-tools that run have in common; that of clusters what an engine is to others, and the server, whose application it
-serves.
+tools that run have in common, and texts of files; that of clusters what an engine is to others, and the server, whose
+application it serves.
 """
 
 import ast
@@ -36,7 +36,8 @@ ENGINES = {
     "pumice.process.stage",
 }
 TOOLS = {"pumice.chat.tools", "pumice.mcp"}
-ALSO = {"pumice_server": COMMANDS | TOOLS, "pumice_ray": COMMANDS | ENGINES}
+FILES = {"pumice.documents"}
+ALSO = {"pumice_server": COMMANDS | TOOLS | FILES, "pumice_ray": COMMANDS | ENGINES}
 BELOW = {"pumice_ray": "pumice_server"}
 """The plugin that another builds on."""
 PARTS = re.findall(

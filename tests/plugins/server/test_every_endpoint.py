@@ -150,6 +150,7 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /v1/audio/transcriptions", {}, 400, ERROR),  # no form
     ("POST /audio/transcriptions", {}, 400, ERROR),
     ("POST /v1/audio/translations", {}, 400, ERROR),
+    ("POST /extract-text", {"pdf": "JQ=="}, 400, ERROR),  # no PDF
     ("POST /audio/translations", {}, 400, ERROR),
     ("POST /api/chat", {**CHAT, **FEW}, 200, {**OLLAMA, "message": MESSAGE}),
     ("POST /api/generate", {"prompt": TEXT, **FEW}, 200, {**OLLAMA, "response": str}),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pdf_files import pdf_file
 from scripted_server import Scripted, scripted
 from server_thread import running
 from waiting import PATIENCE
@@ -400,6 +401,16 @@ def test_files_of_a_message(page, chats):
         page.get_by_label("Files to attach").set_input_files([file])
         expect(page.locator(".notice")).to_contain_text(problem)
     expect(page.locator(".composer .attached")).to_have_count(0)
+
+
+def test_pdf_files_are_attached_as_text(page, chats):
+    pytest.importorskip("pypdf", reason="texts of PDF files need pypdf")
+    file = {"name": "fox.pdf", "mimeType": "application/pdf", "buffer": pdf_file(["The fox has a kite."])}
+    page.get_by_label("Files to attach").set_input_files([file])
+    expect(page.locator(".composer .attached")).to_contain_text("fox.pdf")
+    say(page, "Whose kite?")
+    assert "fox.pdf:" in json.dumps(chats.requests[-1]["messages"][-1]["content"])
+    assert "The fox has a kite." in json.dumps(chats.requests[-1]["messages"][-1]["content"])
 
 
 def test_search_and_commands(page):

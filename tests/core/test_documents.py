@@ -1,0 +1,76 @@
+"""Texts of PDF files, and files that are none."""
+
+import base64
+import contextlib
+import random
+
+import pytest
+
+from pdf_files import pdf_file
+from pumice import documents
+from pumice.documents import pdf_text, read_pdf
+from pumice.errors import ConfigError, RequestError, TooExpensiveError
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+needs_pypdf = pytest.mark.skipif(documents.find_spec("pypdf") is None, reason="texts of PDF files need pypdf")
+
+
+@needs_pypdf
+def test_the_text_of_each_page():
+    read = pdf_text(encoded(pdf_file(["The fox (a vixen)", "has a kite."])))
+    assert read.n_pages == 2
+    assert [page.strip() for page in read.text.split("\f")] == ["The fox (a vixen)", "has a kite."]
+
+
+@needs_pypdf
+def test_files_that_cannot_be_read_are_one_line(monkeypatch):
+    for data, problem in (
+        (b"%PDF-1.4\nnothing", "the file cannot be read: "),
+        (pdf_file(["", " "]), "the pages have no text"),
+    ):
+        with pytest.raises(RequestError, match=problem) as error:
+            pdf_text(encoded(data))
+        assert "\n" not in str(error.value)
+    monkeypatch.setattr(documents, "MAX_PAGES", 1)
+    with pytest.raises(RequestError, match="2 pages; at most 1 are read"):
+        read_pdf(encoded(pdf_file(["a", "b"])))
+    monkeypatch.setattr(documents, "MAX_TEXT", 3)
+    with pytest.raises(RequestError, match="more than 3 characters"):
+        read_pdf(encoded(pdf_file(["abcdef"])))
+
+
+@needs_pypdf
+def test_damaged_files_raise_nothing_else():
+    good, dice = pdf_file(["The fox", "has a kite."]), random.Random(0)
+    for _ in range(200):
+        data = bytearray(good)
+        for _ in range(dice.randrange(1, 8)):
+            data[dice.randrange(9, len(data))] = dice.randrange(256)
+        with contextlib.suppress(RequestError):
+            read_pdf(encoded(bytes(data)))
+
+
+def test_other_files_and_a_missing_package(monkeypatch):
+    with pytest.raises(RequestError, match="does not begin as a PDF"):
+        pdf_text(encoded(b"PK\3\4"))
+    with pytest.raises(RequestError, match="not valid base64"):
+        pdf_text("%")
+    monkeypatch.setattr(documents, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install .pumice\[pdf\]"):
+        pdf_text(encoded(pdf_file(["a"])))
+
+
+@needs_pypdf
+def test_a_page_that_takes_long_is_too_expensive(monkeypatch):
+    monkeypatch.setattr(documents, "_LIMITS", documents.CallLimits(cpu_seconds=1))
+    documents._workers.cache_clear()
+    try:
+        with pytest.raises(TooExpensiveError, match="reading the PDF"):
+            pdf_text(encoded(pdf_file(["fox"], repeated=1_000_000)))
+    finally:
+        documents._workers().close()
+        documents._workers.cache_clear()
