@@ -456,7 +456,7 @@ class ToolBody(Body, kw_only=True):
 class DocumentBody(Body, kw_only=True):
     """A file whose text is asked for."""
 
-    pdf: str
+    pdf: Annotated[str, Meta(max_length=44_739_244)]
     """PDF file in base64, up to 32 MiB and 2,000 pages."""
 
 

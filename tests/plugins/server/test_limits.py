@@ -38,7 +38,7 @@ NUMBERS = [
 GOOD = {"messages": [{"role": "user", "content": "Once"}], "prompt": "Once", "input": "Once", "max_tokens": 1}
 GOOD |= {"content": "Once", "tokens": [1], "max_output_tokens": 1, "n_predict": 1, "query": "a", "documents": ["b"]}
 GOOD |= {"input_prefix": "a", "input_suffix": "b", "instances": [], "@requestFormat": "chatCompletions"}
-GOOD |= {"tool": "echo", "conversation_ids": ["a"]}
+GOOD |= {"tool": "echo", "conversation_ids": ["a"], "pdf": "JQ=="}
 GOOD |= {"id": "a", "action": "reasoning_end", "input_file_id": "a", "endpoint": "/v1/embeddings"}
 BODIES = [kind for kind in vars(bodies).values() if inspect.isclass(kind) and issubclass(kind, Body)]
 UNBOUNDED = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
