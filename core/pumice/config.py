@@ -127,6 +127,7 @@ class Config(BaseModel):
     override_tensors: list[str]
     n_cpu_moe: int = Field(ge=-1)
     n_cpu_ffn: int = Field(ge=-1)
+    moe_cache_mib: int = Field(ge=0, le=2**20)
     kv_offload: bool
     mmap: bool
     mlock: bool

@@ -23,7 +23,7 @@ from pumice.engine.backends import backend_line
 from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
-from pumice.engine.fitting import fit_model
+from pumice.engine.fitting import fit_graphs
 from pumice.engine.held import facts_of
 from pumice.engine.host_memory import lock_memory, numa_policy
 from pumice.engine.make_tiers import make_tiers
@@ -36,7 +36,7 @@ from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, SchedulingPolicy
 from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
-from pumice.engine.tracing import prompts_of, trace, trace_alone
+from pumice.engine.tracing import trace, trace_alone
 from pumice.errors import ConfigError, ModelError, PumiceError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
@@ -417,11 +417,12 @@ def prepare(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
-    traced = [graphs[MAIN], *(graph for name, graph in graphs.items() if name != MAIN), *prompts_of(graphs).values()]
-    fitted, rules = fit_model(graphs, traced, backends, sizes, config, available_memory_bytes() or None)
+    if observer:
+        config = config.model_copy(update={"moe_cache_mib": 0})
+    graphs, fitted, rules, experts = fit_graphs(graphs, backends, sizes, config, available_memory_bytes() or None)
     if fitted.n_ctx < sizes.n_ctx:
         log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitted.n_ctx, sizes.n_ctx)
-    runner = Runner(graphs, backends, make_limits(graphs, fitted), rules, progress, observer)
+    runner = Runner(graphs, backends, make_limits(graphs, fitted), rules, progress, observer, experts)
     stack.callback(runner.close)
     return architecture, runner
 

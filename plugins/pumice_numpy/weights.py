@@ -31,6 +31,11 @@ class WeightCache:
             self._free -= size
         return self._kept[weight.name]
 
+    def forget(self, weight: Weight) -> None:
+        """Decode a weight again when it is next used."""
+        if (kept := self._kept.pop(weight.name, None)) is not None:
+            self._free += kept.nbytes
+
 
 class EncodedWeight:
     """A stand-in for a float32 array that decodes the indexed rows."""

@@ -66,6 +66,7 @@ class VulkanBackend(Backend):
     """
 
     offload = True
+    renews_weights = True
     program_bytes = SCRATCH_BYTES
     Options = VulkanOptions
 

@@ -119,6 +119,19 @@ class Weights:
                 self._places[key] = [self._upload(self._staging, part) for part in parts], owner
             return self._places[key][0]
 
+    def renew(self, key: Hashable, matrix: Packing | NDArray[np.generic], index: int) -> None:
+        """Write one matrix of an uploaded stack again, while no step uses it."""
+        with self._lock:
+            (place,), _ = self._places[key]
+            if self._staging is None:
+                self._staging = Staging(self._device)
+            if isinstance(matrix, Packing):
+                self._staging.repack(place, matrix)
+            else:
+                size = matrix.nbytes // 4
+                self._staging.write(place.part(index * size, size), [matrix])
+            self._staging.wait()
+
     def finish(self) -> None:
         """Wait for the uploads and free their staging buffers."""
         with self._lock:
@@ -221,9 +234,13 @@ class Staging:
             command.close()
             self._commands[turn] = None
 
-    def close(self) -> None:
+    def wait(self) -> None:
+        """Wait for what was written."""
         for turn in range(2):
             self._wait(turn)
+
+    def close(self) -> None:
+        self.wait()
         for buffer in (*self._buffers, *self._raw):
             buffer.close()
         for pipeline in self._pipelines.values():

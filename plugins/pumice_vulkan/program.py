@@ -38,8 +38,10 @@ from pumice_vulkan.fuse import parts
 from pumice_vulkan.host_memory import HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
-from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
+from pumice_vulkan.lower.matrices import PLANES
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, weight_key
 from pumice_vulkan.memory import Arena, Weights
+from pumice_vulkan.packing import pack_one
 from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
@@ -279,6 +281,9 @@ class DeviceProgram(Program):
 
     def write_slots(self, slots: Sequence[int], data: NDArray[np.uint8]) -> None:
         self._moves.write(SLOTS, slots, data)
+
+    def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
+        self._shared.weights.renew(weight_key(weight, PLANES), pack_one(weight, matrix, index), index)
 
     def profile(self) -> list[KernelTime]:
         """Run the last step again (the first of several) with timestamps; recurrent states advance."""

@@ -169,6 +169,13 @@ class Program(ABC):
         """Write what ``read_slots`` returned, ``[len(slots), slot_bytes]``; later steps find it there."""
         raise NotImplementedError
 
+    def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
+        """Replace the matrix ``index`` of a stack by ``matrix``, ``[1, ...]``, as the stack's source did before.
+
+        For backends that declare ``renews_weights``. No step is pending. Matrices have a multiple of 256 values.
+        """
+        raise NotImplementedError
+
     @property
     @abstractmethod
     def memory(self) -> dict[str, int]:
@@ -205,6 +212,8 @@ class Backend(ABC):
 
     #: True for GPUs: ``n_gpu_layers`` limits the layers placed on this backend.
     offload: ClassVar[bool] = False
+    #: True if programs implement ``renew_weight``.
+    renews_weights: ClassVar[bool] = False
     #: Bytes of a program on its device, besides weights, states and its arena.
     program_bytes: ClassVar[int] = 0
     #: A dataclass whose fields are the keys of the configuration section named after the backend.

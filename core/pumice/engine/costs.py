@@ -10,7 +10,8 @@ from pumice.backend.step import Limits
 from pumice.engine.overrides import DeviceName
 from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segment, Weight, concrete
 
-PRODUCTS = ("linear", "batched_linear", "mul_mat_id")
+EXPERT_PRODUCTS = ("mul_mat_id", "mul_mat_some")
+PRODUCTS = ("linear", "batched_linear", *EXPERT_PRODUCTS)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:
     weights = [tensor for tensor in node.operands() if isinstance(tensor, Weight)]
     if node.op in PRODUCTS:
         weight = node.weight("weight")
-        share = int(node.inputs["ids"].shape[-1]) / int(weight.shape[0]) if node.op == "mul_mat_id" else 1.0
+        share = int(node.inputs["ids"].shape[-1]) / int(weight.shape[0]) if node.op in EXPERT_PRODUCTS else 1.0
         flops = 2.0 * math.prod(map(int, weight.shape)) * share
         yield NodeCost(sum(item.nbytes for item in weights), share, row_flops=flops, of_outputs=of_outputs)
     elif node.op == "embedding":

@@ -4,14 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from pumice.architecture import MAIN
 from pumice.backend.step import Limits
 from pumice.config import Config
+from pumice.engine.expert_cache import ExpertCache, cache_experts
 from pumice.engine.experts import chosen_rules, may_move_experts
 from pumice.engine.overrides import host_layers
 from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
+from pumice.engine.tracing import prompts_of
 from pumice.graph import Graph
+
+
+class FittedModel(NamedTuple):
+    """A model as it will run: its graphs, sizes and placement rules, and the copies of experts that the graphs use."""
+
+    graphs: dict[str, Graph]
+    sizes: EngineSizes
+    rules: PlacementRules
+    experts: ExpertCache | None = None
+
+
+def fit_graphs(
+    graphs: Mapping[str, Graph], backends: Backends, sizes: EngineSizes, config: Config, host_bytes: int | None
+) -> FittedModel:
+    """Return a model as ``fit_model`` fits it; with ``config.moe_cache_mib`` its graphs use copies of experts.
+
+    The arguments are those of ``fit_model``. Raises ConfigError.
+    """
+    traced = [graphs[MAIN], *(graph for name, graph in graphs.items() if name != MAIN), *prompts_of(graphs).values()]
+    n_mib = config.moe_cache_mib
+    if not n_mib:
+        return FittedModel(dict(graphs), *fit_model(graphs, traced, backends, sizes, config, host_bytes))
+    reserving = config.model_copy(update={"fit_target": config.fit_target + n_mib})
+    fitted, rules = fit_model(graphs, traced, backends, sizes, reserving, host_bytes)
+    limits = make_limits(graphs, fitted)
+    divided, experts = cache_experts(graphs, backends, limits, rules, n_mib * 2**20)
+    return FittedModel(divided, fitted, replace(rules, margin=config.fit_target * 2**20), experts)
 
 
 def fit_model(

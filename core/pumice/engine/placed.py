@@ -12,16 +12,25 @@ from numpy.typing import NDArray
 from pumice.backend import Backend, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
+from pumice.engine.expert_cache import PREFIX, ExpertCache
 from pumice.engine.pipeline import Pipeline
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
 
 
 class PlacedGraph:
-    """One graph of a model. ``placed``: its segments before their backends rewrite them."""
+    """One graph of a model.
+
+    ``placed``: its segments before their backends rewrite them. ``experts``: copies of experts that its steps use.
+    """
 
     def __init__(
-        self, graph: Graph, placed: Sequence[Segment], backends: Mapping[str, Backend], limits: Limits
+        self,
+        graph: Graph,
+        placed: Sequence[Segment],
+        backends: Mapping[str, Backend],
+        limits: Limits,
+        experts: ExpertCache | None = None,
     ) -> None:
         self.graph = graph
         self.placed = placed
@@ -30,6 +39,8 @@ class PlacedGraph:
         self.keeps_states = False  # True if it has recurrent states and all can be copied
         self._backends = backends
         self._limits = limits
+        self._experts = experts
+        self._holders: dict[str, Program] = {}  # of copies of experts, by name of the weight
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
     def compile(self, compiled: Callable[[], None] = lambda: None) -> None:
@@ -48,14 +59,29 @@ class PlacedGraph:
         ]
         self.keeps_states = bool(stateful) and all(program.capabilities.copies_slots for program in stateful)
         alone = len(programs) == 1 and programs[0].capabilities.max_steps != 1
+        for placed, segment, program in zip(self.placed, self.segments, programs, strict=True):
+            self._holders |= {weight.name: program for weight in placed.weights if weight.name.startswith(PREFIX)}
+            if self._experts is not None:
+                self._experts.watch(segment, program)
         self.program = programs[0] if alone else Pipeline(self.segments, programs, partial(step_inputs, self.graph))
 
     def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None) -> Pending:
         """Submit a step. Raises RequestError for an invalid or missing input."""
         assert self.program is not None, "compile comes first"
+        if self._holders:
+            self._renew_experts(self.program)
         inputs = step_inputs(self.graph, batch)
         pending = self.program.submit(Step(batch, inputs, ask, behind))
         return pending if ask else _GraphStep(self.graph, inputs, pending)
+
+    def _renew_experts(self, program: Program) -> None:
+        """Copy the experts that should be on a GPU, between two steps."""
+        assert self._experts is not None, "weights for copies belong to a cache"
+        wishes = self._experts.wishes()
+        if wishes:
+            program.finish()
+        for mixture, expert, slot in wishes:
+            mixture.put(expert, slot, lambda weight: self._holders[weight.name])
 
     def finish(self) -> None:
         """Wait for the released steps."""

@@ -13,6 +13,7 @@ from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
+from pumice.engine.expert_cache import ExpertCache
 from pumice.engine.held import Held, held_by
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import PlacementRules, place_layers, uses_of
@@ -60,7 +61,7 @@ class Runner:
 
     Each node goes to the first of ``backends`` that supports it. Steps in which every sequence begins run the graph's
     expansion for prompts, if it has one. ``observe`` is called with the outputs of each step of the main graph, which
-    then has no separate expansion.
+    then has no separate expansion. ``experts``: copies of experts on GPUs that the graphs use.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Runner:
         rules: PlacementRules | None = None,
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
+        experts: ExpertCache | None = None,
     ) -> None:
         self.limits = limits
         self.recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
@@ -80,8 +82,10 @@ class Runner:
         prompts = {} if observe else prompts_of(graphs)
         traced = [*graphs.values(), *prompts.values()]
         placed = place_layers(traced, backends, limits, rules or PlacementRules())
+        self._experts = experts
         graphs_and_prompts = [
-            PlacedGraph(*pair, dict(backends), _limits_of(pair[0], limits)) for pair in zip(traced, placed, strict=True)
+            PlacedGraph(*pair, dict(backends), _limits_of(pair[0], limits), experts)
+            for pair in zip(traced, placed, strict=True)
         ]
         self._graphs = dict(zip(graphs, graphs_and_prompts, strict=False))
         self._prompts = dict(zip(prompts, graphs_and_prompts[len(graphs) :], strict=True))
@@ -351,6 +355,8 @@ class Runner:
         """Close the programs; the backends belong to the caller."""
         for placed in self._all:
             placed.close()
+        if self._experts:
+            self._experts.close()
 
     def _media_to_compile(self, graph: str, forms: Collection[bool]) -> list[PlacedGraph]:
         names = {MEDIA_GRAPHS[graph, together] for together in forms if (graph, together) in MEDIA_GRAPHS}

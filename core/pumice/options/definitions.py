@@ -656,6 +656,17 @@ class EngineOptions(TypedDict, total=False):
             ("-ncffn", "--n-cpu-ffn"),
         ),
     ]
+    moe_cache_mib: Annotated[
+        int | str,
+        Interval(ge=0, le=2**20),
+        _Device(
+            0,
+            "Memory of GPUs for copies of experts that stay in host memory, of those that tokens choose most: in MiB, "
+            "or with a unit such as 4GiB; 0: none.",
+            ("--moe-cache-mib",),
+            unit="MiB",
+        ),
+    ]
     kv_offload: Annotated[
         bool, _Device(True, "Keep the key/value cache of layers on a GPU there; False keeps it in host memory.")
     ]

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
+from pumice.engine.expert_cache import OF_HOST
 from pumice.errors import ConfigError
 from pumice.graph import MemoryPlan, Node, Segment
 from pumice.machine import parse_size
@@ -50,16 +51,17 @@ class PlannedMachine:
 
 
 class PlannedGPUs(Backend):
-    """GPUs that are not here: they support every operation, and hold weights and caches as files store them."""
+    """GPUs that are not here: they support what GPUs compute, and hold weights and caches as files store them."""
 
     offload = True
+    renews_weights = True
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
         self._sizes = sizes
 
     def supports(self, node: Node, limits: Limits) -> bool:
-        return True
+        return node.op not in OF_HOST
 
     def free_memory(self) -> list[int | None]:
         return [max(size - RESERVE, 0) for size in self._sizes]

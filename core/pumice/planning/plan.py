@@ -14,7 +14,7 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.costs import step_parts
-from pumice.engine.fitting import fit_model, has_room, largest_context
+from pumice.engine.fitting import fit_graphs, has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
@@ -205,9 +205,8 @@ def _subject(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
     host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
     subject = _Subject(graphs, backends, sizes, PlacementRules.of(config), host)
-    traced = [graphs[MAIN], *(graph for name, graph in subject.traced.items() if name != MAIN)]
-    sizes, rules = fit_model(graphs, traced, backends, sizes, config, host)
-    return replace(subject, sizes=sizes, rules=rules)
+    graphs, sizes, rules, _ = fit_graphs(graphs, backends, sizes, config, host)
+    return replace(subject, graphs=graphs, sizes=sizes, rules=rules)
 
 
 def _backends(stack: ExitStack, registry: Registry, config: Config, machine: PlannedMachine) -> Backends:

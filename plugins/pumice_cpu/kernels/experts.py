@@ -13,7 +13,7 @@ import numpy as np
 
 from pumice_cpu.formats import BY_NAME, Format
 from pumice_cpu.kernels import linear_float
-from pumice_cpu.kernels.common import inline, next_part
+from pumice_cpu.kernels.common import inline, next_part, part_start, store_up_to
 from pumice_cpu.kernels.linear import CACHED, RUN, STREAMS, run_multiplier, store_tile, tile_multiplier, tiles_at_once
 from pumice_cpu.simd import (
     fma,
@@ -37,6 +37,8 @@ FLOAT_ROWS = 4  # rows of a float matrix per item of work
 def group(thread, n_threads, count, ids, order, matrices, starts, places, totals, n_used, n_matrices, width):
     """Sort the pairs of ``ids [count, n_used]`` by matrix; each matrix's pairs are padded with -1 to ``width``.
 
+    Pairs whose ids are below 0 are left out.
+
     Args:
         order: gets the pairs in order.
         matrices: gets the used matrices.
@@ -50,8 +52,9 @@ def group(thread, n_threads, count, ids, order, matrices, starts, places, totals
     for matrix in range(n_matrices):
         put_i32(places + 4 * matrix, np.int32(0))
     for pair in range(n_pairs):
-        place = places + 4 * get_i32(ids + 4 * pair)
-        put_i32(place, np.int32(get_i32(place) + 1))
+        if get_i32(ids + 4 * pair) >= 0:
+            place = places + 4 * get_i32(ids + 4 * pair)
+            put_i32(place, np.int32(get_i32(place) + 1))
     n_groups, end = np.int64(0), np.int64(0)
     for matrix in range(n_matrices):
         n = get_i32(places + 4 * matrix)
@@ -65,12 +68,22 @@ def group(thread, n_threads, count, ids, order, matrices, starts, places, totals
     for i in range(end):
         put_i32(order + 4 * i, np.int32(-1))
     for pair in range(n_pairs):
-        place = places + 4 * get_i32(ids + 4 * pair)
-        index = get_i32(place)
-        put_i32(order + 4 * index, np.int32(pair))
-        put_i32(place, np.int32(index + 1))
+        if get_i32(ids + 4 * pair) >= 0:
+            place = places + 4 * get_i32(ids + 4 * pair)
+            index = get_i32(place)
+            put_i32(order + 4 * index, np.int32(pair))
+            put_i32(place, np.int32(index + 1))
     put_i64(totals, n_groups)
     put_i64(totals + 8, end)
+
+
+def clear(thread, n_threads, count, ids, y, n_used, width):
+    """Clear the rows of y whose pairs ``group`` leaves out."""
+    n_pairs = get_i64(count) * n_used
+    for pair in range(part_start(n_pairs, thread, n_threads), part_start(n_pairs, thread + 1, n_threads)):
+        if get_i32(ids + 4 * pair) < 0:
+            for i in range(0, width, 16):
+                store_up_to(y + 4 * (pair * width + i), splat_f32(np.float32(0)), width - i)
 
 
 @inline

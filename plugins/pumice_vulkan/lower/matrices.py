@@ -64,9 +64,12 @@ class Routes:
         return {"tiles": self.tiles or instead, "order": self.order or instead}
 
 
+PLANES = "planes"  # layout of matrices
+
+
 def matrix(lowering: Lowering, weight: Weight) -> Matrix:
     *matrices, n_rows, n_columns = fixed(weight.shape)
-    place = lowering.upload(weight, "planes", lambda: [pack(weight)])[0]
+    place = lowering.upload(weight, PLANES, lambda: [pack(weight)])[0]
     return Matrix(FORMATS[weight.type], place, n_rows, n_columns, *matrices)
 
 

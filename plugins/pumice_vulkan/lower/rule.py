@@ -101,6 +101,11 @@ class SegmentMemory:
     kept: Set[Tensor] = frozenset()  # values that must stay at their planned place, since they are copied to the host
 
 
+def weight_key(weight: Weight, layout: Hashable) -> Hashable:
+    """Return the key of a weight's place on the device in a layout."""
+    return id(weight.source), weight.name, layout
+
+
 @dataclass
 class Lowering:
     """The lowering of a segment for one bucket."""
@@ -181,7 +186,7 @@ class Lowering:
 
     def upload(self, weight: Weight, layout: Hashable, make: Callable[[], Sequence[WeightData]]) -> list[BufferSlice]:
         """Upload a weight in a named layout, repacked by ``make`` the first time; return a place for each part."""
-        return self._put((id(weight.source), weight.name, layout), make, weight.source)
+        return self._put(weight_key(weight, layout), make, weight.source)
 
     def constant(self, key: Hashable, make: Callable[[], NDArray[Any]]) -> BufferSlice:
         """Return the place of a constant table that is not a weight."""

@@ -16,11 +16,12 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.demo import demo_model_path
 from pumice.engine.placement import layer_bytes
+from pumice.graph import Weight
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
 from pumice_vulkan.memory import Weights
 from pumice_vulkan.program import DeviceProgram
-from tiny_models import N_CTX
+from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
 from tiny_zoo import ZOO
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
@@ -112,6 +113,32 @@ def test_a_random_model_takes_what_was_planned(tmp_path: Path, monkeypatch: pyte
     case = replace(cases.random_case(random.Random("1 0")), share=0.9)
     cases.write_model(case, tmp_path / "model.gguf", 0)
     assert "layers" in cases.run(case, tmp_path / "model.gguf")
+
+
+def test_copies_of_experts_give_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device with little memory holds few of the experts, and others than at first after some tokens."""
+    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
+    sizes = {"expert_count": 16, "expert_used_count": 2, "expert_feed_forward_length": 256}
+    model = tiny("qwen3moe", layer, n_layer=2, dims={"n": 256, "d": 64, "f": 256, "E": 16}, **sizes)
+    path = model.write(tmp_path / "model.gguf")
+    renewed: list[int] = []
+    renew = DeviceProgram.renew_weight
+
+    def counted(program: DeviceProgram, weight: Weight, index: int, matrix: Weight) -> None:
+        renewed.append(index)
+        renew(program, weight, index, matrix)
+
+    monkeypatch.setattr(DeviceProgram, "renew_weight", counted)
+
+    def text(n_mib: int) -> list[int]:
+        limit = {"vulkan": {"memory": "290MiB", "prepare": "never"}}
+        options: dict[str, Any] = {"n_ctx": 64, "n_batch": 16, "n_parallel": 1, "n_cpu_moe": -1, "config": limit}
+        with pumice.load(path, backend="vulkan", moe_cache_mib=n_mib, **options) as model:
+            assert any("expert_cache" in device.parts for device in model.facts.devices) == (n_mib > 0)
+            return model.generate([5, 6, 7, 9, 11], max_tokens=40, temperature=0).tokens
+
+    assert text(0) == text(6)
+    assert renewed
 
 
 def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> None:
