@@ -5,8 +5,8 @@
 A case is a model of random sizes (dense, experts, hybrid), a context, a type of the cache and a limit of the device's
 memory (``vulkan.memory``), which the device then enforces. The model is planned, loaded, and generates. A case fails if
 an allocation exceeds the limit, or if bytes differ by more than 5 % from the plan: those that the programs on the
-device allocate for weights, caches, activations and scratch memory, which a plan also reserves for programs that need
-none. What else a device holds has room in its reserve.
+device allocate for weights, caches and activations, and the scratch memory that is planned for each program. More
+scratch memory has room in the reserve of the device, as has what else it holds.
 """
 
 from __future__ import annotations
@@ -132,12 +132,18 @@ class Watch:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes that the programs of the device hold, by purpose; ``unused``: those reserved for scratch memory."""
+        """Bytes that the programs of the device hold, by purpose; ``scratch``: as much as is planned for a program."""
         parts: Counter[str] = Counter()
         for program in self.programs:
             parts.update(program.memory)
-            parts["unused"] += 0 if program._scratch.nbytes else SCRATCH_BYTES
+            parts["activations"] -= program._scratch.nbytes
+            parts["scratch"] += SCRATCH_BYTES
         return dict(parts)
+
+    @property
+    def beyond(self) -> int:
+        """Bytes of scratch memory beyond those planned for programs, which have room in the reserve."""
+        return sum(max(program._scratch.nbytes - SCRATCH_BYTES, 0) for program in self.programs)
 
 
 def run(case: Case, path: Path) -> str:
@@ -157,6 +163,7 @@ def run(case: Case, path: Path) -> str:
     error = sum(held.values()) / predicted - 1
     about = f"{plan.n_gpu_layers}/{plan.n_layers} layers, {predicted} bytes planned, {held}, {watch.most} of {limit}"
     assert abs(error) <= MOST_APART, f"{error:+.1%}: {about}"
+    assert watch.beyond <= RESERVE // 2, f"{watch.beyond} bytes of scratch memory: {about}"
     return f"{error:+.2%} {about}"
 
 

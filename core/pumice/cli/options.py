@@ -303,6 +303,7 @@ _PLACEMENT = [
         help="Keep the experts of all layers in host memory, like --n-cpu-moe -1.",
     ),
     defined(ENGINE["n_cpu_ffn"], advanced=True),
+    defined(ENGINE["moe_cache_mib"], advanced=True),
     option(
         "-kvo/-nkvo",
         "--kv-offload/--no-kv-offload",
