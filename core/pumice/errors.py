@@ -70,9 +70,15 @@ class PromptTooLongError(RequestError):
         self.exact = exact
 
     def describe(self) -> str:
-        """Return the message: the prompt's length, the context, and the remedy."""
+        """Return the message: the prompt's length, the context, and the remedy.
+
+        Coding agents look for llama-server's words "exceeds the available context size", and shorten their chat.
+        """
         n = f"{self.n_prompt_tokens} tokens" if self.exact else f"at least {self.n_prompt_tokens} tokens"
-        return f"the prompt has {n}, n_ctx is {self.n_ctx}: shorten it or raise n_ctx"
+        return (
+            f"the prompt has {n}, n_ctx is {self.n_ctx}: it exceeds the available context size; shorten it or raise "
+            "n_ctx"
+        )
 
 
 class QueueFullError(RequestError):

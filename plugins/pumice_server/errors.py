@@ -33,6 +33,7 @@ _TYPES = {
 _ANTHROPIC_TYPES = {400: "invalid_request_error", 413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
 """Error types of Anthropic that differ."""
 
+_TOO_LONG = "exceed_context_size_error"
 _LISTED = 20  # names of models in a message
 _RETRY_SECONDS = "1"
 _CLIENT_GONE = 499  # status in logs; nobody reads it
@@ -55,7 +56,7 @@ class Problem:
             return cls(error.status_code, error.detail, kind, headers=error.headers or {})
         if isinstance(error, pumice.PromptTooLongError):
             counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
-            return cls(400, str(error), "exceed_context_size_error", counts)
+            return cls(400, str(error), _TOO_LONG, counts)
         if isinstance(error, pumice.QueueFullError):
             return cls(429, str(error), _type(429))
         if isinstance(error, (pumice.ModelClosedError, pumice.EngineDiedError, pumice.UnavailableError)):
@@ -77,7 +78,10 @@ class Problem:
         return {"error": self.message}
 
     def anthropic_body(self, request_id: str) -> dict[str, Any]:
-        error = {"type": _ANTHROPIC_TYPES.get(self.status, self.type), "message": self.message}
+        message = self.message
+        if self.type == _TOO_LONG:  # words that Claude Code looks for before it shortens its chat
+            message = f"prompt is too long: {message}"
+        error = {"type": _ANTHROPIC_TYPES.get(self.status, self.type), "message": message}
         return {"type": "error", "error": error, "request_id": request_id}
 
     def response(self, path: str, request_id: str) -> Response:

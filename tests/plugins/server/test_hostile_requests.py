@@ -103,6 +103,8 @@ def test_a_prompt_that_is_too_long_is_never_cut(server, path, told, stream):
     response = server.client.post(path, json={**told, "stream": stream})
     assert response.status_code == 400
     assert re.search(r"the prompt has \d{4,} tokens, n_ctx is 512", response.text)
+    assert "exceeds the available context size" in response.text  # which coding agents look for
+    assert ("prompt is too long: " in response.text) == (path == "/v1/messages")
 
 
 @pytest.fixture
