@@ -57,11 +57,11 @@ def _unavailable(name: str, reason: str) -> dict[str, Any]:
 
 def format_backend(item: dict[str, Any]) -> str:
     """Return a backend's line, then a line for each of its devices."""
-    from pumice.wording import format_bytes
+    from pumice.wording import format_bytes, printable
 
     lines = [item["backend"] if item["available"] else f"{item['backend']}: {item['reason']}"]
     for device in item["devices"]:
         facts = [device["kind"], *([format_bytes(device["memory_bytes"])] if device["memory_bytes"] else [])]
         details = ", ".join([*facts, *(f"{key} {value}" for key, value in device["details"].items())])
-        lines.append(f"  {device['name']} ({details})")
+        lines.append(printable(f"  {device['name']} ({details})"))
     return "\n".join(lines)

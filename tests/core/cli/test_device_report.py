@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumice.cli import device_report
+from pumice.cli.device_list import format_backend
 from pumice.cli.doctor import command
 from pumice.cli.machine_report import Finding
 from pumice.device_checks import Case, all_cases, check_cases, open_backend, random_blocks
@@ -80,6 +81,53 @@ def test_wrong_results_and_errors_are_problems():
 def test_operations_of_other_backends_are_no_problems():
     (check,) = check_cases(WithoutProducts, islice(cases("linear F32"), 1))
     assert (check.difference, check.problem) == (None, "")
+
+
+FINDINGS = [Finding("cache", "ok", ["/home/müller/.cache/pumice"])]
+GPU = {"name": "A GPU \x1b[2J", "kind": "gpu", "memory_bytes": 1, "details": {"driver": "/data/müller/lib.so"}}
+
+
+def report_of(script, path, monkeypatch):
+    """The report's JSON and lines, if ``script`` examines the only device."""
+    monkeypatch.setattr("pumice.sandbox.launch", lambda *_: Launch([sys.executable, "-c", script], {}))
+    backends = [{"backend": "vulkan", "available": True, "reason": None, "devices": [GPU]}]
+    monkeypatch.setattr(device_report, "list_backends", lambda: backends)
+    lines = device_report.write_report(path, FINDINGS, lambda *_: None)
+    return json.loads(path.read_text()), lines
+
+
+def test_output_of_drivers_is_no_message(tmp_path, monkeypatch):
+    """More on standard error than a pipe holds; on standard output text, JSON of other kinds, and no UTF-8."""
+    script = """
+import os, sys
+os.write(2, b"warning\\n" * 50_000)
+for line in (b"MESA: hello", b"\\xff\\xfe", b"[1]", b"3", b'{"error": null}', b"[" * 100_000, b'{"n_checks": 3}'):
+    os.write(1, line + b"\\n")
+sys.exit("\\x1b]0;title\\x07 no device")
+"""
+    report, lines = report_of(script, tmp_path / "report.json", monkeypatch)
+    (device,) = report["devices"]
+    assert device["n_checks"] == 3
+    assert device["error"] == "exit status 1: ?]0;title? no device"
+    assert lines == [
+        "vulkan0: 0 checks pass, 0 fail, 0 are left to other backends; exit status 1: ?]0;title? no device"
+    ]
+
+
+def test_a_report_names_no_home_of_any_spelling(tmp_path, monkeypatch):
+    """JSON escapes what is not ASCII; a home may be a link."""
+    real, link = tmp_path / "data" / "müller", tmp_path / "home"
+    real.mkdir(parents=True)
+    link.symlink_to(real.parent)
+    monkeypatch.setenv("HOME", str(link / "müller"))
+    text = json.dumps({"facts": {"paths": [f"{link}/müller/a", f"{real}/b"], f"{real}": 1}})
+    report, _ = report_of(f"print({text!r})", tmp_path / "report.json", monkeypatch)
+    assert report["devices"][0]["facts"] == {"paths": ["~/a", "~/b"], "~": 1}
+
+
+def test_names_of_devices_control_no_terminal():
+    line = format_backend({"backend": "vulkan", "available": True, "devices": [GPU]})
+    assert "A GPU ?[2J (gpu, 1 bytes, driver /data/müller/lib.so)" in line
 
 
 def test_a_report_has_what_came_before_a_crash_and_no_identifiers(tmp_path, monkeypatch):
