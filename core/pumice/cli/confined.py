@@ -63,15 +63,36 @@ def _confined(ctx: click.Context) -> Iterator[None]:
         yield
         return
     outputs = [output for kind, value in values(ctx, OutputFile) for output in kind.outputs(value, ctx)]
-    with placer(outputs) as placement, placed_by(placement):  # forking also ends the threads of NumPy's library
+    with contextlib.ExitStack() as stack:
+        write = Access()
+        if outputs or not _end_numpy_threads():  # a fork ends them, too, but then all memory is copied when it changes
+            placement = stack.enter_context(placer(outputs))
+            stack.enter_context(placed_by(placement))
+            write = Access(write=tuple(map(str, placement.folders.values())))
         if policy.cache:
             _use_cache(policy.cache)
-        write = Access(write=tuple(map(str, placement.folders.values())))
         enforced = enforce(_with(policy, python_access() | write))
         if policy.required and enforced.missing:
             raise SandboxError(f"sandbox: on, but {'; '.join(enforced.missing)}")
         logger.info("this process is confined by: %s", enforced)
         yield
+
+
+def _end_numpy_threads() -> bool:
+    """End the threads that NumPy's library started on import; return False if that library cannot.
+
+    OpenBLAS starts them again when it needs them.
+    """
+    import ctypes
+    import sys
+
+    from pumice.sandbox import is_single_threaded
+
+    name = "numpy._core._multiarray_umath"
+    if name in sys.modules:
+        with contextlib.suppress(OSError, AttributeError, TypeError):
+            ctypes.CDLL(sys.modules[name].__file__).blas_thread_shutdown_()  # searches its dependencies, too
+    return is_single_threaded()
 
 
 def _policy(ctx: click.Context) -> Policy | None:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import sys
+import time
 from functools import cache
 
 LINUX = sys.platform == "linux"
@@ -14,6 +15,7 @@ MACHINE = platform.machine() if LINUX and sys.byteorder == "little" and sys.maxs
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
+_PAUSES, _PAUSE = 200, 0.001  # seconds; a joined thread is listed until the kernel has removed it
 
 
 @cache
@@ -37,7 +39,16 @@ def hide_memory() -> None:
     _checked(_libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
-def n_threads() -> int:
+def is_single_threaded() -> bool:
+    """Return whether this process has one thread; threads that were joined just now get a moment to disappear."""
+    for _ in range(_PAUSES):
+        if _n_threads() == 1:
+            return True
+        time.sleep(_PAUSE)
+    return False
+
+
+def _n_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 

@@ -87,7 +87,7 @@ def restrict(rules: Iterable[Rule], network: bool = False) -> int:
     Raises:
         OSError: the rules cannot be enforced.
     """
-    if kernel.n_threads() > 1:
+    if not kernel.is_single_threaded():
         raise OSError(errno.EBUSY, "other threads are already running")
     has = version()
     rights = sum(right for right in Right if _SINCE.get(right, 1) <= has)

@@ -40,6 +40,31 @@ class Intruder(Sampler):
 def pumice_register_samplers(register):
     register("intruder", Intruder)
 """
+COUNTER = """
+import os, sys
+import numpy as np
+from dataclasses import dataclass
+from pumice.plugin import Sampler, hookimpl
+from pumice.sandbox import in_force
+
+@dataclass
+class Intruder(Sampler):
+    def apply(self, candidates):
+        try:
+            os.waitpid(-1, os.WNOHANG)
+            children = "a child"
+        except ChildProcessError:
+            children = "no child"
+        print(f"{children}, {in_force()}", file=sys.stderr)
+        before = len(os.listdir("/proc/self/task"))
+        np.ones((512, 512)) @ np.ones((512, 512))
+        n_threads = len(os.listdir("/proc/self/task"))
+        print("2 threads or more" if n_threads > 1 else "one", before, n_threads, file=sys.stderr)
+
+@hookimpl
+def pumice_register_samplers(register):
+    register("intruder", Intruder)
+"""
 STARTED = {"`fork`", "start a program (`fork`, `execve`)", "`execve`", "`execveat`: a file in memory"}
 SIGNALLED = {"signal the parent (`kill`)", "`pidfd_open` of the parent", "`prlimit` of the parent"}
 
@@ -80,6 +105,15 @@ def test_a_plugin_is_denied_what_engines_are(pumice, model, site, home):
         allowed = {name for name, outcome in outcomes.items() if outcome != "denied"}
         assert (not allowed - STARTED - SIGNALLED) == denied
         assert "`fork`" in allowed
+
+
+def test_a_command_without_outputs_starts_no_process(pumice, model, site):
+    """A fork would make every page copied that changes afterwards, which is most of what a start took longer."""
+    install(site, "intruder", COUNTER)
+    arguments = ("run", model, "-p", "a", "-n", "1", "--backend", "numpy", "--set", "samplers=[intruder, greedy]")
+    found = pumice(*arguments, PYTHONPATH=str(site)).stderr
+    assert "no child, Landlock" in found
+    assert "2 threads or more" in found
 
 
 def test_every_command_that_reads_models_is_confined():
