@@ -126,7 +126,9 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return pieces(XSS)
     if "weather" in said:
         return [{"tool_calls": [{**CALL, "function": WEATHER}]}]
-    if said.startswith(("add", "hang")):
+    if "levels" in said:  # a paragraph, then a quotation in a quotation in ...
+        return pieces("&toString; above\n\n" + ">" * 3000 + " & ends")
+    if said.startswith(("add", "hang", "constructor")):
         function = {"name": said.split()[0], "arguments": '{"a": 2, "b": 3}'}
         return [{"tool_calls": [{**CALL, "function": function}]}]
     if "slow" in said:
@@ -175,10 +177,11 @@ def models(_: Request) -> Response:
 
 ADD = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
 HANG = {**ADD, "name": "hang"}
+CONSTRUCTOR = {**ADD, "name": "constructor"}  # which every object of JavaScript has
 
 
 def list_tools(_: Request) -> Response:
-    tools = [{"type": "function", "function": function} for function in (ADD, HANG)]
+    tools = [{"type": "function", "function": function} for function in (ADD, HANG, CONSTRUCTOR)]
     return JSONResponse(
         [
             {"tool": each["function"]["name"], "display_name": each["function"]["name"], "definition": each}

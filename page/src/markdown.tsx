@@ -14,8 +14,12 @@ import { formulas } from "./math";
 
 const marked = new Marked({ gfm: true, extensions: formulas });
 
+const MAX_LENGTH = 100_000; // characters; a longer text, or one with more levels, is shown as it is
+const MAX_LEVELS = 60;
+
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
-  const tokens = marked.lexer(text);
+  const tokens = tokensOf(text);
+  if (!tokens) return <div class="markdown plain" dir="auto">{text}</div>;
   const top = Math.min(...tokens.map((token) => (token.type === "heading" ? token.depth : 6)));
   return (
     <div class="markdown" dir="auto">
@@ -25,6 +29,23 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
     </div>
   );
 });
+
+/** The tokens of a text; null for one that would stop the page, or end its stack. */
+function tokensOf(text: string): Token[] | null {
+  if (text.length > MAX_LENGTH) return null;
+  try {
+    const tokens = marked.lexer(text);
+    return levels(tokens) > MAX_LEVELS ? null : tokens;
+  } catch {
+    return null;
+  }
+}
+
+function levels(tokens: readonly Token[]): number {
+  let level = 0;
+  for (let inside: any[] = [...tokens]; inside.length; level++) inside = inside.flatMap(({ tokens, items }) => [...(tokens ?? []), ...(items ?? [])]);
+  return level;
+}
 
 /** A block is drawn again when its text changed: while an answer is written that is the last one. */
 const Block = memo(
@@ -156,7 +177,7 @@ const NAMED: Record<string, string> = {
 
 function entities(text: string): string {
   return text.replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w{2,8}));/gi, (whole, decimal, hex, name) => {
-    if (name) return NAMED[name] ?? whole;
+    if (name) return Object.hasOwn(NAMED, name) ? NAMED[name]! : whole;
     const point = decimal ? Number(decimal) : parseInt(hex, 16);
     return point > 0 && point <= 0x10ffff ? String.fromCodePoint(point) : whole;
   });

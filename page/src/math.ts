@@ -16,4 +16,7 @@ const formula = (level: "block" | "inline", rule: RegExp, opening: RegExp): Toke
   },
 });
 
-export const formulas = [formula("block", BLOCK, /(?<=\n)(?:\$\$|\\\[)/), formula("inline", INLINE, /\$|\\[([]/)];
+/** Where a block begins in the middle of a text: not at each `$$`, since every one that ends a paragraph costs another look at the rest. */
+const BLOCK_LATER = new RegExp(`(?<=\\n)${BLOCK.source.slice(1)}`);
+
+export const formulas = [formula("block", BLOCK, BLOCK_LATER), formula("inline", INLINE, /\$|\\[([]/)];

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { IconButton } from "./buttons";
 import { formatted, key, t } from "./language";
-import { decide, decided, decisions, serverTools } from "./server-tools";
+import { decide, decided, decisionOf, serverTools } from "./server-tools";
 import { defaults, isKeptForModel, keepForModel, model, models, options, setOptions } from "./state";
 import type { Options } from "./types";
 
@@ -102,7 +102,7 @@ function ServerTools({ set }: { set: (change: Partial<Options>) => void }) {
       {serverTools.value.map(({ tool, display_name }) => (
         <div key={tool} class="row">
           <label><input type="checkbox" checked={chosen.includes(tool)} onChange={(event) => toggle(tool, event.currentTarget.checked)} /> {display_name}</label>
-          {tool in decisions.value && <button type="button" title={t("Ask again")} onClick={() => decide(tool, undefined)}>{decided(tool)}</button>}
+          {decisionOf(tool) !== undefined && <button type="button" title={t("Ask again")} onClick={() => decide(tool, undefined)}>{decided(tool)}</button>}
         </div>
       ))}
     </fieldset>

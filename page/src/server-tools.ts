@@ -17,11 +17,15 @@ export const MOST_TURNS = 10; // answers with calls that run by themselves, one 
 
 export const serverTools = signal<readonly ServerTool[]>([]);
 
-/** Whether a tool runs without a question; one that is absent is asked for. */
-export const decisions = signal<Readonly<Record<string, boolean>>>(JSON.parse(localStorage.getItem(DECISIONS) ?? "{}"));
+const decisions = signal<Readonly<Record<string, boolean>>>(JSON.parse(localStorage.getItem(DECISIONS) ?? "{}"));
 
 export async function findTools(): Promise<void> {
   serverTools.value = await (await ask("tools")).json();
+}
+
+/** Whether a tool runs without a question, or never; undefined for one that is asked for. Tools may be called `constructor`. */
+export function decisionOf(name: string): boolean | undefined {
+  return Object.hasOwn(decisions.value, name) ? decisions.value[name] : undefined;
 }
 
 export function decide(name: string, runs: boolean | undefined): void {
@@ -56,4 +60,4 @@ export async function runTool(name: string, text: string, signal: AbortSignal): 
 export const REFUSED = "Error: the user refused this call";
 
 /** What a decision is called. */
-export const decided = (name: string): string => ({ true: t("always"), false: t("never"), undefined: t("ask") })[String(decisions.value[name])]!;
+export const decided = (name: string): string => ({ true: t("always"), false: t("never"), undefined: t("ask") })[String(decisionOf(name))]!;

@@ -7,7 +7,7 @@ import { CodeBlock } from "./code";
 import { Icon } from "./icons";
 import { t } from "./language";
 import { options, thread } from "./state";
-import { chosenTools, decide, decisions, MOST_TURNS, REFUSED, runTool } from "./server-tools";
+import { chosenTools, decide, decisionOf, MOST_TURNS, REFUSED, runTool } from "./server-tools";
 import type { Message, ToolCall } from "./types";
 
 export function ToolCalls({ message, canAnswer }: { message: Message; canAnswer: boolean }) {
@@ -60,7 +60,7 @@ function Approval({ call, isFresh, set }: { call: ToolCall; isFresh: boolean; se
     void runTool(call.name, call.arguments, controller.current.signal).then(set);
   };
   useEffect(() => {
-    const decision = decisions.value[call.name];
+    const decision = decisionOf(call.name);
     if (isFresh && decision && answersInTurn() <= MOST_TURNS) run();
     else if (isFresh && decision === false) set(REFUSED);
     return () => controller.current?.abort();

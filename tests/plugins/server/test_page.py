@@ -129,6 +129,17 @@ def test_what_a_model_writes_is_never_markup(page):
     assert links == ["https:"]  # the picture's, which is not fetched
 
 
+def test_a_text_of_very_many_levels_is_shown_as_it_is(page):
+    """Its tokens would end the stack, and the page with it, each time that this conversation is opened."""
+    say(page, "levels")
+    expect(answer(page)).to_contain_text("&toString; above")
+    expect(answer(page)).to_contain_text(">>>> & ends")
+    page.reload()
+    expect(answer(page)).to_contain_text(">>>> & ends")
+    say(page, "and on")
+    expect(answer(page)).to_contain_text("You said: and on")
+
+
 def test_stop_and_go_on(page, chats):
     chats.left.clear()
     say(page, "slow", waits=False)
@@ -212,6 +223,12 @@ def test_tools_of_the_server_run_when_they_may(page, chats):
     say(page, "add them again", waits=False)
     expect(answer(page)).to_contain_text("The tool says: 5")
     assert chats.called == [{"tool": "add", "params": {"a": 2, "b": 3}}] * 2
+    page.get_by_role("button", name="Parameters").click()
+    page.get_by_label("constructor", exact=True).check()
+    page.get_by_label("Close").click()
+    say(page, "constructor of everything")
+    answer(page).get_by_role("group", name="May constructor run?").get_by_text("Refuse").click()
+    assert len(chats.called) == 2
     say(page, "hang now")
     answer(page).get_by_text("Run", exact=True).click()
     answer(page).get_by_text("Stop", exact=True).click()
