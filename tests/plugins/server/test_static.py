@@ -38,8 +38,9 @@ def test_files(page):
 
 def test_what_models_write_runs_without_an_origin_or_a_server(page):
     (static.FOLDER / "frame.html").write_text("<!doctype html>")
-    policy = page.get("/page/frame.html").headers["Content-Security-Policy"]
-    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    headers = page.get("/page/frame.html").headers
+    rules = dict(rule.split(" ", 1) for rule in headers["Content-Security-Policy"].split("; "))
+    assert (rules["webrtc"], headers["X-DNS-Prefetch-Control"]) == ("'block'", "off")
     assert rules["default-src"] == "'none'"
     assert rules["sandbox"] == "allow-scripts"
     assert "connect-src" not in rules
