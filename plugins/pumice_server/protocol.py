@@ -25,6 +25,39 @@ Idle = dict["Protocol", None]
 """Connections without a request, the one that has been so for longest first."""
 
 
+class _Connection(h11.Connection):
+    """A connection whose requests have headers of bounded size, and bodies of chunks that are not too small.
+
+    Each chunk takes as much time as hundreds of bytes, in the event loop. h11 itself bounds headers that are not
+    complete yet; those that arrive at once may be several times as long.
+    """
+
+    problem = ""
+    """What is wrong with a request beyond the bounds."""
+
+    _n_chunks = _n_bytes = 0  # of the present body
+
+    def next_event(self) -> Any:
+        """Return the next part of a request. Raises RemoteProtocolError beyond the bounds."""
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._n_chunks += event.chunk_start
+            self._n_bytes += len(event.data)
+            if self._n_chunks > limits.MAX_CHUNKS + self._n_bytes // limits.CHUNK_BYTES:
+                size = self._n_bytes // self._n_chunks
+                self._refuse(f"the body has {self._n_chunks} chunks of {size} bytes; send larger ones")
+        elif isinstance(event, h11.Request):
+            self._n_chunks = self._n_bytes = 0
+            size = len(event.method) + len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
+            if size > limits.MAX_HEADERS:
+                self._refuse(f"the headers have {size} bytes, more than {limits.MAX_HEADERS}")
+        return event
+
+    def _refuse(self, problem: str) -> None:
+        self.problem = problem
+        raise h11.RemoteProtocolError(problem)
+
+
 class Protocol(H11Protocol):
     """Closes connections that hold others up: requests that do not come to their point, clients that do not read.
 
@@ -36,6 +69,7 @@ class Protocol(H11Protocol):
 
     def __init__(self, *arguments: Any, idle: Idle, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.conn: _Connection = _Connection(h11.SERVER, limits.MAX_HEADERS)
         self._idle = idle
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
@@ -44,6 +78,13 @@ class Protocol(H11Protocol):
         self._stops = False  # with the server
         self._n_drained = 0  # bytes of the present request that came after its answer
         self.app = partial(_with_writer, self.app, self.write_part)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, in one line; close the connection where an answer to the request has begun."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        super().send_400_response(self.conn.problem or msg)
 
     def write_part(self, data: bytes) -> bool:
         """Write a part of an answer that is sent in chunks; those of HTTP/1.0 are not. False: it has to wait."""

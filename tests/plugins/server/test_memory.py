@@ -1,18 +1,21 @@
 """The memory that a request takes is bounded by a multiple of its body."""
 
+import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
 
-from pumice_server.limits import MAX_IDS, MAX_SPELT, MAX_VALUES
-from waiting import PATIENCE
+from pumice_server.jobs.runner import N_IN_FLIGHT
+from pumice_server.limits import MAX_BRACKETS, MAX_IDS, MAX_SPELT, MAX_VALUES
+from waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[3]
 MIB = 1 << 20
@@ -20,6 +23,7 @@ BASE = 48 * MIB  # whatever the body
 TIMES = 40  # the body, as JSON
 TIMES_TOKENS = 150  # the body, while its text is cut into tokens
 TIMES_WORDS = 30  # the same, if it has words
+CHAT = "/v1/chat/completions"
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no process tells its memory here")
 
@@ -30,19 +34,43 @@ class Process(NamedTuple):
 
     def growth(self, path: str, body: bytes) -> tuple[int, int]:
         """The status, and the bytes by which the process's memory was larger meanwhile."""
+        with self._growing() as growth:
+            status = self.client.post(path, content=body).status_code
+        return status, growth[0]
+
+    def batch_growth(self, rows: list[bytes]) -> tuple[dict[str, Any], int]:
+        """The counts of a batch, and the growth from when it was made until it has ended."""
+        file = {"file": ("rows.jsonl", b"\n".join(rows))}
+        uploaded = self.client.post("/v1/files", files=file, data={"purpose": "batch"}).json()
+        made = {"input_file_id": uploaded["id"], "endpoint": CHAT, "completion_window": "24h"}
+        with self._growing() as growth:
+            batch = self.client.post("/v1/batches", json=made).json()
+            wait_until(lambda: self._batch(batch["id"])["status"] in ("completed", "failed"))
+        batch = self._batch(batch["id"])
+        assert batch["errors"] is None
+        return batch["request_counts"], growth[0]
+
+    def _batch(self, id: str) -> dict[str, Any]:
+        return self.client.get(f"/v1/batches/{id}").json()
+
+    @contextlib.contextmanager
+    def _growing(self) -> Iterator[list[int]]:
+        """A list that has the growth at the end."""
+        growth: list[int] = []
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # its peak is what it has now
         before = self._bytes("VmRSS")
-        status = self.client.post(path, content=body).status_code
-        return status, self._bytes("VmHWM") - before
+        yield growth
+        growth.append(self._bytes("VmHWM") - before)
 
     def _bytes(self, name: str) -> int:
         return 1024 * int(re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text())[1])
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[Process]:
-    command = [sys.executable, "-m", "pumice", "serve", "--port", "0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def process(tmp_path_factory) -> Iterator[Process]:
+    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", "--batches", "--backend", "numpy"]
+    caches = {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("caches"))}
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=caches)
     try:
         url = next(found[1] for line in server.stderr if (found := re.match(r"listening on (\S+)", line)))
         with httpx2.Client(base_url=url, timeout=2 * PATIENCE) as client:
@@ -68,10 +96,10 @@ def chat(content: str) -> bytes:
 LISTS = b'{"other":[' + b"[]," * (MAX_VALUES // 2 - 10) + b"[]]}"
 OBJECTS = b'{"other":[' + b'{"a":1},' * (MAX_VALUES // 2 - 10) + b"{}]}"
 LARGE = {
-    "lists": ("/v1/chat/completions", LISTS, 400, TIMES),
-    "objects": ("/v1/chat/completions", OBJECTS, 400, TIMES),
-    "more objects": ("/v1/chat/completions", OBJECTS * 3, 400, TIMES),
-    "a text of wide characters": ("/v1/chat/completions", chat("word " * 6_000_000 + "\U0001f600"), 400, TIMES),
+    "lists": (CHAT, LISTS, 400, TIMES),
+    "objects": (CHAT, OBJECTS, 400, TIMES),
+    "more objects": (CHAT, OBJECTS * 3, 400, TIMES),
+    "a text of wide characters": (CHAT, chat("word " * 6_000_000 + "\U0001f600"), 400, TIMES),
     "token ids": ("/v1/completions", json.dumps({"prompt": [1000] * MAX_IDS}).encode(), 400, TIMES),
     "tokens": ("/detokenize", json.dumps({"tokens": [1000] * MAX_IDS}).encode(), 200, TIMES),
     "words": ("/tokenize", json.dumps({"content": "word and " * (MAX_SPELT // 9)}).encode(), 200, TIMES_WORDS),
@@ -85,6 +113,30 @@ def test_memory_of_the_largest_bodies(process, name):
     status, growth = process.growth(path, body)
     assert status == expected
     assert growth < BASE + times * len(body), f"{growth / MIB:.0f} MiB for {len(body) / MIB:.1f}"
+
+
+def row(number: int, body: bytes) -> bytes:
+    return b'{"custom_id":"%d","url":"%s","body":%s}' % (number, CHAT.encode(), body)
+
+
+def values(n: int) -> bytes:
+    return b'{"other":[' + b'{"a":1},' * n + b"1]}"
+
+
+ROWS = {
+    "one": [row(0, values(MAX_BRACKETS - 10))],
+    "as many as are answered at once": [row(i, values(MAX_BRACKETS // 4)) for i in range(N_IN_FLIGHT)],
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_memory_of_large_rows(process, name):
+    """They are refused by the application, for their unknown field, after it read all of their values."""
+    rows = ROWS[name]
+    counts, growth = process.batch_growth(rows)
+    assert counts["failed"] == len(rows)
+    size = sum(map(len, rows))
+    assert growth < BASE + TIMES * size, f"{growth / MIB:.0f} MiB for {size / MIB:.1f}"
 
 
 def test_the_documentation_tells_the_multiples():

@@ -135,6 +135,51 @@ def test_a_body_that_does_not_come(server, monkeypatch):
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
+HEAD = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNK = b'd\r\n{"content": "\r\n'
+TOO_SMALL = b"the body has 1029 chunks of 1 bytes; send larger ones"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "told"),
+    [
+        (CHUNKED + b"1\r\n \r\n" * 10_000, b"400", TOO_SMALL),
+        (CHUNKED + CHUNK + b"1\r\na\r\n" * 1000 + b'2\r\n"}\r\n0\r\n\r\n', b"200", b'{"tokens":['),
+        (
+            CHUNKED + CHUNK + b"100\r\n%b\r\n" % bytes([97] * 256) * 4000 + b'2\r\n"}\r\n0\r\n\r\n',
+            b"200",
+            b'"tokens":[',
+        ),
+        (HEAD + b"a: b\r\n" * 40_000 + b"\r\n", b"400", b""),
+        (HEAD + b"X: " + b"a" * 66_000 + b"\r\n\r\n", b"400", b"the headers have "),
+        (b"A" * 66_000 + b" / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400", b"the headers have "),
+    ],
+    ids=["small chunks", "some small chunks", "chunks", "many headers", "a long header", "a long method"],
+)
+def test_requests_that_take_much_time_to_read(server, sent, status, told):
+    """Chunks of a byte take seconds of the event loop for each megabyte."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        connection.sendall(sent)
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert answer.startswith(b"HTTP/1.1 %b " % status)
+    assert told in answer
+
+
+def test_a_wrong_chunk_after_the_answer_only_ends_the_connection(server, caplog):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        connection.sendall(CHUNKED.replace(b"localhost", b"elsewhere") + CHUNK)
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 403 ")
+        connection.sendall(b"no chunk\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):
+            pass
+    assert server.client.get("/health").status_code == 200
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_bodies_that_do_not_end_take_little_memory_together(server, monkeypatch):
     """Large ones get 503 while others arrive, small ones are answered; when those leave there is room again."""
     monkeypatch.setattr(limits, "MAX_ARRIVING", 1 << 20)
