@@ -28,11 +28,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pumice.cache_files import read_regular
 from pumice.errors import ConfigError
 from pumice.options import ENGINE, KVType
 from pumice.wording import did_you_mean
 
 ARGUMENTS = "arguments"
+MAX_BYTES = 1 << 20  # of a file
+_MAX_KEYS = 10_000  # of a map
 PROJECT_FILE = "pumice.yaml"  # in the current directory
 _WEIGHTS = re.compile(
     r".*\.(gguf|safetensors)"
@@ -244,7 +247,15 @@ class Config(BaseModel):
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that refuses duplicate keys, as YAML demands; in PyYAML the last one wins, which hides mistakes."""
+    """Loader that refuses duplicate keys, as YAML demands; in PyYAML the last one wins, which hides mistakes.
+
+    It also bounds the keys that ``<<`` merges: lists of aliases of lists of aliases would stand for billions.
+    """
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MAX_KEYS:
+            raise yaml.MarkedYAMLError(problem=f"more than {_MAX_KEYS} keys of one map", problem_mark=node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
@@ -443,9 +454,13 @@ def user_directory() -> Path:
 def _read(path: Path) -> Layer:
     """Return a configuration file as a layer; an empty file has no keys."""
     try:
-        data = parse_yaml(path.read_bytes())
+        content = read_regular(path, MAX_BYTES)  # a project may bring a link to a device, which never ends
     except OSError as error:
         raise ConfigError(f"{path}: cannot read it: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: cannot read it: {error}") from None
+    try:
+        data = parse_yaml(content)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem}") from None

@@ -1,4 +1,5 @@
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,30 @@ def test_a_wrong_value_of_many_aliases_is_short(home):
     with pytest.raises(ConfigError) as caught:
         load_config()
     assert len(str(caught.value)) < 5000
+
+
+def test_merged_keys_are_bounded(home):
+    """Each line merges the one before nine times: 400 million keys."""
+    lines = ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10))]
+    (home / "pumice.yaml").write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=r"^pumice\.yaml:\d: not valid YAML: more than 10000 keys of one map"):
+        load_config()
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+        (os.mkfifo, "not a regular file"),
+        (lambda path: path.write_bytes(b"#" * ((1 << 20) + 1)), "more than 1048576 bytes"),
+    ],
+    ids=["device", "fifo", "large"],
+)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files here")
+def test_a_file_without_end_is_refused(home, make, reason):
+    make(home / "pumice.yaml")
+    with pytest.raises(ConfigError, match=f"^pumice\\.yaml: cannot read it: {reason}"):
+        load_config()
 
 
 def test_a_named_file_that_does_not_exist_is_an_error(monkeypatch):
