@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         UnavailableError,
         UnknownModelError,
     )
-    from pumice.frontend.speaking import SpeechPiece
+    from pumice.frontend.speaking import FramePiece, SpeechPiece
     from pumice.images import Image
     from pumice.mcp import mcp_tools
     from pumice.model import Model
@@ -65,6 +65,7 @@ __all__ = [
     "EngineDiedError",
     "EngineError",
     "EngineOptions",
+    "FramePiece",
     "GGUFError",
     "GenerateOptions",
     "HubError",
@@ -128,7 +129,7 @@ _HOMES = {
     "streaming.stream": ["AsyncStream", "Stream"],
     "model_files.summary": ["Summary"],
     "api": ["load", "load_linked", "load_process", "load_tokenizer", "plan", "speak"],
-    "frontend.speaking": ["SpeechPiece"],
+    "frontend.speaking": ["FramePiece", "SpeechPiece"],
     "speech.voice": ["Voice"],
     "planning.plan": ["ModelPlan"],
 }

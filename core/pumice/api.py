@@ -96,7 +96,7 @@ def speak(
     text: str,
     model: Model | str | Path,
     *,
-    voice: Voice | str | Path | None = None,
+    voice: Voice | Audio | str | Path | None = None,
     temperature: float | None = None,
     seed: int | None = None,
     max_seconds: float = DEFAULT_SECONDS,

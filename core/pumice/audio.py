@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RATE = 16_000  # samples a second that encoders take
+VOICE_RATE, VOICE_SECONDS = 24_000, 30  # of a voice that a speech model hears
 MAX_SECONDS = 30 * 60  # of a sound
 MAX_CHANNELS = 16
 MIN_RATE, MAX_RATE = 4_000, 192_000  # samples a second of a file
+VOICE_SOUNDS = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff")
+"""Endings of files that are voices."""
 AUDIO_TYPES = ("audio", "audio_url", "input_audio")  # of parts of messages
 FORMATS = ("WAV", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF", "W64", "RF64", "WAVEX")  # names of libsndfile
 _SHOWN = "WAV, FLAC, OGG (Vorbis, Opus), MP3 or AIFF"
@@ -105,6 +108,12 @@ class Audio:
             if self.rate is not None:
                 raise RequestError("audio: rate belongs to an array; a file has its own")
             return read_source(self.source, "audio", "a path, bytes or an array")
+        return self.array_samples(RATE)
+
+    def array_samples(self, wanted: int) -> NDArray[np.float32]:
+        """Return the samples of an array at ``wanted`` samples a second. Raises as ``samples``."""
+        import numpy as np
+
         if self.rate is None:
             raise RequestError("audio: an array needs its rate: pumice.Audio(samples, rate=16000)")
         array = self.source[:, None] if self.source.ndim == 1 else self.source
@@ -113,7 +122,7 @@ class Audio:
             raise RequestError(f"audio: expected float or int16 [samples, channels], not {self.source.dtype} {shape}")
         check_form(len(array), self.rate, array.shape[1])
         blocks = (_float(array[i : i + _BLOCK]) for i in range(0, len(array), _BLOCK))
-        return _joined(blocks, self.rate)
+        return _joined(blocks, self.rate, wanted)
 
 
 class SoundBudget:
@@ -150,8 +159,35 @@ def samples_of(content: bytes | NDArray[np.float32]) -> NDArray[np.float32]:
     return _checked(np.frombuffer(_workers().call(f"{__name__}:decode", content, bytes), np.float32))
 
 
-def decode(data: bytes) -> bytes:
-    """Return the float32 samples of a file; runs in a worker. Raises RequestError."""
+def voice_samples(sound: Audio) -> NDArray[np.float32]:
+    """Return float32 ``[n]``: the first seconds of a voice, 24,000 samples a second. Raises as ``Audio.samples``."""
+    import numpy as np
+
+    source = sound.source
+    if isinstance(source, np.ndarray):
+        most = VOICE_SECONDS * sound.rate if sound.rate is not None else 0
+        return Audio(source[:most] if most > 0 else source, sound.rate).array_samples(VOICE_RATE)
+    content = sound.content()
+    assert isinstance(content, bytes)
+    data = _workers().call(f"{__name__}:decode_voice", content, bytes)
+    return _checked(np.frombuffer(data, np.float32)[: VOICE_SECONDS * VOICE_RATE])
+
+
+def read_voice(path: Path) -> Audio:
+    """Return a voice's file as an array. Raises as ``voice_samples``."""
+    return Audio(voice_samples(Audio(path)), VOICE_RATE)
+
+
+def decode_voice(data: bytes) -> bytes:
+    """Like ``decode``, for ``voice_samples``."""
+    return decode(data, VOICE_RATE, VOICE_SECONDS)
+
+
+def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
+    """Return the float32 samples of a file; runs in a worker. Raises RequestError.
+
+    ``rate``: samples a second of the result. Of a sound with more than ``seconds`` the rest may be left out.
+    """
     try:
         import soundfile
         import soxr  # noqa: F401  (before a file is read)
@@ -165,7 +201,7 @@ def decode(data: bytes) -> bytes:
             check_form(frames, file.samplerate, file.channels)
             # Else it seeks after each block, after which an MP3 lacks what earlier frames hold for the next ones.
             file.seekable = lambda: False
-            return _joined(_blocks(file), file.samplerate).tobytes()
+            return _joined(_blocks(file, seconds), file.samplerate, rate).tobytes()
     except soundfile.LibsndfileError as error:
         reason = error.error_string.strip().rstrip(".")
         raise RequestError(f"audio: the bytes are no sound, or damaged: {reason}; send {_SHOWN}") from None
@@ -183,21 +219,22 @@ def check_form(frames: int, rate: int, channels: int) -> None:
         raise RequestError(f"audio: {frames / rate:.0f} seconds; at most {MAX_SECONDS} are supported")
 
 
-def _blocks(file: Any) -> Iterator[NDArray[np.float32]]:
-    """Yield the samples ``[n, channels]`` of an open file, however many its header names."""
+def _blocks(file: Any, seconds: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the samples ``[n, channels]`` of an open file up to ``seconds``, however many its header names."""
     n_read, most = 0, file.samplerate * MAX_SECONDS
-    while len(block := file.read(max(_BLOCK // file.channels, 1), dtype="float32", always_2d=True)):
+    wanted = most + 1 if seconds == MAX_SECONDS else file.samplerate * seconds
+    while n_read < wanted and len(block := file.read(max(_BLOCK // file.channels, 1), dtype="float32", always_2d=True)):
         n_read += len(block)
         check_form(min(n_read, most + 1), file.samplerate, file.channels)
         yield block
 
 
-def _joined(blocks: Iterator[NDArray[np.float32]], rate: int) -> NDArray[np.float32]:
-    """Return blocks ``[n, channels]`` as one channel of ``RATE`` samples a second. Raises RequestError."""
+def _joined(blocks: Iterator[NDArray[np.float32]], rate: int, wanted: int = RATE) -> NDArray[np.float32]:
+    """Return blocks ``[n, channels]`` as one channel of ``wanted`` samples a second. Raises RequestError."""
     import numpy as np
 
     mixed = (block.mean(axis=1, dtype=np.float64).astype(np.float32) for block in blocks)
-    parts = list(mixed if rate == RATE else _resampled(mixed, rate))
+    parts = list(mixed if rate == wanted else _resampled(mixed, rate, wanted))
     return _checked(np.concatenate(parts) if parts else np.zeros(0, np.float32))
 
 
@@ -208,14 +245,14 @@ def _float(values: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(values * np.float32(1 / 32768 if values.dtype == np.int16 else 1), np.float32)
 
 
-def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int) -> Iterator[NDArray[np.float32]]:
+def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int, wanted: int) -> Iterator[NDArray[np.float32]]:
     import numpy as np
 
     try:
         import soxr
     except ImportError:
         raise RequestError(f"audio: {_INSTALL}") from None
-    stream = soxr.ResampleStream(rate, RATE, 1, dtype="float32", quality="HQ")
+    stream = soxr.ResampleStream(rate, wanted, 1, dtype="float32", quality="HQ")
     for block in blocks:
         yield stream.resample_chunk(block)
     yield stream.resample_chunk(np.zeros(0, np.float32), last=True)

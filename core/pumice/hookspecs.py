@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
+    from pumice.speech_model import SpeechModel
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
 hookspec = pluggy.HookspecMarker("pumice")
@@ -83,6 +84,11 @@ def pumice_register_projector_conversions(register: Callable[[str, type[Projecto
 @hookspec
 def pumice_register_media_encoders(register: Callable[[str, type[MediaEncoder] | str], None]) -> None:
     """Call ``register(type, MediaEncoderClass)``; the type is the projector file's ``clip.projector_type``."""
+
+
+@hookspec
+def pumice_register_speech_models(register: Callable[[str, type[SpeechModel] | str], None]) -> None:
+    """Call ``register(type, SpeechModelClass)``; the type is the projector file's ``clip.gen.audio.projector_type``."""
 
 
 @hookspec

@@ -7,7 +7,6 @@ import time
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -37,8 +36,7 @@ from pumice.engine.schedule import FairPolicy, SchedulingPolicy
 from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
 from pumice.engine.tracing import trace, trace_alone
-from pumice.errors import ConfigError, ModelError, PumiceError, RequestError
-from pumice.frontend import Frontend
+from pumice.errors import ConfigError, ModelClosedError, ModelError, PumiceError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
@@ -49,6 +47,7 @@ from pumice.model_files.paths import model_files
 from pumice.model_files.policy import files_beside
 from pumice.proposers import Proposer
 from pumice.registry import Registry, get_registry
+from pumice.speaking_model import LazySpeaker, SpeakingModel
 from pumice.speech.vocoder import ARCHITECTURE, LazyVocoder, Vocoder
 from pumice.tokenizers import from_metadata, has_tokenizer
 
@@ -61,7 +60,7 @@ log = logging.getLogger("pumice")
 NAMES_NONE = "speculate: auto drafts only where results are independent of the number of rows; set speculate: draft"
 
 
-class Model(Frontend):
+class Model(SpeakingModel):
     """A loaded model whose engine is a thread of this process. ``pumice.load`` creates one.
 
     A model is a context manager; any number of threads and coroutines may use it at once.
@@ -107,6 +106,8 @@ class Model(Frontend):
             stack.callback(self._load_projector.close)
             self._load_vocoder = LazyVocoder(file.path, config, _open_vocoder)
             stack.callback(self._load_vocoder.close)
+            self._load_speaker = LazySpeaker(file.path, config, registry, partial(_engine_of, weakref.ref(self)))
+            stack.callback(self._load_speaker.close)
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
             prepared = Preparer(
@@ -160,6 +161,8 @@ class Model(Frontend):
 
         Raises ModelError for a configured one.
         """
+        if self.speech_type:
+            self.facts = replace(self.facts, media_width=0)
         if not self.facts.media_width:
             return
         try:
@@ -169,25 +172,6 @@ class Model(Frontend):
                 raise
             log.warning("no images or sound: %s", error)
             self.facts = replace(self.facts, media_width=0)
-
-    def check_speaks(self) -> None:
-        self._load_vocoder()
-
-    def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
-        return self._load_vocoder().decode(codes)
-
-    def open_vocoder(self) -> None:
-        """Open the vocoder of a model that speaks now, if there is one; errors are as for ``open_projector``."""
-        if self._speaker is None or not self._load_vocoder.is_there:
-            return
-        try:
-            vocoder = self._load_vocoder()
-        except PumiceError as error:
-            if self.config.vocoder:
-                raise
-            log.warning("no speech: %s", error)
-            return
-        self.facts = replace(self.facts, audio_codes=vocoder.n_codes, samples_per_code=vocoder.samples_per_code)
 
     def logits(
         self, ids: Sequence[int], prompt: Sequence[int] = (), adapters: Mapping[str, float] | None = None
@@ -391,6 +375,14 @@ def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
         devices=facts_of(runner.held, dict(runner.backends)),
         speculates=runner.generates and _verifies(runner) and engine.speculation.is_default,
     )
+
+
+def _engine_of(model: weakref.ref[Model]) -> EngineThread:
+    """Return a model's engine. Raises ModelClosedError for a model that is no longer used."""
+    used = model()
+    if used is None:
+        raise ModelClosedError("the model is closed")
+    return used.engine
 
 
 def _emit(listening: Callable[[], Callable[[list[Event]], None] | None], events: list[Event]) -> None:

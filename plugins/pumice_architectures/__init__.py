@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pumice.plugin import hookimpl
 from pumice_architectures.conversions import CONVERSIONS, PROJECTORS
 from pumice_architectures.hearing import SOUND_ENCODERS
+from pumice_architectures.speaking import SPEECH_MODELS
 from pumice_architectures.vision import ENCODERS
 
 ARCHITECTURES = {
@@ -179,6 +180,12 @@ def pumice_register_conversions(register: Callable[[str, str], None]) -> None:
 def pumice_register_projector_conversions(register: Callable[[str, str], None]) -> None:
     for name, conversion in PROJECTORS.items():
         register(name, conversion)
+
+
+@hookimpl
+def pumice_register_speech_models(register: Callable[[str, str], None]) -> None:
+    for kind, model in SPEECH_MODELS.items():
+        register(kind, model)
 
 
 @hookimpl

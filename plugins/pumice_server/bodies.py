@@ -350,15 +350,15 @@ class SpeechBody(ModelBody, kw_only=True):
     """A text to speak."""
 
     input: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """Text, in Latin letters."""
+    """Text; in Latin letters for OuteTTS."""
     voice: Word = "default"
-    """Name of a file of `--voices` without `.json`; `default` leaves the voice to the model."""
+    """Name of a file of `--voices` without its ending; `default` leaves the voice to the model."""
     response_format: Literal["mp3", "opus", "flac", "wav", "pcm"] = "mp3"
     """Form of the sound: one channel of 24,000 samples a second; `pcm` has 16 bits a sample and no header."""
     stream_format: Literal["audio", "sse"] = "audio"
     """`sse`: the file in base64, in events."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """Temperature of the sampler (default: 0.1)."""
+    """Temperature of the sampler (default: 0.1 for OuteTTS, 0.3 for Pocket TTS)."""
     seed: Seed | None = None
     """Seed of the sampler (default: random)."""
     max_seconds: Annotated[float, Meta(ge=0.1, le=1800)] = 600.0

@@ -53,10 +53,16 @@ def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[st
         raise click.BadParameter(str(error)) from None
 
 
-def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> dict[str, pumice.Voice]:
+def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> dict[str, pumice.Voice | pumice.Audio]:
     """Return the voices of a folder by the names of their files."""
-    files = sorted(folder.glob("*.json"))[:_MOST_VOICES] if folder else []
-    return {file.stem: pumice.Voice.read(file) for file in files}
+    from pumice.plugin import VOICE_SOUNDS, read_voice
+
+    kinds = (".json", *VOICE_SOUNDS)
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in kinds) if folder else []
+    return {
+        file.stem: pumice.Voice.read(file) if file.suffix.lower() == ".json" else read_voice(file)
+        for file in files[:_MOST_VOICES]
+    }
 
 
 @click.command("serve", cls=ServeCommand)
@@ -231,7 +237,7 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
     callback=_voices,
     group="Server",
     advanced=True,
-    help="Folder of voices (NAME.json, in OuteTTS's form) for /v1/audio/speech, read at startup.",
+    help="Folder of voices for /v1/audio/speech, read at startup: NAME.json (OuteTTS) or sounds (Pocket TTS).",
 )
 @option("--slots/--no-slots", default=True, group="Server", advanced=True, help="Serve /slots.")
 @option(

@@ -89,7 +89,7 @@ class Settings:
     output: Mapping[str, str] = field(default_factory=dict)
     slot_folder: Path | None = None
     allow_pull: bool = False
-    voices: Mapping[str, pumice.Voice] = field(default_factory=dict)
+    voices: Mapping[str, pumice.Voice | pumice.Audio] = field(default_factory=dict)
     media_hosts: Sequence[str] = ()
     max_memory: int = 0
     tls_key: Path | None = None

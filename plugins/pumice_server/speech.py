@@ -1,11 +1,12 @@
-"""OpenAI's speech: a text as sound, by models that generate audio codes."""
+"""OpenAI's speech: a text as sound, by models that generate audio codes, and by speech models."""
 
 from __future__ import annotations
 
 import base64
 import logging
 from asyncio import wrap_future
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     Samples = NDArray[np.float32]
 
+Piece = pumice.SpeechPiece | pumice.FramePiece
+
 RATE = 24_000  # samples a second
 DEFAULT_VOICE = "default"
 """Name for a voice that the model chooses."""
@@ -44,9 +47,9 @@ class _Tokens:
     generated: int = 0
     usage: dict[str, int] = field(init=False, default_factory=dict)
 
-    def count(self, timings: pumice.Timings) -> None:
-        self.read += timings.prompt_tokens
-        self.generated += timings.generated_tokens
+    def add(self, read: int, generated: int) -> None:
+        self.read += read
+        self.generated += generated
         total = self.read + self.generated
         self.usage = {"input_tokens": self.read, "output_tokens": self.generated, "total_tokens": total}
 
@@ -65,13 +68,13 @@ async def speech(request: Request, body: SpeechBody) -> Annotated[Response, byte
     if body.stream_format == "sse":
         return Streaming(_events(first, parts, writer, tokens), lambda: None)
     media_type = SOUND_TYPES[body.response_format]
-    if len(pieces) == 1:
+    if len(pieces) == 1 and isinstance(pieces[0], pumice.SpeechPiece):
         await parts.aclose()
         return Whole(await waiting(encode_file, first, RATE, body.response_format), media_type=media_type)
     return _SoundStream(_written(first, parts, writer), media_type=media_type)
 
 
-def _voice(service: Service, name: str) -> pumice.Voice | None:
+def _voice(service: Service, name: str) -> pumice.Voice | pumice.Audio | None:
     """Return a voice by its name; None for the default. Raises HTTPException for one that is not served."""
     if name == DEFAULT_VOICE:
         return None
@@ -82,26 +85,50 @@ def _voice(service: Service, name: str) -> pumice.Voice | None:
 
 
 async def _spoken(
-    service: Service, pieces: list[pumice.SpeechPiece], body: SpeechBody, tokens: _Tokens, salt: str
+    service: Service, pieces: Sequence[Piece], body: SpeechBody, tokens: _Tokens, salt: str
 ) -> AsyncGenerator[Samples, None]:
-    """Yield the samples of each piece. Closing the generator ends what is being computed."""
+    """Yield the samples as they come. Closing the generator ends what is being computed."""
     left = round(body.max_seconds * RATE)
     for piece in pieces:
-        options = {**piece.options, "cache_salt": salt}
-        (stream,) = streams = await service.complete([piece.prompt], 1, options)
-        try:
-            done = await stream.completion()
-        finally:
-            service.end(streams)
-        if done.finish_reason == "timeout":
-            raise too_late()
-        tokens.count(done.timings)
-        decoding = service.model.decode_speech(service.model.speech_codes(done))
-        samples = await service.in_time(wrap_future(decoding))
-        yield samples[:left]
-        left -= len(samples)
-        if left <= 0:
-            return
+        sound = (
+            _framed(service, piece, tokens)
+            if isinstance(piece, pumice.FramePiece)
+            else _coded(service, piece, tokens, salt)
+        )
+        async with aclosing(sound) as parts:
+            async for samples in parts:
+                yield samples[:left]
+                left -= len(samples)
+                if left <= 0:
+                    return
+
+
+async def _framed(service: Service, piece: pumice.FramePiece, tokens: _Tokens) -> AsyncGenerator[Samples, None]:
+    """Yield the samples of a piece by a speech model, each part within the timeout of a request."""
+    speech = service.model.open_speech(piece.command)
+    try:
+        while (part := await service.in_time(wrap_future(speech.next()))) is not None:
+            yield part
+    finally:
+        speech.close()
+        tokens.add(len(piece.spoken.tokens), speech.n_frames)
+
+
+async def _coded(
+    service: Service, piece: pumice.SpeechPiece, tokens: _Tokens, salt: str
+) -> AsyncGenerator[Samples, None]:
+    """Yield the samples of a piece by a model of audio codes."""
+    options = {**piece.options, "cache_salt": salt}
+    (stream,) = streams = await service.complete([piece.prompt], 1, options)
+    try:
+        done = await stream.completion()
+    finally:
+        service.end(streams)
+    if done.finish_reason == "timeout":
+        raise too_late()
+    tokens.add(done.timings.prompt_tokens, done.timings.generated_tokens)
+    decoding = service.model.decode_speech(service.model.speech_codes(done))
+    yield await service.in_time(wrap_future(decoding))
 
 
 async def _written(

@@ -307,5 +307,5 @@ def test_loading_the_bundled_plugins_imports_no_compiler_no_driver_and_no_family
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(run.stdout))
     assert not loaded & {"numba", "llvmlite", "kp", "tokenizers", "scipy", "gguf"}
-    tables = {f"pumice_architectures.{name}" for name in ("conversions", "hearing", "vision")}
+    tables = {f"pumice_architectures.{name}" for name in ("conversions", "hearing", "speaking", "vision")}
     assert not {name for name in loaded - tables if name.startswith("pumice_architectures.")}

@@ -35,7 +35,7 @@ from pumice.options import SAMPLING
     type=InputFile(path_type=Path),
     metavar="FILE",
     group="Prompt",
-    help="Voice to speak with, in OuteTTS's form (JSON).  [default: the model's choice]",
+    help="Voice to speak with: OuteTTS's form (JSON), or for Pocket TTS a sound.  [default: the model's choice]",
 )
 @option(
     "--max-seconds",
@@ -44,7 +44,7 @@ from pumice.options import SAMPLING
     group="Generation",
     help="Maximum length of the sound in seconds.  [default: 600]",
 )
-@defined(SAMPLING["temperature"], help="Temperature of the sampler.  [default: 0.1]")
+@defined(SAMPLING["temperature"], help="Temperature of the sampler.  [default: 0.1 for OuteTTS, 0.3 for Pocket TTS]")
 @defined(SAMPLING["seed"])
 @load_options
 def command(
@@ -61,7 +61,7 @@ def command(
     """Write a text as speech.
 
     TEXT is read from standard input if it is -. MODEL is a model that speaks: OuteTTS 0.2 or 0.3, with the vocoder
-    WavTokenizer beside it or as --vocoder.
+    WavTokenizer beside it or as --vocoder, or Pocket TTS with its mmproj file beside it or as --mmproj.
     """
     from pumice.frontend.speaking import DEFAULT_SECONDS
     from pumice.gguf.output import NewFiles

@@ -37,13 +37,17 @@ from pumice.engine.messages import (
     Scored,
     Snapshot,
     Span,
+    Speak,
     SpeechDecoded,
+    SpeechEnded,
+    SpeechPart,
 )
 from pumice.errors import EngineDiedError, ModelClosedError
+from pumice.speech.stream import SpeechStream
 
 T = TypeVar("T")
 
-_LAST = (Finished, Failed, Inspected, Encoded, MediaEncoded, SpeechDecoded, Scored, PromptSaved)
+_LAST = (Finished, Failed, Inspected, Encoded, MediaEncoded, SpeechDecoded, SpeechEnded, Scored, PromptSaved)
 Listener = Callable[[Event], None]
 Vectors = Sequence[NDArray[np.float32]]
 
@@ -123,6 +127,20 @@ class EngineClient:
     def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
         """Return the samples of audio codes, like ``DecodeSpeech``. The future can be cancelled."""
         return self._future(lambda id: DecodeSpeech(id, codes), lambda event: cast(SpeechDecoded, event).samples)
+
+    def speak(self, command: Callable[[int], Speak], stream: SpeechStream) -> None:
+        """Speak a piece of a text; ``command`` makes the message of an id. Closing the stream ends the speech."""
+
+        def listen(event: Event) -> None:
+            if isinstance(event, SpeechPart):
+                stream.put(event.samples)
+            elif isinstance(event, SpeechEnded):
+                stream.end(event.n_frames)
+            elif isinstance(event, Failed):
+                stream.fail(event.error)
+
+        (id,) = self._submit(lambda ids: command(ids[0]), [listen])
+        stream.cancel = lambda: self.cancel(id)
 
     def score(
         self, tokens: Sequence[int], n_top: int, adapter_scales: Sequence[float] = (), cache_salt: str = ""

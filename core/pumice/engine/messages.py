@@ -19,6 +19,7 @@ from pumice.architecture import MediaKind
 from pumice.cache_tiers import Tally
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.options import Algorithm
+from pumice.speech_model import SpokenText
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
@@ -230,8 +231,9 @@ class Facts:
         media: what the projector encodes; empty before it is open.
         devices: what lies on which device, GPUs first.
         audio_codes: codes that the vocoder knows; 0 without one, and before it is open.
-        samples_per_code: samples that it makes of each.
+        samples_per_code: samples that it makes of each, or the speech model of a frame.
         speculates: True if requests without a choice of their own have proposers.
+        speech: type of the speech model beside the model; empty without one, and before it is open.
     """
 
     n_ctx: Count
@@ -249,6 +251,7 @@ class Facts:
     audio_codes: Count = 0
     samples_per_code: Annotated[int, Meta(ge=0, le=2**16)] = 0
     speculates: bool = False
+    speech: Annotated[str, Meta(max_length=64)] = ""
 
     @property
     def media_bytes(self) -> int:
@@ -316,6 +319,19 @@ class DecodeSpeech(EngineMessage, frozen=True):
     codes: Sequence[Count]
 
 
+class Speak(EngineMessage, frozen=True):
+    """Answer with ``SpeechPart`` in turn, and ``SpeechEnded``: speak a piece of a text by the speech model.
+
+    ``voice``: float32 samples, 24,000 a second; empty for none.
+    """
+
+    id: Id
+    text: SpokenText
+    temperature: Annotated[float, Meta(ge=0, le=10)]
+    seed: Count | None = None
+    voice: bytes = b""
+
+
 class Score(EngineMessage, frozen=True):
     """Answer with ``Scored``: the log-probabilities of a text's tokens, and of ``n_top`` alternatives each.
 
@@ -369,6 +385,7 @@ Command = (
     | EncodeImage
     | EncodeSound
     | DecodeSpeech
+    | Speak
     | Score
     | SavePrompt
     | Cancel
@@ -470,6 +487,20 @@ class SpeechDecoded(EngineMessage, frozen=True):
     samples: NDArray[np.float32]
 
 
+class SpeechPart(EngineMessage, frozen=True):
+    """A part of the answer to ``Speak``: float32 ``[n]``."""
+
+    id: Id
+    samples: NDArray[np.float32]
+
+
+class SpeechEnded(EngineMessage, frozen=True):
+    """The end of the answer to ``Speak``, with the number of frames."""
+
+    id: Id
+    n_frames: Count
+
+
 class Scored(EngineMessage, frozen=True):
     """The answer to ``Score``: log-probabilities of the tokens after the first, which has no prediction."""
 
@@ -494,6 +525,8 @@ Event = (
     | Encoded
     | MediaEncoded
     | SpeechDecoded
+    | SpeechPart
+    | SpeechEnded
     | Scored
     | PromptSaved
 )

@@ -22,6 +22,7 @@ from pumice.engine.messages import MAX_MEDIA_BYTES
 from pumice.engine.placement import PlacementRules
 from pumice.engine.runner import Runner
 from pumice.engine.sizing import EngineSizes, make_limits
+from pumice.engine.speech_graphs import speech_type
 from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
@@ -279,7 +280,7 @@ class LazyProjector:
                 raise ModelClosedError("the model is closed")
             if self._projector is None:
                 path = find_projector(self._model, self._config.mmproj)
-                if path is None:
+                if path is None or _only_speaks(path):
                     raise RequestError(no_projector(kind or IMAGE))
                 self._projector = Projector(path, self._config, self._registry)
             if kind:
@@ -293,6 +294,12 @@ class LazyProjector:
             if self._projector is not None:
                 self._projector.close()
                 self._projector = None
+
+
+def _only_speaks(path: Path) -> bool:
+    """Return True for a file whose encoder of sounds is one of voices for a speech model."""
+    with GGUFFile.open(path) as file:
+        return bool(speech_type(file.metadata)) and not file.metadata.get("clip.has_vision_encoder")
 
 
 def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]) -> MediaEncoder:

@@ -104,10 +104,15 @@ class EngineThread:
         for generation in self._prepare(command.ids, command.request):
             self._put(generation)
 
-    def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
-        """Return the result of a generator, which has exclusive use of the engine at each of its turns."""
+    def begin(self, turns: Callable[[Engine], Generator[None, None, T]]) -> Future[T]:
+        """Like ``call``, but return a future, which can be cancelled."""
         future: Future[T] = Future()
         self._put(EngineTask(turns(self._engine), future))
+        return future
+
+    def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
+        """Return the result of a generator, which has exclusive use of the engine at each of its turns."""
+        future = self.begin(turns)
         try:
             return future.result()
         except BaseException:

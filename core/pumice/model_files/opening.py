@@ -125,8 +125,12 @@ def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
 
 
 def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversion:
-    """Return the conversion of the vision part of a folder's model. Raises ConvertError if there is none."""
+    """Return the conversion of a folder's encoders or speech model. Raises ConvertError if there is none."""
+    from pumice.convert.folder import CONFIG
+
     conversions = (registry or load_registry(load_config())).projector_conversions
+    if not folder.has(CONFIG):
+        return _recognised(folder, conversions)
     classes = f"the classes are {', '.join(sorted(conversions))}"
     return _made_by_class(folder, folder.config.outer_class, conversions, "projectors", classes)
 
@@ -153,7 +157,7 @@ def _made_by_class(folder: Folder, name: str, conversions: Names[type[C]], thing
         return conversions.find(name).made_for(folder)
 
 
-def _recognised(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
+def _recognised(folder: Folder, known: Names[type[C]]) -> Conversion:
     """Return the Conversion that recognizes a folder without ``config.json``. Raises ConvertError if none does."""
     from pumice.convert.folder import understood
 
@@ -210,10 +214,15 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
 
 
 def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:
-    """Check the tensors of a projector by tracing its graph. Raises ModelError."""
+    """Check the tensors of a projector, or of a speech model, by tracing its graphs. Raises ModelError."""
     from pumice.engine.projector import trace_projector
+    from pumice.engine.speech_graphs import speech_type, trace_speech
 
-    trace_projector(file, registry or load_registry(load_config()))
+    registry = registry or load_registry(load_config())
+    if speech_type(file.metadata):
+        trace_speech(file, registry)
+    else:
+        trace_projector(file, registry)
 
 
 def _compare_tokens(path: Path, tokenizer: Tokenizer) -> None:

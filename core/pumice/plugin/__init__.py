@@ -1,6 +1,7 @@
 """The contract of plugins: everything that a plugin may import, bundled or not."""
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks, MediaRules
+from pumice.audio import VOICE_SOUNDS, read_voice
 from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, NoOptions, Program
 from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
@@ -76,6 +77,17 @@ from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice.sandbox import Access, cache_homes
 from pumice.sound_files import SOUND_TYPES, SoundWriter, encode_file
+from pumice.speech_model import (
+    Backbone,
+    FrameDecoder,
+    GraphRuns,
+    PromptRows,
+    SpeechGraph,
+    SpeechModel,
+    SpeechTask,
+    SpeechVocabulary,
+    SpokenText,
+)
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
@@ -99,6 +111,7 @@ __all__ = [
     "REQUEST_CANCELLED",
     "SOUND_TYPES",
     "STREAM",
+    "VOICE_SOUNDS",
     "Access",
     "Ahead",
     "Architecture",
@@ -106,6 +119,7 @@ __all__ = [
     "ArraySource",
     "Ask",
     "AudioEncoder",
+    "Backbone",
     "Backend",
     "BackendError",
     "Batch",
@@ -121,10 +135,12 @@ __all__ = [
     "DraftBlock",
     "Fact",
     "Formula",
+    "FrameDecoder",
     "GGMLType",
     "GGUFTensor",
     "Graph",
     "GraphBuilder",
+    "GraphRuns",
     "HParams",
     "HostProgram",
     "ImageEncoder",
@@ -152,6 +168,7 @@ __all__ = [
     "PlannedSampler",
     "PreTokenizer",
     "Program",
+    "PromptRows",
     "Proposal",
     "Proposer",
     "ProposerContext",
@@ -172,6 +189,11 @@ __all__ = [
     "SoundPiece",
     "SoundWriter",
     "SpecialTokens",
+    "SpeechGraph",
+    "SpeechModel",
+    "SpeechTask",
+    "SpeechVocabulary",
+    "SpokenText",
     "State",
     "Step",
     "Tensor",
@@ -205,6 +227,7 @@ __all__ = [
     "plan_memory",
     "quantize",
     "read_file",
+    "read_voice",
     "row_bytes",
     "row_size",
     "stated_cache",

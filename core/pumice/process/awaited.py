@@ -32,7 +32,10 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
     Scored,
+    Speak,
     SpeechDecoded,
+    SpeechEnded,
+    SpeechPart,
 )
 from pumice.errors import EngineError
 from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
@@ -65,6 +68,8 @@ class Awaited:
         if isinstance(command, Add):
             for id in command.ids:
                 self._put(id, _Generation(command.request))
+        elif isinstance(command, Speak):
+            self._put(command.id, _Speech(command))
         elif isinstance(command, (Encode, EncodeImage, EncodeSound, DecodeSpeech, Score, SavePrompt, Inspect)):
             self._put(command.id, command)
 
@@ -75,6 +80,8 @@ class Awaited:
             command, size = self._owed.get(event.id, (None, 0))
             if type(event) is Output and type(command) is _Generation:
                 command.take(event, n_vocab)
+            elif type(event) is SpeechPart and type(command) is _Speech:
+                command.take(event, self.facts.samples_per_code if self.facts else 0)
             elif command is None:
                 self._count_stray(event)
                 continue
@@ -108,6 +115,8 @@ class Awaited:
             return True
         if isinstance(command, _Generation):
             return isinstance(event, (Accepted, Progress, Finished))
+        if isinstance(command, _Speech):
+            return isinstance(event, SpeechEnded)
         if isinstance(command, Inspect):
             return isinstance(event, Inspected)
         if isinstance(command, Score):
@@ -180,6 +189,24 @@ class _Generation:
             raise EngineError(f"invalid tokens of request {output.id}")
 
 
+class _Speech:
+    """The expected rest of a speech."""
+
+    __slots__ = ("_n_left",)
+
+    def __init__(self, command: Speak) -> None:
+        self._n_left = command.text.max_frames
+
+    def take(self, part: SpeechPart, samples_per_frame: int) -> None:
+        """Count the samples of a part. Raises EngineError if they are too many."""
+        n = len(part.samples) if part.samples.ndim == 1 else 0
+        if not n or not samples_per_frame or n % samples_per_frame:
+            raise EngineError(f"invalid samples of request {part.id}")
+        self._n_left -= n // samples_per_frame
+        if self._n_left < 0:
+            raise EngineError(f"too many samples of request {part.id}")
+
+
 def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     """Return True if no token has more than ``n_top`` alternatives, and all tokens are in the vocabulary."""
     for item in logprobs:
@@ -189,4 +216,4 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     return True
 
 
-_Owed = _Generation | Encode | EncodeImage | EncodeSound | DecodeSpeech | Score | SavePrompt | Inspect
+_Owed = _Generation | _Speech | Encode | EncodeImage | EncodeSound | DecodeSpeech | Score | SavePrompt | Inspect

@@ -26,7 +26,10 @@ from pumice.engine.messages import (
     Request,
     SavePrompt,
     Score,
+    Speak,
     SpeechDecoded,
+    SpeechEnded,
+    SpeechPart,
 )
 from pumice.images import REQUEST_CANCELLED, cancelled_request, check_wanted
 from pumice.model import Model
@@ -50,7 +53,7 @@ class EngineHost:
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
         self._encoder = ThreadPoolExecutor(1, "pumice-media")
         self._media: dict[int, Future[None]] = {}  # images and sounds not yet encoded; cancelled with their requests
-        self._speech: dict[int, Future[NDArray[np.float32]]] = {}  # not yet decoded
+        self._speech: dict[int, Future[NDArray[np.float32]] | Future[int]] = {}  # not yet decoded or spoken
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
         self._cancelled: set[int] = set()  # ids of those that were cancelled meanwhile
         self._lock = threading.Lock()
@@ -63,6 +66,7 @@ class EngineHost:
         | EncodeImage
         | EncodeSound
         | DecodeSpeech
+        | Speak
         | Score
         | SavePrompt
         | Cancel
@@ -75,6 +79,8 @@ class EngineHost:
             self._encoder.submit(self._encode_media, command)
         elif isinstance(command, DecodeSpeech):
             self._decode_speech(command)
+        elif isinstance(command, Speak):
+            self._speak(command)
         elif isinstance(command, Cancel) and (speech := self._speech.get(command.id)):
             speech.cancel()
         elif isinstance(command, Cancel) and (cancelled := self._media.get(command.id)):
@@ -119,6 +125,23 @@ class EngineHost:
             return
         self._speech[command.id] = decoding
         decoding.add_done_callback(tell)
+
+    def _speak(self, command: Speak) -> None:
+        """Speak beside the engine's steps, and send the samples as they come."""
+
+        def tell(done: Future[int]) -> None:
+            self._speech.pop(command.id, None)
+            error = cancelled_request() if done.cancelled() else done.exception()
+            failed = Failed(command.id, error) if isinstance(error, Exception) else None
+            self._write([failed or SpeechEnded(command.id, done.result())])
+
+        try:
+            speaking = self.model.speak_piece(command, lambda samples: self._write([SpeechPart(command.id, samples)]))
+        except Exception as error:
+            self._write([Failed(command.id, error)])
+            return
+        self._speech[command.id] = speaking
+        speaking.add_done_callback(tell)
 
     def _is_waiting(self, id: int) -> bool:
         """Return True if a request is still prepared in a separate thread; it is then cancelled once it is not."""

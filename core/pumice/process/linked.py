@@ -15,7 +15,7 @@ from pumice.chat.mixed import PromptPart
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
-from pumice.engine.messages import Event, Facts, MediaPart
+from pumice.engine.messages import Event, Facts, MediaPart, Speak
 from pumice.engine.projector import no_projector, refusal
 from pumice.errors import RequestError
 from pumice.frontend import Frontend
@@ -26,6 +26,7 @@ from pumice.media_encoder import Embeddings
 from pumice.model_files.opening import open_configured
 from pumice.process.header import Header
 from pumice.registry import get_registry
+from pumice.speech.stream import SpeechStream
 from pumice.speech.vocoder import NO_VOCODER, check_codes
 
 if TYPE_CHECKING:
@@ -97,8 +98,17 @@ class LinkedModel(Frontend):
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
         return _prompt_parts(_wanted(self.client.encode_sound(samples)), "audio")
 
+    @property
+    def speech_type(self) -> str:
+        return self.facts.speech
+
+    def open_speech(self, command: Callable[[int], Speak]) -> SpeechStream:
+        stream = SpeechStream()
+        self.client.speak(command, stream)
+        return stream
+
     def check_speaks(self) -> None:
-        if not self.facts.audio_codes:
+        if not (self.facts.audio_codes or self.facts.speech):
             raise RequestError(NO_VOCODER)
 
     def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:

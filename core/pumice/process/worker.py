@@ -77,7 +77,7 @@ def main() -> int:
                 sandbox.limit({"DATA": int(load.config.memory_limit * 2**30)})
             model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
             model.open_projector()
-            model.open_vocoder()
+            model.open_speaker()
             model.runner.wait_until_prepared()
             header = Header.of(model.metadata, model.summary, model.loras)
     except Exception as error:

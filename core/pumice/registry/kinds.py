@@ -32,6 +32,7 @@ from pumice.proposers import CHOICES, Proposer
 from pumice.quantizer import Quantizer
 from pumice.sampler import Sampler, parameters
 from pumice.sampler.contract import outdated
+from pumice.speech_model import SpeechModel
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.wording import documentation_page
 
@@ -163,6 +164,7 @@ KINDS = {
         Kind("conversions", _check_class(Conversion), ConvertError, _ADVICE),
         Kind("projector_conversions", _check_class(ProjectorConversion), ConvertError, _ADVICE),
         Kind("media_encoders", _check_class(MediaEncoder), ModelError, _ADVICE),
+        Kind("speech_models", _check_class(SpeechModel), ModelError, _ADVICE),
         Kind("clusters", _check_class(Cluster), PluginError, _CLUSTER_ADVICE),
         Kind("commands", _check_command, PluginError),
     )

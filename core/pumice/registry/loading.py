@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pumice.proposers import Proposer
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
+    from pumice.speech_model import SpeechModel
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
 GROUP = "pumice"
@@ -92,6 +93,7 @@ class Registry:
     conversions: Names[type[Conversion]]
     projector_conversions: Names[type[ProjectorConversion]]
     media_encoders: Names[type[MediaEncoder]]
+    speech_models: Names[type[SpeechModel]]
     clusters: Names[type[Cluster[object]]]
     commands: Names[click.Command]
 

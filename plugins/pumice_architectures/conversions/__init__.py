@@ -286,6 +286,7 @@ PROJECTORS = {
         "hearing:Qwen3ASRAudio": ("Qwen3ASRForConditionalGeneration",),
         "hearing:Ultravox": ("UltravoxModel",),
         "hearing:Voxtral": ("VoxtralForConditionalGeneration",),
+        "speaking:PocketTTSSpeech": ("PocketTTSModel",),
         "vision:Exaone45": ("Exaone4_5_ForConditionalGeneration",),
         "vision:Gemma3": ("Gemma3ForConditionalGeneration",),
         "vision:Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),

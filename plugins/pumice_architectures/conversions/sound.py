@@ -117,7 +117,10 @@ class PocketTTS(Conversion):
         return {first + i: f"<|{name}|>" for i, name in enumerate(names)}
 
     def other_metadata(self) -> dict[str, Any]:
-        return {"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": False}
+        model = self.folder.optional_json("tokenizer.json").get("model")
+        unknown = model.get("unk_id") if isinstance(model, dict) else None
+        unknown_id = {"tokenizer.ggml.unknown_token_id": unknown} if isinstance(unknown, int) else {}
+        return {"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": False, **unknown_id}
 
     def rename(self, name: str) -> str | None:
         return name if name.startswith((self.LAYER, "flow_lm.out_norm.", self.EMBEDDINGS)) else None

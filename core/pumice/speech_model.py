@@ -1,0 +1,150 @@
+"""The contract of speech models: a language model whose hidden states become frames of sound by a second file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+from pumice.architecture import HParams
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pumice.graph import GraphBuilder
+
+Array: TypeAlias = "NDArray[np.float32]"
+PromptRows: TypeAlias = "Sequence[int] | Array"
+"""A part of the language model's prompt: token ids, or rows of embeddings ``[n, width]``."""
+
+
+@dataclass(frozen=True)
+class SpeechGraph:
+    """A graph of a speech model.
+
+    Attributes:
+        build: traces it; its values are the graph's outputs.
+        n_rows: maximum rows of a step.
+        n_ctx: maximum positions of its sequence, whose attention a cache serves; 0 if steps are independent.
+    """
+
+    build: Callable[[GraphBuilder], None]
+    n_rows: int
+    n_ctx: int = 0
+
+
+class GraphRuns(Protocol):
+    """Runs the graphs of a speech model."""
+
+    def __call__(self, graph: str, n_rows: int, inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """Return the outputs of a step of ``n_rows`` by name. Steps of a graph with a cache follow each other."""
+
+    def begin(self, graph: str) -> None:
+        """Begin the sequence of a graph with a cache anew."""
+
+
+class Backbone(Protocol):
+    """The language model, which reads one sequence."""
+
+    def read(self, parts: Sequence[PromptRows]) -> Array:
+        """Read parts of the sequence, and return the hidden state ``[width]`` of the last position."""
+
+
+class SpeechVocabulary(Protocol):
+    """The tokenizer of the language model."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+    def find(self, token: str) -> int | None:
+        """Return the id of a special token; None if there is none."""
+
+
+@dataclass(frozen=True)
+class SpokenText:
+    """A piece of a text, which is spoken at once.
+
+    Attributes:
+        text: what is said.
+        tokens: token ids that the language model reads before it speaks.
+        before_voice: those that come before the rows of a voice, if there is one.
+        max_frames: frames after which the speech ends at the latest.
+        n_after: frames that follow the end of the speech.
+    """
+
+    text: str
+    tokens: list[int]
+    before_voice: list[int]
+    max_frames: int
+    n_after: int
+
+
+@dataclass(frozen=True)
+class SpeechTask:
+    """A piece of a speech with its settings.
+
+    Attributes:
+        text: the piece.
+        voice: rows ``[n, width]`` of the voice, or None.
+        temperature: that of the sampler.
+        random: source of random numbers.
+    """
+
+    text: SpokenText
+    voice: Array | None
+    temperature: float
+    random: np.random.Generator
+
+
+class FrameDecoder(Protocol):
+    """Turns the frames of one speech into samples, some of them at a time."""
+
+    def decode(self, frames: Array) -> Array:
+        """Return the samples ``[n * samples_per_frame]`` of the next frames ``[n, values]``."""
+
+
+class SpeechModel(ABC):
+    """The speech model of a projector file whose ``clip.gen.audio.projector_type`` it is registered for.
+
+    ``__init__`` reads the keys ``clip.gen.audio`` and, unless the file has no encoder of voices, ``clip.audio``.
+
+    Attributes:
+        samples_per_frame: samples of a frame, at 24,000 a second.
+        window: frames that are decoded at once.
+        default_temperature: temperature unless a request has its own.
+        max_voice_seconds: seconds of a voice that are heard; the rest is left out.
+        width: values of a hidden state, and of a row of embeddings.
+    """
+
+    samples_per_frame: ClassVar[int]
+    window: ClassVar[int]
+    default_temperature: ClassVar[float]
+    max_voice_seconds: ClassVar[float] = 30.0
+
+    def __init__(self, hparams: HParams, voice: HParams | None) -> None:
+        self.hparams = hparams
+        self.width = hparams.positive("projection_dim")
+
+    @classmethod
+    @abstractmethod
+    def pieces(cls, text: str, vocabulary: SpeechVocabulary) -> list[SpokenText]:
+        """Return the pieces of a text. Raises RequestError for a text that cannot be spoken."""
+
+    @abstractmethod
+    def graphs(self) -> Mapping[str, SpeechGraph]:
+        """Return the graphs by name."""
+
+    @abstractmethod
+    def voice(self, run: GraphRuns, samples: Array) -> Array:
+        """Return the rows ``[n, width]`` of a voice, from samples at 24,000 a second. Raises RequestError."""
+
+    @abstractmethod
+    def frames(self, run: GraphRuns, backbone: Backbone, task: SpeechTask) -> Iterator[Array]:
+        """Yield the frames ``[values]`` of a piece, each after one step of the language model."""
+
+    @abstractmethod
+    def decoder(self, run: GraphRuns) -> FrameDecoder:
+        """Return the decoder of a new speech. It uses other graphs than ``frames``, in another thread."""

@@ -1,0 +1,3 @@
+"""Speech models, by the type of the projector file's generator."""
+
+SPEECH_MODELS = {"pockettts_gen": "pumice_architectures.speaking.pocket:PocketTTS"}

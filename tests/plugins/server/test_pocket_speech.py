@@ -1,0 +1,94 @@
+"""Speech by Pocket TTS over HTTP, with OpenAI's client; and models that do not speak."""
+
+import io
+import json
+import wave
+
+import numpy as np
+import openai
+import pytest
+
+import pocket_models as tiny
+import pumice
+from pumice.audio import VOICE_RATE, read_voice
+from pumice.plugin import ModelSpec
+from server_thread import serving
+from waiting import wait_until
+
+FRAME = 1920
+TEXT = "hello there. " * 5
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pocket")
+    return {name: tiny.write_converted(folder / name, bias) for name, bias in (("ends", 40.0), ("endless", -40.0))}
+
+
+@pytest.fixture(scope="module")
+def server(paths, tmp_path_factory):
+    pytest.importorskip("soundfile")
+    file = tmp_path_factory.mktemp("voices") / "anna.wav"
+    pumice.Audio(tiny.voice(), VOICE_RATE).save(file)
+    models = [ModelSpec([name], str(path), {"backend": "numpy"}) for name, path in paths.items()]
+    models.append(ModelSpec(["mute"], str(paths["ends"]), {"backend": "numpy", "mmproj": "off"}))
+    with serving(*models, voices={"anna": read_voice(file)}) as server:
+        yield server
+
+
+def test_the_official_client_streams_a_speech(server, paths, tmp_path):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    options = {"model": "ends", "voice": "anna", "response_format": "pcm", "extra_body": {"seed": 3}}
+    parts = []
+    with client.audio.speech.with_streaming_response.create(input=TEXT, **options) as streamed:
+        assert streamed.headers["transfer-encoding"] == "chunked"
+        parts += streamed.iter_bytes()
+    with pumice.load(paths["ends"], backend="numpy") as model:
+        sound = model.speak(TEXT, seed=3, voice=pumice.Audio(tiny.voice(), VOICE_RATE)).source
+    heard = np.frombuffer(b"".join(parts), "<i2") / 32767
+    np.testing.assert_allclose(heard, sound, atol=2e-3)  # the voice's file has 16 bits
+    assert len(parts) > 1
+    whole = client.audio.speech.create(input="hello", model="ends", voice="default", response_format="wav")
+    with wave.open(io.BytesIO(whole.content)) as file:
+        assert file.getframerate() == VOICE_RATE
+
+
+def test_events_have_the_tokens(server):
+    body = {"model": "ends", "input": "hello", "stream_format": "sse", "response_format": "pcm"}
+    lines = server.client.post("/v1/audio/speech", json=body).text.splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    assert events[-1]["type"] == "speech.audio.done"
+    assert events[-1]["usage"]["output_tokens"] == 11
+    assert events[-1]["usage"]["input_tokens"] > 3
+
+
+def test_a_client_that_leaves_ends_the_speech(server):
+    body = {"model": "endless", "input": "hello there. " * 30, "response_format": "pcm"}
+    with server.client.stream("POST", "/v1/audio/speech", json=body) as answer:
+        assert next(answer.iter_raw())
+    short = {**body, "input": "hello", "max_seconds": 0.1}
+    assert len(server.client.post("/v1/audio/speech", json=short).content) == 2 * 2400
+    wait_until(lambda: server.client.get("/health").status_code == 200)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"model": "mute"}, "this model does not speak"),
+        ({"input": "?!"}, "the text has no words"),
+        ({"input": ""}, "input"),
+        ({"input": "a" * 4097}, "input"),
+        ({"input": "a" * (1 << 20)}, "input"),
+        ({"voice": "../anna"}, "there is no voice '../anna'; served: default, anna"),
+        ({"response_format": "aac"}, "response_format"),
+        ({"speed": 1e300}, "speed"),
+        ({"speed": 2}, "speed"),
+        ({"temperature": -1}, "temperature"),
+        ({"seed": -3}, "seed"),
+        ({"max_seconds": 0}, "max_seconds"),
+    ],
+)
+def test_what_cannot_be_spoken_is_one_error(server, fields, problem):
+    answer = server.client.post("/v1/audio/speech", json={"model": "ends", "input": "hello", **fields})
+    assert answer.status_code == 400
+    assert problem in answer.json()["error"]["message"]
