@@ -51,6 +51,7 @@ class Profile:
     buffer: int = LEAST_BUFFER
     vulkan: str = ""  # version, if known
     subgroup_sizes: tuple[int, int] = (0, 0)  # that pipelines may ask for; of Mesa and AMD by generation
+    lacking: frozenset[str] = frozenset()  # of what is assumed
 
     @property
     def api(self) -> str:
@@ -59,7 +60,7 @@ class Profile:
     @property
     def all_features(self) -> frozenset[str]:
         sizes = SIZES if self.subgroup_sizes != (0, 0) else frozenset[str]()
-        return ASSUMED | self.features | sizes | (MATRICES if self.matrices else frozenset())
+        return (ASSUMED - self.lacking) | self.features | sizes | (MATRICES if self.matrices else frozenset())
 
     def described(self, memory_bytes: int = 2**32) -> DeviceDescription:
         """Return the device, with ``memory_bytes`` of memory."""
@@ -156,6 +157,7 @@ PROFILES = {
     "rdna4-rx9070xt-radv": _rdna(
         "AMD Radeon Graphics (RADV GFX1201)", "radv", 64, "geerlingguy/ai-benchmarks#25", shared=65536
     ),
+    "gen9-uhd630-mesa": _intel("Intel(R) UHD Graphics 630 (CFL GT2)", _MESA, _LLAMA + "17056", type="integrated"),
     "xe-adl-gt2-mesa": _intel("Intel(R) Graphics (ADL GT2)", _MESA, "0xShug0/audio.cpp#524", type="integrated"),
     "xe-a770-mesa": _intel("Intel(R) Arc(tm) A770 Graphics (DG2)", _MESA, _LLAMA + "11595", shared=65536),
     "xe-a770-windows": _intel("Intel(R) Arc(TM) A770 Graphics", _WINDOWS, _LLAMA + "14001", shared=32768),
@@ -224,6 +226,16 @@ PROFILES = {
     "ada-rtx4070": _nvidia("NVIDIA GeForce RTX 4070", _LLAMA + "14903"),
     "hopper-h200": _nvidia("NVIDIA H200", "measured, docs/performance.md"),
     "blackwell-rtx5090": _nvidia("NVIDIA GeForce RTX 5090", _LLAMA + "15546"),
+    "swiftshader": Profile(  # its source, VkPhysicalDevice.cpp and VkConfig.hpp
+        *("SwiftShader Device (LLVM 16.0.0)", "SwiftShader driver", "Google", 4, "google/swiftshader@7868bf37d"),
+        features=frozenset({"integer_dot_product"}),
+        lacking=frozenset({"int16"}),
+        shared=32768,
+        buffer=2**30,
+        type="cpu",
+        vulkan="1.3.0",
+        subgroup_sizes=(4, 4),
+    ),
     "lavapipe-4": Profile(
         *("llvmpipe", "llvmpipe Mesa", "Mesa", 4, "LP_NATIVE_VECTOR_WIDTH=128", HALF, 32768),
         type="cpu",

@@ -59,6 +59,8 @@ VENDORS = {
     0x10005: "Mesa",
     0x10DE: "NVIDIA",
     0x13B5: "Arm",
+    0x14E4: "Broadcom",
+    0x1AE0: "Google",
     0x5143: "Qualcomm",
     0x8086: "Intel",
 }
