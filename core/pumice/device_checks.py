@@ -27,8 +27,11 @@ from pumice.testing import Build, difference_from_numpy, is_supported
 
 N_ROWS, N_COLUMNS = 96, 512  # of the matrices of products
 BATCHES = (1, 4, 70)  # tokens of a step: decode, a few sequences, a prompt
+PRODUCT_BATCHES = (1, 4, 20, 70)  # also of many sequences, whose products have kernels of their own
+N_MANY_ROWS = 4096  # of matrices whose products with several sequences occupy a large device
+MANY_BATCHES = (12, 20, 40, 64)
 N_EXPERTS, N_USED = 8, 2
-EXPERT_TYPES = (GGMLType.F16, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.MXFP4)
+FEW_TYPES = (GGMLType.F16, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.MXFP4)
 MOST_DIFFERENCE = 0.02  # of the largest value: activations may be rounded to 8 bits
 _LARGEST, _SMALLEST = 4.0, 1e-3  # a block's largest value
 _BLOCKS_AT_ONCE = 20_000
@@ -101,6 +104,7 @@ def _difference(backend: Backend, case: Case) -> float | None:
 def all_cases() -> Iterator[Case]:
     """Yield the operations of a language model: products with every type, norms, attention, experts, states."""
     yield from _dense_cases()
+    yield from _many_row_cases()
     for n in BATCHES:
         yield from _expert_cases(n)
         yield from _recurrent_cases(n)
@@ -111,7 +115,7 @@ def _dense_cases() -> Iterator[Case]:
         if (blocks := random_blocks(type)) is None:
             continue
         weights = {"w": BlocksSource(blocks, type)}
-        for n in BATCHES:
+        for n in PRODUCT_BATCHES:
             activations = {"x": _normal(n, N_COLUMNS)}
             yield Case(
                 f"linear {type.name}, {_tokens(n)}", lambda g, a: g.linear(a["x"], g.weight("w")), activations, weights
@@ -132,6 +136,21 @@ def _dense_cases() -> Iterator[Case]:
             yield Case(name, lambda g, a: g.attention(a["q"], a["k"], a["v"], scale=0.125), rows, {}, kv_type)
 
 
+def _many_row_cases() -> Iterator[Case]:
+    """Yield products of several sequences with matrices of many rows."""
+    for type in FEW_TYPES:
+        if (blocks := random_blocks(type)) is None:
+            continue
+        rows = np.resize(blocks, (N_MANY_ROWS, blocks.shape[1]))
+        for n in MANY_BATCHES:
+            yield Case(
+                f"linear {type.name} with {N_MANY_ROWS} rows, {_tokens(n)}",
+                lambda g, a: g.linear(a["x"], g.weight("w")),
+                {"x": _normal(n, N_COLUMNS)},
+                {"w": BlocksSource(rows, type)},
+            )
+
+
 def _expert_cases(n: int) -> Iterator[Case]:
     """Yield the choice of experts, and products with those chosen, for ``n`` tokens."""
     logits = {"x": _normal(n, N_EXPERTS)}
@@ -144,7 +163,7 @@ def _expert_cases(n: int) -> Iterator[Case]:
         yield Case(f"route by {gate}, {_tokens(n)}", routed, logits, {})
     ids = np.argsort(logits["x"])[:, -N_USED:].astype(np.int32)
     activations: dict[str, NDArray[Any]] = {"x": _normal(n, N_COLUMNS), "ids": ids}
-    for type in EXPERT_TYPES:
+    for type in FEW_TYPES:
         if (blocks := random_blocks(type)) is None:
             continue
         stacked = np.stack([np.roll(blocks, i, axis=0) for i in range(N_EXPERTS)])

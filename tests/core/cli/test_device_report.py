@@ -36,8 +36,10 @@ def test_random_blocks_have_moderate_values(type):
 
 
 def test_right_results_pass():
-    found = list(check_cases(lambda: open_backend("numpy", 0), cases("linear Q4_K")))
-    assert [check.name for check in found] == [f"linear Q4_K, {n}" for n in ("1 token", "4 tokens", "70 tokens")]
+    found = list(check_cases(lambda: open_backend("numpy", 0), cases("linear Q4_K, ")))
+    assert [check.name for check in found] == [
+        f"linear Q4_K, {n}" for n in ("1 token", "4 tokens", "20 tokens", "70 tokens")
+    ]
     assert all(check.difference == 0 and not check.problem for check in found)
 
 
@@ -58,6 +60,12 @@ def test_the_kernels_of_a_check_are_named():
 def test_each_kind_of_operation_is_checked(name):
     found = list(check_cases(NumpyBackend, cases(name)))
     assert [check.name.rpartition(", ")[2] for check in found] == ["1 token", "4 tokens", "70 tokens"]
+    assert all(check.difference == 0 and not check.problem for check in found)
+
+
+def test_products_of_several_sequences_are_checked_with_many_rows():
+    found = list(islice(check_cases(NumpyBackend, cases("linear MXFP4 with")), 2))
+    assert [check.name for check in found] == [f"linear MXFP4 with 4096 rows, {n} tokens" for n in (12, 20)]
     assert all(check.difference == 0 and not check.problem for check in found)
 
 

@@ -13,6 +13,7 @@ from tools.paper_device import PaperDevice
 
 import pumice
 from attention_steps import attend
+from pumice.device_checks import all_cases, check_cases
 from pumice.testing import check_operation
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
@@ -122,3 +123,13 @@ def test_attention_with_a_profile(tmp_path: Path) -> None:
     vulkan = VulkanBackend(VulkanBackend.Options(profile="v3d-71-mesa", activations="int8"))
     with pytest.raises(pumice.BackendError, match=r"V3D .* has no integer dot product"):
         vulkan.free_memory()
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_the_checks_of_a_device_without_matrix_units_divide_columns():
+    """So that a report shows whether workgroups of that GPU add up each other's sums."""
+    cases = (case for case in all_cases() if case.name == "linear Q4_0 with 4096 rows, 40 tokens")
+    (found,) = check_cases(lambda: VulkanBackend(VulkanBackend.Options(prepare="never")), cases)
+    (kernel,) = (name for name in found.kernels if name.startswith("matmul"))
+    assert int(kernel.split()[-1]) > 1  # the last constant: parts
+    assert not found.problem
