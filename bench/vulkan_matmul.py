@@ -316,6 +316,9 @@ def main() -> None:
         "--quick", action="store_true", help="measure one small shape of each kind, for a check without a GPU"
     )
     parser.add_argument("--only", choices=["vectors", "matrices", "blocks"])
+    parser.add_argument(
+        "--tokens", type=int, nargs="+", default=[16, 32, 64, 512], help="rows of activations of `--only blocks`"
+    )
     arguments = parser.parse_args()
     formats = arguments.formats.split(",")
     with open_device(arguments.driver, arguments.device) as device:
@@ -345,7 +348,7 @@ def main() -> None:
             save()
         if arguments.only == "blocks":
             print("\nmany rows without matrix units: rows/vectors/invocations m/invocations n/splits", flush=True)
-            report["blocks"] = all_blocks(bench, (16, 64) if quick else (16, 32, 64, 512))
+            report["blocks"] = all_blocks(bench, (16, 64) if quick else arguments.tokens)
             save()
         if cooperative and arguments.only in (None, "matrices"):
             print("\nmany rows: m/n/subgroups m/subgroups n/k", flush=True)

@@ -102,6 +102,21 @@ void multiply(uint k) {
     }
 }
 
+// Write sum `i` of this invocation: four rows of a vector.
+void write(uint row0, uint i, vec4 sum) {
+    const uint j = i / (ROWS / 4), n = n0 + 4u * (j / 4u * THREADS_N + gl_LocalInvocationID.y) + j % 4u;
+    const uint row = row0 + 4u * (i % (ROWS / 4) * THREADS_M + gl_LocalInvocationID.x);
+    if (n >= n_x) return;
+    const uint y_start = y_row(n) * n_rows;
+    [[unroll]] for (uint r = 0; r < 4; r++) {
+        if (row + r >= n_rows) continue;
+        float value = sum[r];
+        if ((FLAGS & BIAS) != 0) value += bias[bias_at + row + r];
+        if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_start + row + r];
+        y[y_at + y_start + row + r] = value;
+    }
+}
+
 void main() {
     const uint row0 = gl_WorkGroupID.x * M;
     if (!find_vectors(N)) return;
@@ -117,18 +132,9 @@ void main() {
         [[unroll]] for (uint kk = 0; kk < DEPTH; kk++) multiply(kk);
         barrier();
     }
-    if (!add_splits()) return;
-    [[unroll]] for (uint j = 0; j < VECTORS; j++) {
-        const uint n = n0 + 4u * (j / 4u * THREADS_N + gl_LocalInvocationID.y) + j % 4u;
-        if (n >= n_x) continue;
-        const uint y_start = y_row(n) * n_rows;
-        [[unroll]] for (uint i = 0; i < ROWS; i++) {
-            const uint row = row0 + 4u * (i / 4u * THREADS_M + gl_LocalInvocationID.x) + i % 4u;
-            if (row >= n_rows) continue;
-            float value = sums[j * (ROWS / 4) + i / 4u][i % 4u];
-            if ((FLAGS & BIAS) != 0) value += bias[bias_at + row];
-            if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_start + row];
-            y[y_at + y_start + row] = value;
-        }
+    if (SPLITS == 1) {
+        [[unroll]] for (uint i = 0; i < N_SUMS; i++) write(row0, i, sums[i]);
+    } else if (leave_sums()) {
+        [[dont_unroll]] for (uint i = 0; i < N_SUMS; i++) write(row0, i, total(i));
     }
 }

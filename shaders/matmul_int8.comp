@@ -152,6 +152,17 @@ void multiply(uint d) {
     }
 }
 
+// Write sum `i` of this invocation.
+void write(uint row0, uint i, float value) {
+    const uint n = n0 + gl_LocalInvocationID.y + THREADS_N * (i % VECTORS);
+    const uint row = row0 + gl_LocalInvocationID.x + THREADS_M * (i / VECTORS);
+    if (n >= n_x || row >= n_rows) return;
+    const uint y_start = y_row(n) * n_rows;
+    if ((FLAGS & BIAS) != 0) value += bias[bias_at + row];
+    if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_start + row];
+    y[y_at + y_start + row] = value;
+}
+
 void main() {
     const uint row0 = gl_WorkGroupID.x * M;
     if (!find_vectors(N)) return;
@@ -167,18 +178,9 @@ void main() {
         [[unroll]] for (uint d = 0; d < DEPTH; d++) multiply(d);
         barrier();
     }
-    if (!add_splits()) return;
-    [[unroll]] for (uint j = 0; j < VECTORS; j++) {
-        const uint n = n0 + gl_LocalInvocationID.y + THREADS_N * j;
-        if (n >= n_x) continue;
-        const uint y_start = y_row(n) * n_rows;
-        [[unroll]] for (uint i = 0; i < ROWS; i++) {
-            const uint row = row0 + gl_LocalInvocationID.x + THREADS_M * i;
-            if (row >= n_rows) continue;
-            float value = sums[i * VECTORS + j];
-            if ((FLAGS & BIAS) != 0) value += bias[bias_at + row];
-            if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_start + row];
-            y[y_at + y_start + row] = value;
-        }
+    if (SPLITS == 1) {
+        [[unroll]] for (uint i = 0; i < N_SUMS; i++) write(row0, i, sums[i]);
+    } else if (leave_sums()) {
+        [[dont_unroll]] for (uint i = 0; i < N_SUMS; i++) write(row0, i, total(i));
     }
 }

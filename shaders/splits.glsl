@@ -1,7 +1,8 @@
 // Workgroups that divide the columns of a tile: each leaves its sums, and the last of them to finish adds up all in order.
 //
 // Requires SPLITS, THREADS, N_SUMS sums of type SUM, of SUM_WORDS words, in each invocation, sums_at, counters_at, and the
-// bindings SUMS and SUMS + 1. Workgroup z is the number of the part.
+// bindings SUMS and SUMS + 1. Workgroup z is the number of the part. No loop over `sums` may stay rolled, or compilers keep
+// them in memory: on an H200 products took ten times as long where the loops that add up wrote to `sums`.
 layout(set = 0, binding = SUMS) coherent buffer Sums { SUM all_sums[]; };
 layout(set = 0, binding = SUMS + 1) coherent buffer Counters { uint counters[]; };
 
@@ -14,12 +15,16 @@ uvec2 own_part(uint count, uint step) {
     return uvec2(first, min(first + share, count));
 }
 
-// Leave the sums of this workgroup; true in the last one of its tile, whose `sums` are those of all.
-bool add_splits() {
-    if (SPLITS == 1) return true;
-    const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x, part = N_SUMS * THREADS;
-    const uint at = sums_at / SUM_WORDS + tile * SPLITS * part + gl_LocalInvocationIndex;
-    [[unroll]] for (uint i = 0; i < N_SUMS; i++) all_sums[at + gl_WorkGroupID.z * part + i * THREADS] = sums[i];
+uint first_sum() {
+    const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    return sums_at / SUM_WORDS + tile * SPLITS * N_SUMS * THREADS + gl_LocalInvocationIndex;
+}
+
+// Leave the sums of this workgroup; true in the last one of its tile.
+bool leave_sums() {
+    const uint at = first_sum() + gl_WorkGroupID.z * N_SUMS * THREADS;
+    const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    [[unroll]] for (uint i = 0; i < N_SUMS; i++) all_sums[at + i * THREADS] = sums[i];
     memoryBarrierBuffer();
     barrier();
     if (gl_LocalInvocationIndex == 0) is_last = atomicAdd(counters[counters_at + tile], 1u) + 1u == SPLITS;
@@ -27,9 +32,13 @@ bool add_splits() {
     if (!is_last) return false;
     memoryBarrierBuffer();
     if (gl_LocalInvocationIndex == 0) counters[counters_at + tile] = 0;  // for the next dispatch
-    [[unroll]] for (uint i = 0; i < N_SUMS; i++) {
-        sums[i] = SUM(0);
-        for (uint split = 0; split < SPLITS; split++) sums[i] += all_sums[at + split * part + i * THREADS];
-    }
     return true;
+}
+
+// Sum `i` of all workgroups of the tile.
+SUM total(uint i) {
+    SUM sum = SUM(0);
+    [[dont_unroll]] for (uint split = 0; split < SPLITS; split++)
+        sum += all_sums[first_sum() + (split * N_SUMS + i) * THREADS];
+    return sum;
 }

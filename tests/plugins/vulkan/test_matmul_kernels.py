@@ -226,7 +226,7 @@ def test_linear_in_tiles(vulkan: VulkanBackend, type: GGMLType) -> None:
 
 
 @pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("place", [0, 1, 2, 3])
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
 def test_shapes_of_tiles(vulkan: VulkanBackend, place: int, splits: int) -> None:
     """Of an odd number of blocks, which no step divides and several workgroups share unevenly."""
     shapes = INT8_BLOCKS if vulkan.options.activations == "int8" else FLOAT_BLOCKS
@@ -252,7 +252,10 @@ def test_tiles_occupy_a_device_or_leave_it_to_passes(int8: bool) -> None:
         assert shape.n < 2 * n_tokens
         n_workgroups = -(-n_rows // shape.m) * -(-n_tokens // shape.n) * shape.splits
         assert n_workgroups >= 7 / 8 * PROCESSORS
-        assert n_columns // shape.splits >= 256
+        assert n_columns // shape.splits >= 128
+    few = block_shape(8192, 2048, 512, int8, 128)
+    assert few
+    assert few.threads_m * few.threads_n <= 128
 
 
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])
