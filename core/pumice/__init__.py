@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pumice.streaming.chat import AsyncChatStream, ChatStream
     from pumice.streaming.pieces import Completion, Piece
     from pumice.streaming.stream import AsyncStream, Stream
+    from pumice.videos import Video
 
     __version__: str
 
@@ -102,6 +103,7 @@ __all__ = [
     "UnavailableError",
     "UnknownModelError",
     "Usage",
+    "Video",
     "Voice",
     "__version__",
     "demo_model_path",
@@ -120,6 +122,7 @@ _HOMES = {
     "engine.messages": ["Logprobs", "PreparedText", "Snapshot", "Timings"],
     "demo": ["demo_model_path"],
     "audio": ["Audio"],
+    "videos": ["Video"],
     "images": ["Image"],
     "mcp": ["mcp_tools"],
     "model": ["Model"],

@@ -22,7 +22,7 @@ MEDIA = "media"  # the main graph with embeddings of media among its tokens; der
 MEDIA_TOGETHER = "media together"  # like MEDIA, for steps of one image whose tokens attend to each other both ways
 HEAD = "head"  # follows pooling: computes ``embedding`` or ``scores`` from ``pooled [n_seqs, n_embd]``
 
-MediaKind: TypeAlias = Literal["image", "audio"]
+MediaKind: TypeAlias = Literal["image", "audio", "video"]
 
 _REQUIRED: Any = object()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from pumice.architecture import HParams, MediaKind
+from pumice.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pumice.graph import GraphBuilder, Tensor
 
 Pixels: TypeAlias = "NDArray[np.uint8]"
+Frames: TypeAlias = "NDArray[np.uint8]"
 Samples: TypeAlias = "NDArray[np.float32]"
 Inputs: TypeAlias = "Mapping[str, NDArray[Any]]"
 
@@ -66,19 +68,27 @@ class JoinedPieces:
     Attributes:
         pieces: the pieces.
         order: int32 ``[n]``: which of the pieces' rows, one piece after the other, each resulting row is.
+        grid: rows and columns of each frame of a video, for models whose positions have dimensions.
+        times: places in time of the frames from the first one on; empty for an image.
     """
 
-    pieces: Sequence[ImagePiece]
+    pieces: Iterable[ImagePiece]
     order: NDArray[np.int32]
+    grid: tuple[int, int] | None = None
+    times: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Float32 ``rows [n, width]`` in place of tokens, in a grid of ``(rows, columns)`` unless it is None."""
+    """Float32 ``rows [n, width]`` in place of tokens, in a grid of ``(rows, columns)`` unless it is None.
+
+    ``times``: places in time of the frames of a video, each of which has such a grid.
+    """
 
     rows: NDArray[np.float32]
     grid: tuple[int, int] | None = None
     kind: MediaKind = "image"
+    times: tuple[int, ...] = ()
 
 
 class MediaEncoder(ABC):
@@ -113,10 +123,12 @@ class ImageEncoder(MediaEncoder):
 
     Attributes:
         bounds_tokens: ``image_min_tokens`` and ``image_max_tokens`` are among its keys, and bound its images.
+        sees_videos: ``plan_video`` and ``prepare_video`` are there.
     """
 
     kind: ClassVar[MediaKind] = "image"
     bounds_tokens: ClassVar[bool] = False
+    sees_videos: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, pixels: Pixels) -> Sequence[str | ImagePiece | JoinedPieces]:
@@ -124,6 +136,17 @@ class ImageEncoder(MediaEncoder):
 
         A part is text, whose special tokens are read as such, a piece of the image, or several that are joined.
         """
+
+    def plan_video(self, video: VideoForm) -> VideoPlan:
+        """Return which frames of a video are wanted, and in which size. Called only with ``sees_videos``."""
+        raise NotImplementedError
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece | JoinedPieces]:
+        """Return the parts of the prompt that stand for a video, from the planned frames ``[n, height, width, 3]``.
+
+        Pieces are best made one by one, as they take memory. Called only with ``sees_videos``.
+        """
+        raise NotImplementedError
 
 
 class AudioEncoder(MediaEncoder):

@@ -50,6 +50,7 @@ from pumice.registry import Registry, get_registry
 from pumice.speaking_model import LazySpeaker, SpeakingModel
 from pumice.speech.vocoder import ARCHITECTURE, LazyVocoder, Vocoder
 from pumice.tokenizers import from_metadata, has_tokenizer
+from pumice.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,6 +157,12 @@ class Model(SpeakingModel):
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
         return self._projector("audio").encode_sound(samples, self.n_ctx)
 
+    def plan_video(self, form: VideoForm) -> VideoPlan:
+        return self._projector("video").plan_video(form)
+
+    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
+        return self._projector("video").encode_video(form, frames, self.n_ctx)
+
     def open_projector(self) -> None:
         """Open the projector now, if there is one. One that is not configured, and cannot be used, is a warning.
 
@@ -166,7 +173,7 @@ class Model(SpeakingModel):
         if not self.facts.media_width:
             return
         try:
-            self.facts = replace(self.facts, media=list(self._projector().encoders))
+            self.facts = replace(self.facts, media=self._projector().kinds)
         except PumiceError as error:
             if self.config.mmproj:
                 raise

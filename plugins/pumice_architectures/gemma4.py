@@ -105,7 +105,7 @@ class Gemma4(TwoKinds):
         self.n_values = hparams.get_int("embedding_length_per_layer_input")
         # not in E2B and E4B, which are told by their width, as in llama.cpp
         is_causal = self.n_embd in CAUSAL_WIDTHS
-        self.media_rules = MediaRules(both_ways=() if is_causal else ("image",), windows_only=True, pads=True)
+        self.media_rules = MediaRules(both_ways=() if is_causal else ("image", "video"), windows_only=True, pads=True)
         if not 0 < self.n_cached <= self.n_layer:
             raise hparams.wrong(
                 "attention.shared_kv_layers", f"leaves a cache to {self.n_cached} of {self.n_layer} layers"

@@ -27,13 +27,13 @@ from pumice.engine.messages import (
     Close,
     Command,
     Encode,
-    EncodeImage,
-    EncodeSound,
+    EncodesMedia,
     Event,
     Failed,
     Finished,
     Inspect,
     Inspected,
+    PlanVideo,
     SavePrompt,
     Score,
 )
@@ -113,14 +113,14 @@ class EngineReplica:
                     yield data
 
     async def answer(self, command: bytes) -> bytes:
-        """Return the event that answers an ``Encode``, ``EncodeImage``, ``EncodeSound``, ``Score`` or ``SavePrompt``.
+        """Return the event that answers an ``Encode``, ``EncodesMedia``, ``PlanVideo``, ``Score`` or ``SavePrompt``.
 
         This replica assigns its id.
         """
         asked = decode_command(command)
-        if not isinstance(asked, (Encode, EncodeImage, EncodeSound, Score, SavePrompt)):
+        if not isinstance(asked, (Encode, EncodesMedia, PlanVideo, Score, SavePrompt)):
             raise pumice.RequestError(
-                "answer expects an Encode, EncodeImage, EncodeSound, Score or SavePrompt message, "
+                "answer expects an Encode, EncodesMedia, PlanVideo, Score or SavePrompt message, "
                 f"not {type(asked).__name__}"
             )
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))

@@ -26,8 +26,7 @@ from pumice.engine.messages import (
     Cancel,
     Command,
     Encode,
-    EncodeImage,
-    EncodeSound,
+    EncodesMedia,
     Event,
     Facts,
     Failed,
@@ -35,6 +34,7 @@ from pumice.engine.messages import (
     Inspect,
     Inspected,
     Output,
+    PlanVideo,
     SavePrompt,
     Score,
     Snapshot,
@@ -99,7 +99,7 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
-        elif isinstance(command, (Encode, EncodeImage, EncodeSound, Score, SavePrompt)):
+        elif isinstance(command, (Encode, EncodesMedia, PlanVideo, Score, SavePrompt)):
             self._start(self._answer(command.id, self._ask(command)))
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
@@ -249,7 +249,7 @@ class ServeLink:
             event = Failed(id, explain(error))
         self._receive([event])
 
-    async def _ask(self, command: Encode | EncodeImage | EncodeSound | Score | SavePrompt) -> Event:
+    async def _ask(self, command: Encode | EncodesMedia | PlanVideo | Score | SavePrompt) -> Event:
         (event,) = decode_events(await self._handle.answer.remote(encode_command(command)))
         return numbered(event, command.id)
 

@@ -1,4 +1,4 @@
-"""Images that messages name by addresses on the web, fetched from the hosts of ``--allow-media-from``."""
+"""Images and videos that messages name by addresses on the web, fetched from the hosts of ``--allow-media-from``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pumice
 from pumice.hub import MediaFetch
-from pumice.plugin import MAX_IMAGES, web_address
+from pumice.plugin import MAX_IMAGES, VIDEO_TYPES, web_address
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_BODY
 from pumice_server.work import fetching, waiting
 
 
 async def with_fetched(messages: Any, hosts: Sequence[str]) -> Any:
-    """Return messages with the files of images that addresses name; as they are without ``hosts``.
+    """Return messages with the files of images and videos that addresses name; as they are without ``hosts``.
 
     The files of a request have at most MAX_BODY bytes together, as they would have in its body.
 
@@ -47,7 +47,11 @@ def _with_files(message: Any, files: Mapping[str, bytes]) -> Any:
     content = message.get("content") if isinstance(message, Mapping) else None
     if not isinstance(content, list):
         return message
-    parts = [
-        {"type": "image", "image": pumice.Image(files[url])} if (url := web_address(part)) else part for part in content
-    ]
+    parts = [_file(part, files[url]) if (url := web_address(part)) else part for part in content]
     return {**message, "content": parts}
+
+
+def _file(part: Mapping[str, Any], data: bytes) -> Mapping[str, Any]:
+    if part["type"] in VIDEO_TYPES:
+        return {"type": "video", "video": pumice.Video(data)}
+    return {"type": "image", "image": pumice.Image(data)}

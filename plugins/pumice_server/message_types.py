@@ -40,17 +40,30 @@ class InputAudio(Struct, kw_only=True):
     """Ignored: the data tells the format."""
 
 
+class VideoURL(Struct, kw_only=True):
+    """A video."""
+
+    url: str | None = None
+    """`data:video/mp4;base64,...`, or another type of video; other URLs need `--allow-media-from`."""
+    data: str | None = None
+    """The file in base64, in place of `url`."""
+
+
 class ContentPart(Struct, kw_only=True):
     """A part of a message's content."""
 
     type: str
-    """`text`, `image_url` or `input_audio`."""
+    """`text`, `image_url`, `input_audio`, `video_url` or `input_video`."""
     text: str | None = None
     """Text of the part."""
     image_url: ImageURL | str | None = None
     """Image of the part."""
     input_audio: InputAudio | None = None
     """Sound of the part."""
+    video_url: VideoURL | str | None = None
+    """Video of the part, as vLLM takes it."""
+    input_video: VideoURL | str | None = None
+    """Video of the part, as llama-server takes it."""
 
 
 class FunctionCall(Struct, kw_only=True):
@@ -141,13 +154,15 @@ class ResponseContent(Struct, kw_only=True):
     """A part of an item's content."""
 
     type: str
-    """`input_text`, `input_image`, `input_audio`, `output_text`, `reasoning_text` or `summary_text`."""
+    """`input_text`, `input_image`, `input_audio`, `input_video`, `output_text`, `reasoning_text` or `summary_text`."""
     text: str | None = None
     """Text of the part."""
     image_url: str | None = None
     """Image of an `input_image`: `data:image/png;base64,...`."""
     input_audio: InputAudio | None = None
     """Sound of an `input_audio`."""
+    input_video: VideoURL | str | None = None
+    """Video of an `input_video`."""
 
 
 class ResponseItem(Struct, kw_only=True):

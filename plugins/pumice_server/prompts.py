@@ -51,11 +51,11 @@ def media_prompt(prompt: object) -> MediaPrompt | None:
     if not isinstance(text, str) or not isinstance(data, list) or not all(isinstance(item, str) for item in data):
         raise bad_request("prompt: expected a text as prompt_string, and a list of base64 as multimodal_data")
     if len(data) > MAX_IMAGES:
-        raise bad_request(f"multimodal_data: at most {MAX_IMAGES} images and sounds, not {len(data)}")
+        raise bad_request(f"multimodal_data: at most {MAX_IMAGES} images, sounds and videos, not {len(data)}")
     texts = text.split(MEDIA_MARKER)
     if len(texts) != len(data) + 1:
         raise bad_request(
-            f"prompt_string has {len(texts) - 1} markers for {len(data)} images and sounds of multimodal_data; "
+            f"prompt_string has {len(texts) - 1} markers for {len(data)} files of multimodal_data; "
             "the marker is media_marker of /props"
         )
     return MediaPrompt(text, list(at_markers(texts, list(map(media_from_base64, data)))))

@@ -36,7 +36,7 @@ def properties(served_model: ServedModel, service: Service, settings: Settings) 
             {"name": item.name, "is_gpu": item.is_gpu, "bytes": item.bytes, "parts": item.parts, "layers": item.layers}
             for item in model.facts.devices
         ],
-        "modalities": {"vision": service.sees, "video": False, "audio": service.hears},
+        "modalities": {"vision": service.sees, "video": service.watches, "audio": service.hears},
         "media_marker": MEDIA_MARKER,
         "endpoint_slots": settings.slots,
         "endpoint_props": False,

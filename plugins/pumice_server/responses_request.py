@@ -104,7 +104,7 @@ def _content(value: Any, where: str) -> Any:
 
 
 def _is_media(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in ("input_image", "input_audio")
+    return isinstance(part, Mapping) and part.get("type") in ("input_image", "input_audio", "input_video")
 
 
 def _text(value: Any, where: str) -> str:

@@ -58,7 +58,7 @@ class MediaPrompt:
     """
 
     text: str
-    parts: Sequence[str | pumice.Image | pumice.Audio]
+    parts: Sequence[str | pumice.Image | pumice.Audio | pumice.Video]
     tokens: list[int] = field(default_factory=list)
     n_media: int = 0
 
@@ -120,6 +120,11 @@ class Service:
     def sees(self) -> bool:
         """True if the model takes images."""
         return "image" in self.model.facts.media
+
+    @property
+    def watches(self) -> bool:
+        """True if the model takes video."""
+        return "video" in self.model.facts.media
 
     @property
     def hears(self) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 Content = str | Sequence[Mapping[str, str]]
-"""Content of a checked message: text, or parts of the types "text", "image" and "audio"."""
+"""Content of a checked message: text, or parts of the types "text", "image", "audio" and "video"."""
 
 
 def with_markers(content: Content, marker: str) -> str:
-    """Return content as text: a marker for each image and sound, and the lines of the texts."""
+    """Return content as text: a marker for each image, sound and video, and the lines of the texts."""
     if isinstance(content, str):
         return content
     text, after_text = "", False

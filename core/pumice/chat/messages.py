@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from pumice.chat.bounds import MAX_ARGUMENTS, SizeBudget
-from pumice.chat.media import take_media
+from pumice.chat.media import KINDS, take_media
 from pumice.chat.mixed import Media
 from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
@@ -212,8 +212,8 @@ def read_messages(
     """Check messages and return them as templates take them.
 
     Contents become text, arguments of calls dictionaries, and reasoning is moved to the key ``reasoning``. A content
-    with media becomes a list of parts, ``{"type": "text", "text": ...}``, ``{"type": "image"}`` and
-    ``{"type": "audio"}``; the images and sounds are appended to ``media``. Without ``media`` they are refused.
+    with media becomes a list of parts, ``{"type": "text", "text": ...}``, ``{"type": "image"}``,
+    ``{"type": "audio"}`` and ``{"type": "video"}``; the media are appended to ``media``. Without it they are refused.
 
     Raises:
         RequestError: a message is invalid; the error names its position.
@@ -253,7 +253,7 @@ def _read_message(source: Mapping[str, Any] | Message, where: str, budget: SizeB
 
 
 def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
-    """Return text, the lines of parts of type "text", or the parts if there is an image or a sound among them."""
+    """Return text, the lines of parts of type "text", or the parts if there are media among them."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list | tuple):
@@ -262,12 +262,12 @@ def _read_content(content: Any, where: str) -> str | list[dict[str, str]]:
     for i, item in enumerate(content):
         part = _mapping(item, f"{where}[{i}]")
         kind = part.get("type", "text")
-        if kind in ("image", "audio"):
+        if kind in KINDS:
             parts.append({"type": kind})
         elif kind == "text":
             parts.append({"type": "text", "text": _text(part.get("text"), f"{where}[{i}].text")})
         else:
-            raise RequestError(f"{where}[{i}].type: expected 'text', an image or a sound, not {shown(kind)}")
+            raise RequestError(f"{where}[{i}].type: expected 'text', an image, a sound or a video, not {shown(kind)}")
     has_media = any(part["type"] != "text" for part in parts)
     return parts if has_media else "\n".join(part["text"] for part in parts)
 

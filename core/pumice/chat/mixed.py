@@ -1,4 +1,4 @@
-"""Prompts of texts, images and sounds: media at markers, their embeddings, and token ids."""
+"""Prompts of texts, images, sounds and videos: media at markers, their embeddings, and token ids."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from pumice.audio import Audio
 from pumice.errors import PromptTooLongError
 from pumice.images import Image
+from pumice.videos import Video
 
 if TYPE_CHECKING:
     from pumice.media_encoder import Embeddings
 
-Media: TypeAlias = Image | Audio
+Media: TypeAlias = Image | Audio | Video
+MEDIA = (Image, Audio, Video)
 PromptPart: TypeAlias = "str | Embeddings"
 PlacedEmbeddings: TypeAlias = "list[tuple[int, Embeddings]]"
 """Embeddings, and the position of the first row."""
@@ -35,7 +37,7 @@ def at_markers(texts: Sequence[str], media: Sequence[T]) -> Iterator[str | T]:
 def encode_media(parts: Iterable[str | Media], encode: EncodeMedia) -> Iterator[PromptPart]:
     """Yield texts, and for each image or sound the texts and embeddings that stand for it. Raises as ``encode``."""
     for part in parts:
-        if isinstance(part, (Image, Audio)):
+        if isinstance(part, MEDIA):
             yield from encode(part)
         else:
             yield str(part)

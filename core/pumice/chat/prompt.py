@@ -32,7 +32,7 @@ class PromptJob:
         reasoning: True or False switches reasoning on or off; None leaves it to the template.
         continues: the answer continues the last message.
         add_generation_prompt: end the prompt with the start of the assistant's message.
-        media: types of the parts of the messages that are "image" or "audio", in their order.
+        media: types of the parts of the messages that are "image", "audio" or "video", in their order.
         marker: text that stands for each of them in the prompt, which no message contains.
     """
 
@@ -67,14 +67,18 @@ class MarkedPrompt:
 def write_prompt(job: PromptJob) -> MarkedPrompt:
     """Render a prompt.
 
-    A template that writes placeholders gets images and sounds as parts, and any other gets markers in texts.
+    A template that writes placeholders gets media as parts, and any other gets markers in texts.
 
-    Raises RequestError if the template refuses the messages, or omits the one to continue, an image or a sound.
+    Raises RequestError if the template refuses the messages, or omits the one to continue, or media.
     """
     if not job.media:
         return _write(job)
     traits = job.template.traits
-    placeholders = {"image": traits.placeholder, "audio": traits.audio_placeholder}
+    placeholders = {
+        "image": traits.placeholder,
+        "audio": traits.audio_placeholder,
+        "video": traits.video_placeholder,
+    }
     expected = [placeholders[kind] for kind in job.media]
     if all(expected):  # guarded like a special token: no user's text spells it
         written = _write(replace(job, spellings=(*job.spellings, *dict.fromkeys(expected))))
@@ -85,7 +89,7 @@ def write_prompt(job: PromptJob) -> MarkedPrompt:
     written = _write(replace(job, messages=texts))
     if written.text.count(job.marker) != len(job.media):
         raise RequestError(
-            "messages: the chat template leaves out an image or a sound; put them into messages of the user"
+            "messages: the chat template leaves out an image, a sound or a video; put them into messages of the user"
         )
     return written
 

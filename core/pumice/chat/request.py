@@ -26,7 +26,7 @@ class ChatRequest:
     """A request for the next message of a chat, checked by ``read``; its options are those of ``TemplateOptions``."""
 
     messages: Sequence[Mapping[str, Any]]
-    media: Sequence[Media] = ()  # of the parts of the types "image" and "audio", in their order
+    media: Sequence[Media] = ()  # of the parts of the types "image", "audio" and "video", in their order
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: str = "auto"
     response_format: Mapping[str, Any] | None = None

@@ -34,7 +34,7 @@ class Traits:
         wants_text_arguments: the arguments of a call must be JSON text.
         can_switch_reasoning: ``enable_thinking`` or ``thinking`` changes the prompt.
         placeholder: text that it writes for a part of type "image"; empty if it writes none that is known.
-        audio_placeholder: the same for a part of type "audio".
+        audio_placeholder, video_placeholder: the same for parts of the types "audio" and "video".
     """
 
     has_system: bool = True
@@ -45,6 +45,7 @@ class Traits:
     can_switch_reasoning: bool = False
     placeholder: str = ""
     audio_placeholder: str = ""
+    video_placeholder: str = ""
 
 
 @dataclass(frozen=True)

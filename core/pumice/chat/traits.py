@@ -41,6 +41,13 @@ _AUDIO_PLACEHOLDERS = (
     "<sound>",
     "[AUDIO]",
 )
+_VIDEO_PLACEHOLDERS = (
+    "<|vision_start|><|video_pad|><|vision_end|>",
+    "<|begin_of_video|><|video|><|end_of_video|>",
+    "<|video_pad|>",
+    "<|video|>",
+    "<video>",
+)
 _PROBE, _OTHER = "PROBE", "OTHER"  # strings that no template contains
 
 
@@ -59,6 +66,7 @@ def find_traits(template: ChatTemplate) -> Traits:
         can_switch_reasoning=_can_switch_reasoning(template),
         placeholder=_placeholder(template, "image", _PLACEHOLDERS),
         audio_placeholder=_placeholder(template, "audio", _AUDIO_PLACEHOLDERS),
+        video_placeholder=_placeholder(template, "video", _VIDEO_PLACEHOLDERS),
     )
 
 
@@ -109,7 +117,7 @@ def _can_switch_reasoning(template: ChatTemplate) -> bool:
 
 
 def _placeholder(template: ChatTemplate, kind: MediaKind, known: Sequence[str]) -> str:
-    """Return the placeholder that the template writes once for an image or a sound, with the marks around it."""
+    """Return the placeholder that the template writes once for media of a kind, with the marks around it."""
     candidates = [text for text in known if text in template.source]
     if not candidates:
         return ""

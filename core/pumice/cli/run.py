@@ -104,6 +104,11 @@ class RunCommand(SeeingCommand):
     "sounds",
     "Sound for a model that hears: like --image, and after the images. Repeatable.",
 )
+@media_option(
+    "video",
+    "videos",
+    "Video for a vision model: like --image, and after the sounds. Repeatable.",
+)
 @defined(
     REQUEST["max_tokens"],
     help="Maximum number of tokens to generate; -1: until the model ends the text.  [default: 128; demo models: -1]",
@@ -135,6 +140,7 @@ def command(
     file: Path | None,
     images: tuple[Path, ...],
     sounds: tuple[Path, ...],
+    videos: tuple[Path, ...],
     max_tokens: int | None,
     stop: tuple[str, ...],
     **rest: Any,
@@ -152,7 +158,7 @@ def command(
     demo = Path(model) in DEMOS.values()
     if text is not None and prompt is not None:
         raise click.UsageError("two prompts: one as TEXT and one with -p; give only one")
-    text = read_prompt(text if prompt is None else prompt, file, "" if demo or images or sounds else None)
+    text = read_prompt(text if prompt is None else prompt, file, "" if demo or images or sounds or videos else None)
     from pumice.hub.catalogue import chat_defaults
 
     defaults = chat_defaults(model)
@@ -164,7 +170,7 @@ def command(
     with load_model(model, rest) as loaded:
         if not demo and (of_chats := _of_chats(loaded, defaults)):
             click.echo(f"note: {model} has {of_chats}; `run` applies none, `pumice chat {model}` does", err=True)
-        read = with_media(text, images, sounds) if images or sounds else text
+        read = with_media(text, images, sounds, videos) if images or sounds or videos else text
         stops = stop or tuple(defaults.stop)
         stream = loaded.stream(read, max_tokens=None if max_tokens < 0 else max_tokens, stop=stops, **form, **sampling)
         with stream:
@@ -181,21 +187,28 @@ def _of_chats(model: Model, defaults: ChatDefaults) -> str:
     return "a system message or messages" if defaults.system or defaults.messages else ""
 
 
-def with_media(text: str, images: Sequence[Path], sounds: Sequence[Path]) -> list[str | Media]:
-    """Return a prompt of images, sounds and texts.
+def with_media(
+    text: str, images: Sequence[Path], sounds: Sequence[Path], videos: Sequence[Path] = ()
+) -> list[str | Media]:
+    """Return a prompt of images, sounds, videos and texts.
 
-    Raises UsageError unless the text has a mark for each image and sound, or none.
+    Raises UsageError unless the text has a mark for each of these files, or none.
     """
     from pumice.audio import Audio
     from pumice.chat.mixed import MARKER, at_markers
     from pumice.images import Image
+    from pumice.videos import Video
 
-    media: list[Media] = [*map(Image, images), *map(Audio, sounds)]
+    media: list[Media] = [*map(Image, images), *map(Audio, sounds), *map(Video, videos)]
     texts = text.split(MARKER)
     if len(texts) == 1:
         return [*media, text]
     if len(texts) != len(media) + 1:
-        numbers = {f"{len(images)} images (--image)": images, f"{len(sounds)} sounds (--audio)": sounds}
+        numbers = {
+            f"{len(images)} images (--image)": images,
+            f"{len(sounds)} sounds (--audio)": sounds,
+            f"{len(videos)} videos (--video)": videos,
+        }
         counts = " and ".join(text for text, files in numbers.items() if files)
         raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {counts}")
     return list(at_markers(texts, media))

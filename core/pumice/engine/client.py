@@ -20,6 +20,7 @@ from pumice.engine.messages import (
     Encoded,
     EncodeImage,
     EncodeSound,
+    EncodeVideo,
     EndReasoning,
     Event,
     Failed,
@@ -29,6 +30,7 @@ from pumice.engine.messages import (
     Logprobs,
     MediaEncoded,
     MediaPart,
+    PlanVideo,
     Pooling,
     PromptSaved,
     Request,
@@ -41,13 +43,26 @@ from pumice.engine.messages import (
     SpeechDecoded,
     SpeechEnded,
     SpeechPart,
+    VideoPlanned,
 )
 from pumice.errors import EngineDiedError, ModelClosedError
 from pumice.speech.stream import SpeechStream
+from pumice.videos import VideoForm, VideoPlan
 
 T = TypeVar("T")
 
-_LAST = (Finished, Failed, Inspected, Encoded, MediaEncoded, SpeechDecoded, SpeechEnded, Scored, PromptSaved)
+_LAST = (
+    Finished,
+    Failed,
+    Inspected,
+    Encoded,
+    MediaEncoded,
+    VideoPlanned,
+    SpeechDecoded,
+    SpeechEnded,
+    Scored,
+    PromptSaved,
+)
 Listener = Callable[[Event], None]
 Vectors = Sequence[NDArray[np.float32]]
 
@@ -122,6 +137,18 @@ class EngineClient:
         """Return what stands for a sound ``[n]`` in a prompt, like ``EncodeSound``."""
         return self._future(
             lambda id: EncodeSound(id, samples.tobytes()), lambda event: cast(MediaEncoded, event).parts
+        )
+
+    def plan_video(self, form: VideoForm) -> Future[VideoPlan]:
+        """Return which frames of a video the model sees, like ``PlanVideo``."""
+        return self._future(lambda id: PlanVideo(id, form), lambda event: cast(VideoPlanned, event).plan)
+
+    def encode_video(self, form: VideoForm, frames: NDArray[np.uint8]) -> Future[Sequence[MediaPart]]:
+        """Return what stands for a video in a prompt, from its frames, like ``EncodeVideo``."""
+        _, height, width, _ = frames.shape
+        return self._future(
+            lambda id: EncodeVideo(id, form, height, width, frames.tobytes()),
+            lambda event: cast(MediaEncoded, event).parts,
         )
 
     def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:

@@ -17,8 +17,10 @@ from pumice.errors import RequestError
 
 MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
+MOST_TIME = 1 << 20  # places in time of a video
 PLAIN = MediaRules()
 Grid = tuple[int, int]  # rows and columns
+Times = tuple[int, ...]  # places in time of the frames of a video
 
 
 @dataclass
@@ -36,14 +38,14 @@ class MediaIds:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(
-        self, spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool]] = ()
+        self, spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool, Times]] = ()
     ) -> tuple[int, list[range]]:
         """Return the ids' round, and the ids of each span's positions, for all spans ``[n, n_embd]`` of a prompt.
 
-        ``forms``: rows and columns of each span, and whether its positions attend to each other. Equal rows in another
-        form have other states, and other ids.
+        ``forms``: rows and columns of each span, whether its positions attend to each other, and places in time of
+        frames. Equal rows in another form have other states, and other ids.
         """
-        forms = forms or [(None, False)] * len(spans)
+        forms = forms or [(None, False, ())] * len(spans)
         keys = [_key(rows, *form) for rows, form in zip(spans, forms, strict=True)]
         with self._lock:
             if -self._next + sum(map(len, spans)) > MOST_IDS:
@@ -61,9 +63,9 @@ class MediaIds:
         return range(first, first - n, -1)
 
 
-def _key(rows: NDArray[np.float32], grid: Grid | None, together: bool) -> bytes:
+def _key(rows: NDArray[np.float32], grid: Grid | None, together: bool, times: Times) -> bytes:
     """Return a hash of the contents, the shape and the form of rows."""
-    shape = np.array([*rows.shape, together, *(grid or ())], np.int64).tobytes()
+    shape = np.array([*rows.shape, together, *(grid or ()), *times], np.int64).tobytes()
     return hashlib.blake2b(shape + rows.tobytes(), digest_size=32, person=b"media span").digest()
 
 
@@ -124,6 +126,7 @@ def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
     """Return the places ``[n_prompt, 3]`` of a prompt's positions (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
 
     Images stand still in time while their rows and columns count; what follows continues after the larger of both.
+    Frames of a video have such a grid each, at their places in time; what follows continues after the largest place.
     """
     places, end, next_place = [np.zeros((0, 3), np.int32)], 0, 0
     for span in spans:
@@ -131,9 +134,11 @@ def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
         next_place += span.start - end
         end = span.start + len(span.rows)
         rows, columns = span.grid or (1, len(span.rows))
-        cells = np.indices((1, rows, columns), np.int32).reshape(3, -1).T
+        times = np.array(span.times or (0,), np.int32)
+        cells = np.indices((len(times), rows, columns), np.int32).reshape(3, -1).T
+        cells[:, 0] = times[cells[:, 0]]
         places.append(cells + np.int32(next_place) if span.grid else text_places(next_place, len(span.rows)))
-        next_place += max(rows, columns)
+        next_place += max(rows, columns, int(times.max()) + 1)
     return np.concatenate([*places, text_places(next_place, n_prompt - end)])
 
 
@@ -143,7 +148,8 @@ def _places_of_own_grids(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int
     for span in spans:
         if span.grid:
             inside = places[span.start : span.start + len(span.rows)]
-            inside[:, 1:] = np.indices(span.grid, np.int32).reshape(2, -1).T
+            cells = np.indices(span.grid, np.int32).reshape(2, -1).T
+            inside[:, 1:] = np.tile(cells, (max(len(span.times), 1), 1))
     return places
 
 
@@ -184,11 +190,15 @@ def place_spans(
             raise RequestError(f"{where}: {n} positions must be read in one step; load the model with n_batch={n}")
         if span.grid and not rules.axes:
             raise RequestError(f"{where}: the projector needs positions of rows and columns, which this model lacks")
-        if span.grid and span.grid[0] * span.grid[1] != n:
-            raise RequestError(f"{where}.grid: {span.grid[0]} x {span.grid[1]} do not fit {n} rows")
+        n_frames = max(len(span.times), 1)
+        if span.grid and span.grid[0] * span.grid[1] * n_frames != n:
+            frames = f"{n_frames} x " if span.times else ""
+            raise RequestError(f"{where}.grid: {frames}{span.grid[0]} x {span.grid[1]} do not fit {n} rows")
+        if span.times and not 0 <= min(span.times) <= max(span.times) < MOST_TIME:
+            raise RequestError(f"{where}.times: expected 0 to {MOST_TIME - 1}")
         end = span.start + n
         checked.append(rows)
-    number_of_round, ranges = ids.of(checked, [(span.grid, span.kind in rules.both_ways) for span in spans])
+    number_of_round, ranges = ids.of(checked, [(span.grid, span.kind in rules.both_ways, span.times) for span in spans])
     for span, positions in zip(spans, ranges, strict=True):
         tokens[span.start : span.start + len(positions)] = positions
     make = _places_of_own_grids if rules.own_grid else _places

@@ -20,6 +20,7 @@ from pumice.cache_tiers import Tally
 from pumice.grammar import Grammar, ReasoningBudget
 from pumice.options import Algorithm
 from pumice.speech_model import SpokenText
+from pumice.videos import VideoForm, VideoPlan
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
@@ -38,13 +39,14 @@ class Span:
     """Embeddings in place of consecutive tokens of a prompt, from position ``start`` on: ``rows [n, n_embd]``.
 
     ``grid``: their rows and columns, for models whose positions have two dimensions; None if they are one row.
-    ``kind``: what they stand for.
+    ``kind``: what they stand for. ``times``: places in time of the frames of a video, which have that grid each.
     """
 
     start: Count
     rows: NDArray[np.float32]
     grid: tuple[Count, Count] | None = None
     kind: MediaKind = "image"
+    times: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -312,6 +314,26 @@ class EncodeSound(EngineMessage, frozen=True):
     samples: bytes
 
 
+class PlanVideo(EngineMessage, frozen=True):
+    """Answer with ``VideoPlanned``: which frames of a video the model sees."""
+
+    id: Id
+    form: VideoForm
+
+
+class EncodeVideo(EngineMessage, frozen=True):
+    """Like ``EncodeImage``, for the planned frames ``[n, height, width, 3]`` of a video."""
+
+    id: Id
+    form: VideoForm
+    height: Count
+    width: Count
+    pixels: bytes
+
+
+EncodesMedia = EncodeImage | EncodeSound | EncodeVideo
+
+
 class DecodeSpeech(EngineMessage, frozen=True):
     """Answer with ``SpeechDecoded``: the samples of audio codes."""
 
@@ -384,6 +406,8 @@ Command = (
     | Encode
     | EncodeImage
     | EncodeSound
+    | EncodeVideo
+    | PlanVideo
     | DecodeSpeech
     | Speak
     | Score
@@ -471,13 +495,21 @@ class MediaPart:
     text: str
     rows: NDArray[np.float32] | None = None
     grid: tuple[Count, Count] | None = None
+    times: tuple[Count, ...] = ()
 
 
 class MediaEncoded(EngineMessage, frozen=True):
-    """The answer to ``EncodeImage`` and ``EncodeSound``."""
+    """The answer to ``EncodeImage``, ``EncodeSound`` and ``EncodeVideo``."""
 
     id: Id
     parts: Sequence[MediaPart]
+
+
+class VideoPlanned(EngineMessage, frozen=True):
+    """The answer to ``PlanVideo``."""
+
+    id: Id
+    plan: VideoPlan
 
 
 class SpeechDecoded(EngineMessage, frozen=True):
@@ -524,6 +556,7 @@ Event = (
     | Inspected
     | Encoded
     | MediaEncoded
+    | VideoPlanned
     | SpeechDecoded
     | SpeechPart
     | SpeechEnded

@@ -32,6 +32,7 @@ from pumice.images import check_wanted
 from pumice.media_encoder import (
     AudioEncoder,
     Embeddings,
+    Frames,
     ImageEncoder,
     ImagePiece,
     Inputs,
@@ -42,10 +43,12 @@ from pumice.media_encoder import (
     SoundPiece,
 )
 from pumice.registry import Registry
+from pumice.videos import VideoForm, VideoPlan
 
 Rows = NDArray[np.float32]
 IMAGE: Final = "image"
 AUDIO: Final = "audio"
+VIDEO: Final = "video"
 _PARTS: Mapping[MediaKind, tuple[str, str]] = {IMAGE: ("vision", "images"), AUDIO: ("audio", "sound")}
 """The part of a file's keys for each kind of media, and what users call these."""
 
@@ -88,10 +91,7 @@ class Projector:
             PromptTooLongError: as soon as they are known to have more than ``n_ctx`` rows, unless that is None.
             RequestError: there is no encoder of images.
         """
-        self.check(IMAGE)
-        encoder = self.encoders[IMAGE]
-        assert isinstance(encoder, ImageEncoder)
-        return self._encoded(IMAGE, encoder.prepare(pixels), n_ctx)
+        return self._encoded(IMAGE, self._sees(IMAGE).prepare(pixels), n_ctx)
 
     def encode_sound(self, samples: Samples, n_ctx: int | None = None) -> list[str | Embeddings]:
         """Like ``encode``, for a sound ``[n]``, whose rows are counted before anything is computed."""
@@ -101,9 +101,36 @@ class Projector:
         self._check_rows(encoder.count_rows(len(samples)), n_ctx, exact=True)
         return self._encoded(AUDIO, encoder.prepare(samples), n_ctx)
 
+    def plan_video(self, form: VideoForm) -> VideoPlan:
+        """Return which frames of a video the model sees. Raises RequestError for a plan that takes too much memory."""
+        plan = self._sees(VIDEO).plan_video(form)
+        plan.check(form)
+        return plan
+
+    def encode_video(self, form: VideoForm, frames: Frames, n_ctx: int | None = None) -> list[str | Embeddings]:
+        """Like ``encode``, for the planned frames ``[n, height, width, 3]`` of a video."""
+        encoder = self._sees(VIDEO)
+        plan = encoder.plan_video(form)
+        if frames.shape != (len(plan.frames), *plan.size, 3):
+            raise RequestError(f"video: frames {list(frames.shape)} are not those that the model sees")
+        return self._encoded(VIDEO, encoder.prepare_video(form, frames), n_ctx)
+
+    @property
+    def kinds(self) -> list[MediaKind]:
+        """What the encoders encode."""
+        sees = isinstance(encoder := self.encoders.get(IMAGE), ImageEncoder) and encoder.sees_videos
+        videos: list[MediaKind] = [VIDEO] if sees else []
+        return [*self.encoders, *videos]
+
+    def _sees(self, kind: MediaKind) -> ImageEncoder:
+        self.check(kind)
+        encoder = self.encoders[IMAGE]
+        assert isinstance(encoder, ImageEncoder)
+        return encoder
+
     def check(self, kind: MediaKind) -> None:
-        """Raise RequestError if there is no encoder of images or of sounds."""
-        if kind not in self.encoders:
+        """Raise RequestError if there is no encoder of images, of sounds or of videos."""
+        if kind not in self.kinds:
             raise RequestError(
                 f"{refusal(kind)}: {self.path.name} has no encoder of {'them' if kind == IMAGE else 'it'}"
             )
@@ -121,14 +148,17 @@ class Projector:
             if isinstance(part, JoinedPieces):
                 n_rows += len(part.order)
                 self._check_rows(n_rows, n_ctx)
-                parts.append(Embeddings(self._joined(part), kind=kind))
+                parts.append(Embeddings(self._joined(part), part.grid, kind, part.times))
                 continue
             if (n_known := _known_rows(part)) is not None:
                 self._check_rows(n_rows + n_known, n_ctx)
-            rows = self._rows(kind, part.inputs)
+            rows = self._rows(AUDIO if kind == AUDIO else IMAGE, part.inputs)
             n_rows += len(rows)
             self._check_rows(n_rows, n_ctx)
-            parts += self._separated(rows, part) if isinstance(part, ImagePiece) else [Embeddings(rows, kind=kind)]
+            if isinstance(part, ImagePiece):
+                parts += self._separated(rows, part, kind)
+            else:
+                parts.append(Embeddings(rows, kind=kind))
         return parts
 
     def _joined(self, part: JoinedPieces) -> Rows:
@@ -156,18 +186,18 @@ class Projector:
             size = 4 * n_rows * self.width
             raise RequestError(f"the embeddings take {size} bytes; at most {MAX_MEDIA_BYTES} are supported")
 
-    def _separated(self, rows: Rows, piece: ImagePiece) -> list[str | Embeddings]:
+    def _separated(self, rows: Rows, piece: ImagePiece, kind: MediaKind) -> list[str | Embeddings]:
         """Return the embeddings of a piece, with its text between the rows of its grid."""
         end = len(rows) - piece.n_after
         if piece.n_before or piece.n_after:
-            before, after = (Embeddings(part) for part in (rows[: piece.n_before], rows[end:]))
-            inner = self._separated(rows[piece.n_before : end], replace(piece, n_before=0, n_after=0))
+            before, after = (Embeddings(part, kind=kind) for part in (rows[: piece.n_before], rows[end:]))
+            inner = self._separated(rows[piece.n_before : end], replace(piece, n_before=0, n_after=0), kind)
             return [*([before] if len(before.rows) else []), *inner, *([after] if len(after.rows) else [])]
         if not piece.row_end or piece.grid is None:
-            return [Embeddings(rows, piece.grid)]
+            return [Embeddings(rows, piece.grid, kind)]
         parts: list[str | Embeddings] = []
         for row in rows.reshape(*piece.grid, self.width):
-            parts += [Embeddings(row), piece.row_end]
+            parts += [Embeddings(row, kind=kind), piece.row_end]
         return parts[:-1]
 
     def _rows(self, kind: MediaKind, inputs: Inputs) -> Rows:
@@ -249,7 +279,7 @@ def _traced(
 
 def refusal(kind: MediaKind) -> str:
     """Return the beginning of the error for a model that takes no images, or no sound."""
-    return f"this model takes no {_PARTS[kind][1]}"
+    return f"this model takes no {'video' if kind == VIDEO else _PARTS[kind][1]}"
 
 
 def no_projector(kind: MediaKind) -> str:
@@ -322,5 +352,5 @@ def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mappi
     if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
         names = " and ".join(option for option, value in options.items() if value)
         logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, names, name)
-    guard(encoder, where, ["prepare", "build", *(["count_rows"] if kind == AUDIO else [])])
+    guard(encoder, where, ["prepare", "build", *(["count_rows"] if kind == AUDIO else ["plan_video", "prepare_video"])])
     return encoder

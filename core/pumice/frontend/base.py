@@ -26,6 +26,7 @@ from pumice.model_files.summary import Summary
 from pumice.registry import Registry
 from pumice.sampler import parameters
 from pumice.tokenizers import Tokenizer, from_metadata
+from pumice.videos import Video, VideoForm, VideoPlan, form_of, frames_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,8 +123,15 @@ class Base(ABC):
             return self._encoded.get(
                 media, lambda content: self.encode_samples(together.checked(samples_of(content))), salt
             )
+        if isinstance(media, Video):
+            self.check_takes("video")
+            return self._encoded.get(media, partial(self._encode_video, media.rate), salt)
         self.check_takes("image")
         return self._encoded.get(media, lambda content: self.encode_pixels(pixels_of(content)), salt)
+
+    def _encode_video(self, rate: float | None, content: bytes | NDArray[np.uint8]) -> Sequence[PromptPart]:
+        form = form_of(content, rate)
+        return self.encode_frames(form, frames_of(content, form, self.plan_video(form)))
 
     def _read_mixed(self, parts: Sequence[str | Media], salt: str = "") -> tuple[list[int], list[Span]]:
         """Return the token ids of texts, images and sounds in order, with those of media left open, and the media.
@@ -131,7 +139,7 @@ class Base(ABC):
         Raises RequestError for media that cannot be read, or do not fit.
         """
         if sum(not isinstance(part, str) for part in parts) > MAX_IMAGES:
-            raise RequestError(f"the prompt has more than {MAX_IMAGES} images and sounds")
+            raise RequestError(f"the prompt has more than {MAX_IMAGES} images, sounds and videos")
         self.check_fits([part for part in parts if isinstance(part, str)])
         tokenizer = self.tokenizer
         ends = [tokenizer.eos] if tokenizer.add_eos and tokenizer.eos is not None else []
@@ -156,6 +164,17 @@ class Base(ABC):
 
         Raises PromptTooLongError if they have more rows than the context.
         """
+
+    @abstractmethod
+    def plan_video(self, form: VideoForm) -> VideoPlan:
+        """Return which frames of a video the model sees.
+
+        Raises PromptTooLongError if their embeddings have more rows than the context.
+        """
+
+    @abstractmethod
+    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
+        """Return the texts and embeddings that stand for a video in a prompt, from its planned frames."""
 
     @abstractmethod
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
@@ -203,7 +222,7 @@ class Base(ABC):
 
 def spans_of(placed: PlacedEmbeddings) -> list[Span]:
     """Return the spans of embeddings at positions."""
-    return [Span(start, part.rows, part.grid, part.kind) for start, part in placed]
+    return [Span(start, part.rows, part.grid, part.kind, part.times) for start, part in placed]
 
 
 class LazyTokenizer:

@@ -59,7 +59,8 @@ class Chatting(Generating):
 
         Args:
             messages: The conversation so far: messages that ``chat`` returned, or objects with ``role`` and
-                ``content``, which is text, or a list of texts, ``pumice.Image`` and ``pumice.Audio``.
+                ``content``, which is text, or a list of texts, ``pumice.Image``, ``pumice.Audio`` and
+                ``pumice.Video``.
             progress: Called with the number of prompt tokens that have been read and with their total.
             run_tools: Run the calls of functions and ``Tool`` objects among ``tools``, and let the model read their
                 results, until it answers in text. A function is asked before each call; ``True`` runs it, and any

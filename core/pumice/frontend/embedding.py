@@ -8,15 +8,13 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
-from pumice.audio import Audio
-from pumice.chat.mixed import Media
+from pumice.chat.mixed import MEDIA, Media
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.messages import Facts, Pooling, PreparedText, Span
 from pumice.engine.prepare import adapter_scales, check_ids, check_switch, token_ids
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
-from pumice.images import Image
 from pumice.tokenizers import Tokenizer
 from pumice.tracebacks import short_traceback
 
@@ -141,12 +139,12 @@ class Embedder:
             return text
         if isinstance(text, str):
             return PreparedText(self._checked(self._model.tokenizer.tokenize(text)))
-        parts = [text] if isinstance(text, (Image, Audio)) else text
-        if not isinstance(parts, (list, tuple)) or not any(isinstance(part, (str, Image, Audio)) for part in parts):
+        parts = [text] if isinstance(text, MEDIA) else text
+        if not isinstance(parts, (list, tuple)) or not any(isinstance(part, (str, *MEDIA)) for part in parts):
             return PreparedText(self._checked(token_ids(parts, WRONG_TEXT)))
         mixed: list[str | Media] = []
         for part in parts:
-            if not isinstance(part, (str, Image, Audio)):
+            if not isinstance(part, (str, *MEDIA)):
                 raise RequestError(f"{WRONG_TEXT}, not {part!r:.60}")
             mixed.append(part)
         ids, spans = self._read_mixed(mixed)
@@ -162,7 +160,7 @@ class Embedder:
 
 
 def _listed(texts: Texts) -> list[Text]:
-    if isinstance(texts, (str, Image, Audio)):
+    if isinstance(texts, (str, *MEDIA)):
         return [texts]
     if not isinstance(texts, Sequence):
         raise RequestError(f"embed takes a text or a list of texts, not {type(texts).__name__}")

@@ -6,15 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, Unpack, overload
 
-from pumice.audio import Audio
-from pumice.chat.mixed import Media
+from pumice.chat.mixed import MEDIA, Media
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError
 from pumice.frontend.base import Base
 from pumice.grammar import Grammar, ReasoningBudget, grammar_source, read_triggers
-from pumice.images import Image
 from pumice.options import (
     GENERATE,
     OUTPUT,
@@ -63,8 +61,8 @@ class Generating(Base):
         """Continue a prompt.
 
         Args:
-            prompt: Text, token ids that are used unchanged, or a list of texts, ``pumice.Image`` and
-                ``pumice.Audio``, in order.
+            prompt: Text, token ids that are used unchanged, or a list of texts, ``pumice.Image``,
+                ``pumice.Audio`` and ``pumice.Video``, in order.
             n: Number of completions, returned as a list; the prompt is read once, and each seed is higher by one.
             progress: Called with the number of prompt tokens that have been read and with their total: first with the
                 tokens found in the cache, then after each step.
@@ -119,7 +117,7 @@ class Generating(Base):
         """Continue several prompts at once, each as ``generate`` would.
 
         Args:
-            prompts: Texts, lists of token ids, or lists of texts, ``pumice.Image`` and ``pumice.Audio``.
+            prompts: Texts, lists of token ids, or lists of texts and media as for ``generate``.
             each: Options of single prompts, which take precedence over those for all prompts.
 
         Returns:
@@ -164,7 +162,7 @@ class Generating(Base):
 
         A thread encodes images and sounds when the first piece is wanted, which then raises the errors of the request.
         """
-        if _contains(prompt, (Image, Audio)):
+        if _contains(prompt, MEDIA):
             return AsyncStream.later(self.client, lambda: single(self.request(prompt, **options)), progress)
         return AsyncStream.open(self.client, single(self.request(prompt, **options)), progress)[0]
 
@@ -173,8 +171,8 @@ class Generating(Base):
         """Return the request that ``generate`` and ``stream`` send to the engine.
 
         Args:
-            prompt: Text, token ids that are used unchanged, or a list of texts, ``pumice.Image`` and
-                ``pumice.Audio``, in order.
+            prompt: Text, token ids that are used unchanged, or a list of texts, ``pumice.Image``,
+                ``pumice.Audio`` and ``pumice.Video``, in order.
 
         Raises:
             RequestError: An option is wrong, or this model does not generate text.
@@ -186,7 +184,7 @@ class Generating(Base):
 
     async def _arequest(self, prompt: Prompt, **options: Unpack[CountedOptions]) -> Request:
         """Like ``request``; the event loop does not wait while media are decoded and encoded."""
-        if not _contains(prompt, (Image, Audio)):
+        if not _contains(prompt, MEDIA):
             return self.request(prompt, **options)
         from asyncio import to_thread
 
@@ -218,11 +216,11 @@ class Generating(Base):
         """Return the token ids of a prompt, with those of media left open, and its media."""
         if isinstance(prompt, str):
             return self.tokenize(prompt), []
-        if not _contains(prompt, (str, Image, Audio)):
+        if not _contains(prompt, (str, *MEDIA)):
             return token_ids(prompt, NO_PROMPT), []
         mixed: list[str | Media] = []
         for part in prompt:
-            if not isinstance(part, (str, Image, Audio)):
+            if not isinstance(part, (str, *MEDIA)):
                 raise RequestError(f"{NO_PROMPT}, not {part!r:.60}")
             mixed.append(part)
         return self._read_mixed(mixed, salt)

@@ -65,6 +65,7 @@ from pumice.images import MAX_IMAGES, REQUEST_CANCELLED
 from pumice.machine import bounded_threads, cores, host_memory_bytes, parse_size
 from pumice.media_encoder import (
     AudioEncoder,
+    Frames,
     ImageEncoder,
     ImagePiece,
     JoinedPieces,
@@ -91,6 +92,7 @@ from pumice.speech_model import (
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
+from pumice.videos import VIDEO_TYPES, VideoForm, VideoPlan
 
 __all__ = [
     "CODINGS",
@@ -111,6 +113,7 @@ __all__ = [
     "REQUEST_CANCELLED",
     "SOUND_TYPES",
     "STREAM",
+    "VIDEO_TYPES",
     "VOICE_SOUNDS",
     "Access",
     "Ahead",
@@ -136,6 +139,7 @@ __all__ = [
     "Fact",
     "Formula",
     "FrameDecoder",
+    "Frames",
     "GGMLType",
     "GGUFTensor",
     "Graph",
@@ -200,6 +204,8 @@ __all__ = [
     "TensorSource",
     "Tokenizer",
     "TokenizerError",
+    "VideoForm",
+    "VideoPlan",
     "Vocabulary",
     "Walk",
     "Weight",

@@ -14,8 +14,7 @@ from pumice.engine.messages import (
     DecodeSpeech,
     Encode,
     Encoded,
-    EncodeImage,
-    EncodeSound,
+    EncodesMedia,
     Event,
     Facts,
     Failed,
@@ -26,6 +25,7 @@ from pumice.engine.messages import (
     MediaEncoded,
     MediaPart,
     Output,
+    PlanVideo,
     Progress,
     PromptSaved,
     Request,
@@ -36,6 +36,7 @@ from pumice.engine.messages import (
     SpeechDecoded,
     SpeechEnded,
     SpeechPart,
+    VideoPlanned,
 )
 from pumice.errors import EngineError
 from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
@@ -70,7 +71,7 @@ class Awaited:
                 self._put(id, _Generation(command.request))
         elif isinstance(command, Speak):
             self._put(command.id, _Speech(command))
-        elif isinstance(command, (Encode, EncodeImage, EncodeSound, DecodeSpeech, Score, SavePrompt, Inspect)):
+        elif isinstance(command, (Encode, EncodesMedia, PlanVideo, DecodeSpeech, Score, SavePrompt, Inspect)):
             self._put(command.id, command)
 
     def check(self, events: Sequence[Event]) -> list[Event]:
@@ -125,7 +126,9 @@ class Awaited:
             return _are_valid(event.logprobs, command.n_top, self._n_vocab)
         if isinstance(command, SavePrompt):
             return isinstance(event, PromptSaved) and event.n_tokens <= len(command.tokens)
-        if isinstance(command, (EncodeImage, EncodeSound)):
+        if isinstance(command, PlanVideo):
+            return isinstance(event, VideoPlanned)
+        if isinstance(command, EncodesMedia):
             return isinstance(event, MediaEncoded) and self._are_rows(event.parts)
         if isinstance(command, DecodeSpeech):
             return isinstance(event, SpeechDecoded) and event.samples.shape == (self._n_samples(command),)
@@ -153,7 +156,7 @@ class Awaited:
         """Return the maximum bytes of an answer's largest message beyond the usual limit."""
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
-        if isinstance(command, (EncodeImage, EncodeSound)):
+        if isinstance(command, EncodesMedia):
             return self.facts.media_bytes + _SMALL if self.facts else 0
         if isinstance(command, DecodeSpeech):
             return 4 * self._n_samples(command) + _SMALL
@@ -216,4 +219,4 @@ def _are_valid(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     return True
 
 
-_Owed = _Generation | _Speech | Encode | EncodeImage | EncodeSound | DecodeSpeech | Score | SavePrompt | Inspect
+_Owed = _Generation | _Speech | Encode | EncodesMedia | PlanVideo | DecodeSpeech | Score | SavePrompt | Inspect

@@ -16,6 +16,7 @@ from pumice.engine.messages import (
     DecodeSpeech,
     Encode,
     EncodeImage,
+    EncodesMedia,
     EncodeSound,
     EndReasoning,
     Event,
@@ -23,6 +24,7 @@ from pumice.engine.messages import (
     Inspect,
     MediaEncoded,
     MediaPart,
+    PlanVideo,
     Request,
     SavePrompt,
     Score,
@@ -30,8 +32,10 @@ from pumice.engine.messages import (
     SpeechDecoded,
     SpeechEnded,
     SpeechPart,
+    VideoPlanned,
 )
 from pumice.images import REQUEST_CANCELLED, cancelled_request, check_wanted
+from pumice.media_encoder import Embeddings
 from pumice.model import Model
 
 Write = Callable[[list[Event]], None]
@@ -63,8 +67,8 @@ class EngineHost:
         self,
         command: Add
         | Encode
-        | EncodeImage
-        | EncodeSound
+        | EncodesMedia
+        | PlanVideo
         | DecodeSpeech
         | Speak
         | Score
@@ -74,7 +78,7 @@ class EngineHost:
         | Inspect,
     ) -> None:
         """Pass a command to the engine. Errors are sent as events."""
-        if isinstance(command, (EncodeImage, EncodeSound)):
+        if isinstance(command, (EncodesMedia, PlanVideo)):
             self._media[command.id] = Future()
             self._encoder.submit(self._encode_media, command)
         elif isinstance(command, DecodeSpeech):
@@ -92,22 +96,29 @@ class EngineHost:
         elif not (isinstance(command, Cancel) and self._is_waiting(command.id)):
             self._obey(command)
 
-    def _encode_media(self, command: EncodeImage | EncodeSound) -> None:
-        """Encode an image or a sound beside the engine's steps, and send what stands for it."""
+    def _encode_media(self, command: EncodesMedia | PlanVideo) -> None:
+        """Encode an image, a sound or a video beside the engine's steps, and send what stands for it."""
         REQUEST_CANCELLED.set(self._media[command.id])
         try:
             check_wanted()
-            if isinstance(command, EncodeImage):
-                shape = command.height, command.width, 3
-                parts = self.model.encode_pixels(np.frombuffer(command.pixels, np.uint8).reshape(shape))
-            else:
-                parts = self.model.encode_samples(np.frombuffer(command.samples, np.float32))
-            sent = [MediaPart(part) if isinstance(part, str) else MediaPart("", part.rows, part.grid) for part in parts]
-            self._write([MediaEncoded(command.id, sent)])
+            self._write([self._encoded(command)])
         except Exception as error:
             self._write([Failed(command.id, error)])
         finally:
             del self._media[command.id]
+
+    def _encoded(self, command: EncodesMedia | PlanVideo) -> Event:
+        if isinstance(command, PlanVideo):
+            return VideoPlanned(command.id, self.model.plan_video(command.form))
+        if isinstance(command, EncodeSound):
+            parts = self.model.encode_samples(np.frombuffer(command.samples, np.float32))
+        else:
+            pixels = np.frombuffer(command.pixels, np.uint8)
+            if isinstance(command, EncodeImage):
+                parts = self.model.encode_pixels(pixels.reshape(command.height, command.width, 3))
+            else:
+                parts = self.model.encode_frames(command.form, pixels.reshape(-1, command.height, command.width, 3))
+        return MediaEncoded(command.id, [_sent(part) for part in parts])
 
     def _decode_speech(self, command: DecodeSpeech) -> None:
         """Decode audio codes beside the engine's steps, and send the samples."""
@@ -173,3 +184,7 @@ class EngineHost:
 def _is_slow(request: Request) -> bool:
     """Return True if other commands should not wait until a request is prepared."""
     return request.grammar is not None or len(request.prediction or "") > _LONG_PREDICTION
+
+
+def _sent(part: str | Embeddings) -> MediaPart:
+    return MediaPart(part) if isinstance(part, str) else MediaPart("", part.rows, part.grid, part.times)

@@ -28,6 +28,7 @@ from pumice.process.header import Header
 from pumice.registry import get_registry
 from pumice.speech.stream import SpeechStream
 from pumice.speech.vocoder import NO_VOCODER, check_codes
+from pumice.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,6 +108,12 @@ class LinkedModel(Frontend):
         self.client.speak(command, stream)
         return stream
 
+    def plan_video(self, form: VideoForm) -> VideoPlan:
+        return _wanted(self.client.plan_video(form))
+
+    def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
+        return _prompt_parts(_wanted(self.client.encode_video(form, frames)), "video")
+
     def check_speaks(self) -> None:
         if not (self.facts.audio_codes or self.facts.speech):
             raise RequestError(NO_VOCODER)
@@ -146,7 +153,7 @@ def _prompt_parts(encoded: Sequence[MediaPart], kind: MediaKind) -> list[PromptP
     parts: list[PromptPart] = []
     for part in encoded:
         parts += [part.text] if part.text else []
-        parts += [] if part.rows is None else [Embeddings(part.rows, part.grid, kind)]
+        parts += [] if part.rows is None else [Embeddings(part.rows, part.grid, kind, part.times)]
     return parts
 
 

@@ -141,6 +141,9 @@ class Qwen25Omni(Qwen25VL):
     def of_vision(self) -> dict[str, Any]:
         return super().of_vision() | {"block_count": self.count_layers()}
 
+    def times_a_second(self) -> int:
+        return int(self.config.get("position_id_per_seconds", 25))
+
     def rename(self, name: str) -> str | None:
         name = name.removeprefix("thinker.").removeprefix("model.")
         return None if name.startswith(self.UNUSED) else super().rename(name)

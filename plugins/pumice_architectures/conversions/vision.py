@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, LazyTensor, ProjectorConversion, split_qkv
@@ -241,13 +241,17 @@ class Qwen2VL(ProjectorConversion):
         return values | {"attention.layer_norm_epsilon": float(self.config.get("rms_norm_eps", 1e-6))}
 
     def limits(self) -> dict[str, int]:
-        """Return the fewest and most pixels of an image, as far as the checkpoint has them."""
-        size = self.processor.get("size")
+        """Return the fewest and most pixels of an image and of a video, as far as the checkpoint has them."""
+        video = self.folder.optional_json("video_preprocessor_config.json")
+        return self._limits("image", self.processor) | self._limits("video", video)
+
+    def _limits(self, kind: str, processor: Mapping[str, Any]) -> dict[str, int]:
+        size = processor.get("size")
         size = size if isinstance(size, dict) else {}
         limits = {}
         for key, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-            if (n := self.processor.get(key, size.get(edge))) is not None:
-                limits[f"image_{key}"] = (self.vision | {key: n}).need(key)
+            if (n := processor.get(key, size.get(edge))) is not None:
+                limits[f"{kind}_{key}"] = (self.vision | {key: n}).need(key)
         return limits
 
     def n_ff(self) -> int:
@@ -287,7 +291,17 @@ class Qwen25VL(Qwen2VL):
         if not pattern or full != list(range(pattern - 1, full[-1] + 1, pattern)):
             raise ConvertError(f"{self.config.path}: 'fullatt_block_indexes' is {full!r}, expected every n-th block")
         window = self.vision.first("window_size") or 112
-        return super().of_vision() | {"n_wa_pattern": pattern} | ({} if window == 112 else {"window_size": window})
+        rate = self.times_a_second()
+        return (
+            super().of_vision()
+            | {"n_wa_pattern": pattern}
+            | ({} if window == 112 else {"window_size": window})
+            | ({} if rate == 2 else {"tokens_per_second": rate})
+        )
+
+    def times_a_second(self) -> int:
+        """Return the places in time of a second of video."""
+        return int(self.vision.first("tokens_per_second") or 4)
 
 
 class Exaone45(Qwen25VL):

@@ -31,7 +31,7 @@ class GLM4V(Qwen3VL):
 
     def of_vision(self) -> dict[str, Any]:
         # Limits are of two frames, which one image fills.
-        limits = {key: n // 2 for key, n in self.limits().items()}
+        limits = {key: n // 2 if key.startswith("image") else n for key, n in self.limits().items()}
         merge = self.vision.first("spatial_merge_size")
         merges = {} if merge in (None, 2) else {"spatial_merge_size": int(merge)}
         return ProjectorConversion.of_vision(self) | limits | merges

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,7 +77,15 @@ class AnySize(PatchEncoder):
         grid = pixels.shape[0] // self.patch_size, pixels.shape[1] // self.patch_size
         rows = patches(pixels, self.patch_size, self.mean, self.std)
         inputs = {"patches": rows, "places": places(grid), **corners(grid, self.merge), **self.more_inputs(grid)}
+        if self.reads_pairs:
+            inputs["next_patches"] = rows
         return ImagePiece(inputs, (grid[0] // self.merge, grid[1] // self.merge) if self.has_axes else None)
+
+    def piece_of_pair(self, first: Pixels, second: Pixels) -> ImagePiece:
+        """Return the inputs of two frames of a video in their final size."""
+        piece = self.piece(first)
+        rows = patches(second, self.patch_size, self.mean, self.std)
+        return replace(piece, inputs={**piece.inputs, "next_patches": rows} if self.reads_pairs else piece.inputs)
 
     def more_inputs(self, grid: Grid) -> Inputs:
         """Return further inputs of the graph for a grid of patches."""

@@ -15,6 +15,7 @@ from pumice_architectures.vision.vit import Grid, merged
 class PaddleOCR(Qwen2VL):
     """SigLIP with a table of positions, whose size is that of the tensor, and rotary ones."""
 
+    sees_videos = False
     least_rows, usual_rows, most_rows = 144, 2304, 8192
     around = ("<|IMAGE_START|>", "<|IMAGE_END|>")
 
@@ -43,6 +44,7 @@ class PaddleOCR(Qwen2VL):
 class DotsOCR(Qwen2VL):
     """A norm after the patches, and one for each patch before squares are merged."""
 
+    sees_videos = False
     merge_key = "projector.scale_factor"
     least_rows, most_rows = 4, 14400
     around = ("<|img|>", "<|endofimg|>")

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ImagePiece, ModelError, RequestError, Tensor
+from pumice.plugin import (
+    N_TOKENS,
+    Frames,
+    GraphBuilder,
+    HParams,
+    ImageEncoder,
+    ImagePiece,
+    ModelError,
+    RequestError,
+    Tensor,
+    VideoForm,
+    VideoPlan,
+)
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
+from pumice_architectures.vision.video import clock
 from pumice_architectures.vision.vit import Grid, falling, gathered, limited, places
 
 AROUND = ("<|image>", "<image|>")
 USUAL_ROWS, MOST_ROWS = 280, 1120  # of an image
 FREQ_BASE = 100.0
+VIDEO_FRAMES, VIDEO_ROWS = 32, 70  # frames of a video, and rows of each
 UNBOUNDED = 3e38  # where a map does not limit its values
 
 
@@ -35,6 +50,23 @@ def filled(height: int, width: int, factor: int, most_rows: int) -> tuple[int, i
     return rows * factor, columns * factor
 
 
+def planned(video: VideoForm, factor: int, most_rows: int) -> VideoPlan:
+    """Return the frames of a video, each of which is a small image."""
+    return VideoPlan(seen(video), [filled(video.height, video.width, factor, min(VIDEO_ROWS, most_rows))])
+
+
+def seen(video: VideoForm) -> list[int]:
+    """Return which frames of a video are seen: the first of each of 32 equal parts."""
+    n = min(VIDEO_FRAMES, video.n_frames)
+    return [i * video.n_frames // n for i in range(n)]
+
+
+def around_frames(video: VideoForm, pieces: Iterable[ImagePiece]) -> Iterator[str | ImagePiece]:
+    """Yield the frames of a video, each behind its time."""
+    for i, (number, piece) in enumerate(zip(seen(video), pieces, strict=True)):
+        yield from (f"{' ' if i else ''}{clock(number / video.rate)} {AROUND[0]}", piece, AROUND[1])
+
+
 class Gemma4(AnySize):
     """A vision transformer with norms around its blocks, two tables of positions, and maps with limited values."""
 
@@ -43,6 +75,7 @@ class Gemma4(AnySize):
     least_rows, usual_rows, most_rows = 1, USUAL_ROWS, MOST_ROWS
     around = AROUND
     has_axes = False
+    sees_videos = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -54,6 +87,12 @@ class Gemma4(AnySize):
 
     def fitted(self, height: int, width: int) -> tuple[int, int]:
         return filled(height, width, self.factor, self.most // self.factor**2)
+
+    def plan_video(self, video: VideoForm) -> VideoPlan:
+        return planned(video, self.factor, self.most // self.factor**2)
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece]:
+        return around_frames(video, map(self.piece, frames))
 
     def more_inputs(self, grid: Grid) -> Inputs:
         row, column = places(grid).T
@@ -128,6 +167,7 @@ class Gemma4Unified(ImageEncoder):
     """Gemma 4 without a vision transformer: patches of ``merge * merge`` times the size, with positions."""
 
     bounds_tokens = True
+    sees_videos = True
     mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
     def __init__(self, hparams: HParams) -> None:
@@ -144,10 +184,18 @@ class Gemma4Unified(ImageEncoder):
     def prepare(self, pixels: Pixels) -> list[str | ImagePiece]:
         check_ratio(pixels)
         height, width = filled(pixels.shape[0], pixels.shape[1], self.factor, self.n_rows)
-        rows = patches(resize(pixels, width, height, "bicubic"), self.factor, self.mean, self.std)
-        row, column = places((height // self.factor, width // self.factor)).T
-        inputs = {"patches": rows, "row": np.ascontiguousarray(row), "column": np.ascontiguousarray(column)}
-        return [AROUND[0], ImagePiece(inputs), AROUND[1]]
+        return [AROUND[0], self._piece(resize(pixels, width, height, "bicubic")), AROUND[1]]
+
+    def plan_video(self, video: VideoForm) -> VideoPlan:
+        return planned(video, self.factor, self.n_rows)
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece]:
+        return around_frames(video, map(self._piece, frames))
+
+    def _piece(self, pixels: Pixels) -> ImagePiece:
+        rows = patches(pixels, self.factor, self.mean, self.std)
+        row, column = places((pixels.shape[0] // self.factor, pixels.shape[1] // self.factor)).T
+        return ImagePiece({"patches": rows, "row": np.ascontiguousarray(row), "column": np.ascontiguousarray(column)})
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = blocks.layer_norm(g, g.input("patches", (N_TOKENS, 3 * self.factor**2)), "v.patch_norm.1", 1e-5)

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import Frames, GraphBuilder, HParams, ImagePiece, JoinedPieces, Tensor, VideoForm
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import Pixels, resize
-from pumice_architectures.vision.qwen import Qwen2VL
+from pumice_architectures.vision.qwen import FRAMES_A_SECOND, TimedPairs
+from pumice_architectures.vision.video import pairs
 from pumice_architectures.vision.vit import Grid, folded, gelu_erf
 
 UNLIMITED = 3.4e38
+MOST_SECONDS = 300  # of a video of which all is seen
 
 
-class GLM4V(Qwen2VL):
+class GLM4V(TimedPairs):
     """Rotary positions, and in larger models a table of learned ones, too."""
 
     least_rows, usual_rows, most_rows = 8, 4096, 7500
     around = ("<|begin_of_image|>", "<|end_of_image|>")
+    video_pixels = (112**2, 28**2 * 2 * 30000)
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.side = hparams.positive("image_size") // self.patch_size  # of the table of positions, in patches
         if not 0 < self.side <= 256:
             raise hparams.wrong("image_size", f"has {self.side} patches a side, expected 1 to 256")
+
+    def sampled(self, video: VideoForm) -> list[int]:
+        """Return two frames a second; of longer videos 600 at equal distances. The number of frames is even."""
+        last = video.n_frames - 1
+        if video.seconds <= MOST_SECONDS:
+            n = max(math.floor(video.seconds * FRAMES_A_SECOND), 1)
+            chosen = [min(last, math.ceil(i * video.rate / FRAMES_A_SECOND)) for i in range(n)]
+        elif video.n_frames <= MOST_SECONDS * FRAMES_A_SECOND:
+            chosen = list(range(video.n_frames))
+        else:
+            times = np.linspace(0, video.seconds, MOST_SECONDS * FRAMES_A_SECOND)
+            chosen = [min(last, math.ceil(time * video.rate)) for time in times]
+        chosen = list(dict.fromkeys(chosen))
+        return chosen + chosen[-1:] * (len(chosen) % 2)
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece | JoinedPieces]:
+        yield "<|begin_of_video|>"
+        for first, pair in zip(self.sampled(video)[::2], pairs(frames), strict=True):
+            yield from (self.around[0], self.piece_of_pair(*pair), f"{self.around[1]}{int(first / video.rate)}")
+        yield "<|end_of_video|>"
 
     def fitted(self, height: int, width: int) -> tuple[int, int]:
         if min(height, width) < self.factor:
@@ -58,6 +82,7 @@ class GLM5V(GLM4V):
     """GLM-5.3-Flash: images are put on a canvas, black at the right and the bottom, and gates are limited."""
 
     least_rows, usual_rows, most_rows = 16, 7500, 7500
+    sees_videos = False
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
+import numpy as np
+
+from pumice.plugin import Frames, GraphBuilder, HParams, ImagePiece, Tensor, VideoForm, VideoPlan
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tiles
+from pumice_architectures.vision.pixels import Pixels, check_ratio, check_sides, patches, resize, tiles
+from pumice_architectures.vision.video import clock
 from pumice_architectures.vision.vit import ViT, corners, merged
 
 MOST_SIDE = 4096  # of a resized image
+MOST_FRAMES = 64  # of a video
 AROUND = "<fake_token_around_image>"
 
 
+def in_words(n: int) -> str:
+    """Return a number from 0 to 99 in English words."""
+    ones = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    names = f"{ones} seventeen eighteen nineteen".split()
+    tens = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+    return names[n] if n < 20 else tens[n // 10 - 2] + (f"-{names[n % 10]}" if n % 10 else "")
+
+
 class Idefics3(ViT):
-    """SigLIP over square tiles and a small copy of the whole; squares of ``m * m`` patches become one row."""
+    """SigLIP over square tiles and a small copy of the whole; squares of ``m * m`` patches become one row.
+
+    A frame of a video is a small copy, as in SmolVLM 2.
+    """
+
+    sees_videos = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -39,7 +57,7 @@ class Idefics3(ViT):
     def tiles(self, pixels: Pixels) -> tuple[list[Pixels], int]:
         """Return the tiles of an image row by row, then the whole as one tile, and the number of columns."""
         size = self.image_size
-        height, width = self._fitted(*pixels.shape[:2])
+        height, width = self._fitted(pixels.shape[0], pixels.shape[1], self.longest)
         whole = resize(pixels, width, height, "lanczos")
         height, width = self._tiled(height, width)
         whole = resize(whole, width, height, "lanczos")
@@ -48,14 +66,35 @@ class Idefics3(ViT):
             return [whole], 1
         return [*tiles(whole, size), resize(whole, size, size, "lanczos")], n_columns
 
-    def _fitted(self, height: int, width: int) -> tuple[int, int]:
+    def plan_video(self, video: VideoForm) -> VideoPlan:
+        """Return a frame a second; a second at both ends of a long video is left out."""
+        check_sides(video.height, video.width)
+        start, end = 0, video.n_frames - 1
+        if video.seconds - 2 > MOST_FRAMES:
+            start, end = int(video.rate), min(int(video.n_frames - video.rate), end)
+        n = max(min(round(video.seconds), MOST_FRAMES), 1)
+        frames = np.unique(np.linspace(start, end, n, dtype=int) if start < end else np.zeros(1, int))
+        whole = self._fitted(video.height, video.width, self.image_size)
+        return VideoPlan(frames.tolist(), [whole, (self.image_size, self.image_size)], "lanczos")
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece]:
+        seconds = int(video.seconds)
+        duration = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        count = f"the following series of {in_words(len(frames))} frames"
+        yield f"You are provided {count} from a {duration} [H:MM:SS] video.\n"
+        for number, frame in zip(self.plan_video(video).frames, frames, strict=True):
+            time = clock(number / video.rate)
+            yield from (f"\nFrame from {time}:{AROUND}<global-img>", self._inputs(frame), AROUND)
+        yield "\n\n"
+
+    def _fitted(self, height: int, width: int, longest: int) -> tuple[int, int]:
         """Return the size with the longest side scaled to ``longest``, and the other one even."""
         ratio = width / height
         if width >= height:
-            other = int(self.longest / ratio)
-            return max(other + other % 2, 1), self.longest
-        other = int(self.longest * ratio)
-        return self.longest, max(other + other % 2, 1)
+            other = int(longest / ratio)
+            return max(other + other % 2, 1), longest
+        other = int(longest * ratio)
+        return longest, max(other + other % 2, 1)
 
     def _tiled(self, height: int, width: int) -> tuple[int, int]:
         """Return the size in whole tiles: the longer side rounded up, the other one by the ratio, rounded up."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, Tensor
+from collections.abc import Iterable
+
+from pumice.plugin import Frames, GraphBuilder, HParams, ImagePiece, Tensor, VideoForm, VideoPlan
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize, tile_grid, tiles
+from pumice_architectures.vision.pixels import Pixels, check_ratio, check_sides, patches, resize, tile_grid, tiles
+from pumice_architectures.vision.video import spread
 from pumice_architectures.vision.vit import ViT, class_inputs, corners, gelu_erf, merged
 
 MOST_TILES = 64
+MOST_FRAMES = 8  # of a video
 
 
 class InternVL(ViT):
     """A class token in front, layer scales, and squares of ``merge * merge`` patches as rows."""
+
+    sees_videos = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -32,6 +38,15 @@ class InternVL(ViT):
         if len(cells) > 1:
             cells.append(resize(pixels, size, size, "bicubic"))
         return ["<img>", *(self._inputs(cell) for cell in cells), "</img>"]
+
+    def plan_video(self, video: VideoForm) -> VideoPlan:
+        check_sides(video.height, video.width)
+        frames = spread(video.n_frames, min(MOST_FRAMES, video.n_frames), shift=0.5)
+        return VideoPlan(frames, [(self.image_size, self.image_size)])
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece]:
+        for i, frame in enumerate(frames):
+            yield from (f"{'' if i == 0 else chr(10)}Frame{i + 1}: <img>", self._inputs(frame), "</img>")
 
     def _inputs(self, tile: Pixels) -> ImagePiece:
         rows = patches(tile, self.patch_size, self.mean, self.std)

@@ -16,6 +16,7 @@ WHOLE, BY_ROWS, BY_COLUMNS = -1, 0, 1  # orders of patches in which a block has 
 class MiMoVL(Qwen2VL):
     """Patches have an order, by squares along rows or columns, and see those that are near in it."""
 
+    sees_videos = False
     most_rows = 2048
 
     def __init__(self, hparams: HParams) -> None:

@@ -18,6 +18,8 @@ MOST_REGISTERS = 64
 class NemotronV2VL(InternVL):
     """Rows of registers stand before the patches, and a perceptron of squared ReLU follows."""
 
+    sees_videos = False
+
     def _inputs(self, tile: Pixels) -> ImagePiece:
         rows = patches(tile, self.patch_size, self.mean, self.std)
         n = self.n_registers

@@ -16,7 +16,11 @@ MOST_RATIO = 200  # of the longer side to the shorter one
 
 def check_ratio(pixels: Pixels) -> None:
     """Raise RequestError for an image so thin that one side would vanish when it is resized."""
-    height, width = pixels.shape[:2]
+    check_sides(*pixels.shape[:2])
+
+
+def check_sides(height: int, width: int) -> None:
+    """Raise RequestError as ``check_ratio``, for an image or a frame of this size."""
     if max(height, width) > MOST_RATIO * min(height, width):
         problem = f"an image of {width} x {height} pixels is too thin"
         raise RequestError(f"{problem}; one side may be {MOST_RATIO} times the other")

@@ -6,21 +6,78 @@ the first half of a head's pairs by the patch's row and the other half by its co
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, mask_width
+from pumice.plugin import (
+    N_TOKENS,
+    Frames,
+    GraphBuilder,
+    HParams,
+    ImagePiece,
+    JoinedPieces,
+    Tensor,
+    VideoForm,
+    VideoPlan,
+    mask_width,
+)
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
+from pumice_architectures.vision.pixels import check_sides, fit_pixels
+from pumice_architectures.vision.video import MOST_PIXELS, even, fit_frames, pair_times, pairs, spread
 from pumice_architectures.vision.vit import Grid, Rotation, merged, places
 
 HIDDEN = np.float32(-1e30)  # added to the scores of patches in other windows
+FRAMES_A_SECOND, LEAST_FRAMES, MOST_FRAMES = 2, 4, 768  # of a video that the model sees
+TIMES_A_SECOND = 2  # places in time of Qwen2.5-VL, unless the file says it
 
 
 class Qwen2VL(AnySize):
+    """Two frames a second of a video, in pairs, each of which is encoded alone. Pairs are places in time."""
+
+    sees_videos = True
+    video_pixels = (128 * 28**2, 768 * 28**2)  # least and most of a frame, unless the file says it
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.rotation = Rotation.halves(self.head_dim)
+        self.video_least, self.video_most = (
+            hparams.get_int(f"video_{key}_pixels", usual)
+            for key, usual in zip(("min", "max"), self.video_pixels, strict=True)
+        )
+        if self.sees_videos and not 0 < self.video_least <= self.video_most:
+            raise hparams.wrong("video_min_pixels", f"is {self.video_least}, expected 1 to {self.video_most}")
+
+    def plan_video(self, video: VideoForm) -> VideoPlan:
+        frames = self.sampled(video)
+        return VideoPlan(frames, [self.frame_size(len(frames), video.height, video.width)])
+
+    def sampled(self, video: VideoForm) -> list[int]:
+        """Return which frames of a video are seen."""
+        most = min(MOST_FRAMES, video.n_frames) // 2 * 2
+        n = int(min(max(video.seconds * FRAMES_A_SECOND, LEAST_FRAMES), most)) // 2 * 2
+        return spread(video.n_frames, n) if n else [0]
+
+    def frame_size(self, n: int, height: int, width: int) -> tuple[int, int]:
+        """Return height and width of ``n`` frames."""
+        check_sides(height, width)
+        most = min(self.video_most, self.most, MOST_PIXELS // n)
+        return fit_pixels(height, width, self.factor, min(self.video_least, most), most)
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece | JoinedPieces]:
+        before, after = self.around
+        n, (height, width) = -(-len(frames) // 2), frames.shape[1:3]
+        grid = height // self.factor, width // self.factor
+        order = np.arange(n * grid[0] * grid[1], dtype=np.int32)
+        seconds = 2 * video.n_frames / video.rate / len(frames)
+        times = tuple(int(i * self.time_step(seconds)) for i in range(n))
+        return [before, JoinedPieces((self.piece_of_pair(*pair) for pair in pairs(frames)), order, grid, times), after]
+
+    def time_step(self, seconds: float) -> float:
+        """Return the distance of pairs of frames in time, which are ``seconds`` apart."""
+        return 1.0
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g))
@@ -33,9 +90,15 @@ class Qwen25VL(Qwen2VL):
 
     most_rows = 2048
 
+    def time_step(self, seconds: float) -> float:
+        return seconds * self.times_a_second
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.pattern = hparams.positive("n_wa_pattern")
+        self.times_a_second = hparams.get_int("tokens_per_second", TIMES_A_SECOND)
+        if not 0 < self.times_a_second <= 1000:
+            raise hparams.wrong("tokens_per_second", f"is {self.times_a_second}, expected 1 to 1000")
         self.window = hparams.get_int("window_size", 112) // self.factor  # in merged rows a side
         if self.window < 1:
             raise hparams.wrong("window_size", f"is less than {self.factor} pixels")
@@ -61,12 +124,30 @@ class Exaone45(Qwen25VL):
 
     around = ("<vision>", "</vision>")
     has_axes = False
+    sees_videos = False
 
 
-class Qwen3VL(Qwen2VL):
+class TimedPairs(Qwen2VL):
+    """Pairs of frames of a video with texts that tell their times; limits of pixels are those of all frames."""
+
+    def sampled(self, video: VideoForm) -> list[int]:
+        n = min(max(int(video.seconds * FRAMES_A_SECOND), LEAST_FRAMES), MOST_FRAMES, video.n_frames)
+        return even(video.n_frames, n)
+
+    def frame_size(self, n: int, height: int, width: int) -> tuple[int, int]:
+        most = min(self.video_most, n * self.most, MOST_PIXELS)
+        return fit_frames(n, height, width, self.factor, min(self.video_least, most), most)
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece | JoinedPieces]:
+        for seconds, pair in zip(pair_times(video, self.sampled(video)), pairs(frames), strict=True):
+            yield from (f"<{seconds:.1f} seconds>", self.around[0], self.piece_of_pair(*pair), self.around[1])
+
+
+class Qwen3VL(TimedPairs):
     """Learned positions of a square grid, interpolated, besides the rotary ones; rows for the model's first layers."""
 
     least_rows = 64
+    video_pixels = (4096, 25165824)
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -101,6 +182,8 @@ class Qwen3VL(Qwen2VL):
 
 class Ling3VL(Qwen3VL):
     """Ling 3 VL (Ant Group 2026): a norm of each patch, and a perceptron over squares of them."""
+
+    sees_videos = False
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))

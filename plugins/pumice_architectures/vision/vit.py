@@ -134,9 +134,11 @@ class PatchEncoder(ImageEncoder):
 
     Attributes:
         rotation: rotary positions of queries and keys by the input ``places``; None without them.
+        reads_pairs: patches have a second input, ``next_patches``, those of the next frame of a video.
     """
 
     rotation: Rotation | None = None
+    reads_pairs = False
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -168,6 +170,7 @@ class PatchEncoder(ImageEncoder):
         """
         n_values = 3 * self.patch_size**2
         patches = g.input("patches", (N_TOKENS, n_values))
+        self.reads_pairs = self.sees_videos and g.find_weight("v.patch_embd.weight.1") is not None
         products: list[Tensor] = []
         for name in ("v.patch_embd.weight", "v.patch_embd.weight.1"):
             kernel = g.find_weight(name) if products else g.weight(name)
@@ -177,7 +180,8 @@ class PatchEncoder(ImageEncoder):
                     raise ModelError(f"tensor {name} has shape {list(kernel.shape)}, but the model needs {shape}")
                 flat = g.derived(f"{name}.flat", (self.n_embd, n_values), lambda w: w.reshape(len(w), -1), kernel)
                 bias = None if products else g.find_weight("v.patch_embd.bias")
-                products.append(g.linear(patches, flat, bias))
+                frame = g.input("next_patches", (N_TOKENS, n_values)) if products and self.reads_pairs else patches
+                products.append(g.linear(frame, flat, bias))
         return functools.reduce(Tensor.__add__, products)
 
     def blocks(self, g: GraphBuilder, x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ STEP = 0.02  # by which the scale of an image falls until its patches fit
 class YoutuVL(Qwen25VL):
     """Windows except in the blocks that the file names. Values of a patch have their channels last in the file."""
 
+    sees_videos = False
     least_rows = 1
     filter = "bilinear"
 

@@ -175,7 +175,7 @@ class Session:
 
     def _tell_media(self) -> None:
         kinds = [kind_of(media) for media in self._conversation.media]
-        counts = [(kinds.count("image"), "image"), (kinds.count("audio"), "sound")]
+        counts = [(kinds.count("image"), "image"), (kinds.count("audio"), "sound"), (kinds.count("video"), "video")]
         _tell("the next message has " + " and ".join(f"{n} {kind}{'s' * (n > 1)}" for n, kind in counts if n))
 
     def _reset(self, _: str) -> None:
