@@ -643,6 +643,13 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "kimik25": {**_HALF, "in_patch_limit": 64},
     "llama4": {**_HALF, "max_patches": 4},
 }
+#: ``video_preprocessor_config.json`` of cases that have one.
+VIDEO_PROCESSORS: dict[str, dict[str, Any]] = {
+    "qwen2vl": {"size": {"shortest_edge": 4 * 16**2, "longest_edge": 12 * 16**2}},
+    "qwen25vl": {"size": {"shortest_edge": 4 * 16**2, "longest_edge": 12 * 16**2}},
+    "qwen3vl": {"size": {"shortest_edge": 4 * 16**2, "longest_edge": 48 * 16**2}},
+    "glm4v": {"size": {"shortest_edge": 8 * 16**2, "longest_edge": 64 * 16**2}},
+}
 
 
 def config_of(kind: str) -> dict[str, Any]:
@@ -656,6 +663,8 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
     tokenizer_kind = CASES[kind].get("tokenizer", "bpe")
     write_checkpoint(folder, config_of(kind), shapes, tokenizer_kind)
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[kind]))
+    if kind in VIDEO_PROCESSORS:
+        (folder / "video_preprocessor_config.json").write_text(json.dumps(VIDEO_PROCESSORS[kind]))
     if tokenizer_kind != "bpe":
         return folder
     (folder / "tokenizer_config.json").write_text("{}")

@@ -152,7 +152,7 @@ def test_wrong_parts_are_named(part, problem):
 
 def test_sounds_count_with_images():
     message = {"role": "user", "content": [*[Image(b"")] * (MAX_IMAGES - 1), Audio(WAV), Audio(WAV)]}
-    with pytest.raises(pumice.RequestError, match=f"more than {MAX_IMAGES} images and sounds"):
+    with pytest.raises(pumice.RequestError, match=f"more than {MAX_IMAGES} images, sounds and videos"):
         read_messages([message], media=[])
 
 

@@ -40,6 +40,8 @@ from transformers.models.step3p7.modeling_step3p7 import Step3p7VisionModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pillow_resizing import by_pillow
+
 from checkpoints import weights
 from vision_files import picture
 from vision_formulas import CASES, FILES, FIXTURE, KEYS, OLD, SIZE, SIZES, THEIRS, N, write_folder
@@ -84,14 +86,6 @@ def cells(pixels: np.ndarray, merge: int, size: int, mean: list[float], std: lis
 def resized(size: tuple[int, int], filter: Image.Resampling) -> np.ndarray:
     """Return the picture in a size of ``(height, width)``."""
     return np.array(Image.fromarray(picture(*SIZE)).resize(size[::-1], filter))
-
-
-def by_pillow(images, size, resample, **_):
-    made = []
-    for image in images:
-        given = Image.fromarray(image.permute(1, 2, 0).numpy().astype(np.uint8))
-        made.append(torch.from_numpy(np.array(given.resize((size.width, size.height), resample))).permute(2, 0, 1))
-    return torch.stack(made)
 
 
 def step3vl(w: Weights) -> dict[str, np.ndarray]:

@@ -39,6 +39,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pillow_resizing import by_pillow
+
 from checkpoints import weights
 from vision_files import picture
 from vision_models import BREAK, CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described, write_folder
@@ -159,15 +161,6 @@ def resized_by_pillow(rows, columns):
     image = Image.fromarray(picture(*SIZE)).resize((8 * columns, 8 * rows), Image.Resampling.BILINEAR)
     cells = np.asarray(image, np.float32).reshape(rows, 8, columns, 8, 3).swapaxes(1, 2)
     return torch.from_numpy((cells.reshape(rows * columns, -1) / 255 - 0.5) / 0.5)
-
-
-def by_pillow(images, size, resample, **_):
-    """Resize a batch of images ``[n, 3, height, width]``, since torchvision rounds pixels otherwise."""
-    made = []
-    for image in images:
-        given = Image.fromarray(image.permute(1, 2, 0).numpy().astype(np.uint8))
-        made.append(torch.from_numpy(np.array(given.resize((size.width, size.height), resample))).permute(2, 0, 1))
-    return torch.stack(made)
 
 
 def features(kind, model, given):

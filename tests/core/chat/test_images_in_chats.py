@@ -66,10 +66,6 @@ def test_parts_of_every_form_are_the_same_picture(part):
         ({"type": "image_url", "image_url": "data:image/png,QQ"}, "expected data:image/png"),
         ({"type": "image_url", "image_url": "data:image/png;base64,"}, "empty"),
         ({"type": "image", "base64": "Q?=="}, "not valid base64"),
-        (
-            {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,QQ=="}},
-            "video is not supported; send some",
-        ),
         ({"type": "image", "base64": "A" * (45 << 20)}, "more than 32 MiB"),
     ],
 )

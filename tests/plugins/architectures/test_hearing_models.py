@@ -39,7 +39,7 @@ WITHOUT_TEXTS = (
     "qwen3omni",
     "ultravox",
 )  # projectors alone
-OWN = ("image_max_pixels", "image_min_pixels", "window_size")  # which llama.cpp has in its program
+OWN = ("image_max_pixels", "image_min_pixels", "tokens_per_second", "window_size")  # which llama.cpp has in its program
 TEXTS = {
     "qwen2audio": ["<|audio_bos|>", "<|audio_eos|>"],
     "qwen3asr": ["<|audio_start|>", "<|audio_end|>"],

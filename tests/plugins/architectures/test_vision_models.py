@@ -29,10 +29,19 @@ from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described,
 
 pytest.importorskip("PIL")
 VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
-# What llama.cpp's converter leaves out: limits of sizes, other windows than 112 pixels, and an embedding that its
-# reader of Pixtral wants.
+# What llama.cpp's converter leaves out: limits of sizes, a rate of places, other windows than 112 pixels, and an
+# embedding that its reader of Pixtral wants.
 MORE_KEYS = {
-    f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles", "window_size")
+    f"clip.vision.{key}"
+    for key in (
+        "image_min_pixels",
+        "image_max_pixels",
+        "video_min_pixels",
+        "video_max_pixels",
+        "tokens_per_second",
+        "preproc_max_tiles",
+        "window_size",
+    )
 }
 MORE_TENSORS = {"v.token_embd.img_break"}
 N_TOP = 20

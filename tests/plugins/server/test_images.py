@@ -145,7 +145,7 @@ def test_embeddings_of_images(server, path):
     [
         (
             [{"content": [{"type": "video", "video": "a"}]}],
-            r"input\[0\].content\[0\]: video is not supported; send some of its frames",
+            r"input\[0\].content\[0\]: video: URLs and paths are not opened",
         ),
         ([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}], "data: URL"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "the bytes are no PNG"),
@@ -154,7 +154,7 @@ def test_embeddings_of_images(server, path):
         ([{}], "must be text, a list of token ids, an object"),
         ([{"content": 5}], "must be text"),
         ({"content": []}, "no tokens|must be text"),
-        ({"prompt_string": "a", "multimodal_data": [BASE64]}, "0 markers for 1 images"),
+        ({"prompt_string": "a", "multimodal_data": [BASE64]}, "0 markers for 1 files"),
     ],
 )
 def test_wrong_inputs_to_embed_are_refused(server, given, problem):

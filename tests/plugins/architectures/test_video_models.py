@@ -1,0 +1,158 @@
+"""Videos of tiny vision models, beside transformers: sampled frames, sizes, texts, pixels, rows, and the text after."""
+
+import json
+
+import numpy as np
+import pytest
+
+import pumice
+from pumice.config import load_config
+from pumice.convert import ConvertOptions, write_model
+from pumice.engine import Request
+from pumice.engine.messages import Span
+from pumice.engine.projector import Projector
+from pumice.gguf import GGMLType
+from pumice.media_encoder import Embeddings, JoinedPieces
+from pumice.model_files.opening import open_model
+from pumice.registry import get_registry
+from pumice.streaming.stream import Stream
+from pumice.videos import Video, VideoForm
+from videos import FIXTURE, MODELS, SIZE, frames
+from vision_files import write_projector
+from vision_models import IMAGE, SHAPES, write_folder
+
+pytest.importorskip("PIL")
+VALUES, TOLD = np.load(FIXTURE), json.loads(FIXTURE.with_suffix(".json").read_text())
+FILES = json.loads(SHAPES.read_text())
+VIDEO_TOKEN = 415
+WITH_TEXTS = ("qwen2vl", "qwen25vl", "qwen3vl", "glm4v", "gemma4")
+TORCHVISION = 2.01  # two resizings by it, of 255, each of which rounds otherwise than Pillow
+# Where transformers samples no frame or leaves one out, of a video of one frame.
+ALONE = {"qwen2vl": [0], "qwen25vl": [0]}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+
+    def make(kind):
+        folder = root / kind
+        if not folder.exists() and kind == "smolvlm":
+            folder.mkdir()
+            write_projector(folder / "mmproj.gguf", "idefics3")
+        elif not folder.exists():
+            write_folder(folder, kind, FILES[kind]["shapes"])
+            for name, mmproj in (("model", False), ("mmproj", True))[kind not in WITH_TEXTS :]:
+                with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
+                    write_model(file, folder / f"{name}.gguf")
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def opened(folders):
+    config = load_config(overrides={"backend": "numpy"})
+    projectors = {kind: Projector(folders(kind) / "mmproj.gguf", config, get_registry(config)) for kind in TOLD}
+    yield projectors
+    for projector in projectors.values():
+        projector.close()
+
+
+def form_of(text, size=SIZE):
+    n, rate = text.split()
+    return VideoForm(int(n), float(rate), size[1], size[0])
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_the_frames_of_a_video_are_those_of_transformers(opened, kind):
+    for text, expected in TOLD[kind]["frames"].items():
+        plan = opened[kind].encoders["image"].plan_video(form_of(text))
+        assert plan.frames == (ALONE[kind] if expected is None else expected), text
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TOLD if "sizes" in TOLD[kind]])
+def test_sizes_of_frames_are_those_of_transformers(opened, kind):
+    encoder = opened[kind].encoders["image"]
+    for text, expected in TOLD[kind]["sizes"].items():
+        n, height, width = map(int, text.split())
+        if kind == "gemma4":
+            ours = encoder.plan_video(VideoForm(n, 1.0, height, width)).size
+        else:
+            ours = encoder.frame_size(n, height, width)
+        assert ours == tuple(expected), text
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_texts_among_frames_are_those_of_transformers(opened, kind):
+    for text, expected in TOLD[kind]["texts"].items():
+        form = form_of(text)
+        encoder = opened[kind].encoders["image"]
+        n, size = len(encoder.plan_video(form).frames), encoder.plan_video(form).size
+        parts = encoder.prepare_video(form, np.zeros((n, *size, 3), np.uint8))
+        ours = "".join(part if isinstance(part, str) else "#" for part in parts)
+        around = {
+            "qwen2vl": ("<|vision_start|>", "<|vision_end|>"),
+            "glm4v": ("<|begin_of_video|>", "<|end_of_video|>"),
+        }
+        before, after = around.get("qwen2vl" if kind == "qwen25vl" else kind, ("", ""))
+        assert ours == before + expected + after
+
+
+def parts_of(projector, kind):
+    """Return what stands for the video by formula in a prompt, and its pieces."""
+    n, rate = MODELS[kind]
+    video = Video(frames(n), rate)
+    seen = video.frames(projector.plan_video(video.form()))
+    pieces = []
+    for part in projector.encoders["image"].prepare_video(video.form(), seen):
+        pieces += [] if isinstance(part, str) else part.pieces if isinstance(part, JoinedPieces) else [part]
+    return projector.encode_video(video.form(), seen), pieces
+
+
+@pytest.mark.parametrize("kind", ["qwen2vl", "qwen25vl", "qwen3vl", "glm4v"])
+def test_patches_of_pairs_of_frames_are_those_of_transformers(opened, kind):
+    _, pieces = parts_of(opened[kind], kind)
+    merge, expected = 2, VALUES[f"{kind}.pixels"]
+    for i, piece in enumerate(pieces):
+        rows, columns = piece.inputs["places"].max(0) + 1
+        both = np.stack([piece.inputs[name].reshape(-1, 3, 64) for name in ("patches", "next_patches")], 2)
+        squares = both.reshape(rows // merge, merge, columns // merge, merge, -1).swapaxes(1, 2)
+        reference = expected[i * rows * columns : (i + 1) * rows * columns]
+        np.testing.assert_allclose(squares.reshape(rows * columns, -1), reference, atol=1e-5)
+    assert (i + 1) * rows * columns == len(expected)
+
+
+@pytest.mark.parametrize("kind", ["internvl", "smolvlm"])
+def test_pixels_of_frames_are_those_of_transformers(opened, kind):
+    encoder = opened[kind].encoders["image"]
+    _, pieces = parts_of(opened[kind], kind)
+    expected = VALUES[f"{kind}.pixels"].reshape(-1, 3, 32, 32)
+    assert len(pieces) == len(expected)
+    for piece, reference in zip(pieces, expected, strict=True):
+        patches = piece.inputs["patches"]
+        patches = patches[piece.inputs["kinds"] == 1] if "kinds" in piece.inputs else patches
+        size = encoder.patch_size
+        image = patches.reshape(32 // size, -1, 3, size, size).transpose(2, 0, 3, 1, 4).reshape(3, 32, 32)
+        np.testing.assert_allclose(image, reference, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", WITH_TEXTS)
+def test_texts_after_a_video_are_those_of_transformers(opened, folders, kind):
+    parts, _ = parts_of(opened[kind], kind)
+    media = [part for part in parts if isinstance(part, Embeddings)]
+    rows, reference = np.concatenate([part.rows for part in media]), VALUES[f"{kind}.rows"]
+    assert np.abs(rows - reference).max() <= (4e-6 if kind == "gemma4" else 2e-6) * np.abs(reference).max()
+    logprobs, ids = VALUES[f"{kind}.logprobs"], VALUES[f"{kind}.ids"].tolist()
+    spans, start = [], 0
+    for part in media:
+        start = ids.index(IMAGE if kind == "glm4v" else VIDEO_TOKEN, start)
+        spans.append(Span(start, part.rows, part.grid, part.kind, part.times))
+        start += len(part.rows)
+    options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": 20}
+    request = Request(ids, media=spans, end_tokens=frozenset(), **options)
+    with pumice.load(folders(kind) / "model.gguf", backend="numpy", kv_type="f32", n_ctx=512) as model:
+        result = Stream.open(model.client, request)[0].completion()
+    assert result.tokens == logprobs.argmax(-1).tolist()
+    for row, top in zip(logprobs, result.logprobs, strict=True):
+        np.testing.assert_allclose([value for _, value in top.top], [row[token] for token, _ in top.top], atol=3e-4)
