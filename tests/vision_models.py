@@ -570,6 +570,33 @@ CASES: dict[str, dict[str, Any]] = {
             "eoi_token_index": 414,
         },
     },
+    "museglimmer": {
+        "class": "MuseGlimmerForConditionalGeneration",
+        "texts": False,
+        "config_class": "MuseGlimmerConfig",
+        "model_type": "muse_glimmer",
+        "config": {
+            "text_config": TEXT
+            | {
+                "model_type": "muse_glimmer_text",
+                "num_hidden_layers": 1,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+            },
+            "vision_config": TOWER
+            | {
+                "model_type": "muse_glimmer_vision",
+                "num_hidden_layers": 5,
+                "pos_emb_height": 3,
+                "pos_emb_width": 3,
+                "max_position_embeddings": 9,
+                "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4},
+            },
+            "image_token_id": IMAGE,
+            "video_token_id": 415,
+            "out_hidden_size": 128,
+            "projector_hidden_size": 40,
+        },
+    },
     "gemma4unified": {
         "class": "Gemma4UnifiedForConditionalGeneration",
         "tokenizer": "gemma4",
@@ -642,6 +669,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "paddleocr": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "kimik25": {**_HALF, "in_patch_limit": 64},
     "llama4": {**_HALF, "max_patches": 4},
+    "museglimmer": {**_HALF, "max_image_tokens": 24},
 }
 #: ``video_preprocessor_config.json`` of cases that have one.
 VIDEO_PROCESSORS: dict[str, dict[str, Any]] = {

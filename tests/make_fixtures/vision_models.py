@@ -22,6 +22,7 @@ import torch
 import transformers
 from PIL import Image
 from safetensors.torch import save_file
+from transformers.image_processing_backends import TorchvisionBackend
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
@@ -33,6 +34,7 @@ from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProc
 from transformers.models.llama4.image_processing_llama4 import Llama4ImageProcessor
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
+from transformers.models.muse_glimmer.image_processing_muse_glimmer import MuseGlimmerImageProcessor
 from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -76,9 +78,10 @@ PROCESSORS = {
     "glmocr": lambda: glm(),
     "paddleocr": lambda: PaddleOCRVLImageProcessorPil(patch_size=8, min_pixels=4 * 16**2, max_pixels=64 * 16**2),
     "kimik25": lambda: Kimi_K25ImageProcessor(patch_size=8, max_patches=64),
+    "museglimmer": lambda: MuseGlimmerImageProcessor(patch_size=8, max_image_tokens=24),
     "llama4": lambda: Llama4ImageProcessor(size={"height": 32, "width": 32}, max_patches=4),
 }
-TORCHVISION = ("kimik25", "lfm2vl", "llama4")  # have no processor without it
+TORCHVISION = ("kimik25", "lfm2vl", "llama4", "museglimmer")  # have no processor without it
 
 
 def llava_next(kind, **more):
@@ -167,6 +170,9 @@ def features(kind, model, given):
     """Return what the model makes of an image."""
     if kind == "llama4":  # has the projector apart
         return model.multi_modal_projector(model.vision_model(**given).last_hidden_state)
+    if kind == "museglimmer":  # the text model normalizes rows like its own embeddings
+        rows = model.model.vision_tower(given["pixel_values"], grid_thw=given["image_grid_thw"]).last_hidden_state
+        return model.model.vision_projection(model.model.vision_adapter(rows))
     return model.model.get_image_features(**given)
 
 
@@ -195,7 +201,9 @@ def prompt_of(kind, n_rows, given):
 def make(kind, case):
     model, shapes = make_model(kind, case)
     processor = PROCESSORS[kind]()
-    if kind in TORCHVISION and kind != "lfm2vl":
+    if kind == "museglimmer":  # its own method chooses the size
+        TorchvisionBackend.resize = lambda self, image, size, resample, **_: by_pillow(image, size, resample)
+    elif kind in TORCHVISION and kind != "lfm2vl":
         processor.resize = by_pillow
     values = {}
     for size in (*SIZES, SIZE):
@@ -233,6 +241,8 @@ def unscaled(kind, pixels, processor, processed):
     elif kind.startswith("gemma4"):
         known = np.array(processed["image_position_ids"])[0, :, 0] >= 0
         return (pixels[0, known].reshape(np.count_nonzero(known), -1, 3) * 255).round().astype(np.uint8)
+    elif kind == "museglimmer":  # both frames of a patch
+        channels = pixels.reshape(len(pixels), 2, 3, -1)[:, 0].transpose(0, 2, 1)
     elif kind in ("paddleocr", "kimik25", "hunyuanvl"):
         channels = pixels.reshape(len(pixels), 3, -1).transpose(0, 2, 1)
     elif kind.startswith(("qwen", "glm", "exaone")):

@@ -313,6 +313,7 @@ PROJECTORS = {
         "vision_more:Ling3VL": ("BailingMoeV3VLForConditionalGeneration",),
         "vision_more:MiMoVL": ("MiMoV2ForCausalLM",),
         "vision_more:MiniMaxM3": ("MiniMaxM3SparseForConditionalGeneration", "MiniMaxM3VLForConditionalGeneration"),
+        "vision_muse:MuseGlimmer": ("MuseGlimmerForConditionalGeneration",),
         "vision_more:NemotronV2VL": ("NemotronH_Nano_VL_V2",),
         "vision_more:Phi4": ("Phi4ForCausalLMV",),
         "vision_more:Step3VL": ("StepVLForConditionalGeneration", "Step3p7ForConditionalGeneration"),

@@ -25,6 +25,7 @@ ENCODERS = {
     "minicpmv4_6": "pumice_architectures.vision.minicpm:MiniCPMV46",
     "minimax_m3": "pumice_architectures.vision.minimax:MiniMaxM3",
     "mlp": "pumice_architectures.vision.llava:Llava",
+    "muse-glimmer": "pumice_architectures.vision.muse:MuseGlimmer",
     "nemotron_v2_vl": "pumice_architectures.vision.nemotron:NemotronV2VL",
     "paddleocr": "pumice_architectures.vision.documents:PaddleOCR",
     "phi4": "pumice_architectures.vision.youtu:Phi4",

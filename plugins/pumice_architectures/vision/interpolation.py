@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, Tensor, Weight
 from pumice_architectures.vision.vit import Grid
 
-Kind = Literal["aligned", "linear", "cubic"]
+Kind = Literal["aligned", "linear", "cubic", "bordered"]
 SHARPNESS = -0.75  # of the cubic convolution (Keys 1981, "Cubic Convolution Interpolation"), as PyTorch has it
 
 
@@ -24,7 +24,7 @@ def taps(n_from: int, n_to: int, kind: Kind) -> tuple[NDArray[np.int32], NDArray
     """Return rows ``[n_to, taps]`` of ``n_from`` along one axis, and their shares in each of ``n_to`` positions.
 
     ``aligned``: bilinear, with the first and the last of both in the same place; ``linear`` and ``cubic``: bilinear and
-    bicubic, of places that fill the same length.
+    bicubic, of places that fill the same length. ``bordered``: like ``linear``, among rows of zeros at both ends.
     """
     if kind == "aligned":
         exact = np.linspace(0, n_from - 1, n_to, dtype=np.float32)
@@ -38,6 +38,8 @@ def taps(n_from: int, n_to: int, kind: Kind) -> tuple[NDArray[np.int32], NDArray
         rows, shares = low[:, None] + np.arange(-1, 3), _cubic(np.abs(t - np.arange(-1, 3)))
     else:
         rows, shares = low[:, None] + np.arange(2), np.concatenate([1 - t, t], 1)
+    if kind == "bordered":
+        shares = np.where((rows < 0) | (rows >= n_from), np.float32(0), shares)
     return np.clip(rows, 0, n_from - 1).astype(np.int32), shares.astype(np.float32)
 
 

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, ModelError, Tensor, fixed, mask_width
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.pixels import MOST_RATIO, Pixels, check_ratio, patches, resize
-from pumice_architectures.vision.vit import Grid, PatchEncoder, corners, gathered, merged
+from pumice_architectures.vision.vit import HIDDEN, Grid, PatchEncoder, corners, gathered, merged, window_mask
 
 MOST_SLICES = 9
 MOST_ROWS = 4096  # of a slice, since their mask has a value per pair
 OLD_VERSION, OLD_ROWS, ROWS = 2, 96, 64  # MiniCPM-V 2.5, whose slices have other texts around
 HEAD_DIM = 128  # of the resampler
 EPSILON = 1e-6
-HIDDEN = np.float32(-1e30)  # added to the scores of rows that are no patches
 
 
 class Sliced(PatchEncoder):
@@ -219,8 +218,7 @@ class MiniCPMV46(Sliced):
             return ImagePiece({**inputs, **corners(grid, 2)})
         y, x = np.indices(grid, np.int32).reshape(2, -1) // 2
         window = (y * (grid[1] // 2) + x).astype(np.int32)
-        mask = np.zeros((len(window), mask_width(self.n_rows)), np.float32)
-        mask[:, : len(window)] = np.where(window[:, None] == window, np.float32(0), HIDDEN)
+        mask = window_mask(window, self.n_rows)
         squares = corners((grid[0] // 2, grid[1] // 2), 2)
         first = corners(grid, 2)["merged.0"]  # a patch of each square
         last = {f"last.{i}": first[squares[f"merged.{i}"]] for i in range(4)}

@@ -27,9 +27,8 @@ from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import check_sides, fit_pixels
 from pumice_architectures.vision.video import MOST_PIXELS, even, fit_frames, pair_times, pairs, spread
-from pumice_architectures.vision.vit import Grid, Rotation, merged, places
+from pumice_architectures.vision.vit import Grid, Rotation, merged, places, window_mask
 
-HIDDEN = np.float32(-1e30)  # added to the scores of patches in other windows
 FRAMES_A_SECOND, LEAST_FRAMES, MOST_FRAMES = 2, 4, 768  # of a video that the model sees
 TIMES_A_SECOND = 2  # places in time of Qwen2.5-VL, unless the file says it
 
@@ -105,10 +104,7 @@ class Qwen25VL(Qwen2VL):
 
     def more_inputs(self, grid: Grid) -> Inputs:
         row, column = places(grid).T // (self.window * self.merge)
-        window = row * grid[1] + column
-        mask = np.zeros((len(window), mask_width(self.n_rows)), np.float32)
-        mask[:, : len(window)] = np.where(window[:, None] == window, np.float32(0), HIDDEN)
-        return {"windows": mask}
+        return {"windows": window_mask(row * grid[1] + column, self.n_rows)}
 
     def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
         windows = self.windows(g)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor, Weight, fixed
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor, Weight, fixed, mask_width
 from pumice.plugin.nn import blocks
 
 Grid = tuple[int, int]  # rows and columns of patches
 MOST_PATCHES = 1 << 16
+HIDDEN = np.float32(-1e30)  # added to the scores of patches in other windows
 
 
 def gelu_erf(g: GraphBuilder, x: Tensor) -> Tensor:
@@ -77,6 +78,13 @@ def corners(grid: Grid, merge: int) -> dict[str, NDArray[np.int32]]:
     cells = np.arange(grid[0] * grid[1], dtype=np.int32).reshape(grid[0] // merge, merge, -1, merge)
     ids = cells.transpose(1, 3, 0, 2).reshape(merge**2, -1)
     return {f"merged.{i}": np.ascontiguousarray(row) for i, row in enumerate(ids)}
+
+
+def window_mask(window: NDArray[np.int32], n_rows: int) -> NDArray[np.float32]:
+    """Return a mask ``[t, mask_width(n_rows)]`` of the scores of patches by the number of their window."""
+    mask = np.zeros((len(window), mask_width(n_rows)), np.float32)
+    mask[:, : len(window)] = np.where(window[:, None] == window, np.float32(0), HIDDEN)
+    return mask
 
 
 def gathered(g: GraphBuilder, x: Tensor, merge: int, n_rows: int) -> list[Tensor]:

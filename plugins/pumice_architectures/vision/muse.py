@@ -1,0 +1,65 @@
+"""Muse Glimmer (Meta 2026): windows of patches, and a perceptron over squares whose values are ordered by channel."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, mask_width
+from pumice.plugin.nn import blocks
+from pumice_architectures.vision.any_size import AnySize, Inputs
+from pumice_architectures.vision.interpolation import table_inputs, table_positions
+from pumice_architectures.vision.vit import Grid, Rotation, folded, gelu_erf, places, window_mask
+
+WHOLE_EVERY = 4  # blocks, of which the last one attends to all patches
+
+
+class MuseGlimmer(AnySize):
+    """Images are only scaled down. A window has as many patches a side as the table of positions."""
+
+    least_rows, most_rows = 1, 2048
+    filter = "lanczos"
+    around = ("<|image_start|>", "<|image_end|>")
+    has_axes = False
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.rotation = Rotation.columns_first(self.head_dim)
+        self.side = hparams.positive("image_size") // self.factor
+        if not 0 < self.side <= 256:
+            raise hparams.wrong("image_size", f"has {self.side} squares a side, expected 1 to 256")
+
+    def fitted(self, height: int, width: int) -> tuple[int, int]:
+        """Return the size in whole squares with the ratio nearest to an image's, and of these the largest one."""
+        most, ratio = self.most // self.factor**2, width / height
+        rows, columns = height / self.factor, width / self.factor
+        if rows * columns > most:
+            rows = math.sqrt(most / ratio)
+            columns = rows * ratio
+        near = itertools.product(*((math.floor(n), math.ceil(n)) for n in (rows, columns)))
+        grids = [(r, c) for r, c in near if r and c and r * c <= most]
+        grids = grids or [(min(max(round(rows), 1), most), min(max(round(columns), 1), most))]
+        rows, columns = min(grids, key=lambda grid: (abs(grid[0] / grid[1] - height / width), -grid[0] * grid[1]))
+        return rows * self.factor, columns * self.factor
+
+    def more_inputs(self, grid: Grid) -> Inputs:
+        row, column = places(grid).T // self.side
+        # The model was trained with rows and columns of the table exchanged, but not those of the image.
+        positions = table_inputs(self.side, (grid[1], grid[0]), "bordered")
+        return {"windows": window_mask(row * grid[1] + column, self.n_rows), **positions}
+
+    def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
+        windows = g.input("windows", (N_TOKENS, mask_width(self.n_rows)))
+        return None if (i + 1) % WHOLE_EVERY == 0 or i + 1 == self.n_layer else windows
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        table = g.weight("v.position_embd.weight", (self.side**2, self.n_embd))
+        x = self.patch_embeddings(g) + table_positions(g, table, "bordered")
+        x = self.norm(g, self.blocks(g, self.norm(g, x, "v.pre_ln")), "v.post_ln")
+        n_hidden = int(g.weight("mm.0.weight").shape[0])
+        x = gelu_erf(g, folded(g, x, "mm.0", n_hidden, self.merge, self.n_rows))
+        x = gelu_erf(g, blocks.linear(g, x, "mm.1", n_hidden))
+        return blocks.linear(g, x, "mm.2", self.width)
+
+    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        return gelu_erf(g, x)
