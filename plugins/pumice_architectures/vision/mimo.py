@@ -7,8 +7,8 @@ import numpy as np
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, Weight, mask_width
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import Inputs
-from pumice_architectures.vision.qwen import HIDDEN, Qwen2VL
-from pumice_architectures.vision.vit import Grid, merged, places
+from pumice_architectures.vision.qwen import Qwen2VL
+from pumice_architectures.vision.vit import HIDDEN, Grid, merged, places
 
 WHOLE, BY_ROWS, BY_COLUMNS = -1, 0, 1  # orders of patches in which a block has a window
 
