@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from equal_texts import MODELS, unequal  # tests/
+from equal_texts import HEADS, MODELS, unequal  # tests/
 
 ROUND = 50  # requests per loaded model
 LENGTHS = [1, 4, 7, 10, -1]  # values of n_draft, all for each model
@@ -26,7 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("n", type=int, nargs="?", default=1000, help="number of requests")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first round")
-    parser.add_argument("--models", default=",".join(MODELS), help="models, comma-separated")
+    parser.add_argument("--models", default=",".join([*MODELS, *HEADS]), help="models and drafts, comma-separated")
+    parser.add_argument("--choices", type=int, default=1, help="choices of proposers that answer each request")
+    parser.add_argument("--table", help="file for the counts so far, written after each round")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU backend")
     parser.add_argument("--backend", default="cpu", help="backend; vulkan needs a GPU, or PUMICE_VULKAN_SOFTWARE=1")
     arguments = parser.parse_args()
@@ -37,19 +39,27 @@ def main() -> None:
             name, seed = names[number % len(names)], arguments.seed + number
             n_draft = LENGTHS[number // len(names) % len(LENGTHS)]
             n = min(ROUND, arguments.n - begin)
-            rounds = unequal(name, Path(folder), n, seed, arguments.threads, 8, n_draft, arguments.backend)
+            rounds = unequal(
+                name, Path(folder), n, seed, arguments.threads, 8, n_draft, arguments.backend, arguments.choices
+            )
             for request, choice, n_drafted, n_accepted in rounds:
-                requests[choice] += 1
-                drafted[choice] += n_drafted
-                accepted[choice] += n_accepted
+                kind = f"{choice} ({name})" if name in HEADS else choice
+                requests[kind] += 1
+                drafted[kind] += n_drafted
+                accepted[kind] += n_accepted
                 if request:
                     wrong += 1
                     print(f"{name}, seed {seed}, {choice}, n_draft {n_draft}: {request}", flush=True)
-    print("| proposers | requests | drafted | accepted |\n| --- | --- | --- | --- |")
-    for choice in sorted(requests):
-        print(f"| `{choice}` | {requests[choice]} | {drafted[choice]} | {accepted[choice]} |")
-    print(f"\n{sum(requests.values())} requests, {wrong} with different answers")
+            if arguments.table:
+                Path(arguments.table).write_text(_table(requests, drafted, accepted, wrong))
+    print(_table(requests, drafted, accepted, wrong))
     sys.exit(wrong > 0)
+
+
+def _table(requests: Counter[str], drafted: Counter[str], accepted: Counter[str], wrong: int) -> str:
+    rows = [f"| `{name}` | {requests[name]} | {drafted[name]} | {accepted[name]} |" for name in sorted(requests)]
+    head = ["| proposers | answers | drafted | accepted |", "| --- | --- | --- | --- |"]
+    return "\n".join([*head, *rows, "", f"{sum(requests.values())} answers, {wrong} different"])
 
 
 if __name__ == "__main__":

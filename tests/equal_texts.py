@@ -15,6 +15,7 @@ from pumice.gguf import GGMLType, GGUFFile, TensorInfo
 from pumice.gguf.copy import copy_tensors, encoded_metadata
 from pumice.gguf.writer import Writer
 from pumice.quantize import quantize
+from tiny_drafts import DRAFTS, FOR_TARGETS, fitted
 from tiny_drafts import MODELS as DRAFTING
 from tiny_zoo import ZOO
 
@@ -31,6 +32,17 @@ MODELS = {
     "glm4moe": "gemma2",
 }
 """Models, and which of them drafts for each; those of ``DRAFTING`` have a layer that drafts."""
+HEADS = {
+    "eagle3": "rope-plain",
+    "eagle3-few-tokens": "qwen3next",
+    "dflash": "rope-plain",
+    "dflash-windows": "gemma2",
+    "dspark": "rope-plain",
+    "dspark-behind-a-token": "gemma2",
+    "dflash2": "rope-plain",
+    "gemma4-assistant": "gemma4",
+}
+"""Drafts that read inputs or caches of layers, and the model of each; their proposer is ``draft``."""
 LETTERS = [*"abcdefghijklmnopqrstu", "ab", "Ġ", *'.,{}":01', "<end>"]
 WORDS = ["one", "two", "the", "cat", "and", "dog", "big", "red", "ball", "sat", "on", "mat", "said", "yes", "to", "him"]
 GRAMMARS: list[dict[str, Any]] = [
@@ -78,6 +90,12 @@ def write_model(name: str, folder: Path) -> Path:
             copy_tensors(writer, tensors)
     quantize(worded, path, "Q8_0")
     return path
+
+
+def write_draft(name: str, folder: Path) -> Path:
+    """Write a draft of ``HEADS``."""
+    draft, path = DRAFTS[name], folder / f"{name}-draft.gguf"
+    return draft.write(path) if name in FOR_TARGETS else fitted(draft, ZOO[HEADS[name]]).write(path)
 
 
 def write_lora(name: str, folder: Path) -> Path:
@@ -177,6 +195,20 @@ def _values(completion: tuple[Any, ...]) -> list[float]:
     return [value for each in completion[3] or () for value in (each.logprob, *(logprob for _, logprob in each.top))]
 
 
+def _setting(name: str, folder: Path, backend: str, threads: int) -> tuple[Path, dict[str, Any], list[str]]:
+    """Return the file of a model, a draft in its configuration, and the proposers of its requests."""
+    options = {"cpu": {"threads": threads, "batch_invariant": True}, "numpy": {"batch_invariant": True}}
+    config: dict[str, Any] = {backend: options.get(backend, {}), "draft_p_min": 0.1}
+    if name in HEADS:
+        config |= {"draft": str(write_draft(name, folder)), "draft_p_min": 0.0}
+        return write_model(HEADS[name], folder), config, ["draft", "ngram,draft", "auto"]
+    config |= {"draft": str(write_model(MODELS[name], folder))}
+    if name not in DRAFTING:
+        return write_model(name, folder), config, PROPOSERS
+    config |= {"speculate": "auto" if backend in options else "mtp"}
+    return write_model(name, folder), config, [*PROPOSERS, "mtp", "ngram,mtp", "auto"]
+
+
 def unequal(
     name: str,
     folder: Path,
@@ -186,36 +218,43 @@ def unequal(
     at_once: int = 8,
     n_draft: int = 5,
     backend: str = "cpu",
+    n_choices: int = 1,
 ) -> Iterator[tuple[dict[str, Any] | None, str, int, int]]:
     """Yield for each request: itself if its answers differ, else None; its proposers; drafted and accepted tokens.
 
-    Eight requests at once share three places and a cache that is too small for them. Backends other than the CPU and
-    NumPy round results differently in each batch.
+    Eight requests at once share three places and a cache that is too small for them. Each is answered without drafts
+    and by ``n_choices`` random choices of proposers. Backends other than the CPU and NumPy round results differently
+    in each batch.
     """
     random = np.random.default_rng(seed)
+    path, config, proposers = _setting(name, folder, backend, threads)
     lora = write_lora(name, folder) if name in ("demo", "rope-plain", "gemma2") else None
-    options = {"cpu": {"threads": threads, "batch_invariant": True}, "numpy": {"batch_invariant": True}}
-    config: dict[str, Any] = {backend: options.get(backend, {}), "n_draft": n_draft}
-    config |= {"draft": str(write_model(MODELS[name], folder)), "draft_p_min": 0.1}
-    config |= {"adapters": {"lora": {"file": str(lora), "scale": 0.0}}} if lora else {}
+    config |= {"n_draft": n_draft} | ({"adapters": {"lora": {"file": str(lora), "scale": 0.0}}} if lora else {})
     wanted = [random_request(random, name == "demo", lora is not None) for _ in range(requests)]
-    config |= {"speculate": "auto" if backend in options else "mtp"} if name in DRAFTING else {}
-    proposers = [*PROPOSERS, "mtp", "ngram,mtp", "auto"] if name in DRAFTING else PROPOSERS
-    choices = [str(choice) for choice in random.choice(proposers, size=requests)]
+    choices = [random.permutation(proposers)[:n_choices].tolist() for _ in range(requests)]
     sizes = {"n_ctx": 192, "n_batch": 24, "n_parallel": 3}
     with (
-        pumice.load(write_model(name, folder), backend=backend, config=config, **sizes) as model,
+        pumice.load(path, backend=backend, config=config, **sizes) as model,
         ThreadPoolExecutor(at_once) as pool,
     ):
 
-        def answers(speculate: Sequence[str]) -> Iterator[tuple[Any, int, int]]:
-            return pool.map(lambda each, choice: answer(model, each, speculate=choice), wanted, speculate)
+        def answers(asked: Sequence[dict[str, Any]], speculate: Sequence[str]) -> Iterator[tuple[Any, int, int]]:
+            return pool.map(lambda each, choice: answer(model, each, speculate=choice), asked, speculate)
 
-        without = list(answers(["off"] * requests))
-        for request, choice, (found, _, _) in zip(wanted, choices, without, strict=True):
-            if choice == "prediction" and found and isinstance(found[0], tuple):
-                request["prediction"] = predicted(random, "".join(str(part[0]) for part in found))
-        for request, choice, (first, _, _), (second, *counts) in zip(
-            wanted, choices, without, answers(choices), strict=True
-        ):
-            yield None if same(first, second, backend in options) else request, choice, *counts
+        without = list(answers(wanted, ["off"] * requests))
+        for turn in zip(*choices, strict=True):
+            asked = [
+                request | ({"prediction": _prediction(random, found)} if choice == "prediction" else {})
+                for request, choice, (found, _, _) in zip(wanted, turn, without, strict=True)
+            ]
+            for request, choice, (first, _, _), (second, *counts) in zip(
+                asked, turn, without, answers(asked, turn), strict=True
+            ):
+                yield None if same(first, second, backend in ("cpu", "numpy")) else request, choice, *counts
+
+
+def _prediction(random: np.random.Generator, answered: Any) -> str | None:
+    """Return a prediction of an answer, with changes; None for an error or a cancelled stream without text."""
+    if not answered or not isinstance(answered[0], tuple):
+        return None
+    return predicted(random, "".join(str(part[0]) for part in answered))

@@ -206,6 +206,17 @@ DRAFTS = ALONE | {name: draft for name, (_, draft) in FOR_TARGETS.items()}
 """Those in files of their own."""
 
 
+def fitted(draft: TinyModel, target: TinyModel) -> TinyModel:
+    """Return a draft of ``ALONE`` that reads the last layers of ``target``."""
+    n_embd, last = target.metadata["embedding_length"], target.metadata["block_count"] - 1
+    metadata: dict[str, Any] = {"target_layers": [max(last, 1)] * len(draft.metadata["target_layers"])}
+    shapes = draft.shapes
+    if draft.architecture == "eagle3":
+        metadata["target_hidden_size"] = n_embd
+        shapes = {name: tuple(3 * n_embd if n == 144 else n for n in shape) for name, shape in shapes.items()}
+    return replace(draft, metadata=draft.metadata | metadata | {"/tokenizer.ggml.mask_token_id": 5}, shapes=shapes)
+
+
 def features_of(model: TinyModel) -> np.ndarray:
     """What went into layers of a target for the tokens IDS: float32 ``[tokens, n_features]``."""
     n = model.shapes["fc.weight"][1]

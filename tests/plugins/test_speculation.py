@@ -27,7 +27,7 @@ from pumice.model import make_speculation
 from pumice.plugin import hookimpl
 from pumice.quantize import quantize
 from pumice.registry import load_registry
-from tiny_drafts import BLOCKS, CHAINS, EAGLES, FOR_TARGETS, LATTICES
+from tiny_drafts import ALONE, BLOCKS, EAGLES, FOR_TARGETS, fitted
 from tiny_drafts import MODELS as DRAFTING
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
@@ -326,15 +326,8 @@ def with_draft(name: str, folder: Path) -> dict[str, Any]:
         quantize(ZOO[target].write(folder / "model.gguf"), folder / "encoded.gguf", "Q8_0")
         path = draft.write(folder / "draft.gguf")
         return {"path": folder / "encoded.gguf", "draft": str(path), "n_ctx": 128, "n_batch": 16}
-    model, draft = ZOO["rope-plain"], (EAGLES | BLOCKS | CHAINS | LATTICES)[name]
-    n_embd = model.metadata["embedding_length"]
-    metadata = {"target_layers": [1] * len(draft.metadata["target_layers"])}
-    if name in EAGLES:
-        metadata["target_hidden_size"] = n_embd
-        shapes = {each: tuple(3 * n_embd if n == 144 else n for n in shape) for each, shape in draft.shapes.items()}
-        draft = replace(draft, shapes=shapes)
-    draft = replace(draft, metadata=draft.metadata | metadata | {"/tokenizer.ggml.mask_token_id": 5})
-    path = draft.write(folder / "draft.gguf")
+    model = ZOO["rope-plain"]
+    path = fitted(ALONE[name], model).write(folder / "draft.gguf")
     quantize(model.write(folder / "model.gguf"), folder / "encoded.gguf", "Q8_0")
     return {"path": folder / "encoded.gguf", "draft": str(path), "n_ctx": 128, "n_batch": 16}
 
