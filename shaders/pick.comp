@@ -7,6 +7,7 @@
 #define STEP_ACCESS
 #include "common.glsl"
 layout(constant_id = 2) const bool RAW = false;
+layout(constant_id = 3) const bool DRAFTED = false; // all rows are of the first sequence, and verify.comp goes on
 layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Logits { uint logits[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Saved { uvec2 saved[]; };
@@ -15,7 +16,7 @@ layout(push_constant) uniform Push {
     uint rows, x_at, logits_at, saved_at, y_at;
     uint n_parts, width, n_saved;
     uint stride; // words per row of results
-    uint tokens, positions, picks, numbers, past, past_counts; // indices in the step block
+    uint tokens, positions, picks, numbers, past, past_counts, n_picked; // indices in the step block
     uint most_past;
 };
 
@@ -43,10 +44,10 @@ void add_up(vec2 weights) {
 
 // The index of the selected candidate; see Pick of core/pumice/backend.py.
 uint pick(uint row) {
-    uint me = gl_LocalInvocationID.x, n = min(step_words[picks + 4u * row], BEST);
-    float top_p = uintBitsToFloat(step_words[picks + 4u * row + 1u]);
-    float min_p = uintBitsToFloat(step_words[picks + 4u * row + 2u]);
-    float temperature = uintBitsToFloat(step_words[picks + 4u * row + 3u]);
+    const uint me = gl_LocalInvocationID.x, rule = picks + (DRAFTED ? 0u : 4u * row), n = min(step_words[rule], BEST);
+    const float top_p = uintBitsToFloat(step_words[rule + 1u]), min_p = uintBitsToFloat(step_words[rule + 2u]);
+    const float temperature = uintBitsToFloat(step_words[rule + 3u]);
+    const uint number = numbers + row + (DRAFTED ? step_words[n_picked] : 0u);
     vec2 weights = vec2(0.0);
     if (me < n) {
         float below = logit(me) - logit(0);
@@ -58,7 +59,7 @@ uint pick(uint row) {
     if (kept) atomicMax(N_KEPT, me + 1u);
     barrier();
     // A random number that rounds to 1 selects the last candidate.
-    float target = min(uintBitsToFloat(step_words[numbers + row]), 0.9999999) * sums(N_KEPT - 1u).y;
+    float target = min(uintBitsToFloat(step_words[number]), 0.9999999) * sums(N_KEPT - 1u).y;
     if (me < N_KEPT && sums(me).y <= target) atomicMax(CHOSEN, me + 1u);
     barrier();
     return CHOSEN;
@@ -87,6 +88,7 @@ void main() {
     if (me != 0u) return;
     y[to] = token;
     if (RAW) y[to + 1u + 2u * BEST] = raw_logit(row, token);
+    if (DRAFTED) return;
     step_words[tokens + row] = token;
     step_words[positions + row]++;
     step_words[past + row * most_past + step_words[past_counts + row]++ % most_past] = token;

@@ -95,6 +95,8 @@ def write_model(name: str, folder: Path) -> Path:
 def write_draft(name: str, folder: Path) -> Path:
     """Write a draft of ``HEADS``."""
     draft, path = DRAFTS[name], folder / f"{name}-draft.gguf"
+    if path.exists():
+        return path
     return draft.write(path) if name in FOR_TARGETS else fitted(draft, ZOO[HEADS[name]]).write(path)
 
 

@@ -6,12 +6,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import Ahead, Raw, Tensor
+from pumice_vulkan.device import Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
-from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS
+from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS
 
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
@@ -26,12 +28,14 @@ class Choice(NamedTuple):
         adjusts: adjust the logits first.
         restricted: apply a restriction, too.
         raw: also return the most probable tokens before adjustments.
+        drafted: all rows are of one sequence; verify its drafted tokens, and draft the next ones.
     """
 
     n_best: int
     adjusts: bool = False
     restricted: bool = False
     raw: bool = False
+    drafted: bool = False
 
     @property
     def words(self) -> int:
@@ -54,17 +58,20 @@ class Picker:
         self._invocations = min(INVOCATIONS, memory.device.description.max_threads_per_threadgroup)
         self._n_parts = -(-self._width // (OF_EACH * self._invocations))
         self._max_seqs = memory.limits.n_seqs
-        n_parts = self._max_seqs * self._n_parts
+        self._max_rows = max(self._max_seqs, MAX_DRAFTED)
+        n_parts = self._max_rows * self._n_parts
         self._best = memory.scratch.take(8 * n_parts * MAX_BEST)
         self._sums = memory.scratch.take(4 * n_parts)
         self._saved = memory.scratch.take(8 * self._max_seqs * MAX_SAVED)
         self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
-        n_bytes = 4 * MAX_STEPS * self._max_seqs * Choice(MAX_BEST, raw=True).words
+        self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
+        n_bytes = 4 * (self._taken_at + MAX_STEPS)
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
+        self.text = Text(memory)
 
     def lower(self, lowering: Lowering, step: int, choice: Choice, turn: int) -> None:
         """Append dispatches behind those of step number ``step``."""
-        rows = self._rows(lowering.n_outputs)
+        rows = self._rows(lowering.n_outputs, choice)
         result = BufferSlice(self._results[turn], step * rows * choice.words, rows * choice.words)
         if choice.raw:
             self._find_best(lowering, rows, MAX_BEST, sums=True)
@@ -73,20 +80,50 @@ class Picker:
             self._adjust(lowering, rows, choice)
         self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
         self._pick(lowering, rows, choice, step, result)
+        if choice.drafted:
+            self._verify(
+                lowering, rows, result, choice.words, BufferSlice(self._results[turn], self._taken_at + step, 1)
+            )
+
+    def lower_drafts(self, lowering: Lowering, turn: int) -> None:
+        """Append the dispatch that drafts the tokens of the first step."""
+        rows, result = self._rows(lowering.n_outputs, Choice(1, drafted=True)), BufferSlice(self._results[turn], 0, 1)
+        self._verify(lowering, rows, result, 0, result)
+
+    def _verify(self, lowering: Lowering, rows: int, picked: BufferSlice, stride: int, taken: BufferSlice) -> None:
+        layout = lowering.memory.layout
+        lowering.dispatch(
+            "verify",
+            count=rows,
+            reads={"picked": picked},
+            writes={"text": self.text.place, "taken": taken},
+            push={
+                "stride": stride,
+                "tokens": layout.tokens,
+                "positions": layout.positions,
+                "text_length": layout.text_length,
+                "n_picked": layout.n_picked,
+            },
+            constants=[rows],
+            grid=(1, 1, 1),
+        )
 
     def results(self, turn: int, n_steps: int, choice: Choice, n_outputs: int) -> Ahead:
         """Return a copy of the results of ``n_steps`` steps, lowered for ``n_outputs`` rows."""
-        shape, n_best = (n_steps, self._rows(n_outputs), choice.words), choice.n_best
+        shape, n_best = (n_steps, self._rows(n_outputs, choice), choice.words), choice.n_best
         words = self._results[turn].contents[: 4 * math.prod(shape)].copy().view(np.int32).reshape(shape)
         floats, end = words.view(np.float32), 1 + 2 * n_best
         raw = None
         if choice.raw:
             ids, logits = words[..., end + 2 : -MAX_BEST], floats[..., -MAX_BEST:]
             raw = Raw(ids, logits, floats[..., end], floats[..., end + 1])
-        return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw)
+        contents = self._results[turn].contents.view(np.int32)
+        taken = contents[self._taken_at :][:n_steps].copy() if choice.drafted else None
+        return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw, taken)
 
     def close(self) -> None:
         self.restrictions.close()
+        self.text.close()
         for buffer in self._results:
             buffer.close()
 
@@ -154,17 +191,39 @@ class Picker:
                 "tokens": layout.tokens,
                 "positions": layout.positions,
                 "picks": layout.picks,
-                "numbers": layout.numbers + step * layout.max_seqs,
+                "numbers": layout.numbers + (0 if choice.drafted else step * layout.max_seqs),
                 "past": layout.past,
                 "past_counts": layout.past_counts,
+                "n_picked": layout.n_picked,
                 "most_past": MAX_PAST,
             },
-            constants=[*self._constants(choice.n_best), int(choice.raw)],
+            constants=[*self._constants(choice.n_best), int(choice.raw), int(choice.drafted)],
             grid=(rows, 1, 1),
         )
 
     def _constants(self, n_best: int) -> list[int]:
         return [self._invocations, n_best]
 
-    def _rows(self, n_outputs: int) -> int:
-        return min(n_outputs, self._max_seqs)
+    def _rows(self, n_outputs: int, choice: Choice) -> int:
+        return min(n_outputs, MAX_DRAFTED if choice.drafted else self._max_seqs)
+
+
+class Text:
+    """The text of a sequence from which the device drafts, and the host memory from which it is copied."""
+
+    def __init__(self, memory: SegmentMemory) -> None:
+        self._n_bytes = 4 * (memory.limits.n_ctx + MAX_STEPS * MAX_DRAFTED)
+        self._upload = memory.device.new_buffer(self._n_bytes, host=True)
+        self.place = BufferSlice(memory.device.new_buffer(self._n_bytes), 0, self._n_bytes // 4)
+
+    def write(self, text: NDArray[np.int32]) -> None:
+        """Write a text, which no pending step reads."""
+        self._upload.contents.view(np.int32)[: len(text)] = text
+
+    def record(self, encoder: Encoder) -> None:
+        """Record the copy to the device."""
+        encoder.copy_buffer(self._upload, 0, self.place.buffer, 0, self._n_bytes)
+
+    def close(self) -> None:
+        self._upload.close()
+        self.place.buffer.close()

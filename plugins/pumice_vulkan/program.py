@@ -47,7 +47,7 @@ from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import Recorder, Recording, SlotCopies, StepPart
 from pumice_vulkan.restrictions import MAX_ADDED
-from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, SCRATCH_BYTES, StepLayout, reads_memory
+from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, SCRATCH_BYTES, StepLayout, reads_memory
 
 PIECE = 8  # nodes lowered at a time, before other threads may run
 Values = Mapping[str, NDArray[Any]]
@@ -153,7 +153,7 @@ class Picked(Pending):
             self.command.wait()
         recording, ask = self.recording, self.ask
         results = self.picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
-        yield results.part(len(ask.picks), ask.n_best, ask.n_raw)
+        yield results.part(len(ask.picks) + ask.n_drafted, ask.n_best, ask.n_raw)
 
 
 class DeviceProgram(Program):
@@ -211,7 +211,14 @@ class DeviceProgram(Program):
             max_biases=MAX_BIASES,
             max_last_n=MAX_PAST,
             max_added=MAX_ADDED,
+            drafted=self._drafted if self._host.goes_on else (),
         )
+
+    @property
+    def _drafted(self) -> tuple[int, ...]:
+        """Numbers of drafted tokens for whose rows there is a bucket without others."""
+        rows = [bucket.n_tokens for bucket in self._buckets.all if bucket.n_tokens == bucket.n_outputs]
+        return tuple(n - 1 for n in dict.fromkeys(rows) if 1 < n <= MAX_DRAFTED and n.bit_count() == 1)
 
     def run(self, step: Step) -> Values:
         return self.submit(step).outputs()
@@ -241,12 +248,16 @@ class DeviceProgram(Program):
         """Submit one or several steps, each followed by the selection of tokens."""
         assert self._picker is not None
         words, layout = self._host.words(recording.turn), self._memory.layout
-        layout.write_picks(words, ask.picks, ask.numbers, recording.turn)
+        layout.write_picks(words, ask.picks, ask.numbers, recording.turn, ask.n_drafted)
+        if ask.text is not None:
+            self._picker.text.write(ask.text)
+            words[layout.text_length] = len(ask.text)
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=any(pick.adjusts for pick in ask.picks),
             restricted=any(pick.restricted for pick in ask.picks),
             raw=ask.n_raw > 0,
+            drafted=ask.n_drafted > 0,
         )
         if choice.adjusts and not step.behind:
             layout.write_pasts(words, ask.pasts)

@@ -133,7 +133,7 @@ class Recorder:
     def prepare(self, recording: Recording) -> None:
         """Record a command buffer, unless it exists. One thread at a time records, since Python runs only one."""
         dispatches = [] if recording.part is StepPart.CHOICE else self._dispatches(recording)
-        self._kernels.compile([*dispatches, *self._chosen(recording, 0)])
+        self._kernels.compile([*self._drafts(recording), *dispatches, *self._chosen(recording, 0)])
         with self._making:
             if recording in self._recorded:
                 return
@@ -179,7 +179,15 @@ class Recorder:
 
     def _step(self, recording: Recording, step: int) -> list[Encoded]:
         layers = [] if recording.part is StepPart.CHOICE else self._layers(recording)
-        return layers + self._encoded(self._chosen(recording, step))
+        drafts = self._encoded(self._drafts(recording)) if not step else []
+        return drafts + layers + self._encoded(self._chosen(recording, step))
+
+    def _drafts(self, recording: Recording) -> list[Dispatch]:
+        """Return the dispatch that drafts the tokens of the first step, if the device drafts any."""
+        lowering = Lowering(self._memory, *recording.bucket)
+        if self._picker and recording.choice.drafted:
+            self._picker.lower_drafts(lowering, recording.turn)
+        return lowering.dispatches
 
     def _chosen(self, recording: Recording, step: int) -> list[Dispatch]:
         """Return the dispatches that pick the tokens of a step."""
@@ -220,6 +228,8 @@ class Recorder:
             self._host.record_inputs(encoder, recording.turn, sizes)
             if self._begun is not None and recording.follows:
                 self._begun.record(encoder, recording)
+            if self._picker and recording.choice.drafted:
+                self._picker.text.record(encoder)
         if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
             self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
         encoder.barrier()

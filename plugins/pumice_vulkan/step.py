@@ -14,6 +14,7 @@ SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 
 HEADER = 16
 MAX_STEPS = 16  # maximum steps that the device runs in succession
+MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device makes and verifies
 SCRATCH_BYTES = 2**20  # that a program allocates at first, and grows if it needs more
 MAX_BIASES = 64  # maximum biases of a sequence's logits
 MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
@@ -36,9 +37,10 @@ class StepLayout:
     Attributes:
         sequences: sequence of each token.
         picks: four fields of a Pick per sequence.
-        numbers: ``[MAX_STEPS, limits.n_seqs]``.
+        numbers: ``[MAX_STEPS, limits.n_seqs]``, or one after the other for steps with drafts.
         adjustments: eight words per sequence: number of ``biases`` (pairs of a token and a float), and penalties.
         past: ring of the latest tokens; their total number is ``past_counts``.
+        text_length, n_picked: tokens of the text from which the device drafts, and how many of them it has picked.
         n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
     The table of a window is ``[n_seqs, table_width]``.
@@ -53,7 +55,7 @@ class StepLayout:
         self.seq_starts = self._field(limits.n_seqs + 1)
         self.slots = self._field(limits.n_seqs)
         self.picks = self._field(4 * limits.n_seqs)
-        self.numbers = self._field(MAX_STEPS * limits.n_seqs)
+        self.numbers = self._field(MAX_STEPS * max(limits.n_seqs, MAX_DRAFTED))
         self.adjustments = self._field(8 * limits.n_seqs)
         self.biases = self._field(2 * MAX_BIASES * limits.n_seqs)
         self.max_seqs = limits.n_seqs
@@ -66,6 +68,8 @@ class StepLayout:
         self.positions = self._field(limits.n_batch)
         self.past = self._field(MAX_PAST * limits.n_seqs)
         self.past_counts = self._field(limits.n_seqs)
+        self.text_length = self._field(1)
+        self.n_picked = self._field(1)
 
     @property
     def n_words(self) -> int:
@@ -112,7 +116,12 @@ class StepLayout:
         return not is_same
 
     def write_picks(
-        self, words: NDArray[np.int32], picks: Sequence[Pick], numbers: NDArray[np.float32], memory: int = 0
+        self,
+        words: NDArray[np.int32],
+        picks: Sequence[Pick],
+        numbers: NDArray[np.float32],
+        memory: int = 0,
+        n_drafted: int = 0,
     ) -> None:
         if self._is_new(memory, self.picks, picks):
             fields = [(pick.top_k, pick.top_p, pick.min_p, pick.temperature) for pick in picks]
@@ -121,6 +130,10 @@ class StepLayout:
             room[:, 1:].view(np.float32)[:] = [floats for _, *floats in fields]
             if any(pick.adjusts for pick in picks):
                 self._write_adjustments(words, picks)
+        if n_drafted:
+            words[self.numbers :][: numbers.size].view(np.float32)[:] = numbers.reshape(-1)
+            words[self.n_picked] = 0
+            return
         n_steps, n_seqs = numbers.shape
         table = words[self.numbers :][: n_steps * self.max_seqs].reshape(n_steps, -1)
         table.view(np.float32)[:, :n_seqs] = numbers

@@ -59,6 +59,7 @@ class Capabilities:
         max_biases: maximum ``biases`` of a ``Pick``.
         max_last_n: maximum ``last_n`` of a ``Pick``.
         max_added: maximum ``biases`` of a ``Restriction``.
+        drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Empty: the program drafts no tokens.
     """
 
     copies_slots: bool = False
@@ -71,6 +72,7 @@ class Capabilities:
     max_biases: int = 0
     max_last_n: int = 0
     max_added: int = 0
+    drafted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,11 @@ class Ask:
             that ``decide``.
         restrictions: one per sequence if a pick is restricted, with ``n_steps`` of 1; empty: they follow through
             ``Pending.restrict``. Only for programs that ``decide``.
+        n_drafted: tokens that the program drafts for each step and verifies in it, one of ``drafted``; 0: none. Then
+            there is one sequence, whose pick adjusts nothing. Each step has ``1 + n_drafted`` rows; those of the batch
+            after the first are replaced by the drafted tokens. ``numbers`` are ``[n_steps, 1 + n_drafted]``: one for
+            each picked token in turn.
+        text: int32, the tokens from which the program drafts, the one of the batch last; for ``n_drafted``.
     """
 
     picks: Sequence[Pick]
@@ -112,6 +117,8 @@ class Ask:
     pasts: Sequence[Sequence[int]] = ()
     n_raw: int = 0
     restrictions: Sequence[Restriction] = ()
+    n_drafted: int = 0
+    text: Int32Array | None = None
 
 
 @dataclass(frozen=True)
@@ -128,13 +135,15 @@ class Raw:
 class Ahead:
     """Results of consecutive steps: for each step and sequence the highest logits, and the picked token.
 
-    Logits are adjusted by the pick, in descending order, ties by token id; NaN comes first.
+    Logits are adjusted by the pick, in descending order, ties by token id; NaN comes first. Of steps with drafts there
+    is a row per computed token in place of each sequence; the first ``n_taken`` picked tokens follow each other.
     """
 
     ids: Int32Array  # [n_steps, n_seqs, n_best]
     logits: Float32Array  # [n_steps, n_seqs, n_best]
     picked: Int32Array  # [n_steps, n_seqs]
     raw: Raw | None = None  # if requested
+    n_taken: Int32Array | None = None  # [n_steps] of steps with drafts
 
     def part(self, n_seqs: int, n_best: int, n_raw: int) -> Ahead:
         """Return the results of the first ``n_seqs`` sequences, with ``n_best`` candidates and ``n_raw`` raw logits."""
@@ -144,4 +153,5 @@ class Ahead:
             self.raw.picked[:, :n_seqs],
             self.raw.totals[:, :n_seqs],
         )
-        return Ahead(self.ids[:, :n_seqs, :n_best], self.logits[:, :n_seqs, :n_best], self.picked[:, :n_seqs], raw)
+        ids, logits = self.ids[:, :n_seqs, :n_best], self.logits[:, :n_seqs, :n_best]
+        return Ahead(ids, logits, self.picked[:, :n_seqs], raw, self.n_taken)

@@ -6,6 +6,7 @@ samplers, and exact picks are followed by further steps before the host has read
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pumice.backend.pick import Ahead, Ask, Restriction
 from pumice.backend.step import Batch, Pending
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, batch_of
+from pumice.engine.device_drafts import NO_DRAFTS, Plan
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
@@ -47,6 +49,7 @@ class Flight:
         goes_on: True if further steps may follow it.
         open: resources to close after its tokens were processed.
         drafts: drafted tokens of members, computed and verified by the step.
+        plan: steps with tokens that the program drafts.
         repeats: True if tokens of a member are computed again after a wrong draft.
         began: ``time.perf_counter()`` before submission.
         spent: ``time.thread_time()`` before the submission of a single step.
@@ -64,6 +67,7 @@ class Flight:
     goes_on: bool = True
     open: ExitStack | None = None
     drafts: Mapping[Running, Draft] = field(default_factory=dict)
+    plan: Plan = NO_DRAFTS
     repeats: bool = False
     began: float = field(default_factory=time.perf_counter)
     spent: float = 0.0
@@ -168,10 +172,14 @@ class Flights:
     def _begin(self, members: Members) -> Flight:
         if self._can.n_in_flight > 1:
             return self._step(members, {})
-        drafts = self._speculation.draft(members, self._cache, self._scheduler.limits)
+        if is_own := self._drafts_itself(members):
+            plan = self._planned(members[0][0])
+            if plan.n_steps:
+                return self._draft_ahead(members, plan)
+        drafts = {} if is_own else self._speculation.draft(members, self._cache, self._scheduler.limits)
         if drafts or not self._can.max_steps:
             return self._step(members, drafts)
-        n_steps = self.lookahead.steps(members, most=self._speculation.n_free)
+        n_steps = self.lookahead.steps(members, most=math.inf if is_own else self._speculation.n_free)
         if n_steps and self._decided(members):
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
@@ -439,12 +447,20 @@ class Flights:
             if following:
                 following.lost |= lost
                 self._restrict(following)
+        self._compare(flight)
         if following:
             self.on_way.append(following)
             return
         for running, _ in flight.members:  # read sequences again whose recurrent states include wrong tokens
             if running.n_ahead and not running.generation.finish_reason and self._cache.checkpoints is not None:
                 self._scheduler.begin_again(running)
+
+    def _compare(self, flight: Flight) -> None:
+        """Compare the tokens of landed steps with what the program would have drafted."""
+        current = [(running, 1) for running, _ in flight.members if not running.generation.finish_reason]
+        seconds = self.lookahead.seconds(len(flight.members))
+        if seconds and self._drafts_itself(current):
+            self._speculation.device.took_plain(current[0][0], self._can.drafted, flight.n_steps, seconds)
 
     def _n_following(self, flight: Flight) -> int:
         """Return how many steps to submit behind a flight: none if others wait for admission, or some have left it.
@@ -454,7 +470,9 @@ class Flights:
         current = [running for running, _ in flight.members if not running.generation.finish_reason]
         if flight.lost or len(current) != len(flight.members) or len(current) != len(self._scheduler.running):
             return 0
-        n_free = self._speculation.n_free - 1  # steps after the latest one that need not ask for drafts
+        n_free: float = self._speculation.n_free - 1  # steps after the latest one that need not ask for drafts
+        if self._drafts_itself([(running, 1) for running in current]):
+            n_free = 0 if self._planned(current[0]).n_steps else math.inf
         if n_free < 1 or self._scheduler.may_admit():
             return 0
         return self.lookahead.steps(flight.members, flight.n_steps, n_free)
@@ -492,6 +510,61 @@ class Flights:
         self._scheduler.computed(running, 1)
         running.n_ahead -= 1
         return self.lookahead.picked(generation, ahead, step, row)
+
+    # --- the program drafts, and decides
+
+    def _drafts_itself(self, members: Members) -> bool:
+        """Return True if drafts for this batch are left to the program."""
+        return self.lookahead.drafts(members) and self._speculation.matches_text(members[0][0].generation)
+
+    def _planned(self, running: Running) -> Plan:
+        """Return the plan of a submission with drafts of the program, with blocks held for its steps."""
+        plan = self._speculation.device.plan(running, self._can.drafted, self._can.max_steps)
+        n_steps = self.lookahead.passes(running, plan.n_drafted, plan.n_steps) if plan.n_steps else 0
+        return plan._replace(n_steps=n_steps)
+
+    def _draft_ahead(self, members: Members, plan: Plan) -> Flight:
+        """Submit steps with exact picks that verify drafts of the program."""
+        began, [(running, _)] = time.perf_counter(), members
+        n_rows = 1 + plan.n_drafted
+        ask = self.lookahead.ask([running.generation], plan.n_steps * n_rows)
+        text = self._speculation.device.text(running)
+        numbers = ask.numbers.reshape(plan.n_steps, n_rows)
+        ask = replace(ask, numbers=numbers, n_drafted=plan.n_drafted, text=text)
+        batch = batch_of(self._cache, [running.part(1, [running.generation.tokens[-1]] * plan.n_drafted)])
+        pending = self._runner.submit(batch, ask)
+        flight = Flight(members, [running], batch, pending, self._take_drafted, ask, plan=plan)
+        flight.began = began
+        return flight
+
+    def _take_drafted(self, flight: Flight) -> None:
+        """Continue with the tokens of steps with drafts."""
+        [(running, _)], plan, generation = flight.members, flight.plan, flight.members[0][0].generation
+        ahead = next(flight.pending.tokens())
+        assert ahead.n_taken is not None
+        taken = ahead.n_taken.tolist()
+        for step, n_taken in enumerate(taken):
+            generation.timings.drafted(plan.n_drafted, n_taken - 1)
+            generation.timings.drafts_exact = self._speculation.is_exact
+            if not self._take_rows(running, ahead, step, n_taken):
+                break
+        if not generation.finish_reason:
+            seconds = time.perf_counter() - flight.began
+            self._speculation.device.took(running, self._can.drafted, plan, taken, seconds)
+
+    def _take_rows(self, running: Running, ahead: Ahead, step: int, n_taken: int) -> bool:
+        """Continue with the tokens of a step with drafts. Return True if the next step was computed for them."""
+        generation = running.generation
+        for row in range(n_taken):
+            if not np.isfinite(ahead.logits[step, row, 0]):
+                running.undecided = True
+                return False
+            generation.chain.skip(self.lookahead.draws(generation))
+            self._scheduler.computed(running, 1)
+            self._scheduler.take([(running, self.lookahead.picked(generation, ahead, step, row))], self._least_forced)
+            if not _goes_on(running):
+                return False
+        return True
 
 
 def _goes_on(running: Running) -> bool:

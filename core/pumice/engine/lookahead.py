@@ -83,6 +83,10 @@ class Lookahead:
         seconds = self._seconds.get(n_seqs, math.inf)
         return min(self.can.max_steps, SECONDS / seconds) if seconds else self.can.max_steps
 
+    def seconds(self, n_seqs: int) -> float | None:
+        """Return the measured seconds of a step of ``n_seqs`` sequences."""
+        return self._seconds.get(n_seqs)
+
     def took(self, n_seqs: int, n_steps: int, seconds: float) -> None:
         """Record a time, except the first of its kind, which may include preparation."""
         if self._is_measured and (n_seqs, n_steps) in self._prepared:
@@ -103,6 +107,35 @@ class Lookahead:
                 duration,
                 limit,
             )
+
+    def drafts(self, members: Sequence[tuple[Running, int]]) -> bool:
+        """Return True if the program may draft the next tokens of this batch by itself: of a lone generating sequence.
+
+        Its picks adjust no logits, its cache needs no copies, and positions are those of the text.
+        """
+        if not self.can.drafted or len(members) != 1 or self._cache.checkpoints is not None:
+            return False
+        [(running, n_new)] = members
+        generation = running.generation
+        is_text = generation.media is None and running.memory is None
+        if not (is_text and generation.generated and n_new == running.pending == 1 and not running.undecided):
+            return False
+        pick = generation.chain.pick
+        return self.trusts(generation) and pick is not None and not pick.adjusts and not generation.wants_raw
+
+    def passes(self, running: Running, n_drafted: int, most: int) -> int:
+        """Return the number of steps with drafts, a power of two, with blocks held for all; ``most`` at most."""
+        n_rows = 1 + n_drafted
+        room = (running.generation.n_ctx - running.n_past) // n_rows
+        n, most = 1, min(most, room, running.generation.n_left)
+        while 2 * n <= most:
+            n *= 2
+        while n > 1 and not self._blocks_suffice([running], n * n_rows):
+            n //= 2
+        if most < 1 or not self._blocks_suffice([running], n * n_rows):
+            return 0
+        self._cache.extend(running.tables, running.n_past, n * n_rows)
+        return n
 
     def n_best(self, generations: Sequence[Generation]) -> int:
         """Return how many of the highest logits to request: chains that lower some may need more than they keep."""

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Batch, Limits
+from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.draft_length import CERTAIN, LOOKED_UP, DraftKind, DraftLength, Record, Rest
 from pumice.engine.draft_model import ModelProposer
 from pumice.engine.generation import Generation, Running
@@ -34,6 +35,7 @@ log = logging.getLogger("pumice")
 ENOUGH = 4.0  # expected accepted tokens of a draft above which no further proposer is asked
 UNMEASURED = 15  # drafted tokens where results depend on the number of rows, unless ``n_draft`` is set
 _DRAFT = "draft"  # the proposer of a draft model
+_NGRAM = "ngram"  # the proposer whose drafts some programs make themselves
 _MTP = "mtp"  # the proposer of a layer of the model
 _PREDICTION = "prediction"  # the proposer of requests with a prediction
 _COMPUTED = (_DRAFT, _MTP)  # proposers that run layers
@@ -141,6 +143,7 @@ class Speculation:
         next_tokens: NextTokens | None = None,
     ) -> None:
         self.length = DraftLength(n_draft if n_draft >= 0 or is_invariant else UNMEASURED)
+        self.device = DeviceDrafts(n_draft)
         self._proposers = proposers
         self.next_tokens = next_tokens
         self.auto = list(auto)
@@ -290,8 +293,18 @@ class Speculation:
         if all(n_new == 1 for _, n_new in members):  # else the time belongs to the prompt
             self._reading += time.thread_time() - began
 
+    def matches_text(self, generation: Generation) -> bool:
+        """Return True if the only drafts of a sequence are continuations of matches in its text."""
+        return list(self._names(generation)) == [_NGRAM]
+
+    @property
+    def is_exact(self) -> bool:
+        """True if texts are the same with drafts and without."""
+        return self._is_invariant
+
     def close(self, generation: Generation) -> None:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
+        self.device.close(generation)
         if generation in self._sequences:
             began = time.thread_time()
             self._updated(generation).close()

@@ -1,0 +1,63 @@
+// Verifies drafted tokens, and drafts the next ones: the continuation of the longest match of the text's last tokens, or of
+// the latest of equal ones. A step has the last token in its first row and drafted ones in the others; a drafted token is right
+// if it was picked in the row before. The picked tokens up to the first one behind a wrong row continue the text. One workgroup.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#define STEP_ACCESS
+#include "common.glsl"
+
+layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint ROWS = 4u;
+layout(std430, set = 0, binding = 1) readonly buffer Picked { uint picked[]; };
+layout(std430, set = 0, binding = 2) buffer Text { uint text[]; };
+layout(std430, set = 0, binding = 3) writeonly buffer Taken { uint taken[]; };
+layout(push_constant) uniform Push {
+    uint rows, picked_at, text_at, taken_at;
+    uint stride; // words per row of picked tokens; 0: there are none yet
+    uint tokens, positions, text_length, n_picked; // indices in the step block
+};
+
+const uint LONGEST = 32u; // compared tokens of a match
+const uint SHORTEST = 2u;
+
+shared uint fresh[ROWS];
+shared uint n_fresh, n_before, best;
+
+uint token_at(uint i) { return i < n_before ? text[text_at + i] : fresh[i - n_before]; }
+
+uint length_of_match(uint end, uint n_text) {
+    uint n = 0u;
+    while (n < min(LONGEST, end) && token_at(end - 1u - n) == token_at(n_text - 1u - n)) n++;
+    return n;
+}
+
+void take() {
+    n_before = step_words[text_length];
+    n_fresh = 0u;
+    best = 0u;
+    if (stride == 0u) return;
+    do {
+        fresh[n_fresh] = picked[picked_at + n_fresh * stride];
+        n_fresh++;
+    } while (n_fresh < ROWS && fresh[n_fresh - 1u] == step_words[tokens + n_fresh]);
+    for (uint i = 0u; i < n_fresh; i++) text[text_at + n_before + i] = fresh[i];
+    step_words[text_length] = n_before + n_fresh;
+    step_words[n_picked] += n_fresh;
+    taken[taken_at] = n_fresh;
+}
+
+void main() {
+    const uint me = gl_LocalInvocationID.x;
+    if (me == 0u) take();
+    barrier();
+    const uint n_text = n_before + n_fresh;
+    for (uint end = SHORTEST + me; end < n_text; end += 256u) {
+        const uint n = length_of_match(end, n_text);
+        if (n >= SHORTEST) atomicMax(best, n << 26 | end);
+    }
+    barrier();
+    if (me >= ROWS) return;
+    const uint next = best == 0u ? n_text - 1u : best & 0x3ffffffu, period = n_text - next;
+    step_words[tokens + me] = me == 0u ? token_at(n_text - 1u) : token_at(next + (me - 1u) % period);
+    step_words[positions + me] = n_text - 1u + me;
+}

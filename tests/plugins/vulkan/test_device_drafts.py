@@ -1,0 +1,141 @@
+"""The device drafts from the text and verifies, several steps per submission: it picks what it picks without drafts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from equal_texts import write_model
+from graphs import builder, picked, step_of
+from pumice.backend import Program
+from pumice.backend.pick import Ahead, Ask, Pick
+from pumice.backend.step import Batch, Limits
+from pumice.testing import compile_graph
+from pumice_vulkan import VulkanBackend
+from pumice_vulkan.backend import VulkanOptions
+
+LIMITS = Limits(n_ctx=64, n_batch=16, n_outputs=16, n_seqs=2, block_size=8, n_blocks={}, kv_type="f32")
+N_VOCAB = 300
+
+
+@pytest.fixture
+def vulkan(driver: str) -> Iterator[VulkanBackend]:
+    backend = VulkanBackend(VulkanOptions(driver=driver, prepare="never"))  # no thread outlives the device
+    yield backend
+    backend.close()
+
+
+def program(folder: Path, vulkan: VulkanBackend, table: np.ndarray) -> Program:
+    """The logits of a token are its row of the table."""
+    g = builder(folder, {"table": table})
+    with g.layer(0):
+        graph = g.finish(g.get_rows(g.embedding(g.weight("table"), g.tokens), g.output_ids))
+    return compile_graph(vulkan, graph, LIMITS)
+
+
+def drafted(made: Program, text: list[int], pick: Pick, numbers: np.ndarray) -> Ahead:
+    """Return the results of steps with drafts, one per row of ``numbers``."""
+    n_rows, n_past = numbers.shape[1], len(text) - 1
+    each = np.arange(n_rows, dtype=np.int32)
+    tokens = np.full(n_rows, text[-1], np.int32)
+    batch = Batch(tokens, n_past + each, each, np.array([0, n_rows], np.int32), np.zeros(1, np.int32), {})
+    ask = Ask([pick], numbers, pick.top_k, n_drafted=n_rows - 1, text=np.array(text, np.int32))
+    return next(made.submit(step_of(batch, ask)).tokens())
+
+
+def one_by_one(made: Program, token: int, pick: Pick, numbers: np.ndarray) -> list[int]:
+    """Return the tokens that steps without drafts pick with these numbers."""
+    tokens = []
+    for number in numbers.ravel():
+        each = np.zeros(1, np.int32)
+        batch = Batch(np.array([token], np.int32), each, each, np.array([0, 1], np.int32), each, {})
+        token = int(picked(made, batch, Ask([pick], np.array([[number]], np.float32), pick.top_k)).picked[0, 0])
+        tokens.append(token)
+    return tokens
+
+
+def taken_of(found: Ahead) -> list[int]:
+    assert found.n_taken is not None
+    return [token for row, n in zip(found.picked, found.n_taken, strict=True) for token in row[:n].tolist()]
+
+
+def test_a_cycle_is_drafted_to_its_end(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    """A token follows each; the text has gone around once."""
+    table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
+    table[9] = np.eye(N_VOCAB, dtype=np.float32)[4]
+    made = program(tmp_path, vulkan, table)
+    found = drafted(made, [1, 2, 3, 4, 5, 6, 7, 8, 9, 4, 5], Pick(1, temperature=0), np.zeros((4, 8), np.float32))
+    assert found.n_taken is not None
+    assert found.n_taken.tolist() == [8, 8, 8, 8]
+    assert taken_of(found) == [4 + (2 + i) % 6 for i in range(32)]
+
+
+def test_nothing_repeats(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    made = program(tmp_path, vulkan, np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1))
+    found = drafted(made, [1, 2, 3], Pick(1, temperature=0), np.zeros((4, 4), np.float32))
+    assert found.n_taken is not None
+    assert found.n_taken.tolist() == [1, 1, 1, 1]
+    assert taken_of(found) == [4, 5, 6, 7]
+
+
+def test_the_longest_match_is_continued(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    """Of 7, 8 and of 6, 7, 8, which comes earlier."""
+    table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
+    table[8] = np.eye(N_VOCAB, dtype=np.float32)[50]
+    made = program(tmp_path, vulkan, table)
+    text = [6, 7, 8, 50, 51, 52, 3, 7, 8, 90, 91, 6, 7, 8]
+    found = drafted(made, text, Pick(1, temperature=0), np.zeros((1, 4), np.float32))
+    assert found.n_taken is not None
+    assert found.n_taken.tolist() == [4]
+
+
+@pytest.mark.parametrize("n_rows", [2, 4, 16])
+def test_each_token_takes_the_next_number(tmp_path: Path, vulkan: VulkanBackend, n_rows: int) -> None:
+    random = np.random.default_rng(n_rows)
+    table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
+    for token in range(N_VOCAB):
+        table[token, random.integers(12, size=3)] = random.standard_normal(3)  # texts of a few tokens repeat
+    made = program(tmp_path, vulkan, table)
+    pick, numbers = Pick(40, 0.9, 0.05, 0.7), random.random((16, n_rows)).astype(np.float32)
+    text = random.integers(12, size=40).tolist()
+    tokens = taken_of(drafted(made, text, pick, numbers))
+    assert tokens == one_by_one(made, text[-1], pick, numbers)[: len(tokens)]
+    assert len(tokens) > 16
+
+
+def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:
+    """Return what requests give one after the other, and the numbers of drafted and accepted tokens."""
+    few: dict[str, Any] = {"top_k": 9, "temperature": 0.3, "seed": 3, "max_tokens": 40}
+    requests: list[dict[str, Any]] = [
+        {"prompt": "abcabcabcabc", "temperature": 0, "max_tokens": 60},
+        {"prompt": "fe fe fe", "temperature": 0, "max_tokens": 40, "stop": ["lsb"]},
+        {"prompt": "ab ab ab", "logprobs": 2, "logprobs_sampled": True, **few},
+        {"prompt": "abcabc", "n_ctx": 24, "context_shift": True, **few},
+        {"prompt": "abcabc", "temperature": 0, "repeat_penalty": 1.1, "max_tokens": 20},
+    ]
+    with pumice.load(path, backend="vulkan", config=config, n_ctx=96, n_batch=16, n_parallel=2) as model:
+        done = [model.generate(**request) for request in requests]
+    found = [(each.text, each.tokens, each.finish_reason, each.logprobs is not None) for each in done]
+    return found, sum(each.timings.n_drafted for each in done), sum(each.timings.n_accepted for each in done)
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("name", ["rope-plain", "gemma2"])
+def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
+    """The last request is for the host: a penalty looks at drafted tokens, too."""
+    path = write_model(name, tmp_path)
+    expected, _, _ = texts(path, speculate="off")
+    for n_draft in (3, 15):
+        found, n_drafted, n_accepted = texts(path, speculate="ngram", n_draft=n_draft)
+        assert found == expected
+        assert n_drafted >= n_accepted > 20
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_lengths_are_measured(tmp_path: Path) -> None:
+    """Whatever the clock says, the text is that without drafts."""
+    path = write_model("rope-plain", tmp_path)
+    assert texts(path, speculate="ngram")[0] == texts(path, speculate="off")[0]
