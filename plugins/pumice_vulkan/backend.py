@@ -53,6 +53,7 @@ class VulkanOptions:
     activations: str = "auto"  # with few rows, or without matrix units: "int8", "float", or "auto" (int8 if fast)
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
+    batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
     profile: str = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
     memory: str = ""  # most memory of each device to use for a model, such as 12GiB; empty: all that is free
@@ -200,14 +201,16 @@ class VulkanBackend(Backend):
             device.limit(offered)
             int8 = _use_int8(self.options.activations, device)
             prepares = _prepares(self.options.prepare, device)
+            invariant = self.options.batch_invariant
             persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
+            persistent = persistent and not invariant
             cooperative = cooperative_matrices_work(device)
             lanes = cooperative and lanes_are_known(device)
         except BaseException:
             device.close()
             raise
         memories = Weights(device), Arena(device)
-        return Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes)
+        return Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes, invariant)
 
 
 def _free_bytes(device: Device, most: int | None) -> int:

@@ -23,6 +23,7 @@ from pumice.plugin import (
     Node,
     Pending,
     Program,
+    RecurrentState,
     Restriction,
     Segment,
     Sizes,
@@ -66,6 +67,7 @@ class Shared:
     prepares: bool = False
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
     lanes: bool = False  # products on matrix units convert weights in registers
+    invariant: bool = False  # results of up to 16 rows do not depend on their number
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
     used: set[tuple[int, str]] = field(default_factory=set)  # source and name of the uploaded weights
@@ -200,10 +202,13 @@ class DeviceProgram(Program):
             self._preparer.start()
 
     def _capabilities(self) -> Capabilities:
+        recurrent = any(isinstance(state, RecurrentState) for state in self._segment.states)
+        invariant = self._shared.invariant and not recurrent  # recurrent states take several tokens in parts
         if not self._picker:
-            return Capabilities(copies_slots=True)
+            return Capabilities(copies_slots=True, invariant=invariant)
         return Capabilities(
             copies_slots=True,
+            invariant=invariant,
             max_steps=MAX_STEPS if self._host.goes_on else 1,
             max_best=MAX_BEST,
             decides=True,
@@ -341,6 +346,7 @@ class DeviceProgram(Program):
             int8=shared.int8,
             cooperative=shared.cooperative,
             lanes=shared.lanes,
+            invariant=shared.invariant,
             states=shared.states,
             rules=RULES,
             kept=_kept(self._segment),
@@ -391,6 +397,7 @@ def _computed_by(shared: Shared) -> str:
     """Return what decides the values in a device's caches besides the model; see ``CacheForm``."""
     device = shared.device.description
     kernels = f"int8 {shared.int8} cooperative {shared.cooperative} lanes {shared.lanes} persistent {shared.persistent}"
+    kernels += " invariant" if shared.invariant else ""
     return f"vulkan {device.name} {device.uuid} {device.driver} {device.vulkan_driver} {kernels}"
 
 

@@ -52,7 +52,7 @@ class Flight:
         plan: steps with tokens that the program drafts.
         repeats: True if tokens of a member are computed again after a wrong draft.
         began: ``time.perf_counter()`` before submission.
-        spent: ``time.thread_time()`` before the submission of a single step.
+        spent: the time before submission by the clock that measures steps for drafts.
     """
 
     members: Members
@@ -131,6 +131,8 @@ class Flights:
         self._tell = tell
         self._speculation = speculation
         self._landed = 0.0
+        # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
+        self._clock = time.perf_counter if self._can.max_steps else time.thread_time
 
     def choose(self) -> Members:
         """Return the members of the next step, or an empty list if enough steps are pending.
@@ -165,8 +167,7 @@ class Flights:
         flight.land(flight)
         if self._speculation.next_tokens and flight.ask is None:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
-        # backends with measured lengths of drafts compute in this thread, whose time other programs do not lengthen
-        self._speculation.took(flight.members, flight.drafts, time.thread_time() - flight.spent)
+        self._speculation.took(flight.members, flight.drafts, (self._clock() - flight.spent) / flight.n_steps)
         return time.perf_counter() - began
 
     def _begin(self, members: Members) -> Flight:
@@ -188,7 +189,7 @@ class Flights:
 
     def _step(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
         """Submit a single step; recurrent states are restored after a wrong drafted token."""
-        began, spent = time.perf_counter(), time.thread_time()
+        began, spent = time.perf_counter(), self._clock()
         whole = [running for running, n_new in members if running.pending == n_new]
         drafted = {running: draft.tokens for running, draft in drafts.items()}
         with ExitStack() as stack:
@@ -320,10 +321,12 @@ class Flights:
             stack.enter_context(self._states.taking_back([(running, n_steps) for running in whole]))
             ask = self.lookahead.ask([running.generation for running in whole], n_steps)
             batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
-            began = time.perf_counter()
+            began, spent = time.perf_counter(), self._clock()
             pending = self._runner.submit(batch, ask)
             self._speculation.passed(n_steps - 1)
-            return Flight(members, whole, batch, pending, self._verify, ask, open=stack.pop_all(), began=began)
+            flight = Flight(members, whole, batch, pending, self._verify, ask, open=stack.pop_all(), began=began)
+            flight.spent = spent
+            return flight
 
     def _verify(self, flight: Flight) -> None:
         """Continue with the guesses up to the first wrong one."""
@@ -375,7 +378,7 @@ class Flights:
 
     def _fly(self, members: Members, n_steps: int, before: Flight | None = None) -> Flight:
         """Submit steps with exact picks, optionally behind others of the same sequences."""
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), self._clock()
         n_ahead = before.n_steps if before else 0
         generations = [running.generation for running, _ in members]
         ask = self.lookahead.ask(generations, n_steps, n_ahead, before.ask if before else None)
@@ -386,7 +389,7 @@ class Flights:
         pending = self._runner.submit(batch, ask, before.pending if before else None)
         self._speculation.passed(n_steps if before else n_steps - 1)
         flight = Flight(members, [running for running, _ in members], batch, pending, self._follow, ask, n_changes)
-        flight.began, flight.behind = began, before is not None
+        flight.began, flight.spent, flight.behind = began, spent, before is not None
         if not before:
             with self._discarding(flight):
                 self._restrict(flight)

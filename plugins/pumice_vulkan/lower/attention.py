@@ -33,7 +33,7 @@ def _attention(lowering: Lowering, node: Node) -> None:
         return
     if k is not None and node.state is not None:
         store(lowering, node)
-    if lowering.n_tokens <= FEW_TOKENS:
+    if lowering.n_tokens <= FEW_TOKENS or lowering.invariant:
         _attend_in_parts(lowering, node)
     elif not _attend_on_matrix_units(lowering, node):
         _attend_in_tiles(lowering, node)

@@ -19,7 +19,9 @@ from pumice_vulkan.tuning import decode_shape
 def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
     """Attend with single tokens of sequences, ``rope`` included; return False if the kernel does not support it."""
     v, sinks = node.inputs.get("v"), node.inputs.get("sinks")
-    if not lowering.lone or v is None or not is_plain(node) or not _can_run(lowering, node.state_of(KVState)):
+    if not lowering.lone or lowering.invariant or v is None or not is_plain(node):
+        return False
+    if not _can_run(lowering, node.state_of(KVState)):
         return False
     state = node.state_of(KVState)
     layout, cache = cache_of(lowering, state)

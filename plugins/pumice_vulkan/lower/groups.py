@@ -172,7 +172,12 @@ def _in_tiles(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
 
 
 def _fits(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
-    """Return True if the kernel for few rows can apply the norm itself."""
+    """Return True if the kernel for few rows can apply the norm itself.
+
+    The order of its sums depends on the number of rows.
+    """
+    if lowering.invariant:
+        return False
     rows = lowering.rows(norm.output)
     return rows <= MOST_VECTORS and all(
         use_int8(lowering, item) and rows * item.row_blocks * INT8_BLOCK_BYTES <= SHARED_X_BYTES for item in matrices

@@ -81,4 +81,6 @@ def product_flags(bias: object, residual: object, ragged: object) -> ProductFlag
 
 def use_cooperative(lowering: Lowering, weight: Matrix) -> bool:
     """Return True if matrix units compute a product; not for float32 weights, which may need the precision."""
+    if lowering.invariant:
+        return False
     return lowering.cooperative and weight.format.name != "f32" and weight.n_columns % 8 == 0 and weight.n_rows % 4 == 0

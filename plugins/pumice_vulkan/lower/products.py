@@ -27,7 +27,7 @@ def product(
     """Compute ``y = x @ weight.T + bias + residual`` with the kernel for the number of rows of x."""
     if shape := use_few(lowering, weight, lowering.rows(x)):
         few_product(lowering, FewProduct(x, [weight], y, bias, residual), shape)
-    elif lowering.rows(x) <= MOST_VECTORS:
+    elif lowering.rows(x) <= MOST_VECTORS or lowering.invariant:
         vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual))
     elif lowering.rows(x) <= _most_alone(lowering, weight):
         alone = Experts(1) if lowering.rows(x) <= MOST_FEW else None  # else each pass takes several rows

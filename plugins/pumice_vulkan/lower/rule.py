@@ -54,6 +54,8 @@ from pumice_vulkan.step import SIZE_WORDS, StepLayout
 
 BufferSlices = Mapping[str, BufferSlice | Sequence[BufferSlice]]  # by the kernel's names; several for an array
 
+MOST_INVARIANT = 16  # rows of a step up to which results may be independent of their number
+
 STEP_INPUTS = ("tokens", "positions", "output_ids")
 
 
@@ -94,6 +96,7 @@ class SegmentMemory:
     scratch: Arena
     int8: bool = False  # products with few rows use int8 activations
     cooperative: bool = False  # products with many rows run on matrix units
+    invariant: bool = False  # results of up to MOST_INVARIANT rows do not depend on their number
     lanes: bool = False  # the division of their fragments among lanes is that of shaders/matmul_lanes.comp
     named: dict[str, BufferSlice] = field(default_factory=dict)  # scratch memory by name
     states: dict[State, Any] = field(default_factory=dict)  # places in ``cache``, shared by the graphs of a model
@@ -137,6 +140,11 @@ class Lowering:
     @property
     def cooperative(self) -> bool:
         return self.memory.cooperative
+
+    @property
+    def invariant(self) -> bool:
+        """True if each row is summed in the same order for any number of rows."""
+        return self.memory.invariant and self.n_tokens <= MOST_INVARIANT
 
     # --- sizes
 
