@@ -223,7 +223,10 @@ def cache_experts(
     found = {name: mixtures_of(graph, is_on_host) for name, graph in graphs.items()}
     by_name = {mixture.name: mixture for mixtures in found.values() for mixture in mixtures}
     if gpu is None or not by_name:
-        why = "this GPU's backend has none" if gpu is None else "no experts of a layer on a GPU stay in host memory"
+        why = "no experts of a layer on a GPU stay in host memory"
+        if gpu is None:
+            has_gpu = any(backend.offload for _, backend in backends)
+            why = "the backend of this GPU cannot replace single matrices" if has_gpu else "no GPU is in use"
         logger.warning("moe_cache_mib: no experts are cached: %s", why)
         return dict(graphs), None
     cache = _empty_cache(list(by_name.values()), gpu, limits, n_bytes)

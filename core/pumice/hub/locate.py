@@ -156,7 +156,7 @@ def _fetch_from(
 
     if isinstance(name, Path):
         return [name]
-    with explained(str(name)):
+    with explained(str(name), downloads=True):
         from pumice.hub.client import AllowedHosts, HubClient, origin_of
 
         access = AllowedHosts(frozenset(origin_of(url) for url in [endpoint(), *trusted]), public_only)

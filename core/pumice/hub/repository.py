@@ -121,11 +121,15 @@ def _projector(model: str, files: Iterable[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def explained(name: str) -> Iterator[None]:
-    """Convert errors of the network, the Hub and the disk to a one-line HubError about ``name``."""
+def explained(name: str, *, downloads: bool = False) -> Iterator[None]:
+    """Convert errors of the network, the Hub and the disk to a one-line HubError about ``name``.
+
+    ``downloads``: what arrived is in a file, which another attempt continues.
+    """
     import httpx2
     from huggingface_hub import constants, errors
 
+    again = "try again, the received part is kept" if downloads else "try again"
     try:
         yield
     except errors.GatedRepoError:
@@ -144,9 +148,9 @@ def explained(name: str) -> Iterator[None]:
     except errors.HfHubHTTPError as error:
         raise HubError(f"{name}: {status_line(error.response.status_code)}") from None
     except httpx2.TimeoutException:
-        raise HubError(f"{name}: the server does not respond; try again, the received part is kept") from None
+        raise HubError(f"{name}: the server does not respond; {again}") from None
     except httpx2.HTTPError as error:
-        raise HubError(f"{name}: no connection: {_first_line(error)}; try again, the received part is kept") from None
+        raise HubError(f"{name}: no connection: {_first_line(error)}; {again}") from None
     except (errors.HFValidationError, httpx2.InvalidURL) as error:
         raise HubError(f"{name}: {_first_line(error)}") from None
     except OSError as error:

@@ -137,7 +137,9 @@ def test_a_line_says_why_no_expert_is_cached(path: Path, caplog: pytest.LogCaptu
     load(path, 4000, n_cpu_moe=0).close()
     assert "no experts of a layer on a GPU stay in host memory" in caplog.text
     load(path, 4000, Fixed).close()
-    assert "this GPU's backend has none" in caplog.text
+    assert "the backend of this GPU cannot replace single matrices" in caplog.text
+    pumice.load(path, backend="numpy", moe_cache_mib=4000, **OPTIONS).close()
+    assert "no GPU is in use" in caplog.text
 
 
 def test_experts_replace_those_that_are_chosen_less_often() -> None:
