@@ -26,6 +26,7 @@ class NodeCost:
         position_bytes: bytes of the KV cache per position before the step.
         window: maximum positions that are read; 0: all.
         of_outputs: rows are those of the output, not all tokens.
+        type: name of the type of a product's weights; empty for other operations.
     """
 
     weight_bytes: int = 0
@@ -35,6 +36,7 @@ class NodeCost:
     position_bytes: float = 0.0
     window: int = 0
     of_outputs: bool = False
+    type: str = ""
 
     def n_bytes(self, n_tokens: int, n_outputs: int, depth: int) -> float:
         """Return the bytes that a step moves. Each row chooses its experts independently and evenly."""
@@ -82,7 +84,8 @@ def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:
         weight = node.weight("weight")
         share = int(node.inputs["ids"].shape[-1]) / int(weight.shape[0]) if node.op in EXPERT_PRODUCTS else 1.0
         flops = 2.0 * math.prod(map(int, weight.shape)) * share
-        yield NodeCost(sum(item.nbytes for item in weights), share, row_flops=flops, of_outputs=of_outputs)
+        n_bytes = sum(item.nbytes for item in weights)
+        yield NodeCost(n_bytes, share, row_flops=flops, of_outputs=of_outputs, type=weight.type.name)
     elif node.op == "embedding":
         weight = node.weight("weight")
         yield NodeCost(row_bytes=weight.nbytes / int(weight.shape[0]), of_outputs=of_outputs)

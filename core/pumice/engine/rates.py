@@ -9,8 +9,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from pumice.engine.costs import StepPart
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.sizing import BLOCK_SIZE
-from pumice.gguf import GGMLType, row_bytes
+from pumice.gguf import GGMLType, quantize, row_bytes
 from pumice.graph import N_TOKENS, BlocksSource, GraphBuilder, Segment, Tensor
 from pumice.machine import cores
 from pumice.sandbox import cache_homes
@@ -38,6 +38,7 @@ _ROWS = 512  # rows of a product that is limited by arithmetic
 _SLOW_SECONDS = 0.02  # a product that takes longer is measured alone, and with fewer rows
 _LEAST_SECONDS, _MOST_RUNS = 0.2, 10  # of repeated runs, the fastest of which counts
 _LARGEST_FILE = 4096  # bytes
+_MOST_BYTES = 2**29  # of measured matrices
 _TYPE = GGMLType.Q4_0
 
 
@@ -49,11 +50,12 @@ class Rates:
     """Measured rates of a device.
 
     Attributes:
-        memory: bytes of weights per second that a product with one row reads.
-        compute: floating-point operations per second of products with many rows.
+        memory: bytes of weights per second that a product with one row reads; of Q4_0.
+        compute: floating-point operations per second of products with many rows; of Q4_0.
         link: bytes per second of values that enter and leave a program.
         node_seconds: overhead of an operation.
         run_seconds: overhead of a run of a program.
+        products: ``memory`` and ``compute`` of other types, by their names, as far as they were measured.
     """
 
     memory: float
@@ -61,12 +63,19 @@ class Rates:
     link: float
     node_seconds: float
     run_seconds: float
+    products: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        positive = (self.memory, self.compute, self.link)
-        finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in asdict(self).values())
+        of_types = [rate for memory, compute in self.products.values() for rate in (memory, compute)]
+        positive = (self.memory, self.compute, self.link, *of_types)
+        values = (*positive, self.node_seconds, self.run_seconds)
+        finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not finite or min(positive) <= 0 or min(self.node_seconds, self.run_seconds) < 0:
             raise ValueError(f"invalid rates: {self}")
+
+    def of(self, type: str) -> tuple[float, float]:
+        """Return ``memory`` and ``compute`` of products with weights of a type, or of Q4_0 if it was not measured."""
+        return self.products.get(type, (self.memory, self.compute))
 
 
 def step_seconds(
@@ -86,8 +95,9 @@ def step_seconds(
         rate = rates[part.device]
         seconds += rate.run_seconds + part.crossing_bytes * n_tokens / rate.link
         for node in part.nodes:
-            moving = node.n_bytes(n_tokens, n_outputs, depth) / rate.memory
-            seconds += max(moving, node.flops(n_tokens, n_outputs) / rate.compute) + rate.node_seconds
+            memory, compute = rate.of(node.type)
+            moving = node.n_bytes(n_tokens, n_outputs, depth) / memory
+            seconds += max(moving, node.flops(n_tokens, n_outputs) / compute) + rate.node_seconds
     return seconds
 
 
@@ -101,8 +111,10 @@ def known_rates(backend: str, device: DeviceInfo, options: Mapping[str, object])
     if name in _measured:
         return _measured[name]
     for path in _paths(name):
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return Rates(**json.loads(read_file(path, _LARGEST_FILE)))
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            content = json.loads(read_file(path, _LARGEST_FILE))
+            pairs = content.pop("products", {}).items()
+            return Rates(**content, products={type: (memory, compute) for type, (memory, compute) in pairs})
     return None
 
 
@@ -117,15 +129,26 @@ def _paths(name: str) -> list[Path]:
     return []
 
 
-def rates_of(backend: str, device: DeviceInfo, options: Mapping[str, object], measure: Callable[[], Rates]) -> Rates:
-    """Return the rates of a device, like ``known_rates``, or measure them and write the file."""
-    if known := known_rates(backend, device, options):
+def rates_of(
+    backend: str,
+    device: DeviceInfo,
+    options: Mapping[str, object],
+    types: Collection[GGMLType],
+    measure: Callable[[Rates | None, Sequence[GGMLType]], Rates],
+) -> Rates:
+    """Return the rates of a device with those of ``types``, like ``known_rates``, or measure them and write the file.
+
+    ``measure`` gets the rates that are known, and the types that they lack.
+    """
+    known = known_rates(backend, device, options)
+    lacking = [type for type in types if type != _TYPE and (known is None or type.name not in known.products)]
+    if known and not lacking:
         return known
     name = _file_name(backend, device, options)
     paths = _paths(name)
     is_busy = _is_busy()
     logger.info("measuring %s on %s", device.name, backend)
-    rates = _measured[name] = measure()
+    rates = _measured[name] = measure(known, lacking)
     if is_busy:
         logger.warning("%s: other programs run, so its measured rates are too low; they are not kept", device.name)
     elif paths:
@@ -139,6 +162,12 @@ def _is_busy() -> bool:
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > cores() / 2
 
 
+def measure_types(name: str, backend: Backend, rates: Rates, types: Sequence[GGMLType], width: int = WIDTH) -> Rates:
+    """Return rates of a backend's first device with those of further types. Raises BackendError."""
+    products = {type.name: _product_rates(name, backend, rates, type, width) for type in types}
+    return replace(rates, products={**rates.products, **products})
+
+
 def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
     """Measure the first device of a backend with products of random weights. Raises BackendError."""
     with _chain(name, backend, _TINY, _TINY_WIDTH) as tiny, _chain(name, backend, 1, _TINY_WIDTH) as one:
@@ -147,21 +176,29 @@ def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
     run_seconds = max(short - node_seconds, 0.0)
     with _chain(name, backend, 0, width) as copied:
         link = copied.value_bytes * _ROWS / copied.seconds(_ROWS)
-    with _chain(name, backend, 1, width) as single:
+    overheads = Rates(1.0, 1.0, link, node_seconds, run_seconds)
+    memory, compute = _product_rates(name, backend, overheads, _TYPE, width)
+    return replace(overheads, memory=memory, compute=compute)
+
+
+def _product_rates(name: str, backend: Backend, overheads: Rates, type: GGMLType, width: int) -> tuple[float, float]:
+    """Return ``memory`` and ``compute`` of products with weights of a type."""
+    with _chain(name, backend, 1, width, type) as single:
         is_slow = single.seconds(1) > _SLOW_SECONDS
-    with _chain(name, backend, 1 if is_slow else _MATRICES, width) as chain:
+        n_matrices = max(min(_MOST_BYTES // single.weight_bytes, _MATRICES), 1)
+    with _chain(name, backend, 1 if is_slow else n_matrices, width, type) as chain:
         read = chain.seconds(1)
         rows = 16 if is_slow else 64
         computed = chain.seconds(rows)
         if computed < _SLOW_SECONDS:
             rows, computed = _ROWS, chain.seconds(_ROWS)
-        moving = max(read - run_seconds - node_seconds * chain.n_matrices, read / 2)
-        return Rates(chain.weight_bytes / moving, chain.row_flops * rows / computed, link, node_seconds, run_seconds)
+        moving = max(read - overheads.run_seconds - overheads.node_seconds * chain.n_matrices, read / 2)
+        return chain.weight_bytes / moving, chain.row_flops * rows / computed
 
 
 @contextlib.contextmanager
-def _chain(name: str, backend: Backend, n_matrices: int, width: int) -> Iterator[_Chain]:
-    chain = _Chain(name, backend, n_matrices, width)
+def _chain(name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType = _TYPE) -> Iterator[_Chain]:
+    chain = _Chain(name, backend, n_matrices, width, type)
     try:
         yield chain
     finally:
@@ -171,12 +208,12 @@ def _chain(name: str, backend: Backend, n_matrices: int, width: int) -> Iterator
 class _Chain:
     """A compiled chain of products, each with a matrix of its own; without matrices, a scaled copy."""
 
-    def __init__(self, name: str, backend: Backend, n_matrices: int, width: int) -> None:
-        blocks = _blocks(width)
+    def __init__(self, name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType) -> None:
+        blocks = _blocks(width, type)
         shapes = [((2 * width, width), (width, 2 * width))[i % 2] for i in range(n_matrices)]
-        prefix = f"{n_matrices}x{width}"  # backends keep weights by name
+        prefix = f"{n_matrices}x{width} {type.name}"  # backends keep weights by name
         sources = {
-            f"{prefix}.{i}.weight": BlocksSource(blocks.reshape(shape[0], -1), _TYPE) for i, shape in enumerate(shapes)
+            f"{prefix}.{i}.weight": BlocksSource(blocks.reshape(shape[0], -1), type) for i, shape in enumerate(shapes)
         }
         g = GraphBuilder(sources, 1, _ROWS)
         x = g.input("x", (N_TOKENS, width))
@@ -214,9 +251,12 @@ class _Chain:
         self._placed.close()
 
 
-def _blocks(width: int) -> NDArray[np.uint8]:
-    """Return random blocks of ``2 width * width`` values with small scales."""
-    n_blocks = 2 * width * width // 32
-    blocks = np.random.default_rng(0).integers(0, 256, (n_blocks, row_bytes(_TYPE, 32)), np.uint8)
-    blocks[:, :2] = np.frombuffer(np.float16(0.002).tobytes(), np.uint8)
-    return blocks
+def _blocks(width: int, type: GGMLType) -> NDArray[np.uint8]:
+    """Return blocks of ``2 width * width`` random values; zeros in types that cannot be quantized here."""
+    n_rows = min(width, 64)
+    try:
+        values = np.random.default_rng(0).standard_normal((n_rows, width), np.float32) * np.float32(0.02)
+        rows = quantize(values, type)
+    except ValueError:
+        rows = np.zeros((n_rows, row_bytes(type, width)), np.uint8)
+    return np.tile(rows, (2 * width // n_rows, 1))

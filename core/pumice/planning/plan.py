@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -13,16 +14,16 @@ from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.backends import backend_line
-from pumice.engine.costs import step_parts
+from pumice.engine.costs import StepPart, step_parts
 from pumice.engine.fitting import fit_graphs, has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.rates import Rates, measure_rates, rates_of, step_seconds
+from pumice.engine.rates import Rates, measure_rates, measure_types, rates_of, step_seconds
 from pumice.engine.runner import LATER
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
-from pumice.gguf import GGUFFile
+from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import Graph
 from pumice.guard import guarded
 from pumice.machine import available_memory_bytes
@@ -30,6 +31,7 @@ from pumice.model import chosen_sizes, make_architecture, trace_configured
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
 
+_LEAST_SHARE = 0.05  # of the bytes of products, for a type whose rates are measured
 _GPUS = "gpu"  # name of the backend of planned GPUs
 
 
@@ -170,7 +172,8 @@ def plan_file(
         limits = make_limits(subject.graphs, subject.sizes)
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
-        rates = _rates(held, subject, registry, config) if measure else {}
+        parts = _main_parts(placement, subject, limits)
+        rates = _rates(held, parts, registry, config) if measure else {}
         devices = _devices(held, subject, machine, rates)
         fits = all(device.free is None or device.bytes <= device.free for device in devices)
         return ModelPlan(
@@ -187,7 +190,7 @@ def plan_file(
             devices=devices,
             held=held,
             fits=fits,
-            **_predict(placement, subject, limits, rates),
+            **_predict(parts, limits, rates),
         )
 
 
@@ -244,7 +247,9 @@ def _devices(
     return plans
 
 
-def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: Config) -> dict[DeviceName, Rates]:
+def _rates(
+    held: Sequence[Held], parts: Sequence[StepPart], registry: Registry, config: Config
+) -> dict[DeviceName, Rates]:
     """Return the rates of the devices that hold something; those of a backend's devices are taken to be equal."""
     rates: dict[DeviceName, Rates] = {}
     for device in dict.fromkeys(item.device for item in held):
@@ -257,25 +262,39 @@ def _rates(held: Sequence[Held], subject: _Subject, registry: Registry, config: 
             infos = guarded(registry.backends[name].devices, f"{where}: devices")()
             if infos:
                 measure = partial(_measure, name, registry, config)
-                rates[device] = rates_of(name, infos[0], config.backend_options(name), measure)
+                types = _types_of([part for part in parts if part.device.backend == name])
+                rates[device] = rates_of(name, infos[0], config.backend_options(name), types, measure)
     return rates
 
 
-def _measure(name: str, registry: Registry, config: Config) -> Rates:
+def _types_of(parts: Sequence[StepPart]) -> list[GGMLType]:
+    """Return the types of the weights of products that have a share worth measuring."""
+    sizes: Counter[str] = Counter()
+    for part in parts:
+        for node in part.nodes:
+            sizes[node.type] += node.weight_bytes
+    del sizes[""]
+    return [GGMLType[type] for type, size in sizes.items() if size >= _LEAST_SHARE * sizes.total()]
+
+
+def _measure(name: str, registry: Registry, config: Config, known: Rates | None, types: Sequence[GGMLType]) -> Rates:
     """Measure a backend by an instance of its own, whose memory is free again for the plan."""
     with ExitStack() as stack:
         backends = backend_line(registry, config.model_copy(update={"backend": name, "devices": []}))
         for _, backend in backends:
             stack.callback(backend.close)
-        return measure_rates(name, dict(backends)[name])
+        backend = dict(backends)[name]
+        return measure_types(name, backend, known or measure_rates(name, backend), types)
 
 
-def _predict(
-    placement: Placement, subject: _Subject, limits: Limits, rates: Mapping[DeviceName, Rates]
-) -> dict[str, float | None]:
-    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown."""
+def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list[StepPart]:
+    """Return the costs of the segments that generate."""
     main = list(subject.traced).index(MAIN)
-    parts = step_parts(placement.segments[main], subject.graphs[MAIN], limits)
+    return step_parts(placement.segments[main], subject.graphs[MAIN], limits)
+
+
+def _predict(parts: Sequence[StepPart], limits: Limits, rates: Mapping[DeviceName, Rates]) -> dict[str, float | None]:
+    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown."""
     if not all(part.device in rates for part in parts):
         return {}
     n_tokens = min(limits.n_batch, limits.n_ctx)

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from pumice.engine.costs import step_parts
 from pumice.engine.held import held_parts, part_of
 from pumice.engine.overrides import host_layers
 from pumice.engine.placement import PlacementRules, find_placement
-from pumice.engine.rates import measure_rates, rates_of, step_seconds
+from pumice.engine.rates import measure_rates, measure_types, rates_of, step_seconds
 from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.errors import ConfigError
 from pumice.gguf import GGMLType, row_bytes
@@ -279,12 +280,13 @@ def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     backend = NumpyBackend()
     measured: list[Rates] = []
 
-    def measure() -> Rates:
-        measured.append(RATES if measured else measure_rates("numpy", backend, width=256))
+    def measure(known: Rates | None, types: Sequence[GGMLType]) -> Rates:
+        rates = known or (RATES if measured else measure_rates("numpy", backend, width=256))
+        measured.append(measure_types("numpy", backend, rates, types, width=256))
         return measured[-1]
 
-    def rates(version: str = "1") -> Rates:
-        return rates_of("numpy", replace(device, details={"driver": version}), {}, measure)
+    def rates(version: str = "1", *types: GGMLType) -> Rates:
+        return rates_of("numpy", replace(device, details={"driver": version}), {}, types, measure)
 
     assert rates() == rates() == measured[0]
     assert len(measured) == 1
@@ -300,10 +302,24 @@ def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rates("3")
     rates("3")
     assert len(measured) == 9, "rates of a busy machine are not kept"
+    monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: False)
+    whole = rates("1", GGMLType.Q4_0, GGMLType.F16, GGMLType.IQ2_S)
+    assert len(measured) == 10, "types are measured that were not"
+    assert whole.memory == rates("1").memory
+    assert set(whole.products) == {"F16", "IQ2_S"}, "Q4_0 is among the first"
+    assert rates("1", GGMLType.F16, GGMLType.IQ2_S) == whole
+    assert len(measured) == 10
+    assert whole.of("F16") == whole.products["F16"] != whole.of("Q4_0") == whole.of("Q6_K")
 
 
 def test_rates_must_be_possible() -> None:
-    for wrong in ({"memory": 0.0}, {"compute": float("nan")}, {"link": float("inf")}, {"node_seconds": -1.0}):
+    for wrong in (
+        {"memory": 0.0},
+        {"compute": float("nan")},
+        {"link": float("inf")},
+        {"node_seconds": -1.0},
+        {"products": {"F16": (1e9, -1.0)}},
+    ):
         with pytest.raises(ValueError, match="invalid rates"):
             replace(RATES, **wrong)
 

@@ -113,7 +113,7 @@ def test_errors_name_the_model(hub: Hub, repository: Repository) -> None:
     with pytest.raises(HubError, match="no such repository"):
         pumice.plan("a/c", measure=False)
     hub.faults.cut_after = [100]
-    with pytest.raises(HubError, match="a/b.*; try again$"):
+    with pytest.raises(HubError, match=r"a/b.*; try again$"):
         pumice.plan("a/b", measure=False)
 
 
