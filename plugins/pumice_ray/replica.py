@@ -159,11 +159,15 @@ class EngineReplica:
         return data
 
     async def _event(self, command: Callable[[int], Command]) -> Event:
+        """Return the answer to a command. If the caller cancels, so does the engine: an image is encoded no further."""
         id, mailbox = next(self._ids), Mailbox(0.0)
         self._boxes[id] = mailbox
         try:
             self._commands.put(command(id))
             (event,) = await mailbox.take() or []
+        except asyncio.CancelledError:
+            self._commands.put(Cancel(id))
+            raise
         finally:
             del self._boxes[id]
         return event

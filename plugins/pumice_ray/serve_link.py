@@ -59,6 +59,9 @@ class _Call:
     answered: bool = False  # whether any event has arrived
 
 
+_Asked = Encode | EncodesMedia | PlanVideo | Score | SavePrompt
+
+
 def first_id() -> int:
     """Return the start of a range of ids that no other process uses."""
     return secrets.randbits(62)
@@ -84,6 +87,7 @@ class ServeLink:
         self._ids = itertools.count(first_id())
         self._requests: dict[int, asyncio.Task[None]] = {}  # by id of the completion
         self._calls: dict[int, _Call] = {}  # by id at the replica
+        self._asked: dict[int, asyncio.Task[None]] = {}  # other commands that are not answered yet, by id
         self._listening: dict[str, asyncio.Task[None]] = {}  # by replica
         self._tasks: set[asyncio.Task[None]] = set()  # keeps references, which the loop does not
         self._loop = asyncio.new_event_loop()
@@ -99,8 +103,8 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
-        elif isinstance(command, (Encode, EncodesMedia, PlanVideo, Score, SavePrompt)):
-            self._start(self._answer(command.id, self._ask(command)))
+        elif isinstance(command, _Asked):
+            self._loop.call_soon_threadsafe(self._begin, command)
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
 
@@ -143,8 +147,14 @@ class ServeLink:
     def _add(self, add: Add) -> None:
         self._requests |= dict.fromkeys(add.ids, self._spawn(self._generate(add)))
 
+    def _begin(self, command: _Asked) -> None:
+        task = self._asked[command.id] = self._spawn(self._answer(command.id, self._ask(command)))
+        task.add_done_callback(lambda _: self._asked.pop(command.id, None))
+
     def _cancel(self, id: int) -> None:
-        """Cancel a completion; the call ends with its last one."""
+        """Cancel a completion, whose call ends with its last one, or another command, which its replica then ends."""
+        if asked := self._asked.get(id):
+            asked.cancel()
         task = self._requests.pop(id, None)
         if task:
             self._receive([Finished(id, "", "cancelled", Timings())])
@@ -249,8 +259,13 @@ class ServeLink:
             event = Failed(id, explain(error))
         self._receive([event])
 
-    async def _ask(self, command: Encode | EncodesMedia | PlanVideo | Score | SavePrompt) -> Event:
-        (event,) = decode_events(await self._handle.answer.remote(encode_command(command)))
+    async def _ask(self, command: _Asked) -> Event:
+        response = self._handle.answer.remote(encode_command(command))
+        try:
+            (event,) = decode_events(await response)
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
         return numbered(event, command.id)
 
     async def _snapshot(self, id: int) -> Event:

@@ -1,14 +1,27 @@
 """Requests as calls to replicas: tried again where nothing was sent, else failed; all are heard in one stream."""
 
 import asyncio
+import queue
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pumice
 from pumice.engine.client import EngineClient
-from pumice.engine.messages import Accepted, Facts, Finished, Inspected, Output, Request, Snapshot, Timings
+from pumice.engine.messages import (
+    Accepted,
+    Cancel,
+    Facts,
+    Finished,
+    Inspect,
+    Inspected,
+    Output,
+    Request,
+    Snapshot,
+    Timings,
+)
 from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
@@ -16,6 +29,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray
 from ray.exceptions import RayActorError
 
 from pumice_ray.mailbox import numbered
+from pumice_ray.replica import EngineReplica
 from pumice_ray.serve_link import ServeLink
 from waiting import PATIENCE, wait_until
 
@@ -291,3 +305,57 @@ def test_an_engine_without_a_living_replica_or_with_a_defect_is_an_error(results
     with pytest.raises(error):
         client.ask().result(PATIENCE)
     link.close()
+
+
+class Response:
+    """An answer of a replica that does not come until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def __await__(self) -> Any:
+        return asyncio.sleep(3600).__await__()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_a_sound_whose_client_left_is_cancelled_at_its_replica():
+    class Encoding(Handle):
+        def __init__(self) -> None:
+            super().__init__(lambda _: None)
+            self.asked: list[Response] = []
+            self.answer = self
+
+        def remote(self, *arguments: Any) -> Any:
+            if arguments and type(COMMANDS.decode(arguments[0])).__name__ == "EncodeSound":
+                self.asked.append(Response())
+                return self.asked[-1]
+            return super().remote(*arguments)
+
+    handle = Encoding()
+    client = EngineClient(lambda command: link.send(command), confirms=True)
+    link = ServeLink(handle, client.receive, lambda: None)
+    assert link.loaded.result(PATIENCE) == FACTS
+    left, stays = (client.encode_sound(np.zeros(4, np.float32)) for _ in range(2))
+    wait_until(lambda: len(handle.asked) == 2)
+    left.cancel()
+    wait_until(lambda: any(response.cancelled for response in handle.asked))
+    assert [response.cancelled for response in handle.asked] == [True, False]
+    assert not stays.done()
+    link.close()
+
+
+def test_a_replica_tells_its_engine_of_a_call_that_is_cancelled():
+    async def call() -> list[Any]:
+        replica = object.__new__(EngineReplica)
+        replica._ids, replica._boxes, replica._commands = iter([7]), {}, queue.SimpleQueue()
+        task = asyncio.create_task(replica._event(Inspect))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not replica._boxes
+        commands = vars(replica).pop("_commands")  # without it nothing is closed
+        return [commands.get_nowait() for _ in range(2)]
+
+    assert asyncio.run(call()) == [Inspect(7), Cancel(7)]
