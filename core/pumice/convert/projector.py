@@ -26,6 +26,7 @@ class ProjectorConversion(Conversion):
         prefixes: start of the names of the tensors that are converted, without ``model.``.
         aliases: names in ``vision_config`` for those that are read here.
         usual: values of ``vision_config`` that the checkpoint may leave out.
+        usual_processor: settings of preprocessing that the checkpoint may leave out.
         float16: tensors of projectors whose type is float16 whatever the file's type.
     """
 
@@ -39,6 +40,7 @@ class ProjectorConversion(Conversion):
     float16: tuple[str, ...] = ()
     aliases: ClassVar[Mapping[str, str]] = {}
     usual: ClassVar[Mapping[str, Any]] = {}
+    usual_processor: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -57,7 +59,7 @@ class ProjectorConversion(Conversion):
     @cached_property
     def processor(self) -> Mapping[str, Any]:
         """The settings of preprocessing."""
-        merged: dict[str, Any] = {}
+        merged: dict[str, Any] = {**self.usual_processor}
         for name in PROCESSORS[::-1]:
             values = self.folder.optional_json(name)
             merged |= values | values.get("image_processor", {})

@@ -30,6 +30,7 @@ def two_frames(name: str, tensor: LazyTensor, folder: Folder) -> Iterator[tuple[
 
 class Step3VL(ProjectorConversion):
     projector_type = "step3vl"
+    usual_processor: ClassVar[dict[str, Any]] = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
     activation = ""
     prefixes = ("vision_model.", "vit_large_projector.")
     float16 = ()
@@ -72,10 +73,6 @@ class Step3VL(ProjectorConversion):
         if n := self.vision.first("intermediate_size"):
             return int(n)
         return round(self.n_embd * float(self.vision.first("mlp_ratio") or 8960 / 1536))
-
-    def _channels(self, key: str) -> list[float]:
-        usual = CLIP_MEAN if key == "image_mean" else CLIP_STD
-        return super()._channels(key) if key in self.processor else usual
 
     def of_vision(self) -> dict[str, Any]:
         if (stride := self.config.get("understand_projector_stride", 2)) != 2:
@@ -245,6 +242,7 @@ class NemotronV2VL(ProjectorConversion):
     """Nemotron Nano VL v2, whose configuration leaves out the sizes of its encoder (RADIO 2.5, ViT-H)."""
 
     projector_type = "nemotron_v2_vl"
+    usual_processor: ClassVar[dict[str, Any]] = {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD}
     prefixes = ("vision_model.radio_model.model.", "mlp1.")
     float32 = frozenset({"v.position_embd", "v.class_embd"})
     usual: ClassVar[dict[str, int]] = {
@@ -280,10 +278,6 @@ class NemotronV2VL(ProjectorConversion):
     def side(self, key: str) -> int:
         value = self.vision.first(key) or self.config.first(key)
         return (self.vision | {key: value}).need(key)
-
-    def _channels(self, key: str) -> list[float]:
-        usual = IMAGENET_MEAN if key == "image_mean" else IMAGENET_STD
-        return super()._channels(key) if key in self.processor else usual
 
     def of_vision(self) -> dict[str, Any]:
         merge = int(1 / float(self.config.get("downsample_ratio", 0.5)))
