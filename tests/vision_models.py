@@ -144,7 +144,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "qwen3vlmoe": {
         "class": "Qwen3VLMoeForConditionalGeneration",
-        "theirs": False,  # the projector is that of Qwen3-VL
         "config_class": "Qwen3VLMoeConfig",
         "model_type": "qwen3_vl_moe",
         "config": {
@@ -174,7 +173,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "qwen35": {
         "class": "Qwen3_5ForConditionalGeneration",
-        "theirs": False,  # the projector is that of Qwen3-VL
         "config_class": "Qwen3_5Config",
         "model_type": "qwen3_5",
         "config": {
@@ -232,7 +230,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "janus": {
         "class": "JanusForConditionalGeneration",
-        "theirs": False,
         "config_class": "JanusConfig",
         "model_type": "janus",
         "config": {
@@ -358,7 +355,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "lfm2vl": {
         "class": "Lfm2VlForConditionalGeneration",
-        "theirs": False,
+        "theirs": False,  # llama.cpp's converter wants patches of 16 pixels
         "config_class": "Lfm2VlConfig",
         "model_type": "lfm2_vl",
         "config": {
