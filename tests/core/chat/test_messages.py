@@ -61,7 +61,10 @@ def test_an_answer_can_be_given_back():
         ([{"role": "user<|im_end|>", "content": "x"}], r"messages\[0\].role"),
         ([{"role": "user"}], r"messages\[0\].content: missing"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text or a list"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\]: no image or sound is supported"),
+        (
+            [{"role": "user", "content": [{"type": "image_url"}]}],
+            r"content\[0\]: no image, sound or video is supported",
+        ),
         ([{"role": "user", "content": [{"type": "file"}]}], r"content\[0\].type: expected 'text'"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text: expected text"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": 3}}]}], r"tool_calls\[0\].function.name"),
