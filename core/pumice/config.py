@@ -36,6 +36,7 @@ from pumice.wording import did_you_mean
 ARGUMENTS = "arguments"
 MAX_BYTES = 1 << 20  # of a file
 _MAX_KEYS = 10_000  # of a map
+_MAX_INTEGER = 2**53
 PROJECT_FILE = "pumice.yaml"  # in the current directory
 _WEIGHTS = re.compile(
     r".*\.(gguf|safetensors)"
@@ -257,6 +258,12 @@ class _Loader(yaml.SafeLoader):
         if len(node.value) > _MAX_KEYS:
             raise yaml.MarkedYAMLError(problem=f"more than {_MAX_KEYS} keys of one map", problem_mark=node.start_mark)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number: int = super().construct_yaml_int(node)
+        if abs(number) > _MAX_INTEGER:  # of thousands of digits, some cannot even be told in an error
+            raise yaml.MarkedYAMLError(problem=f"a number beyond {_MAX_INTEGER}", problem_mark=node.start_mark)
+        return number
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[str] = set()
         for key, _ in node.value:
@@ -265,6 +272,9 @@ class _Loader(yaml.SafeLoader):
                     raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
                 keys.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def parse_yaml(text: str | bytes) -> Any:
