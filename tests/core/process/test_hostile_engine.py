@@ -123,6 +123,7 @@ BEFORE = {
     "an error that is none": raw(["NotLoaded", ["SystemExit", ["a"]]]),
     "steps that are no numbers": raw(["Loading", "a", "b"]),
     "a line without an end": raw(["Logged", 20, "a" * 100_000]),
+    "a level of no log": raw(["Logged", 1000, "a"]),
 }
 
 
