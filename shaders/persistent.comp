@@ -20,8 +20,15 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_integer_dot_product : require
 #extension GL_EXT_shader_16bit_storage : require
+#if FAMILY == 3
+#extension GL_EXT_buffer_reference : require
+#endif
+#if FAMILY >= 2
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#endif
 
 // The variant for one family of models has its constants as macros, and its products written out by tools/straight_line.py.
+// Weights of FAMILY 3 may lie in any number of buffers, and are found by address, those of FAMILY 2 by their offset.
 #ifdef FAMILY
 layout(local_size_x = THREADS) in;
 #else
@@ -46,17 +53,34 @@ layout(constant_id = 16) const bool EARLY = true;    // ask for keys before the 
 layout(constant_id = 17) const uint block_size = 32u;
 #endif
 
-// Without a family, units are loops, which compilers of software devices need.
+// Without a family, units are loops, which compilers of software devices need. There, all subgroups enter a loop.
 #ifndef FAMILY
 #define EACH_UNIT [[dont_unroll]]
-#define WITH_OTHERS true
 #else
 #define EACH_UNIT [[unroll]]
+#endif
+#if !defined(FAMILY) || FAMILY == 2
+#define WITH_OTHERS true
+#else
 #define WITH_OTHERS false
 #endif
 
 #include "common.glsl"
 #include "rope_angle.glsl"
+#if FAMILY == 3
+layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly buffer Codes { uvec4 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly buffer Bits { uvec2 v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 2) restrict readonly buffer Scales { uint16_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) restrict readonly buffer Supers { uint v[]; };
+#define CODES(PLACE, I) Codes(PLACE).v[I]
+#define BITS(PLACE, I) Bits(PLACE).v[I]
+#define SCALES(PLACE, I) uint(Scales(PLACE).v[I])
+#define SUPERS(PLACE, I) Supers(PLACE).v[I]
+#else
+#define CODES(PLACE, I) a4[uint(PLACE >> 4) + I]
+#define BITS(PLACE, I) a2[uint(PLACE >> 3) + I]
+#define SCALES(PLACE, I) uint(a_halves[uint(PLACE >> 1) + I])
+#define SUPERS(PLACE, I) a1[uint(PLACE >> 2) + I]
 layout(std430, set = 0, binding = 1) restrict readonly buffer A4 { uvec4 a4[]; };
 layout(std430, set = 0, binding = 1) restrict readonly buffer A2 { uvec2 a2[]; };
 layout(std430, set = 0, binding = 1) restrict readonly buffer A1 { uint a1[]; };
@@ -65,7 +89,12 @@ layout(std430, set = 0, binding = 2) restrict readonly buffer B4 { uvec4 b4[]; }
 layout(std430, set = 0, binding = 2) restrict readonly buffer B2 { uvec2 b2[]; };
 layout(std430, set = 0, binding = 2) restrict readonly buffer B1 { uint b1[]; };
 layout(std430, set = 0, binding = 2) restrict readonly buffer BH { uint16_t b_halves[]; };
+#endif
+#if FAMILY >= 2
+layout(std430, set = 0, binding = 3) restrict readonly buffer Addresses { uvec2 addresses[]; };
+#else
 layout(std430, set = 0, binding = 3) restrict readonly buffer Places { uint places[]; };
+#endif
 layout(std430, set = 0, binding = 4) restrict readonly buffer Norms { vec4 norms[]; };
 layout(std430, set = 0, binding = 5) restrict readonly buffer Turns { uvec2 turns[]; };
 layout(std430, set = 0, binding = 6) restrict readonly buffer X { float x[]; };
@@ -143,6 +172,9 @@ bool is_new(uvec4 v) {
     const uvec4 e = (v ^ epoch) & 0xffffu;
     return (e.x | e.y | e.z | e.w) == 0u;
 }
+
+// Residual sums pass as a part of their value, since those of some models exceed float16; norms do not change by that.
+const float SHRINK = 1.0 / 64.0;
 
 uvec2 data_of(uvec4 v) { return v.xz >> 16 | v.yw & 0xffff0000u; }
 vec4 halves_of(uvec4 v) {
@@ -406,11 +438,11 @@ float row_sum(uint row, uint chunks, uint stride) {
     return sum;
 }
 
-// 1 / sqrt(mean of squares + eps)
+// 1 / sqrt(mean of squares + eps), of what passed as a part of its value
 float norm_factor() {
     float sum = 0.0;
     for (uint i = lane; i < WARPS; i += LANES) sum += squares[i];
-    return inversesqrt(subgroupAdd(sum) / float(WIDTH) + eps);
+    return inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
 }
 
 // --- x of a product
@@ -435,7 +467,7 @@ void take_normed(uint layer, uint region, uint norm) {
         if (real && region != 0u) v = halves_of(seen[k]);
         if (real && region == 0u) {
             const uint at = x_at + 4u * e;
-            v = vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
+            v = SHRINK * vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
         }
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
@@ -667,7 +699,7 @@ void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
         if (row < OF_X) residual[k] += row_sum(row, chunks, STRIDE_X);
-        give_four(row < OF_X, residual[k], at + (wg * OF_X + row) / 4u);
+        give_four(row < OF_X, SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
     }
 }
 
@@ -704,7 +736,11 @@ void probe_residency() {
 void compute_layer(uint layer) {
     const uint region = layer * ACT_LAYER, head = wg % HEADS, part = wg / HEADS;
     const bool last = layer + 1u == LAYERS, alone = GROUPS >= HEADS;
+#if FAMILY >= 2
+    const uint cache_place = addresses[places_at / 2u + 8u * layer + 7u].x;
+#else
     const uint cache_place = places[places_at + 8u * layer + 7u];
+#endif
     move_on();
     load_places(min(layer + 1u, LAYERS - 1u));
     const bool attends = alone && part < min(n_used, PARTS);

@@ -97,7 +97,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "half format": {name: macros for name, macros in formats.items() if name != "f32"},
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
-        "decoder": {name: {"FAMILY": 1, name: 1, **shape.macros()} for name, shape in FAMILIES.items()},
+        "decoder": {name: {name: 1, **shape.macros()} for name, shape in FAMILIES.items()},
         "unary function": _functions(1),
         "binary function": _functions(2),
     }

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pumice_vulkan.persistent.division import Shape
-from pumice_vulkan.persistent.families import FAMILIES
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from pumice_vulkan.persistent.division import Shape  # noqa: E402
+from pumice_vulkan.persistent.families import FAMILIES  # noqa: E402
+from tools.rolled_quads import Quads  # noqa: E402
 
-TARGET = Path(__file__).resolve().parents[1] / "shaders" / "persistent_units.glsl"
+TARGET = ROOT / "shaders" / "persistent_units.glsl"
 BATCH = 8  # sums over the lanes that are made together
 
 
@@ -218,7 +221,8 @@ def _batch(matrix: Matrix, steps: Sequence[tuple[str, str]], first: str, n: int 
 
 def text() -> str:
     """Return the file. Each family has a part of its own."""
-    parts = [f"#ifdef {name}\n{Units(shape).text}#endif\n" for name, shape in FAMILIES.items()]
+    units = {name: Units(shape) if shape.found_by == "places" else Quads(shape) for name, shape in FAMILIES.items()}
+    parts = [f"#ifdef {name}\n{unit.text}#endif\n" for name, unit in units.items()]
     return "\n".join(parts)
 
 

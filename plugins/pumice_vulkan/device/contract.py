@@ -45,7 +45,7 @@ class DeviceDescription:
     ``storage16``, ``integer_dot_product`` and, if 4x8 bits have an instruction, ``integer_dot_product_fast``,
     ``cooperative_matrix``, ``vulkan_memory_model``, ``timeline_semaphore``, ``subgroup_size_control``, and
     ``subgroup_arithmetic``, ``subgroup_ballot``, ``subgroup_shuffle``, ``subgroup_shuffle_relative``,
-    ``subgroup_clustered``, ``subgroup_vote``.
+    ``subgroup_clustered``, ``subgroup_vote``, ``buffer_address``.
     """
 
     index: int  # in ``list_devices``: discrete GPUs first, software last
@@ -93,6 +93,11 @@ class Buffer(ABC):
         Writes are visible to command buffers committed later; their results are visible after ``wait``. Must not be
         accessed while a command buffer that uses the buffer runs.
         """
+
+    @property
+    def address(self) -> int:
+        """Where shaders find a buffer of the device that is not bound; 0 if the device lacks ``buffer_address``."""
+        return 0
 
     @abstractmethod
     def close(self) -> None:

@@ -29,6 +29,10 @@ NAMES = {
 """Fields of ``Shape`` and their constants in the shader."""
 
 
+FAMILY = {"places": 1, "offsets": 2, "addresses": 3}
+"""The macro FAMILY of the shader by how weights are found; only by addresses they lie in any number of buffers."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """The constants in the order of the shader."""
@@ -51,15 +55,21 @@ class Shape:
     positions: int  # of an invocation at a time, in attention
     early: bool
     block_size: int
+    found_by: str = (
+        "places"  # weights: "places" of 16 bytes, or, for loops over quads, "offsets" or "addresses" in bytes
+    )
 
     @property
     def constants(self) -> list[int]:
-        return [int(getattr(self, name)) for name in self.__dataclass_fields__]
+        return [int(getattr(self, name)) for name in NAMES]
 
     def macros(self) -> dict[str, str | int]:
         """Return the constants as macros."""
         values = {name: getattr(self, field) for field, name in NAMES.items()}
-        return {name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()}
+        macros = {
+            name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
+        }
+        return {"FAMILY": FAMILY[self.found_by], **macros}
 
     @property
     def parts(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +17,7 @@ from pumice_vulkan.device import Device
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.kv_cache import CacheLayout
 from pumice_vulkan.lower.attended import cache_of
-from pumice_vulkan.lower.matrices import matrix
+from pumice_vulkan.lower.matrices import Matrix, matrix
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
@@ -63,8 +65,8 @@ def expect_cache(memory: SegmentMemory, segment: Segment) -> None:
 class _Tables:
     """Data of all layers on the device."""
 
-    weights: list[BufferSlice]  # one or two whole buffers
-    places: BufferSlice
+    weights: list[BufferSlice]  # whole buffers
+    places: dict[str, BufferSlice]  # tables of places, offsets and addresses, as far as they can be
     norms: BufferSlice
     cache: BufferSlice
 
@@ -94,7 +96,8 @@ class PersistentPath:
         self._shape: Shape | None = None  # the one that works
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
-        self._shapes = list(shapes(decoder, memory.limits, memory.device, count > 1))
+        found = shapes(decoder, memory.limits, memory.device, count > 1)
+        self._shapes = [shape for shape in found if shape.found_by in self._tables.places]
 
     @classmethod
     def of(cls, memory: SegmentMemory, kernels: Kernels, segment: Segment) -> PersistentPath | None:
@@ -170,7 +173,7 @@ class PersistentPath:
             reads={
                 "a": tables.weights[0],
                 "b": tables.weights[-1],
-                "places": tables.places,
+                "places": tables.places[shape.found_by],
                 "norms": tables.norms,
                 "turns": turns(lowering, first.rope),
                 "x": lowering.place(self._decoder.x),
@@ -213,6 +216,8 @@ class PersistentPath:
         except BackendError as error:
             logger.info("%s", error)
             return False
+        if shape.groups == 1:
+            return True
         command = self._memory.device.new_command_buffer()
         encoder = command.encoder()
         encoder.set_pipeline(pipeline)
@@ -231,7 +236,7 @@ class PersistentPath:
 
 
 class _TooManyBuffers(Exception):
-    """The weights, or the cache, lie in more buffers than the shader binds."""
+    """The cache lies in more buffers than the shader binds."""
 
 
 def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
@@ -240,26 +245,51 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     everything = [output, *(item for layer in matrices for item in layer)]
     places = {id(item.place.buffer): item.place for item in everything}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
-    if len(places) > MOST_BUFFERS or len({id(place.buffer) for place in caches}) > 1:
+    if len({id(place.buffer) for place in caches}) > 1:
         raise _TooManyBuffers
+    rows: list[list[Matrix | int]] = [[*row, cache.offset // 4] for row, cache in zip(matrices, caches, strict=True)]
+    table: list[list[Matrix | int]] = [
+        *rows,
+        [replace(output, format=matrices[0][0].format)],
+    ]  # whose type is the variant's
     order = list(places)
+    addresses = {id(place.buffer): place.buffer.address for place in places.values()}
 
-    def word(place: BufferSlice, six: bool) -> int:
-        return place.offset // 4 | (SECOND if order.index(id(place.buffer)) else 0) | (SIX if six else 0)
+    def word(item: Matrix) -> int:
+        second = SECOND if order.index(id(item.place.buffer)) else 0
+        return item.place.offset // 4 | second | (SIX if item.format.name == SIX_BITS else 0)
 
-    words = np.zeros(LAYER_WORDS * (len(decoder.layers) + 1), np.uint32)
-    for index, (layer, cache) in enumerate(zip(matrices, caches, strict=True)):
-        row = [word(item.place, item.format.name == SIX_BITS) for item in layer]
-        words[LAYER_WORDS * index :][:LAYER_WORDS] = [*row, cache.offset // 4]
-    words[LAYER_WORDS * len(matrices)] = word(output.place, False)
+    def offset(item: Matrix) -> int:
+        return 4 * item.place.offset + (item.format.name == SIX_BITS)
+
+    def address(item: Matrix) -> int:
+        return addresses[id(item.place.buffer)] + offset(item)
+
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
     norms = [weight for layer in decoder.layers for weight in layer.norms]
+    able = {
+        "places": (len(places) <= MOST_BUFFERS, word),
+        "offsets": (len(places) == 1, offset),
+        "addresses": (all(addresses.values()), address),
+    }
     return _Tables(
         [_whole(place) for place in places.values()],
-        lowering.constant((*key, "places"), lambda: words),
+        {
+            name: lowering.constant((*key, name), partial(_table, table, of, name != "places"))
+            for name, (possible, of) in able.items()
+            if possible
+        },
         lowering.constant((*key, "norms"), lambda: _rows([*norms, decoder.norm])),
         replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
     )
+
+
+def _table(rows: Sequence[Sequence[Matrix | int]], of: Callable[[Matrix], int], wide: bool) -> NDArray[np.uint32]:
+    """Return the shader's table: a row for each layer, with a number of its own at its end, and one for the output."""
+    table = np.zeros((len(rows), LAYER_WORDS), np.uint64 if wide else np.uint32)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = [item if isinstance(item, int) else of(item) for item in row]
+    return table.reshape(-1).view(np.uint32)
 
 
 def _rows(weights: list[Weight]) -> NDArray[np.float32]:

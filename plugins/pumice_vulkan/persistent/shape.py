@@ -12,12 +12,13 @@ from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
 
+ADDRESSABLE = "buffer_address"  # feature of a device
 THREADS = 512  # invocations per workgroup, of which a processor holds at least one
 MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and down
 
 
 def shapes(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool) -> Iterator[Shape]:
-    """Yield the shapes to try: any on a software device, else those of a family; none if the model is not supported."""
+    """Yield the shapes to try, those of a family first; others on software devices only, and none for other models."""
     four, six, output = _formats(decoder)
     first = decoder.layers[0]
     q, k, *_ = first.matrices
@@ -47,9 +48,13 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool) 
         early=True,
         block_size=limits.block_size,
     )
-    candidates = (
-        [model] if software else [family for family in FAMILIES.values() if family == _divided_as(model, family)]
-    )
+    candidates = [
+        family
+        for family in FAMILIES.values()
+        if family == _divided_as(model, family) and (family.found_by != "addresses" or ADDRESSABLE in device.features)
+    ]
+    if software:
+        candidates.append(model)
     for shape in candidates:
         if shape.divides() and shape.shared_bytes <= device.threadgroup_memory_bytes:
             yield shape
@@ -62,7 +67,16 @@ def kernel_of(shape: Shape) -> str:
 
 
 def _divided_as(model: Shape, shape: Shape) -> Shape:
-    return replace(model, threads=shape.threads, groups=shape.groups, ahead=shape.ahead, positions=shape.positions)
+    """Return a model's shape with what a family decides for itself."""
+    return replace(
+        model,
+        threads=shape.threads,
+        groups=shape.groups,
+        ahead=shape.ahead,
+        positions=shape.positions,
+        found_by=shape.found_by,
+        two_buffers=model.two_buffers and shape.found_by != "addresses",
+    )
 
 
 def _formats(decoder: Decoder) -> tuple[str, bool, str]:

@@ -16,6 +16,8 @@ from gguf_files import tiny_llama, write_gguf
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.persistent import PersistentPath, is_wanted
+from pumice_vulkan.persistent import path as path_module
+from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.shape import kernel_of
 from pumice_vulkan.profiles import PROFILES
@@ -38,9 +40,9 @@ def any_shape(vulkan_device: None) -> None:
 IDS = [(7 * i + 3) % 300 for i in range(12)]
 
 
-def write_model(path: Path, four: GGMLType, six: Sequence[str] = ()) -> Path:
+def write_model(path: Path, four: GGMLType, six: Sequence[str] = (), n_ff: int = 256) -> Path:
     """A llama whose matrices have four bits, and those of ``six`` in the second layer, and the output's, six."""
-    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=256)
+    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=n_ff)
     with GGUFFile.open(source) as file:
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
         metadata = dict(file.metadata)
@@ -90,6 +92,24 @@ def test_logits(tmp_path: Path, used: list[bool], four: str, six: Sequence[str])
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
     assert used == [True] * len(IDS)
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_logits_of_loops_over_quads(tmp_path: Path, used: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family whose products are loops."""
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED, n_ff=FAMILIES["tiny_q4_k_m"].ffn)
+    kernels = set()
+
+    def noted(shape: Shape) -> str:
+        kernels.add(kernel_of(shape))
+        return kernel_of(shape)
+
+    monkeypatch.setattr(path_module, "kernel_of", noted)
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected = model.logits(IDS)
+    assert error(logits(path, "always"), expected) < 1e-3
+    assert used == [True] * len(IDS)
+    assert kernels == {"persistent.tiny_q4_k_m"}
 
 
 @pytest.mark.usefixtures("any_shape")

@@ -14,6 +14,7 @@ VK_ACCESS_SHADER_READ_BIT = 32
 VK_ACCESS_SHADER_WRITE_BIT = 64
 VK_ACCESS_TRANSFER_READ_BIT = 2048
 VK_ACCESS_TRANSFER_WRITE_BIT = 4096
+VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT = 131072
 VK_BUFFER_USAGE_STORAGE_BUFFER_BIT = 32
 VK_BUFFER_USAGE_TRANSFER_DST_BIT = 2
 VK_BUFFER_USAGE_TRANSFER_SRC_BIT = 1
@@ -25,6 +26,7 @@ VK_ERROR_OUT_OF_HOST_MEMORY = -1
 VK_ERROR_OUT_OF_POOL_MEMORY = -1000069000
 VK_INCOMPLETE = 5
 VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR = 1
+VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT = 2
 VK_MEMORY_HEAP_DEVICE_LOCAL_BIT = 1
 VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT = 1
 VK_MEMORY_PROPERTY_HOST_CACHED_BIT = 8
@@ -135,6 +137,19 @@ class VkBufferCreateInfo(Structure):
         sharingMode: int = 0
         queueFamilyIndexCount: int = 0
         pQueueFamilyIndices: Pointee = None
+
+
+class VkBufferDeviceAddressInfo(Structure):
+    TYPE = 1000244001
+    _fields_ = (
+        ("sType", c_int32),
+        ("pNext", c_void_p),
+        ("buffer", c_uint64),
+    )
+    if TYPE_CHECKING:
+        sType: int = 0
+        pNext: Pointee = None
+        buffer: int = 0
 
 
 class VkCommandBufferAllocateInfo(Structure):
@@ -438,6 +453,21 @@ class VkInstanceCreateInfo(Structure):
         ppEnabledExtensionNames: Pointee = None
 
 
+class VkMemoryAllocateFlagsInfo(Structure):
+    TYPE = 1000060000
+    _fields_ = (
+        ("sType", c_int32),
+        ("pNext", c_void_p),
+        ("flags", c_uint32),
+        ("deviceMask", c_uint32),
+    )
+    if TYPE_CHECKING:
+        sType: int = 0
+        pNext: Pointee = None
+        flags: int = 0
+        deviceMask: int = 0
+
+
 class VkMemoryAllocateInfo(Structure):
     TYPE = 5
     _fields_ = (
@@ -514,6 +544,23 @@ class VkPhysicalDevice8BitStorageFeatures(Structure):
         storageBuffer8BitAccess: int = 0
         uniformAndStorageBuffer8BitAccess: int = 0
         storagePushConstant8: int = 0
+
+
+class VkPhysicalDeviceBufferDeviceAddressFeatures(Structure):
+    TYPE = 1000257000
+    _fields_ = (
+        ("sType", c_int32),
+        ("pNext", c_void_p),
+        ("bufferDeviceAddress", c_uint32),
+        ("bufferDeviceAddressCaptureReplay", c_uint32),
+        ("bufferDeviceAddressMultiDevice", c_uint32),
+    )
+    if TYPE_CHECKING:
+        sType: int = 0
+        pNext: Pointee = None
+        bufferDeviceAddress: int = 0
+        bufferDeviceAddressCaptureReplay: int = 0
+        bufferDeviceAddressMultiDevice: int = 0
 
 
 class VkPhysicalDeviceCooperativeMatrixFeaturesKHR(Structure):
@@ -1570,6 +1617,7 @@ class Functions:
     vkEnumeratePhysicalDevices: Callable[[int, Pointee, Pointee], int]
     vkFreeCommandBuffers: Callable[[int, int, int, Pointee], None]
     vkFreeMemory: Callable[[int, int, Pointee], None]
+    vkGetBufferDeviceAddress: Callable[[int, Pointee], int]
     vkGetBufferMemoryRequirements: Callable[[int, int, Pointee], None]
     vkGetDeviceQueue: Callable[[int, int, int, Pointee], None]
     vkGetFenceStatus: Callable[[c_void_p, c_uint64], int]
@@ -1639,6 +1687,7 @@ SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "vkEnumeratePhysicalDevices": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "vkFreeCommandBuffers": (None, (c_void_p, c_uint64, c_uint32, c_void_p)),
     "vkFreeMemory": (None, (c_void_p, c_uint64, c_void_p)),
+    "vkGetBufferDeviceAddress": (c_uint64, (c_void_p, c_void_p)),
     "vkGetBufferMemoryRequirements": (None, (c_void_p, c_uint64, c_void_p)),
     "vkGetDeviceQueue": (None, (c_void_p, c_uint32, c_uint32, c_void_p)),
     "vkGetFenceStatus": (c_int32, (c_void_p, c_uint64)),

@@ -19,6 +19,7 @@ from pumice_vulkan.device.native.binding import (
     VkCooperativeMatrixPropertiesKHR,
     VkPhysicalDevice8BitStorageFeatures,
     VkPhysicalDevice16BitStorageFeatures,
+    VkPhysicalDeviceBufferDeviceAddressFeatures,
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR,
     VkPhysicalDeviceFeatures2,
     VkPhysicalDeviceShaderFloat16Int8Features,
@@ -70,6 +71,12 @@ STRUCTS = [
         "VK_KHR_vulkan_memory_model",
         V1_2,
         {"vulkanMemoryModel": "vulkan_memory_model", "vulkanMemoryModelDeviceScope": "vulkan_memory_model_device"},
+    ),
+    FeatureStruct(
+        VkPhysicalDeviceBufferDeviceAddressFeatures,
+        "",
+        V1_2,
+        {"bufferDeviceAddress": "buffer_address"},
     ),
     FeatureStruct(
         VkPhysicalDeviceTimelineSemaphoreFeatures,

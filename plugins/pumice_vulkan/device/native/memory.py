@@ -11,20 +11,25 @@ from pumice.plugin import BackendError
 from pumice_vulkan.device.contract import Buffer
 from pumice_vulkan.device.native.api import check, created, lib
 from pumice_vulkan.device.native.binding import (
+    VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT,
     VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
     VK_BUFFER_USAGE_TRANSFER_DST_BIT,
     VK_BUFFER_USAGE_TRANSFER_SRC_BIT,
+    VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
     VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
     VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
     VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
     VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
     VkBufferCreateInfo,
+    VkBufferDeviceAddressInfo,
+    VkMemoryAllocateFlagsInfo,
     VkMemoryAllocateInfo,
     VkMemoryRequirements,
     VkPhysicalDeviceMemoryProperties,
 )
 from pumice_vulkan.device.native.logical import LogicalDevice
 
+ADDRESSABLE = "buffer_address"  # feature of a device whose buffers have addresses
 HOST = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
 USAGE = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT
 
@@ -38,9 +43,12 @@ class NativeBuffer(Buffer):
         self._device = device
         self._memory: int | None = None
         self._mapped: NDArray[np.uint8] | None = None
+        self._addressable = not host and ADDRESSABLE in device.description.features
         held = device.ledger.allocated_bytes
         doing = f"cannot allocate {n_bytes} bytes on {device.description.name}, which holds {held} already"
-        how = VkBufferCreateInfo(size=n_bytes, usage=USAGE)
+        how = VkBufferCreateInfo(
+            size=n_bytes, usage=USAGE | (VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT if self._addressable else 0)
+        )
         self.handle = created(lib.vkCreateBuffer, device.handle, how, doing)
         try:
             self._allocate(doing)
@@ -55,6 +63,9 @@ class NativeBuffer(Buffer):
         lib.vkGetBufferMemoryRequirements(device, self.handle, ctypes.byref(needs))
         kind = _memory_type(self._device.physical.memory, needs.memoryTypeBits, self.host)
         how = VkMemoryAllocateInfo(allocationSize=needs.size, memoryTypeIndex=kind)
+        flags = VkMemoryAllocateFlagsInfo(flags=VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT)
+        if self._addressable:
+            how.point("pNext", flags)
         self._memory = created(lib.vkAllocateMemory, device, how, doing)
         check(lib.vkBindBufferMemory(device, self.handle, self._memory, 0), doing)
         if self.host:
@@ -68,6 +79,15 @@ class NativeBuffer(Buffer):
         if self._mapped is None:
             raise ValueError("the host can only access open buffers created with host=True")
         return self._mapped
+
+    @property
+    def address(self) -> int:
+        if not self._addressable:
+            return 0
+        address: int = lib.vkGetBufferDeviceAddress(
+            self._device.handle, ctypes.byref(VkBufferDeviceAddressInfo(buffer=self.handle))
+        )
+        return address
 
     def close(self) -> None:
         if self._device.ledger.closing(self):

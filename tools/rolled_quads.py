@@ -1,0 +1,348 @@
+"""The products of shaders/persistent.comp as loops over quads: four units of weights with registers of their own.
+
+For shapes whose weights are found by address. One or two sets of registers hold the quads that are asked for ahead;
+a quad's products leave its set free for the quad that is one or two behind it, of the same matrix or of the next.
+The loops keep the code of a layer small enough for the processors' instruction caches: docs/performance.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pumice_vulkan.persistent.division import Shape
+
+QUAD = 4
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A matrix; ``index``: its address in the table of a layer; ``first``: row in ``partial``.
+
+    ``n``: units of a subgroup, each a row's part.
+    """
+
+    name: str
+    index: int
+    n_rows: int
+    n_columns: int
+    may_six: bool
+    shape: Shape
+    first: str
+    stride: str
+
+    @property
+    def blocks(self) -> int:
+        return self.n_columns // 32
+
+    @property
+    def chunks(self) -> int:
+        return self.n_columns // (32 * self.shape.lanes)
+
+    @property
+    def slots(self) -> int:
+        return self.shape.threads // self.shape.lanes // self.chunks
+
+    @property
+    def of_group(self) -> int:
+        return -(-self.n_rows // self.shape.groups)
+
+    @property
+    def n(self) -> int:
+        return -(-self.of_group // self.slots)
+
+    @property
+    def total(self) -> int:
+        return self.n_rows * self.blocks
+
+    @property
+    def slot(self) -> str:
+        return f"min(warp / {self.chunks}u, {self.slots - 1}u)"
+
+    @property
+    def lane(self) -> str:
+        return f"warp % {self.chunks}u * LANES + lane"
+
+    def aim(self, address: str) -> str:
+        """Return the code that points at this lane's block of the subgroup's first row."""
+        number = f"(wg * {self.of_group}u + {self.slot} * {self.n}u) * {self.blocks}u + {self.lane}"
+        four, six = self.point(False), self.point(True)
+        code = f"{{ const uint number = {number}; uint64_t at = {address}; "
+        if self.may_six:
+            code += f"six_{self.name} = (at & 1ul) != 0ul; at &= ~1ul; "
+            return code + f"if (six_{self.name}) {{ {six} }} else {{ {four} }} }}"
+        return code + f"{four} }}"
+
+    def point(self, six: bool) -> str:
+        """Return the assignments of the pointers into the planes of a matrix at ``at``."""
+        codes = 16 * self.total
+        scales = codes + (8 * self.total if six else 0)
+        lines = ["p_low = at + 16u * number;"]
+        if six:
+            lines.append(f"p_high = at + {codes}ul + 8u * number;")
+        lines.append(f"p_scale = at + {scales}ul + 2u * number;")
+        lines.append(f"p_super = at + {scales + 2 * self.total}ul + number / 8u * 4u;")
+        return " ".join(lines)
+
+    def load(self, unit: int, row: int, six: bool) -> str:
+        at = row * self.blocks
+        return loads(unit, f"{at}u", f"{at // 8}u", six)
+
+    def advance(self, rows: int, six: bool) -> str:
+        """Return the code that moves the pointers by ``rows``."""
+        at = rows * self.blocks
+        high = f" p_high += {8 * at}ul;" if six else ""
+        return f"p_low += {16 * at}ul; p_scale += {2 * at}ul; p_super += {at // 2}ul;{high}"
+
+
+def loads(unit: int, at: str, eighth: str, six: bool) -> str:
+    """Return the requests of a unit, whose block is ``at`` behind the pointers."""
+    code = f"w{unit} = CODES(p_low, {at}); s{unit} = SCALES(p_scale, {at}); e{unit} = SUPERS(p_super, {eighth});"
+    return code + (f" h{unit} = BITS(p_high, {at});" if six else "")
+
+
+def product(unit: int, six: bool) -> str:
+    return f"product(w{unit}, {f'h{unit}' if six else 'uvec2(0u)'}, s{unit}, e{unit}, {str(six).lower()})"
+
+
+@dataclass(frozen=True)
+class Quad:
+    """Four units of a matrix, or two of keys and two of values; ``set``: the registers that hold it."""
+
+    matrix: Rows
+    number: int  # of the matrix
+    set: int
+
+    @property
+    def units(self) -> range:
+        return range(QUAD * self.set, QUAD * self.set + QUAD)
+
+
+class Quads:
+    """The quads of a layer and of the output, for a shape."""
+
+    def __init__(self, shape: Shape, rolled: bool = True) -> None:
+        assert shape.has_minimum
+        assert shape.output_six
+        assert shape.ahead % QUAD == 0
+        self.shape, self.sets, self.rolled = shape, shape.ahead // QUAD, rolled
+        query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
+
+        def rows(name: str, index: int, n_rows: int, n_columns: int, first: str, stride: str) -> Rows:
+            may_six = shape.mixed and name in ("v", "down")
+            return Rows(name, index, n_rows, n_columns, may_six, shape, first, stride)
+
+        self.q = rows("q", 0, query, shape.width, "0u", "STRIDE_Q")
+        self.k = rows("k", 1, key, shape.width, "OF_Q", "STRIDE_Q")
+        self.v = rows("v", 2, key, shape.width, "OF_Q + OF_K", "STRIDE_Q")
+        self.o = rows("o", 3, shape.width, query, "0u", "STRIDE_X")
+        self.gate = rows("gate", 4, shape.ffn, shape.width, "0u", "STRIDE_G")
+        self.up = rows("up", 5, shape.ffn, shape.width, "OF_G", "STRIDE_G")
+        self.down = rows("down", 6, shape.width, shape.ffn, "0u", "STRIDE_X")
+        self.output = rows("output", 0, shape.vocabulary, shape.width, "0u", "STRIDE_L")
+        assert self.k.n == QUAD // 2
+        self.matrices = [self.q, self.k, self.o, self.gate, self.up, self.down]
+        assert all(matrix.n % QUAD == 0 and matrix.slots * matrix.n == matrix.of_group for matrix in self.whole)
+        sizes = [(matrix, 1 if matrix is self.k else matrix.n // QUAD) for matrix in self.matrices]
+        order = [(matrix, number) for matrix, n in sizes for number in range(n)]
+        self.quads = [Quad(matrix, number, i % self.sets) for i, (matrix, number) in enumerate(order)]
+
+    @property
+    def whole(self) -> list[Rows]:
+        return [matrix for matrix in self.matrices if matrix is not self.k]
+
+    @cached_property
+    def text(self) -> str:
+        """The GLSL of the family."""
+        lines = [
+            f"// {len(self.quads)} quads a layer, {self.sets} ahead. Made by tools/straight_line.py.",
+            *self.state(),
+        ]
+        for matrix in self.matrices:
+            lines += self.multiply(matrix)
+        return "\n".join([*lines, "void multiply_v(bool last) {}", *self.multiply_output(), ""])
+
+    def state(self) -> Iterator[str]:
+        """Yield the registers, and the functions that begin a token and a layer."""
+        for unit in range(QUAD * self.sets):
+            yield f"uvec4 w{unit} = uvec4(0u); uint s{unit} = 0u, e{unit} = 0u; uvec2 h{unit} = uvec2(0u);"
+        yield "uint64_t p_low, p_high, p_scale, p_super; // into the matrix whose quads are asked for"
+        yield f"uint64_t {', '.join(f'at_{name}' for name in ('q', 'k', 'v', 'o', 'gate', 'up', 'down'))};"
+        yield "bool six_v = false, six_down = false;"
+        yield "uint here, there; // layers"
+        yield "uint64_t address(uint layer, uint i) {"
+        yield "    return packUint2x32(addresses[places_at / 2u + 8u * layer + i]);"
+        yield "}"
+        yield "void load_places(uint layer) { there = layer; }"
+        yield "void move_on() { here = there; }"
+        yield "void load_first() {"
+        yield "    at_q = address(0u, 0u);"
+        names: list[str] = []
+        for quad in self.quads[: self.sets]:
+            yield f"    {self.request(quad, quad.matrix.name not in names, 'here')}"
+            names.append(quad.matrix.name)
+        yield "}"
+
+    def followers(self) -> dict[str, str]:
+        """Return what is looked up when a matrix is aimed at, by its name: addresses of the next."""
+        at = "at_{0} = address({1}, {2}u);".format
+        return {
+            "q": at("k", "{layer}", 1) + " " + at("v", "{layer}", 2),
+            "k": at("o", "{layer}", 3),
+            "o": at("gate", "{layer}", 4),
+            "gate": at("up", "{layer}", 5),
+            "up": at("down", "{layer}", 6),
+            "down": at("q", "{layer} + 1u", 0),  # or the output
+        }
+
+    def request(self, quad: Quad, aims: bool, layer: str, six: bool | None = None, moved: int = 0) -> str:
+        """Return the requests of a quad, whose rows count from ``moved``; ``six``: None if it must be looked at."""
+        matrix, code = quad.matrix, ""
+        if aims:
+            code += f"{matrix.aim(f'at_{matrix.name}')} {self.followers()[matrix.name].format(layer=layer)} "
+        if matrix is self.k:
+            units = list(quad.units)
+            code += " ".join(matrix.load(unit, row, False) for row, unit in enumerate(units[:2]))
+            code += " " + self.v.aim("at_v") + " "
+            return code + _either(self.v, None, lambda six: [self.v.load(u, i, six) for i, u in enumerate(units[2:])])
+        rows = [QUAD * quad.number + i - moved for i in range(QUAD)]
+        return code + _either(
+            matrix, six, lambda six: [matrix.load(u, row, six) for u, row in zip(quad.units, rows, strict=True)]
+        )
+
+    def next_of(self, index: int) -> tuple[Quad, bool]:
+        """Return the quad that takes the registers of a quad, and whether it is of the next layer."""
+        after = index + self.sets
+        if after < len(self.quads):
+            return self.quads[after], False
+        return self.quads[self.quads[index].set], True
+
+    @cached_property
+    def aims(self) -> set[int]:
+        """The quads behind whose products a matrix is asked for the first time."""
+        seen = {(quad.matrix.name, False) for quad in self.quads[: self.sets]}
+        found = set()
+        for index in range(len(self.quads)):
+            quad, wraps = self.next_of(index)
+            if (quad.matrix.name, wraps) not in seen:
+                seen.add((quad.matrix.name, wraps))
+                found.add(index)
+        return found
+
+    def requests(self, index: int, six: bool | None, moved: int) -> str:
+        """Return the requests that follow a quad's products."""
+        quad, wraps = self.next_of(index)
+        aims = index in self.aims
+        if wraps:
+            own = self.request(quad, aims, "here + 1u")
+            first = [f"if (last) {{ {self.aim_output()} }}"] if quad.set == self.first_wrapped else []
+            load = " ".join(self.output_load(unit, f"{unit}u") for unit in quad.units)
+            return " ".join([*first, f"if (last) {{ {load} }} else {{ {own} }}"])
+        same = quad.matrix is self.quads[index].matrix
+        return self.request(quad, aims, "here", six if same else None, moved if same else 0)
+
+    @property
+    def first_wrapped(self) -> int:
+        return self.next_of(len(self.quads) - self.sets)[0].set
+
+    def multiply(self, matrix: Rows) -> Iterator[str]:
+        yield f"void multiply_{matrix.name}(bool last) {{"
+        if matrix.may_six:
+            yield f"if (six_{matrix.name}) {{"
+            yield from self.products(matrix, True)
+            yield "} else {"
+            yield from self.products(matrix, False)
+            yield "}"
+        else:
+            yield from self.products(matrix, False)
+        yield "}"
+
+    def products(self, matrix: Rows, six: bool) -> Iterator[str]:
+        """Yield the products of a matrix: a loop over pairs of quads, and what is left."""
+        mine = [index for index, quad in enumerate(self.quads) if quad.matrix is matrix]
+        turns = (len(mine) - self.sets) // 2 if self.rolled else 0
+        if turns < 2:
+            turns = 0
+        if turns:
+            yield f"[[dont_unroll]] for (uint r = 0u; r < {turns}u; r++) {{"
+            yield from self.batch(matrix, mine[:2], six, 0, f"{2 * QUAD}u * r")
+            yield matrix.advance(2 * QUAD, six)
+            yield "}"
+        moved = 2 * QUAD * turns
+        for i in range(2 * turns, len(mine), 2):
+            yield from self.batch(matrix, mine[i : i + 2], six, moved, f"{QUAD * i}u")
+
+    def batch(self, matrix: Rows, indices: Sequence[int], six: bool, moved: int, row: str) -> Iterator[str]:
+        yield "{"
+        count = 0
+        for index in indices:
+            quad = self.quads[index]
+            lines = []
+            for i, unit in enumerate(quad.units):
+                if matrix is self.k and i >= 2:
+                    yield f"float t{count};"
+                    lines += [f"if (six_v) t{count} = {product(unit, True)}; else t{count} = {product(unit, False)};"]
+                    if not self.v.may_six:
+                        lines[-1] = f"t{count} = {product(unit, False)};"
+                else:
+                    yield f"float t{count} = {product(unit, six)};"
+                count += 1
+            yield from lines
+            yield self.requests(index, six, moved)
+        yield from _sums(self.shape.lanes, count)
+        share = self.shape.lanes // count
+        yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
+        place = f"{matrix.first} + slot * {matrix.n}u + {row} + i"
+        if matrix is self.k:
+            place = f"(i < 2u ? {matrix.first} : {self.v.first} - 2u) + slot * {matrix.n}u + i"
+        yield f"if (lane % {share}u == 0u && slot < {matrix.slots}u)"
+        yield f"    partial[warp % {matrix.chunks}u * {matrix.stride} + {place}] = t0;"
+        yield "}"
+
+    def aim_output(self) -> str:
+        return f"const uint64_t at = at_q; const uint number = 0u; {self.output.point(True)}"
+
+    def output_load(self, unit: int, row: str) -> str:
+        output = self.output
+        inside = f"min({output.slot} * {output.n}u + {row}, {output.of_group - 1}u)"
+        number = f"(min(wg * {output.of_group}u + {inside}, {output.n_rows - 1}u) * {output.blocks}u + {output.lane})"
+        return loads(unit, number, f"{number} / 8u", True)
+
+    def multiply_output(self) -> Iterator[str]:
+        output, ahead = self.output, self.shape.ahead
+        yield "void multiply_output() {"
+        yield f"[[dont_unroll]] for (uint r = 0u; r < {output.n}u; r += {ahead}u) {{"
+        for unit in range(ahead):
+            ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.n - 1}u)")
+            yield f"float t{unit} = {product(unit, True)}; {ask}"
+        yield from _sums(self.shape.lanes, ahead)
+        share = self.shape.lanes // ahead
+        yield f"const uint i = lane / {share}u, row = warp / {output.chunks}u * {output.n}u + r + i;"
+        real = f"r + i < {output.n}u && row < {output.of_group}u && warp / {output.chunks}u < {output.slots}u"
+        yield f"if (lane % {share}u == 0u && {real}) partial[warp % {output.chunks}u * STRIDE_L + row] = t0;"
+        yield "}"
+        yield "}"
+
+
+def _either(matrix: Rows, six: bool | None, lines: Callable[[bool], Iterable[str]]) -> str:
+    """Return ``lines`` for four or six bits, or a branch of both."""
+    if not matrix.may_six:
+        return " ".join(lines(False))
+    if six is not None:
+        return " ".join(lines(six))
+    return f"if (six_{matrix.name}) {{ {' '.join(lines(True))} }} else {{ {' '.join(lines(False))} }}"
+
+
+def _sums(lanes: int, count: int) -> Iterator[str]:
+    """Yield the sums over all lanes of ``count`` values; t0 of lanes i * lanes / count on has that of value i."""
+    mask, half = lanes // 2, count // 2
+    while half:
+        for i in range(half):
+            kept, gone = f"up ? t{i + half} : t{i}", f"up ? t{i} : t{i + half}"
+            yield f"{{ const bool up = (lane & {mask}u) != 0u; const float kept = {kept}, gone = {gone};"
+            yield f"t{i} = kept + subgroupShuffleXor(gone, {mask}); }}"
+        mask, half = mask // 2, half // 2
+    while mask:
+        yield f"t0 += subgroupShuffleXor(t0, {mask});"
+        mask //= 2
