@@ -1,6 +1,7 @@
 """aider, as `pumice launch aider` starts it, in an empty folder: one message, whose answer it shows."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,8 @@ def aider(*options):
         command = [sys.executable, "-m", "aider", "--model", f"openai/{MODEL}", *OPTIONS, *options, "hello.py"]
         environment = {**os.environ, "OPENAI_API_BASE": f"{URL}/v1", "OPENAI_API_KEY": "none", "HOME": folder}
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-        if done.returncode or "Tokens:" not in done.stdout:  # the line that counts tokens follows an answer
+        # A line that counts tokens follows an answer: this one, or that of an answer which the server's limit ends.
+        if done.returncode or not re.search(r"Tokens:|Output tokens: ~[1-9]", done.stdout):
             raise RuntimeError((done.stdout + done.stderr)[-200:])
         return done.stdout
 
