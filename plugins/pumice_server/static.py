@@ -29,7 +29,7 @@ _FRAME_HEADERS = {
     # What a model wrote runs here: without this page's origin, without any server, in this page's frame alone.
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; media-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'self'; sandbox allow-scripts; webrtc 'block'",
+    "frame-ancestors 'self'; sandbox allow-scripts",
     "X-DNS-Prefetch-Control": "off",
 }
 

@@ -105,7 +105,7 @@ def test_experts_that_are_left_out(tmp_path):
 
     expected = np.stack([[w[table[e]] @ x[t] if table[e] >= 0 else np.zeros(6) for e in ids[t]] for t in range(3)])
     check(run(tmp_path, some, {"w": w}, x=x, ids=ids, table=table), expected)
-    kept = run(tmp_path, lambda g, a: g.keep_chosen(a["weights"], a["ids"]), weights=weights, ids=table[ids])
+    kept = run(tmp_path, lambda g, a: g.keep_chosen(a["shares"], a["ids"]), shares=weights, ids=table[ids])
     check(kept, np.where(table[ids] < 0, 0, weights))
 
 
