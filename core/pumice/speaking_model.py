@@ -57,11 +57,16 @@ class LazySpeaker:
 
     @cached_property
     def type(self) -> str:
-        """The type of the speech model; empty without one. Raises ModelError for a file that cannot be read."""
+        """The type of the speech model; empty without one. Raises PumiceError for a configured file that is damaged."""
         if self.path is None:
             return ""
-        with GGUFFile.open(self.path) as file:
-            return speech_type(file.metadata)
+        try:
+            with GGUFFile.open(self.path) as file:
+                return speech_type(file.metadata)
+        except PumiceError:
+            if self._config.mmproj:
+                raise
+            return ""  # the warning of a projector that was found beside the model is that of images
 
     def __call__(self) -> Speaker:
         """Return the speaker. Raises ModelError, and ModelClosedError after ``close``."""
