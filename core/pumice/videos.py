@@ -126,7 +126,8 @@ class Video:
 
     def frames(self, plan: VideoPlan) -> NDArray[np.uint8]:
         """Return some frames ``[n, height, width, 3]``, resized. Raises as ``form``."""
-        return frames_of(self.content(), self.form(), plan)
+        content = self.content()
+        return frames_of(content, form_of(content, self.rate), plan)
 
     def content(self) -> bytes | NDArray[np.uint8]:
         """Return the bytes of the file, or the frames of an array. Raises as ``form``."""
