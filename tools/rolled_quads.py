@@ -17,20 +17,13 @@ QUAD = 4
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A matrix; ``index``: its address in the table of a layer; ``first``: row in ``partial``.
-
-    ``n``: units of a subgroup, each a row's part.
-    """
+class Divided:
+    """A matrix whose rows are divided among workgroups, and a row among the lanes of subgroups."""
 
     name: str
-    index: int
     n_rows: int
     n_columns: int
-    may_six: bool
     shape: Shape
-    first: str
-    stride: str
 
     @property
     def blocks(self) -> int:
@@ -50,6 +43,7 @@ class Rows:
 
     @property
     def n(self) -> int:
+        """Units of a subgroup, each a row's part."""
         return -(-self.of_group // self.slots)
 
     @property
@@ -63,6 +57,16 @@ class Rows:
     @property
     def lane(self) -> str:
         return f"warp % {self.chunks}u * LANES + lane"
+
+
+@dataclass(frozen=True)
+class Rows(Divided):
+    """A matrix; ``index``: its address in the table of a layer; ``first``: row in ``partial``."""
+
+    index: int
+    may_six: bool
+    first: str
+    stride: str
 
     def aim(self, address: str) -> str:
         """Return the code that points at this lane's block of the subgroup's first row."""
@@ -131,7 +135,7 @@ class Quads:
 
         def rows(name: str, index: int, n_rows: int, n_columns: int, first: str, stride: str) -> Rows:
             may_six = shape.mixed and name in ("v", "down")
-            return Rows(name, index, n_rows, n_columns, may_six, shape, first, stride)
+            return Rows(name, n_rows, n_columns, shape, index, may_six, first, stride)
 
         self.q = rows("q", 0, query, shape.width, "0u", "STRIDE_Q")
         self.k = rows("k", 1, key, shape.width, "OF_Q", "STRIDE_Q")

@@ -18,56 +18,26 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from pumice_vulkan.persistent.division import Shape  # noqa: E402
 from pumice_vulkan.persistent.families import FAMILIES  # noqa: E402
-from tools.rolled_quads import Quads  # noqa: E402
+from tools.rolled_quads import Divided, Quads  # noqa: E402
 
 TARGET = ROOT / "shaders" / "persistent_units.glsl"
 BATCH = 8  # sums over the lanes that are made together
 
 
 @dataclass(frozen=True)
-class Matrix:
+class Matrix(Divided):
     """A matrix of a layer, or the output's; ``unit``: its first unit in a layer; ``first``: row in ``partial``."""
 
-    name: str
     place: str
-    n_rows: int
-    n_columns: int
     six: bool
     unit: int
-    shape: Shape
     first: str = "0u"
     stride: str = "STRIDE_X"
 
-    @property
-    def blocks(self) -> int:
-        return self.n_columns // 32
-
-    @property
-    def chunks(self) -> int:
-        return self.n_columns // (32 * self.shape.lanes)
-
-    @property
-    def slots(self) -> int:
-        return self.shape.threads // self.shape.lanes // self.chunks
-
-    @property
-    def of_group(self) -> int:
-        return -(-self.n_rows // self.shape.groups)
-
-    @property
-    def n(self) -> int:
-        """Units of a subgroup."""
-        return -(-self.of_group // self.slots)
-
     def block(self, i: str) -> str:
         """Return the number of this lane's block in the subgroup's row ``i``."""
-        slot = f"min(warp / {self.chunks}u, {self.slots - 1}u)"
-        row = f"min({slot} * {self.n}u + {i}, {self.of_group - 1}u)"
+        row = f"min({self.slot} * {self.n}u + {i}, {self.of_group - 1}u)"
         return f"(min(wg * {self.of_group}u + {row}, {self.n_rows - 1}u) * {self.blocks}u + {self.lane})"
-
-    @property
-    def lane(self) -> str:
-        return f"warp % {self.chunks}u * LANES + lane"
 
     @property
     def divides(self) -> bool:
@@ -75,7 +45,7 @@ class Matrix:
 
     def load(self, unit: int, row: str) -> str:
         """Return the request of a row's unit for the registers of ``unit``."""
-        place, total = f"({self.place} & PLACE)", self.n_rows * self.blocks
+        place, total = f"({self.place} & PLACE)", self.total
         number = f"({self.name}_block + {row} * {self.blocks}u)" if self.divides else self.block(row)
         words = f"(4u * ({place} + {total}u){f' + {2 * total}u' if self.six else ''})"
         code = f"w{unit} = a4[{place} + {number}]; s{unit} = uint(a_halves[2u * {words} + {number}]);"
@@ -110,9 +80,9 @@ class Units:
         self.matrices: list[Matrix] = []
         for name, n_rows, n_columns, first, stride in rows:
             unit = sum(matrix.n for matrix in self.matrices)
-            self.matrices.append(Matrix(name, f"here_{name}", n_rows, n_columns, False, unit, shape, first, stride))
+            self.matrices.append(Matrix(name, n_rows, n_columns, shape, f"here_{name}", False, unit, first, stride))
         self.n = sum(matrix.n for matrix in self.matrices)
-        self.output = Matrix("output", "output_place", shape.vocabulary, shape.width, shape.output_six, 0, shape)
+        self.output = Matrix("output", shape.vocabulary, shape.width, shape, "output_place", shape.output_six, 0)
         assert shape.ahead <= self.n
         assert shape.ahead % BATCH == 0
 
