@@ -174,15 +174,15 @@ class ExpertCache:
             return []
         fading = 0.5 ** (self._n_new / _HALF_LIFE)
         self._n_new = 0
-        found = [
+        candidates = [
             (gain, mixture, expert, slot)
             for mixture in self.mixtures.values()
             for gain, expert, slot in mixture.wishes()
         ]
-        found.sort(key=lambda wish: -wish[0])
+        candidates.sort(key=lambda wish: -wish[0])
         n_bytes = 0
         wishes: list[tuple[CachedMixture, int, int]] = []
-        for _, mixture, expert, slot in found:
+        for _, mixture, expert, slot in candidates:
             n_bytes += mixture.expert_bytes
             if wishes and n_bytes > _MOST_BYTES:
                 break
@@ -220,8 +220,8 @@ def cache_experts(
     def is_on_host(node: Node) -> bool:
         return moved.get(node) == HOST and node.layer >= first
 
-    found = {name: mixtures_of(graph, is_on_host) for name, graph in graphs.items()}
-    by_name = {mixture.name: mixture for mixtures in found.values() for mixture in mixtures}
+    mixtures = {name: mixtures_of(graph, is_on_host) for name, graph in graphs.items()}
+    by_name = {mixture.name: mixture for group in mixtures.values() for mixture in group}
     if gpu is None or not by_name:
         why = "no experts of a layer on a GPU stay in host memory"
         if gpu is None:
@@ -230,7 +230,7 @@ def cache_experts(
         logger.warning("moe_cache_mib: no experts are cached: %s", why)
         return dict(graphs), None
     cache = _empty_cache(list(by_name.values()), gpu, limits, n_bytes)
-    return {name: divide(graph, cache, found[name]) for name, graph in graphs.items()}, cache
+    return {name: divide(graph, cache, mixtures[name]) for name, graph in graphs.items()}, cache
 
 
 def _empty_cache(mixtures: Sequence[Mixture], gpu: Backend, limits: Limits, n_bytes: int) -> ExpertCache:
@@ -280,8 +280,8 @@ def mixtures_of(graph: Graph, is_on_host: Callable[[Node], bool]) -> list[Mixtur
     for node in graph.nodes:
         if node.op == "mul_mat_id" and is_on_host(node):
             products.setdefault(node.inputs["ids"], []).append(node)
-    found = (_mixture(graph, ids, nodes) for ids, nodes in products.items())
-    return [mixture for mixture in found if mixture is not None]
+    mixtures = (_mixture(graph, ids, nodes) for ids, nodes in products.items())
+    return [mixture for mixture in mixtures if mixture is not None]
 
 
 def _mixture(graph: Graph, ids: Tensor, products: Sequence[Node]) -> Mixture | None:

@@ -117,7 +117,7 @@ class Projector:
 
     @property
     def kinds(self) -> list[MediaKind]:
-        """What the encoders encode."""
+        """Kinds of media that the encoders encode."""
         sees = isinstance(encoder := self.encoders.get(IMAGE), ImageEncoder) and encoder.sees_videos
         videos: list[MediaKind] = [VIDEO] if sees else []
         return [*self.encoders, *videos]

@@ -96,7 +96,7 @@ class Buffer(ABC):
 
     @property
     def address(self) -> int:
-        """Where shaders find a buffer of the device that is not bound; 0 if the device lacks ``buffer_address``."""
+        """Address by which shaders read an unbound buffer of the device; 0 if the device lacks ``buffer_address``."""
         return 0
 
     @abstractmethod

@@ -96,8 +96,8 @@ class PersistentPath:
         self._shape: Shape | None = None  # the one that works
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
-        found = shapes(decoder, memory.limits, memory.device, count > 1)
-        self._shapes = [shape for shape in found if shape.found_by in self._tables.places]
+        candidates = shapes(decoder, memory.limits, memory.device, count > 1)
+        self._shapes = [shape for shape in candidates if shape.found_by in self._tables.places]
 
     @classmethod
     def of(cls, memory: SegmentMemory, kernels: Kernels, segment: Segment) -> PersistentPath | None:
