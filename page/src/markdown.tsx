@@ -3,19 +3,14 @@
  * and images, which would tell another server what is read here, are links.
  */
 
-import { Marked, type Token, type Tokens } from "marked";
+import type { Token, Tokens } from "marked";
 import type { ComponentChildren } from "preact";
 import { memo } from "./memo";
 
 import { CodeBlock } from "./code";
 import { Formula } from "./formula";
 import { t } from "./language";
-import { formulas } from "./math";
-
-const marked = new Marked({ gfm: true, extensions: formulas });
-
-const MAX_LENGTH = 100_000; // characters; a longer text, or one with more levels, is shown as it is
-const MAX_LEVELS = 60;
+import { tokensOf } from "./lexer";
 
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const tokens = tokensOf(text);
@@ -29,23 +24,6 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
     </div>
   );
 });
-
-/** The tokens of a text; null for one that would stop the page, or end its stack. */
-function tokensOf(text: string): Token[] | null {
-  if (text.length > MAX_LENGTH) return null;
-  try {
-    const tokens = marked.lexer(text);
-    return levels(tokens) > MAX_LEVELS ? null : tokens;
-  } catch {
-    return null;
-  }
-}
-
-function levels(tokens: readonly Token[]): number {
-  let level = 0;
-  for (let inside: any[] = [...tokens]; inside.length; level++) inside = inside.flatMap(({ tokens, items }) => [...(tokens ?? []), ...(items ?? [])]);
-  return level;
-}
 
 /** A block is drawn again when its text changed: while an answer is written that is the last one. */
 const Block = memo(

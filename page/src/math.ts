@@ -5,10 +5,10 @@ import type { TokenizerAndRendererExtension } from "marked";
 const BLOCK = /^(?:\$\$([\s\S]{1,2000}?)\$\$|\\\[([\s\S]{1,2000}?)\\\])(?:\n|$)/;
 const INLINE = /^(?:\$\$([^$]{1,2000}?)\$\$|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]|\$(?!\s)((?:\\.|[^$\\\n]){1,2000}?)(?<!\s)\$(?!\d))/;
 
-const formula = (level: "block" | "inline", rule: RegExp, opening: RegExp): TokenizerAndRendererExtension => ({
+const formula = (level: "block" | "inline", rule: RegExp, start: (source: string) => number | undefined): TokenizerAndRendererExtension => ({
   name: level === "block" ? "mathBlock" : "math",
   level,
-  start: (source) => opening.exec(source)?.index,
+  start,
   tokenizer(source) {
     const found = rule.exec(source);
     const text = found?.slice(1).find((part) => part !== undefined)?.trim();
@@ -18,5 +18,17 @@ const formula = (level: "block" | "inline", rule: RegExp, opening: RegExp): Toke
 
 /** Where a block begins in the middle of a text: not at each `$$`, since every one that ends a paragraph costs another look at the rest. */
 const BLOCK_LATER = new RegExp(`(?<=\\n)${BLOCK.source.slice(1)}`);
+const OPENING = /\n(?:\$\$|\\\[)/;
+const BLANK = /\n[ \t]*\n/;
+const LONGEST = 2010; // characters of a block
 
-export const formulas = [formula("block", BLOCK, BLOCK_LATER), formula("inline", INLINE, /\$|\\[([]/)];
+/** Where a block begins in the rest of a paragraph. Each paragraph asks for all that follows, so only a part of it is searched. */
+function later(source: string): number | undefined {
+  const end = BLANK.exec(source)?.index ?? source.length;
+  return OPENING.test(source.slice(0, end)) ? BLOCK_LATER.exec(source.slice(0, end + LONGEST))?.index : undefined;
+}
+
+export const formulas = [
+  formula("block", BLOCK, later),
+  formula("inline", INLINE, (source) => /\$|\\[([]/.exec(source)?.index),
+];
