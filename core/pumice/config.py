@@ -31,7 +31,7 @@ from pydantic_core import PydanticCustomError
 from pumice.cache_files import read_regular
 from pumice.errors import ConfigError
 from pumice.options import ENGINE, KVType
-from pumice.wording import did_you_mean
+from pumice.wording import did_you_mean, printable
 
 ARGUMENTS = "arguments"
 MAX_BYTES = 1 << 20  # of a file
@@ -519,4 +519,4 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
     expected: str = problem["msg"]
     for pydantic_says, yaml_says in _WORDS.items():
         expected = expected.replace(pydantic_says, yaml_says)
-    return f"{key}: {expected}, not {_shown(problem['input'])}"
+    return f"{printable(key)}: {expected}, not {_shown(problem['input'])}"
