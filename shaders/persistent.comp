@@ -51,6 +51,9 @@ layout(constant_id = 14) const bool TWO_BUFFERS = false; // of weights
 layout(constant_id = 15) const uint EACH = 2u;       // positions of an invocation at a time, in attention
 layout(constant_id = 16) const bool EARLY = true;    // ask for keys before the products of queries
 layout(constant_id = 17) const uint block_size = 32u;
+layout(constant_id = 18) const uint SHARE = 1u;      // heads of a workgroup in attention to many positions; 1: none
+layout(constant_id = 19) const uint DEEP = 512u;     // positions that are many
+layout(constant_id = 20) const uint DEEP_EACH = 2u;  // positions of an invocation at a time there
 #endif
 
 // Without a family, units are loops, which compilers of software devices need. There, all subgroups enter a loop.
@@ -133,8 +136,13 @@ const uint ROWS_Q = OF_Q + 2u * OF_K, ROWS_G = 2u * OF_G;
 // --- regions of `act`: words of eight bytes of data
 
 const uint PARTS = GROUPS > HEADS ? GROUPS / HEADS : 1u; // of a head's positions
-const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + PARTS * QUERY / 4u;
-const uint ACT_R = ACT_S + PARTS * HEADS, ACT_F = ACT_R + WIDTH / 4u, ACT_LAYER = ACT_F + FFN / 8u + FFN / 16u;
+const uint TEAMS = HEADS / SHARE; // of heads that read the same keys together
+const uint DEEP_PARTS = SHARE > 1u && GROUPS > TEAMS ? GROUPS / TEAMS : 1u; // of a team's positions
+const uint MOST_PARTS = LARGER(PARTS, DEEP_PARTS);
+const uint MERGED = DEEP_PARTS > 1u ? QUERY / 4u : 0u; // words
+const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + MOST_PARTS * QUERY / 4u;
+const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
+const uint ACT_F = ACT_R + WIDTH / 4u, ACT_LAYER = ACT_F + FFN / 8u + FFN / 16u;
 const uint ACT_PROBE = LAYERS * ACT_LAYER + WIDTH / 4u;
 
 // --- shared memory
@@ -142,17 +150,22 @@ const uint ACT_PROBE = LAYERS * ACT_LAYER + WIDTH / 4u;
 const uint MOST_XO = LARGER(WIDTH, QUERY), MOST_X = LARGER(MOST_XO, FFN) / 32u;
 const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = ROWS_G + 1u, STRIDE_L = OF_L + 1u, STRIDE_X = OF_X + 1u;
 const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G), PARTIAL_X = LARGER(PARTIAL_QG, STRIDE_L) * CHUNKS_X;
-const uint PARTIAL_OD = LARGER(CHUNKS_O, CHUNKS_D) * STRIDE_X, PARTIAL_H = WARPS * DIM;
+const uint OCTETS = DIM / 8u, ROWS = LARGER(LANES / OCTETS, 1u); // of a position; positions of a subgroup at a time
+const uint TOGETHER = SHARE < ROWS ? SHARE : ROWS; // heads whose sums over the subgroups are made at a time
+const uint STRIDE_H = 9u * OCTETS; // of a head there, whose octets lie in different banks
+const uint PARTIAL_OD = LARGER(CHUNKS_O, CHUNKS_D) * STRIDE_X;
+const uint PARTIAL_H = WARPS * (SHARE > 1u ? TOGETHER * STRIDE_H : DIM);
 const uint PARTIAL_ODH = LARGER(PARTIAL_OD, PARTIAL_H), PARTIAL = LARGER(PARTIAL_X, PARTIAL_ODH);
 shared uvec4 codes[2u * MOST_X];
 shared vec4 scales[MOST_X]; // of both halves of a block, and each times the sum of its codes
 shared float partial[PARTIAL];
 shared float squares[WARPS];
-shared vec2 states[WARPS]; // highest score and sum of weights
-shared float heads[3u * DIM]; // query, key and value of a head
+shared vec2 states[WARPS * SHARE]; // highest score and sum of weights
+shared float heads[(2u + SHARE) * DIM]; // key and value of a head, and queries
 
 uint tid, wg, warp, lane, epoch;
 uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
+bool deep; // the newest position is behind many
 bool dead = false;
 
 void give_up(uint why) {
@@ -432,6 +445,10 @@ void multiply_output() {
 }
 #endif
 
+#ifndef FAMILY
+void ask_again() {}
+#endif
+
 float row_sum(uint row, uint chunks, uint stride) {
     float sum = 0.0;
     [[unroll]] for (uint c = 0u; c < chunks; c++) sum += partial[c * stride + row];
@@ -476,33 +493,41 @@ void take_normed(uint layer, uint region, uint norm) {
     if (subgroupElect()) squares[warp] = sum;
 }
 
-// Keeps the results of attention, merging the parts of a head's positions.
+// The sum of parts of a head's positions as far as they are merged.
+struct Merge { vec4 sum; float top, total; };
+
+void merge(inout Merge all, vec4 sum, float top, float total) {
+    const float fresh = max(all.top, top), before = exp(all.top - fresh), now = exp(top - fresh);
+    all.sum = all.sum * before + sum * now;
+    all.total = all.total * before + total * now;
+    all.top = fresh;
+}
+
+const uint READS_O = CEIL(QUERY / 4u, THREADS);
+
+// Keeps the results of attention, merging the parts of a head's positions, unless they are merged.
 void take_attended(uint region) {
     before_polls();
+    if (PARTS == 1u || n_used == 1u || deep) {
+        const uint from = region + (deep && DEEP_PARTS > 1u ? ACT_M : ACT_O);
+        POLL(READS_O, from + min(k * THREADS + tid, QUERY / 4u - 1u))
+        [[unroll]] for (uint k = 0u; k < READS_O; k++) {
+            const uint e = k * THREADS + tid;
+            keep(e < QUERY / 4u, e, e < QUERY / 4u ? halves_of(seen[k]) : vec4(0.0));
+        }
+        return;
+    }
     [[unroll]] for (uint first = 0u; first < QUERY / 4u; first += THREADS) {
         const uint e = first + tid, at = min(e, QUERY / 4u - 1u), head = at / (DIM / 4u);
-        vec4 v;
-        if (PARTS == 1u || n_used == 1u) {
-            POLL(1u, region + ACT_O + at)
-            v = halves_of(seen[0]);
-        } else {
-            vec4 sum = vec4(0.0);
-            float top = -1e30, total = 0.0;
-            for (uint part = 0u; part < n_used; part += 4u) {
-                POLL(8u, region + (k < 4u ? ACT_O + min(part + k, n_used - 1u) * (QUERY / 4u) + at
-                                          : ACT_S + min(part + k - 4u, n_used - 1u) * HEADS + head))
-                [[unroll]] for (uint k = 0u; k < 4u; k++) {
-                    if (part + k >= n_used) continue;
-                    const float size = uintBitsToFloat(data_of(seen[4u + k]).x), fresh = max(top, size);
-                    const float before = exp(top - fresh), now = exp(size - fresh);
-                    sum = sum * before + halves_of(seen[k]) * now;
-                    total = total * before + now;
-                    top = fresh;
-                }
+        Merge all = Merge(vec4(0.0), -1e30, 0.0);
+        for (uint part = 0u; part < n_used; part += 4u) {
+            POLL(8u, region + (k < 4u ? ACT_O + min(part + k, n_used - 1u) * (QUERY / 4u) + at
+                                      : ACT_S + min(part + k - 4u, n_used - 1u) * HEADS + head))
+            [[unroll]] for (uint k = 0u; k < 4u; k++) {
+                if (part + k < n_used) merge(all, halves_of(seen[k]), uintBitsToFloat(data_of(seen[4u + k]).x), 1.0);
             }
-            v = sum / total;
         }
-        keep(e < QUERY / 4u, e, e < QUERY / 4u ? v : vec4(0.0));
+        keep(e < QUERY / 4u, e, e < QUERY / 4u ? all.sum / all.total : vec4(0.0));
     }
 }
 
@@ -533,7 +558,7 @@ void take_gated(uint region) {
 
 // --- attention
 
-const uint OCTETS = DIM / 8u, AT_ONCE = THREADS / OCTETS, POSITIONS = AT_ONCE * EACH;
+const uint AT_ONCE = THREADS / OCTETS, POSITIONS = AT_ONCE * EACH;
 uvec4 keys[EACH], values[EACH];
 uint first_cells[EACH]; // rows in the cache of the first positions of this workgroup's part, for a head of keys 0
 
@@ -564,20 +589,20 @@ vec4 octet_half(uvec4 v, uint i) {
 
 vec4 head_four(uint at) { return vec4(heads[at], heads[at + 1u], heads[at + 2u], heads[at + 3u]); }
 
-// Query, key and value of a head, with rotary positions.
-void take_heads(uint region, uint head, uint kv) {
+// Key and value of a head, and the queries of `n` heads from `first_head`, with rotary positions.
+void take_heads(uint region, uint first_head, uint n, uint kv) {
     const uint fours = DIM / 4u;
     before_polls();
-    if (WITH_OTHERS || tid < 3u * fours) {
-        const uint e = min(tid, 3u * fours - 1u), which = e / fours;
-        const uint from = which == 0u ? head * fours : QUERY / 4u + (which - 1u) * (KEY / 4u) + kv * fours;
+    if (WITH_OTHERS || tid < (2u + n) * fours) {
+        const uint e = min(tid, (2u + n) * fours - 1u), which = e / fours;
+        const uint from = which < 2u ? QUERY / 4u + which * (KEY / 4u) + kv * fours : (first_head + which - 2u) * fours;
         POLL(1u, region + ACT_Q + from + e % fours)
         const vec4 v = halves_of(seen[0]);
         [[unroll]] for (uint c = 0u; c < 4u; c++) heads[4u * e + c] = v[c];
     }
     barrier();
-    if (tid < n_rot) { // at most DIM
-        const uint pair = tid % (n_rot / 2u), base = tid < n_rot / 2u ? 0u : DIM;
+    if (tid < (1u + n) * (n_rot / 2u)) {
+        const uint pair = tid % (n_rot / 2u), which = tid / (n_rot / 2u), base = which == 0u ? 0u : (1u + which) * DIM;
         const uint one = base + (second_distance == 1u ? 2u * pair : pair), two = one + second_distance;
         const vec2 angle = magnitude * turn(position, turns[turns_at / 2u + pair]);
         const float a = heads[one], b = heads[two];
@@ -591,7 +616,7 @@ void take_heads(uint region, uint head, uint kv) {
 void store(uint cache_place, uint kv) {
     const uint cell = cell_of(position) + kv * block_size;
     if (tid < 2u * OCTETS) {
-        const uint from = DIM + 8u * tid; // keys, then values
+        const uint from = 8u * tid; // keys, then values
         const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
         const vec4 a = head_four(from), b = head_four(from + 4u);
         cache[at] = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
@@ -605,9 +630,9 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
     const uint kv = head / (HEADS / KV_HEADS), octet = tid % OCTETS;
     const uint start = part * per_part, end = min(start + per_part, position + 1u);
     if (!requested) request(cache_place, kv, start, false);
-    take_heads(region, head, kv);
+    take_heads(region, head, 1u, kv);
     if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
-    const vec4 query[2] = vec4[](head_four(8u * octet), head_four(8u * octet + 4u));
+    const vec4 query[2] = vec4[](head_four(2u * DIM + 8u * octet), head_four(2u * DIM + 8u * octet + 4u));
     vec4 sum[2] = vec4[](vec4(0.0), vec4(0.0));
     float top = -1e30, total = 0.0;
     for (uint first = start; first < end; first += POSITIONS) {
@@ -622,7 +647,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
             const uint p = first + e * AT_ONCE + tid / OCTETS;
             score[e] = 0.0;
             [[unroll]] for (uint i = 0u; i < 2u; i++) {
-                const vec4 key = p == position ? head_four(DIM + 8u * octet + 4u * i) : octet_half(some_keys[e], i);
+                const vec4 key = p == position ? head_four(8u * octet + 4u * i) : octet_half(some_keys[e], i);
                 score[e] += dot(key, query[i]);
             }
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[e] += subgroupShuffleXor(score[e], step);
@@ -638,7 +663,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
             const float weight = p < end ? exp(score[e] - fresh) : 0.0;
             total += weight;
             [[unroll]] for (uint i = 0u; i < 2u; i++) {
-                const vec4 value = p == position ? head_four(2u * DIM + 8u * octet + 4u * i) : octet_half(some_values[e], i);
+                const vec4 value = p == position ? head_four(DIM + 8u * octet + 4u * i) : octet_half(some_values[e], i);
                 if (p < end) sum[i] += weight * value;
             }
         }
@@ -676,6 +701,173 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
 void skip_part(uint region, uint head, uint part) {
     if (tid < DIM / 4u) put(region + ACT_O + part * (QUERY / 4u) + head * (DIM / 4u) + tid, uvec2(0u));
     if (tid == 0u) put(region + ACT_S + part * HEADS + head, uvec2(0u));
+}
+
+// --- attention to many positions: the heads of a workgroup share each key and value that it reads
+
+const uint DEEP_STEP = AT_ONCE * DEEP_EACH;
+
+// Attention of SHARE heads to a part of the positions.
+void attend_together(uint region, uint cache_place, uint team, uint part) {
+    const uint first_head = team * SHARE, kv = first_head / (HEADS / KV_HEADS), octet = tid % OCTETS, row = tid / OCTETS;
+    const uint start = part * per_part, end = min(start + per_part, position); // of those in the cache
+    const uint base = cache_place + kv * block_size * OCTETS + octet;
+    uvec4 some_keys[DEEP_EACH], some_values[DEEP_EACH];
+    uint at[DEEP_EACH]; // in the cache, of the next positions
+#define FIND(FIRST) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) \
+        at[e] = base + cell_of(min(FIRST + e * AT_ONCE + row, end - 1u)) * OCTETS;
+#define READ(TARGET, OFFSET) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) TARGET[e] = cache[at[e] + OFFSET];
+    FIND(start)
+    READ(some_keys, 0u)
+    READ(some_values, v_cache / 4u)
+    FIND(start + DEEP_STEP)
+    take_heads(region, first_head, SHARE, kv);
+    if (end == position && first_head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
+    vec4 query[2u * SHARE], sum[2u * SHARE];
+    float top[SHARE], total[SHARE];
+    [[unroll]] for (uint h = 0u; h < SHARE; h++) {
+        query[2u * h] = scale * head_four((2u + h) * DIM + 8u * octet);
+        query[2u * h + 1u] = scale * head_four((2u + h) * DIM + 8u * octet + 4u);
+        sum[2u * h] = sum[2u * h + 1u] = vec4(0.0);
+        top[h] = -1e30;
+        total[h] = 0.0;
+    }
+    [[dont_unroll]] for (uint first = start; first < end; first += DEEP_STEP) {
+        float score[DEEP_EACH * SHARE];
+        [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
+            const vec4 low = octet_half(some_keys[e], 0u), high = octet_half(some_keys[e], 1u);
+            [[unroll]] for (uint h = 0u; h < SHARE; h++) {
+                score[e * SHARE + h] = dot(low, query[2u * h]) + dot(high, query[2u * h + 1u]);
+            }
+        }
+        if (first + DEEP_STEP < end) { READ(some_keys, 0u) }
+        [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) {
+            [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[i] += subgroupShuffleXor(score[i], step);
+        }
+        [[unroll]] for (uint h = 0u; h < SHARE; h++) {
+            float fresh = top[h];
+            [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
+                if (first + e * AT_ONCE + row < end) fresh = max(fresh, score[e * SHARE + h]);
+            }
+            const float factor = exp(top[h] - fresh);
+            top[h] = fresh;
+            total[h] *= factor;
+            sum[2u * h] *= factor;
+            sum[2u * h + 1u] *= factor;
+            [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
+                const float weight = first + e * AT_ONCE + row < end ? exp(score[e * SHARE + h] - fresh) : 0.0;
+                score[e * SHARE + h] = weight;
+                total[h] += weight;
+            }
+        }
+        [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
+            const vec4 low = octet_half(some_values[e], 0u), high = octet_half(some_values[e], 1u);
+            [[unroll]] for (uint h = 0u; h < SHARE; h++) {
+                sum[2u * h] += score[e * SHARE + h] * low;
+                sum[2u * h + 1u] += score[e * SHARE + h] * high;
+            }
+        }
+        if (first + DEEP_STEP < end) {
+            READ(some_values, v_cache / 4u)
+            FIND(first + 2u * DEEP_STEP)
+        }
+    }
+    [[unroll]] for (uint h = 0u; h < SHARE; h++) {
+        if (end == position) { // the newest, not in the cache
+            float score = dot(head_four(8u * octet), query[2u * h]) + dot(head_four(8u * octet + 4u), query[2u * h + 1u]);
+            [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score += subgroupShuffleXor(score, step);
+            if (row == 0u) {
+                const float fresh = max(top[h], score), factor = exp(top[h] - fresh), weight = exp(score - fresh);
+                top[h] = fresh;
+                total[h] = total[h] * factor + weight;
+                sum[2u * h] = sum[2u * h] * factor + weight * head_four(DIM + 8u * octet);
+                sum[2u * h + 1u] = sum[2u * h + 1u] * factor + weight * head_four(DIM + 8u * octet + 4u);
+            }
+        }
+        float fresh = top[h];
+        [[unroll]] for (uint step = OCTETS; step < LANES; step *= 2u) fresh = max(fresh, subgroupShuffleXor(fresh, step));
+        const float factor = exp(top[h] - fresh);
+        total[h] *= factor;
+        [[unroll]] for (uint i = 0u; i < 2u; i++) sum[2u * h + i] *= factor;
+        [[unroll]] for (uint step = OCTETS; step < LANES; step *= 2u) {
+            total[h] += subgroupShuffleXor(total[h], step);
+            [[unroll]] for (uint i = 0u; i < 2u; i++) sum[2u * h + i] += subgroupShuffleXor(sum[2u * h + i], step);
+        }
+        if (lane == 0u) states[warp * SHARE + h] = vec2(fresh, total[h]);
+    }
+    [[unroll]] for (uint from = 0u; from < SHARE; from += TOGETHER) {
+        const uint mine = min(lane / OCTETS, TOGETHER - 1u);
+        [[unroll]] for (uint h = 0u; h < TOGETHER; h++) {
+            if (lane / OCTETS != h) continue;
+            [[unroll]] for (uint i = 0u; i < 8u; i++) {
+                partial[(warp * TOGETHER + mine) * STRIDE_H + 9u * octet + i] = sum[2u * (from + h) + i / 4u][i % 4u];
+            }
+        }
+        barrier();
+        if (WITH_OTHERS || tid < CEIL(TOGETHER * DIM, LANES) * LANES) {
+            const uint h = min(tid / DIM, TOGETHER - 1u), d = tid % DIM, head = first_head + from + h;
+            float highest = -1e30, all = 0.0, v = 0.0;
+            EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w * SHARE + from + h].x);
+            for (uint w = 0u; w < WARPS; w++) {
+                const vec2 state = states[w * SHARE + from + h];
+                const float share = exp(state.x - highest);
+                all += share * state.y;
+                v += share * partial[(w * TOGETHER + h) * STRIDE_H + d + d / 8u];
+            }
+            const bool real = tid < TOGETHER * DIM;
+            give_four(real, v / all, region + ACT_O + part * (QUERY / 4u) + head * (DIM / 4u) + d / 4u);
+            const float size = highest + log(all);
+            if (real && d == 0u) put(region + ACT_S + part * HEADS + head, uvec2(floatBitsToUint(size), 0u));
+        }
+        barrier();
+    }
+}
+
+const uint OWN_MERGED = LARGER(QUERY / 4u / GROUPS, 1u), ACROSS = LARGER(LANES / OWN_MERGED, 1u);
+const uint MERGES = CEIL(DEEP_PARTS, ACROSS); // of a lane, at most half of MOST_READ
+
+// Merges the parts of this workgroup's share of attended values.
+void merge_parts(uint region) {
+    if (warp != 0u) return;
+    const uint word = wg * OWN_MERGED + lane % OWN_MERGED, head = word / (DIM / 4u), part = lane / OWN_MERGED * MERGES;
+    POLL(2u * MERGES, region + (k < MERGES ? ACT_O + min(part + k, n_used - 1u) * (QUERY / 4u) + word
+                                           : ACT_S + min(part + k - MERGES, n_used - 1u) * HEADS + head))
+    Merge all = Merge(vec4(0.0), -1e30, 0.0);
+    [[unroll]] for (uint k = 0u; k < MERGES; k++) {
+        if (part + k < n_used) merge(all, halves_of(seen[k]), uintBitsToFloat(data_of(seen[MERGES + k]).x), 1.0);
+    }
+    [[unroll]] for (uint step = OWN_MERGED; step < LANES; step *= 2u) {
+        merge(all, subgroupShuffleXor(all.sum, step), subgroupShuffleXor(all.top, step), subgroupShuffleXor(all.total, step));
+    }
+    const vec4 v = all.sum / all.total;
+    if (lane < OWN_MERGED) put(region + ACT_M + word, uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)));
+}
+
+// Writes the words of a team's part without positions.
+void skip_together(uint region, uint team, uint part) {
+    if (tid < SHARE * (DIM / 4u)) put(region + ACT_O + part * (QUERY / 4u) + team * SHARE * (DIM / 4u) + tid, uvec2(0u));
+    if (tid < SHARE) put(region + ACT_S + part * HEADS + team * SHARE + tid, uvec2(0u));
+}
+
+void attend_deep(uint region, uint cache_place) {
+    const uint team = wg % TEAMS, part = wg / TEAMS;
+    if (GROUPS < TEAMS) {
+        for (uint t = wg; t < TEAMS; t += GROUPS) attend_together(region, cache_place, t, 0u);
+    } else if (part < n_used) {
+        attend_together(region, cache_place, team, part);
+    } else {
+        skip_together(region, team, part);
+    }
+    ask_again();
+    if (DEEP_PARTS > 1u) merge_parts(region);
+}
+
+// Writes what only attention to many positions writes, often enough that no word keeps the epoch of a token long ago.
+void refresh(uint region) {
+    if (DEEP_PARTS > 1u && (epoch & 255u) == 0u) {
+        if (wg / TEAMS >= PARTS) skip_together(region, wg % TEAMS, wg / TEAMS);
+        if (tid < OWN_MERGED) put(region + ACT_M + wg * OWN_MERGED + tid, uvec2(0u));
+    }
 }
 
 // --- results of products
@@ -743,7 +935,7 @@ void compute_layer(uint layer) {
 #endif
     move_on();
     load_places(min(layer + 1u, LAYERS - 1u));
-    const bool attends = alone && part < min(n_used, PARTS);
+    const bool attends = !deep && alone && part < min(n_used, PARTS);
     if (EARLY && attends) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
 
     take_normed(layer, region, 2u * layer);
@@ -756,7 +948,9 @@ void compute_layer(uint layer) {
     barrier();
     give_heads(region, factor);
 
-    if (!alone) {
+    if (deep) {
+        attend_deep(region, cache_place);
+    } else if (!alone) {
         for (uint h = wg; h < HEADS; h += GROUPS) attend(region, cache_place, h, 0u, false);
     } else if (attends) {
         if (!EARLY) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
@@ -764,6 +958,7 @@ void compute_layer(uint layer) {
     } else if (part < PARTS) {
         skip_part(region, head, part);
     }
+    if (!deep) refresh(region);
 
     take_attended(region);
     barrier();
@@ -812,10 +1007,16 @@ void main() {
         probe_residency();
     } else {
         position = step_words[positions];
-        const uint n_parts = clamp((position + 1u) / (2u * POSITIONS), 1u, PARTS);
-        per_part = POSITIONS * CEIL(position + 1u, n_parts * POSITIONS);
-        n_used = CEIL(position + 1u, per_part);
-        if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
+        deep = SHARE > 1u && position >= DEEP;
+        if (deep) { // parts of the positions in the cache
+            per_part = AT_ONCE * CEIL(position, DEEP_PARTS * AT_ONCE);
+            n_used = CEIL(position, per_part);
+        } else {
+            const uint n_parts = clamp((position + 1u) / (2u * POSITIONS), 1u, PARTS);
+            per_part = POSITIONS * CEIL(position + 1u, n_parts * POSITIONS);
+            n_used = CEIL(position + 1u, per_part);
+            if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
+        }
         load_places(0u);
         move_on();
         load_first();

@@ -74,6 +74,18 @@ void load_first() {
     w6 = a4[(here_gate & PLACE) + (gate_block + 0u * 64u)]; s6 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 0u * 64u)]);
     w7 = a4[(here_gate & PLACE) + (gate_block + 1u * 64u)]; s7 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 1u * 64u)]);
 }
+void ask_again() {
+    o_block += position >> 30u;
+    gate_block += position >> 30u;
+    w4 = a4[(here_o & PLACE) + (o_block + 0u * 64u)]; s4 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 0u * 64u)]);
+    w5 = a4[(here_o & PLACE) + (o_block + 1u * 64u)]; s5 = uint(a_halves[2u * (4u * ((here_o & PLACE) + 131072u)) + (o_block + 1u * 64u)]);
+    w6 = a4[(here_gate & PLACE) + (gate_block + 0u * 64u)]; s6 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 0u * 64u)]);
+    w7 = a4[(here_gate & PLACE) + (gate_block + 1u * 64u)]; s7 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 1u * 64u)]);
+    w8 = a4[(here_gate & PLACE) + (gate_block + 2u * 64u)]; s8 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 2u * 64u)]);
+    w9 = a4[(here_gate & PLACE) + (gate_block + 3u * 64u)]; s9 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 3u * 64u)]);
+    w10 = a4[(here_gate & PLACE) + (gate_block + 4u * 64u)]; s10 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 4u * 64u)]);
+    w11 = a4[(here_gate & PLACE) + (gate_block + 5u * 64u)]; s11 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 5u * 64u)]);
+}
 void multiply_q(bool last) {
 {
 float t0 = product(w0, uvec2(0u), s0, 0u, false); w8 = a4[(here_gate & PLACE) + (gate_block + 2u * 64u)]; s8 = uint(a_halves[2u * (4u * ((here_gate & PLACE) + 524288u)) + (gate_block + 2u * 64u)]);
@@ -612,6 +624,11 @@ if (lane % 4u == 0u && slot < 1u)
 }
 }
 void multiply_v(bool last) {}
+void ask_again() {
+    const uint64_t zero = uint64_t(position >> 30u);
+    p_low += zero; p_scale += zero; p_super += zero;
+    w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 128u); s1 = SCALES(p_scale, 128u); e1 = SUPERS(p_super, 16u); w2 = CODES(p_low, 256u); s2 = SCALES(p_scale, 256u); e2 = SUPERS(p_super, 32u); w3 = CODES(p_low, 384u); s3 = SCALES(p_scale, 384u); e3 = SUPERS(p_super, 48u);
+}
 void multiply_output() {
 [[dont_unroll]] for (uint r = 0u; r < 251u; r += 4u) {
 float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 1002u + min(min(warp / 4u, 3u) * 251u + min(r + 4u, 250u), 1001u), 128255u) * 128u + warp % 4u * LANES + lane));
@@ -965,6 +982,11 @@ if (lane % 1u == 0u && slot < 8u)
 }
 }
 void multiply_v(bool last) {}
+void ask_again() {
+    const uint64_t zero = uint64_t(position >> 30u);
+    p_low += zero; p_scale += zero; p_super += zero;
+    w0 = CODES(p_low, 0u); s0 = SCALES(p_scale, 0u); e0 = SUPERS(p_super, 0u); w1 = CODES(p_low, 8u); s1 = SCALES(p_scale, 8u); e1 = SUPERS(p_super, 1u); w2 = CODES(p_low, 16u); s2 = SCALES(p_scale, 16u); e2 = SUPERS(p_super, 2u); w3 = CODES(p_low, 24u); s3 = SCALES(p_scale, 24u); e3 = SUPERS(p_super, 3u);
+}
 void multiply_output() {
 [[dont_unroll]] for (uint r = 0u; r < 5u; r += 4u) {
 float t0 = product(w0, h0, s0, e0, true); w0 = CODES(p_low, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); s0 = SCALES(p_scale, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane)); e0 = SUPERS(p_super, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane) / 8u); h0 = BITS(p_high, (min(wg * 300u + min(min(warp / 1u, 63u) * 5u + min(r + 4u, 4u), 299u), 299u) * 8u + warp % 1u * LANES + lane));

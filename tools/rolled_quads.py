@@ -165,7 +165,22 @@ class Quads:
         ]
         for matrix in self.matrices:
             lines += self.multiply(matrix)
-        return "\n".join([*lines, "void multiply_v(bool last) {}", *self.multiply_output(), ""])
+        return "\n".join([*lines, "void multiply_v(bool last) {}", *self.again(), *self.multiply_output(), ""])
+
+    def again(self) -> Iterator[str]:
+        """Yield the function that requests again what is ahead after attention, which frees its registers before.
+
+        A sum that the compiler does not know to be zero keeps it from taking the first request.
+        """
+        first = next(index for index, quad in enumerate(self.quads) if quad.matrix is self.o)
+        ahead = self.quads[first : first + self.sets]
+        assert all(quad.matrix is self.o for quad in ahead)
+        yield "void ask_again() {"
+        yield "    const uint64_t zero = uint64_t(position >> 30u);"
+        yield "    p_low += zero; p_scale += zero; p_super += zero;"
+        for quad in ahead:
+            yield f"    {self.request(quad, False, 'here')}"
+        yield "}"
 
     def state(self) -> Iterator[str]:
         """Yield the registers, and the functions that begin a token and a layer."""

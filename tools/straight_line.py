@@ -139,6 +139,21 @@ class Units:
         for unit in range(self.shape.ahead):
             yield f"    {self.request(unit)}"
         yield "}"
+        yield from self.again()
+
+    def again(self) -> Iterator[str]:
+        """Yield the function that requests again what is ahead after attention, which frees its registers before.
+
+        A sum that the compiler does not know to be zero keeps it from taking the first request.
+        """
+        first = next(matrix.unit for matrix in self.matrices if matrix.name == "o")
+        units = range(first, first + self.shape.ahead)
+        yield "void ask_again() {"
+        for name in dict.fromkeys(self.of(unit).name for unit in units):
+            yield f"    {name}_block += position >> 30u;"
+        for unit in units:
+            yield f"    {self.request(unit)}"
+        yield "}"
 
     def multiply(self, matrix: Matrix) -> Iterator[str]:
         """Yield the function that multiplies a matrix; behind each unit it requests the one that is ahead."""

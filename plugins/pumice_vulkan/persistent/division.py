@@ -25,6 +25,9 @@ NAMES = {
     "positions": "EACH",
     "early": "EARLY",
     "block_size": "block_size",
+    "share": "SHARE",
+    "deep": "DEEP",
+    "deep_positions": "DEEP_EACH",
 }
 """Fields of ``Shape`` and their constants in the shader."""
 
@@ -55,6 +58,9 @@ class Shape:
     positions: int  # of an invocation at a time, in attention
     early: bool
     block_size: int
+    share: int  # heads of a workgroup that read the same keys together, in attention to many positions; 1: none do
+    deep: int  # positions that are many
+    deep_positions: int  # of an invocation at a time, there
     found_by: str = (
         "places"  # weights: "places" of 16 bytes, or, for loops over quads, "offsets" or "addresses" in bytes
     )
@@ -72,15 +78,21 @@ class Shape:
         return {"FAMILY": FAMILY[self.found_by], **macros}
 
     @property
+    def deep_parts(self) -> int:
+        """Parts of the positions where they are many."""
+        return max(1, self.groups * self.share // self.heads) if self.share > 1 else 1
+
+    @property
     def parts(self) -> int:
-        return max(1, self.groups // self.heads)
+        """Most parts of the positions."""
+        return max(1, self.groups // self.heads, self.deep_parts)
 
     @property
     def act_words(self) -> int:
         """Words of the exchange between workgroups; the regions of the shader, 16 bytes each."""
         query, key = self.heads * self.dim, self.kv_heads * self.dim
         layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + self.parts * (query // 4 + self.heads)
-        layer += self.ffn // 8 + self.ffn // 16
+        layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0)
         return 4 * (self.layers * layer + self.width // 4 + self.groups)
 
     @property
@@ -90,8 +102,11 @@ class Shape:
         rows_q = (query + 2 * self.kv_heads * self.dim) // self.groups
         rows = max(rows_q, 2 * self.ffn // self.groups, -(-self.vocabulary // self.groups)) + 1
         of_x = (self.width // self.groups + 1) * max(query // chunk, self.ffn // chunk)
-        partial = max(rows * (self.width // chunk), of_x, warps * self.dim)
-        return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + 12 * warps + 12 * self.dim + 64
+        octets = self.dim // 8
+        of_heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
+        partial = max(rows * (self.width // chunk), of_x, warps * of_heads)
+        small = 4 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim
+        return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
 
     @property
     def n_units(self) -> int:
@@ -120,6 +135,18 @@ class Shape:
             and self.dim % 8 == 0
             and octets & (octets - 1) == 0
             and octets <= self.lanes
-            and 3 * self.dim // 4 <= self.threads  # an invocation for each part of query, key and value
+            and (2 + self.share) * self.dim // 4 <= self.threads  # invocations for queries, key and value
             and self.ahead <= self.n_units
+            and (self.share == 1 or self._shares())
+        )
+
+    def _shares(self) -> bool:
+        """Return True if teams of heads divide, and a subgroup merges the parts of a workgroup's share of them."""
+        teams, own = self.heads // self.share, max(1, self.heads * self.dim // 4 // self.groups)
+        return (
+            self.heads // self.kv_heads % self.share == 0
+            and self.share % min(self.share, max(1, self.lanes // (self.dim // 8))) == 0
+            and (self.groups % teams == 0 or self.groups < teams)
+            and self.share * self.dim <= self.threads
+            and (self.deep_parts == 1 or (self.lanes % own == 0 and self.deep_parts * own <= 4 * self.lanes))
         )

@@ -24,6 +24,9 @@ FAMILIES = {
         positions=2,
         early=True,
         block_size=32,
+        share=1,
+        deep=512,
+        deep_positions=2,
     ),
     "llama_8b_q4_k_m": Shape(
         threads=512,
@@ -44,6 +47,9 @@ FAMILIES = {
         positions=1,
         early=True,
         block_size=32,
+        share=1,
+        deep=512,
+        deep_positions=2,
         found_by="addresses",
     ),
     "tiny_q4_k_m": Shape(
@@ -65,6 +71,9 @@ FAMILIES = {
         positions=2,
         early=True,
         block_size=32,
+        share=2,
+        deep=8,
+        deep_positions=2,
         found_by="offsets",
     ),
 }

@@ -14,6 +14,7 @@ from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
 
 ADDRESSABLE = "buffer_address"  # feature of a device
 THREADS = 512  # invocations per workgroup, of which a processor holds at least one
+DEEP = 8  # positions of software devices from which heads with the same keys share them: few, for tests
 MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and down
 
 
@@ -47,6 +48,9 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool) 
         positions=2 if dim <= 64 else 4,
         early=True,
         block_size=limits.block_size,
+        share=n_query // n_key,
+        deep=DEEP,
+        deep_positions=2,
     )
     candidates = [
         family
@@ -74,6 +78,9 @@ def _divided_as(model: Shape, shape: Shape) -> Shape:
         groups=shape.groups,
         ahead=shape.ahead,
         positions=shape.positions,
+        share=shape.share,
+        deep=shape.deep,
+        deep_positions=shape.deep_positions,
         found_by=shape.found_by,
         two_buffers=model.two_buffers and shape.found_by != "addresses",
     )

@@ -62,8 +62,8 @@ def load(path: Path, persistent: str, **options: Any) -> Any:
     return pumice.load(path, backend="vulkan", n_ctx=256, config=config, **options)
 
 
-def logits(path: Path, persistent: str, ids: list[int] = IDS, **options: Any) -> NDArray[np.float32]:
-    with load(path, persistent, n_batch=1, **options) as model:
+def logits(path: Path, persistent: str, ids: list[int] = IDS, n_batch: int = 1) -> NDArray[np.float32]:
+    with load(path, persistent, n_batch=n_batch) as model:
         return model.logits(ids)
 
 
@@ -110,6 +110,22 @@ def test_logits_of_loops_over_quads(tmp_path: Path, used: list[bool], monkeypatc
     assert error(logits(path, "always"), expected) < 1e-3
     assert used == [True] * len(IDS)
     assert kernels == {"persistent.tiny_q4_k_m"}
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_attention_to_many_positions(tmp_path: Path, used: list[bool]) -> None:
+    """Heads that read the same keys together, in more than one round of positions; dispatches filled the cache."""
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_0)
+    prompt = [(7 * i + 3) % 300 for i in range(134)]
+
+    def tokens(model: Any) -> list[int]:
+        return list(model.generate(prompt, max_tokens=4, temperature=0, ignore_eos=True).tokens)
+
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected = tokens(model)
+    with load(path, "always") as model:
+        assert tokens(model) == expected
+    assert used == [True] * 3
 
 
 @pytest.mark.usefixtures("any_shape")
