@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,11 +12,13 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.expert_cache import ExpertCache, cache_experts
 from pumice.engine.experts import chosen_rules, may_move_experts
-from pumice.engine.overrides import host_layers
+from pumice.engine.overrides import host_layers, unmatched_overrides
 from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
 from pumice.graph import Graph
+
+logger = logging.getLogger("pumice")
 
 
 class FittedModel(NamedTuple):
@@ -32,9 +35,11 @@ def fit_graphs(
 ) -> FittedModel:
     """Return a model as ``fit_model`` fits it; with ``config.moe_cache_mib`` its graphs use copies of experts.
 
-    The arguments are those of ``fit_model``. Raises ConfigError.
+    The arguments are those of ``fit_model``. A warning names each option of the placement that has no effect. Raises
+    ConfigError.
     """
     traced = [graphs[MAIN], *(graph for name, graph in graphs.items() if name != MAIN), *prompts_of(graphs).values()]
+    _warn_of_unused(traced, backends, config)
     n_mib = config.moe_cache_mib
     if not n_mib:
         return FittedModel(dict(graphs), *fit_model(graphs, traced, backends, sizes, config, host_bytes))
@@ -43,6 +48,17 @@ def fit_graphs(
     limits = make_limits(graphs, fitted)
     divided, experts = cache_experts(graphs, backends, limits, rules, n_mib * 2**20)
     return FittedModel(divided, fitted, replace(rules, margin=config.fit_target * 2**20), experts)
+
+
+def _warn_of_unused(traced: Sequence[Graph], backends: Backends, config: Config) -> None:
+    """Log a warning for each option that places nothing: a GPU that is not chosen, a pattern without tensors."""
+    if config.main_gpu and not any(backend.offload for _, backend in backends):
+        logger.warning("main_gpu: %d has no effect: no GPU is in use", config.main_gpu)
+    elif config.main_gpu and config.split_mode != "none":
+        reason = f"split_mode is {config.split_mode}; it chooses a GPU with --split-mode none"
+        logger.warning("main_gpu: %d has no effect: %s", config.main_gpu, reason)
+    for text in unmatched_overrides(traced, config.override_tensors):
+        logger.warning("override_tensors: %s has no effect: no tensor of the model has a matching name", text)
 
 
 def fit_model(

@@ -143,6 +143,13 @@ def _weights(node: Node) -> list[Weight]:
     return [tensor for part in node.parts() for tensor in part.operands() if isinstance(tensor, Weight)]
 
 
+def unmatched_overrides(graphs: Sequence[Graph], texts: Sequence[str]) -> list[str]:
+    """Return the ``REGEX=DEVICE`` texts that match no tensor of a model. Raises ConfigError."""
+    names = {_RANGE.sub("", weight.name) for graph in graphs for node in graph.nodes for weight in _weights(node)}
+    overrides = zip(texts, parse_overrides(texts), strict=True)
+    return [text for text, item in overrides if not any(item.pattern.search(name) for name in names)]
+
+
 def check_devices(moved: Mapping[Node, DeviceName], devices: Sequence[DeviceName]) -> None:
     """Raise BackendError if nodes were moved to a device that is not in use."""
     for device in set(moved.values()) - {HOST, *devices}:

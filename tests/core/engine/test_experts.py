@@ -92,3 +92,27 @@ def test_the_context_is_not_lowered_for_experts_that_move(path: Path, monkeypatc
     rates = {"gpu": FAR, "numpy": FAST}
     monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: rates.get(name))
     assert context() == (32, True), "whole layers are faster"
+
+
+@pytest.mark.parametrize(
+    ("settings", "warnings"),
+    [
+        ({"override_tensors": ["attn_q=CPU"]}, []),
+        (
+            {"override_tensors": ["attn_q=CPU", "blk.9.=GPU9"]},
+            ["override_tensors: blk.9.=GPU9 has no effect: no tensor of the model has a matching name"],
+        ),
+        (
+            {"main_gpu": 3},
+            [
+                "main_gpu: 3 has no effect: split_mode is auto; it chooses a GPU with --split-mode none",
+            ],
+        ),
+        ({"main_gpu": 3, "devices": ["none"]}, ["main_gpu: 3 has no effect: no GPU is in use"]),
+    ],
+)
+def test_options_without_effect_are_named(
+    path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any], warnings: list[str]
+) -> None:
+    load(path, None, **settings).close()
+    assert [text for text in caplog.messages if "effect" in text] == warnings
