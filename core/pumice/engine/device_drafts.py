@@ -6,6 +6,7 @@ have drafted with the tokens of steps without drafts, so it knows what drafts sa
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,14 +23,14 @@ ASSUMED = {1: 1.6, 3: 2.0, 7: 2.6, 15: 3.6}
 """Time of a step by its drafted tokens, relative to a step without, until it is measured."""
 SHORTEST = 2  # tokens of the shortest match; see shaders/verify.comp
 KEPT = 9  # latest measurements of a kind
-LATEST = 10  # drafts over which acceptance is averaged
-BEYOND = 0.8  # probability of a token behind a draft that was right to its end
-ENTERS, STAYS = 1.1, 1.02  # least expected speed with drafts, relative to steps without
-LOSS = 0.005  # share of time that rejected drafts may take
-START = 3.0  # initial credit for rejected drafts, in steps; a step of 16 tokens takes up to 3.6
+LATEST = 8  # drafts over which acceptance is averaged
+ENTERS, STAYS = 1.1, 1.05  # least expected speed with drafts, relative to steps without
+LOSS = 0.007  # share of time that rejected drafts may take
+START = 4.0  # initial credit for rejected drafts, in steps without drafts
 MOST_SAVED = 16.0  # maximum credit from earlier gains, in steps
+COMPARING = 0.01  # share of time that comparisons may take
 LONGEST_REST = 4  # maximum submissions without drafts per submission that is compared
-LOOKED_AT = 16  # tokens that are compared at most
+FIRST = 8  # steps of a text's first submissions, after which drafts may begin
 
 
 class Plan(NamedTuple):
@@ -47,48 +48,88 @@ class _Sequence:
     """The text of a sequence, and what drafts of it are worth.
 
     Attributes:
-        text: tokens of the context in a growing array, of which ``n_text`` are known.
         tables: blocks of the context; others hold another text.
-        n_compared: generated tokens in ``index``, and the prompt if it is not negative.
+        index: tokens of the context, up to the latest comparison or submission with drafts.
         emitted: expected tokens of a step by its number of drafted tokens, of ``n_counted`` drafts.
-        credit: steps that rejected drafts may take.
         n_last: steps of the latest submission with drafts; 0: it had none.
         rest, n_rested: submissions from one comparison to the next, and since the latest.
     """
 
     tables: BlockTables
-    text: NDArray[np.int32]
-    n_text: int = 0
     index: Index = field(default_factory=lambda: Index(SHORTEST))
-    n_compared: int = -1
     emitted: dict[int, float] = field(default_factory=dict)
     n_counted: int = 0
-    credit: float = START
     n_last: int = 0
     rest: int = 1
     n_rested: int = 0
 
-    def update(self, running: Running) -> NDArray[np.int32]:
-        """Return the tokens of the context."""
+    def read(self, running: Running, n_left: int = 0) -> None:
+        """Read the tokens of the context into the index, but for the last ``n_left``."""
         tokens = running.generation.tokens
-        if self.tables is not running.tables or self.n_text > len(tokens):
-            self.tables, self.n_text = running.tables, 0
-        if len(tokens) > len(self.text):
-            larger = np.zeros(2 * len(tokens), np.int32)
-            larger[: self.n_text] = self.text[: self.n_text]
-            self.text = larger
-        self.text[self.n_text : len(tokens)] = tokens[self.n_text :]
-        self.n_text = len(tokens)
-        return self.text[: self.n_text]
+        if self.tables is not running.tables or len(self.index) > len(tokens):
+            self.tables, self.index = running.tables, Index(SHORTEST)
+        self.index.extend(tokens[len(self.index) : len(tokens) - n_left])
+
+    def compare(self, running: Running, lengths: Sequence[int], n_steps: int) -> None:
+        """Compare the tokens of ``n_steps`` steps with what would have been drafted, step by step."""
+        self.read(running, n_steps)
+        tokens, index, longest = running.generation.tokens, self.index, lengths[-1]
+        while (begin := len(index)) < len(tokens):
+            place, length = index.match(index.tokens)
+            n_accepted, coming = 0, tokens[begin : begin + longest]
+            if length:
+                period = begin - place
+                draft = [index.tokens[place + i % period] for i in range(len(coming))]
+                pairs = enumerate(zip(draft, coming, strict=True))
+                n_accepted = next((i for i, (guess, token) in pairs if guess != token), len(coming))
+            self.count(lengths, len(coming), n_accepted)
+            index.extend(tokens[begin : begin + n_accepted + 1])
 
     def count(self, lengths: Sequence[int], n_drafted: int, n_accepted: int) -> None:
         """Count the accepted tokens of a draft of ``n_drafted`` tokens, for drafts of these lengths."""
         self.n_counted += 1
         weight = max(1 / (self.n_counted + 2), 1 / LATEST)
         for length in lengths:
-            more = BEYOND * max(0, length - n_drafted) if n_accepted == n_drafted else 0.0
+            more = _beyond(n_accepted, length - n_drafted) if n_accepted == n_drafted < length else 0.0
             emitted = 1 + min(n_accepted, length) + more
             self.emitted[length] = (1 - weight) * self.emitted.get(length, 1.0) + weight * emitted
+
+
+class _Costs:
+    """Measured times of submissions with drafts, relative to those of steps without."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[Plan, deque[float]] = {}
+        self._plain: deque[float] = deque(maxlen=KEPT)  # of a step without drafts
+        self._started: set[Plan] = set()  # plans whose kernels are compiled
+
+    @property
+    def is_measured(self) -> bool:
+        """True if a step without drafts was measured."""
+        return bool(self._plain)
+
+    def took_plain(self, seconds: float) -> None:
+        """Record the time of a step without drafts."""
+        self._plain.append(seconds)
+
+    def took(self, plan: Plan, seconds: float) -> None:
+        """Record the time of a submission with drafts, except the first of its kind."""
+        if plan in self._started:
+            self._seconds.setdefault(plan, deque(maxlen=KEPT)).append(seconds)
+        self._started.add(plan)
+
+    def of(self, plan: Plan) -> float:
+        """Return the steps without drafts that take as long as a submission.
+
+        Submitting takes time, too, so that of fewer steps is an upper bound per step.
+        """
+        n_drafted, n_steps = plan
+        measured = [other.n_steps for other in self._seconds if other.n_drafted == n_drafted]
+        if not measured or not self._plain:
+            return n_steps * ASSUMED.get(n_drafted, float(1 + n_drafted))
+        nearest = max((n for n in measured if n <= n_steps), default=min(measured))
+        seconds = _median(self._seconds[Plan(n_drafted, nearest)]) / nearest
+        return n_steps * max(1.0, seconds / _median(self._plain))
 
 
 class DeviceDrafts:
@@ -102,9 +143,8 @@ class DeviceDrafts:
     def __init__(self, fixed: int = -1) -> None:
         self._fixed = fixed
         self._sequences: dict[Generation, _Sequence] = {}
-        self._seconds: dict[int, deque[float]] = {}  # of a step with drafts, by their tokens
-        self._plain: deque[float] = deque(maxlen=KEPT)  # of a step without drafts
-        self._started: set[Plan] = set()  # plans whose kernels are compiled
+        self._costs = _Costs()
+        self._credit = START  # steps that rejected drafts may take
 
     def plan(self, running: Running, lengths: Sequence[int], most: int) -> Plan:
         """Return the plan of the next submission.
@@ -121,43 +161,52 @@ class DeviceDrafts:
             return Plan(n_drafted, most) if n_drafted else NO_DRAFTS
         own = self._of(running)
         offered = [length for length in lengths if limit is None or length <= limit]
-        offered = [length for length in offered if self._cost(length) - 1 <= own.credit]
-        gains = {length: own.emitted.get(length, 1.0) / self._cost(length) for length in offered}
-        best = max(gains, key=lambda length: gains[length], default=0)
-        if not best or gains[best] < (STAYS if own.n_last else ENTERS) or not self._plain:
+        plans = [self._affordable(length, min(max(1, 2 * own.n_last), most)) for length in offered]
+        gains = {plan: self._gain(own, plan) for plan in plans if plan.n_steps}
+        best = max(gains, key=lambda plan: gains[plan], default=NO_DRAFTS)
+        if not best.n_steps or not self._costs.is_measured or gains[best] < (STAYS if own.n_last else ENTERS):
             own.n_last = 0
             return NO_DRAFTS
-        n_affordable = int(own.credit / max(self._cost(best) - 1, 0.1))
-        n_steps = min(max(1, 2 * own.n_last), n_affordable, most)
-        return Plan(best, 1 << (n_steps.bit_length() - 1))
+        return best
+
+    def most_plain(self, running: Running) -> int:
+        """Return the maximum steps of a submission without drafts: few at first, to find out soon what drafts save."""
+        return max(FIRST, len(running.generation.generated))
 
     def text(self, running: Running) -> NDArray[np.int32]:
         """Return the tokens of a sequence's context."""
-        return self._of(running).update(running)
+        own = self._of(running)
+        own.read(running)
+        return np.array(own.index.tokens, np.int32)
 
     def took_plain(self, running: Running, lengths: Sequence[int], n_steps: int, seconds: float) -> None:
-        """Record steps without drafts, after their tokens, and compare these with drafts of them."""
-        self._plain.append(seconds / n_steps)
+        """Record steps without drafts, after their tokens, and compare these with drafts of them.
+
+        Args:
+            running: the sequence.
+            lengths: numbers of drafted tokens that the program offers, ascending.
+            n_steps: steps of the submission.
+            seconds: time of a step.
+        """
+        self._costs.took_plain(seconds)
+        self._credit = min(self._credit + LOSS * n_steps, max(self._credit, START))
         own = self._of(running)
-        own.credit = min(own.credit + LOSS * n_steps, max(own.credit, START))
         own.n_rested += 1
         if self._fixed < 0 and own.n_rested >= own.rest:
-            own.n_rested = 0
-            self._compare(own, running.generation, lengths)
-            pays = any(own.emitted.get(length, 1.0) > self._cost(length) for length in lengths)
-            own.rest = 1 if pays else min(2 * own.rest, LONGEST_REST)
+            own.n_rested, began = 0, time.thread_time()
+            own.compare(running, lengths, n_steps)
+            share = (time.thread_time() - began) / (n_steps * seconds)
+            own.rest = min(1 + int(share / COMPARING), LONGEST_REST)
 
     def took(self, running: Running, lengths: Sequence[int], plan: Plan, taken: Sequence[int], seconds: float) -> None:
-        """Record steps with drafts, and how many tokens each gave."""
+        """Record a submission with drafts, and how many tokens each of its steps gave, after these tokens."""
         own = self._of(running)
         own.n_last = plan.n_steps
         for n_tokens in taken:
             own.count(lengths, plan.n_drafted, n_tokens - 1)
-        if plan in self._started:
-            self._seconds.setdefault(plan.n_drafted, deque(maxlen=KEPT)).append(seconds / plan.n_steps)
-        self._started.add(plan)
-        saved = sum(taken) - plan.n_steps * self._cost(plan.n_drafted)
-        own.credit = min(own.credit + saved, MOST_SAVED)
+        own.read(running)
+        self._costs.took(plan, seconds)
+        self._credit = min(self._credit + sum(taken) - self._costs.of(plan), MOST_SAVED)
 
     def close(self, generation: Generation) -> None:
         """Forget a sequence."""
@@ -166,35 +215,25 @@ class DeviceDrafts:
     def _of(self, running: Running) -> _Sequence:
         generation = running.generation
         if generation not in self._sequences:
-            self._sequences[generation] = _Sequence(running.tables, np.zeros(2 * len(generation.tokens), np.int32))
+            self._sequences[generation] = _Sequence(running.tables)
         return self._sequences[generation]
 
-    def _cost(self, n_drafted: int) -> float:
-        """Return the time of a step relative to one without drafts."""
-        measured = self._seconds.get(n_drafted)
-        if not measured or not self._plain:
-            return ASSUMED.get(n_drafted, float(1 + n_drafted))
-        return max(1.0, sorted(measured)[len(measured) // 2] / sorted(self._plain)[len(self._plain) // 2])
+    def _affordable(self, n_drafted: int, n_steps: int) -> Plan:
+        """Return the plan with so many steps, or half as many and so on, whose wrong drafts there is credit for."""
+        while n_steps and self._costs.of(Plan(n_drafted, n_steps)) - n_steps > self._credit:
+            n_steps //= 2
+        return Plan(n_drafted, n_steps)
 
-    @staticmethod
-    def _compare(own: _Sequence, generation: Generation, lengths: Sequence[int]) -> None:
-        """Compare the latest tokens with what would have been drafted, step by step."""
-        generated, longest = generation.generated, lengths[-1]
-        if own.n_compared < 0:
-            own.index.extend(generation.spoken)
-            own.n_compared = 0
-        begin = max(own.n_compared, len(generated) - LOOKED_AT)
-        own.index.extend(generated[own.n_compared : begin])
-        while begin < len(generated):
-            place, length = own.index.match(own.index.tokens)
-            n_accepted, coming = 0, generated[begin : begin + longest]
-            if length:
-                period = len(own.index) - place
-                draft = [own.index.tokens[place + i % period] for i in range(len(coming))]
-                pairs = enumerate(zip(draft, coming, strict=True))
-                n_accepted = next((i for i, (guess, token) in pairs if guess != token), len(coming))
-            own.count(lengths, len(coming), n_accepted)
-            step = generated[begin : begin + n_accepted + 1]
-            own.index.extend(step)
-            begin += len(step)
-        own.n_compared = len(generated)
+    def _gain(self, own: _Sequence, plan: Plan) -> float:
+        """Return the expected speed of a plan, relative to steps without drafts."""
+        return own.emitted.get(plan.n_drafted, 1.0) * plan.n_steps / self._costs.of(plan)
+
+
+def _beyond(n_right: int, n: int) -> float:
+    """Return the expected right tokens among ``n`` behind ``n_right`` right ones, by Laplace's rule of succession."""
+    p = (n_right + 1) / (n_right + 2)
+    return p * (1 - p**n) / (1 - p)
+
+
+def _median(values: deque[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -6,7 +6,6 @@ samplers, and exact picks are followed by further steps before the host has read
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -163,8 +162,10 @@ class Flights:
         """
         self.on_way.remove(flight)
         began = max(flight.began, self._landed) if flight.behind else flight.began
-        flight.goes_on = goes_on
+        flight.goes_on, landed = goes_on, self._landed
         flight.land(flight)
+        if self._landed == landed:
+            self._landed = time.perf_counter()
         if self._speculation.next_tokens and flight.ask is None:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
         self._speculation.took(flight.members, flight.drafts, (self._clock() - flight.spent) / flight.n_steps)
@@ -180,7 +181,8 @@ class Flights:
         drafts = {} if is_own else self._speculation.draft(members, self._cache, self._scheduler.limits)
         if drafts or not self._can.max_steps:
             return self._step(members, drafts)
-        n_steps = self.lookahead.steps(members, most=math.inf if is_own else self._speculation.n_free)
+        most = self._speculation.device.most_plain(members[0][0]) if is_own else self._speculation.n_free
+        n_steps = self.lookahead.steps(members, most=most)
         if n_steps and self._decided(members):
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
@@ -475,7 +477,7 @@ class Flights:
             return 0
         n_free: float = self._speculation.n_free - 1  # steps after the latest one that need not ask for drafts
         if self._drafts_itself([(running, 1) for running in current]):
-            n_free = 0 if self._planned(current[0]).n_steps else math.inf
+            n_free = 0 if self._planned(current[0]).n_steps else self._speculation.device.most_plain(current[0])
         if n_free < 1 or self._scheduler.may_admit():
             return 0
         return self.lookahead.steps(flight.members, flight.n_steps, n_free)
@@ -537,7 +539,7 @@ class Flights:
         batch = batch_of(self._cache, [running.part(1, [running.generation.tokens[-1]] * plan.n_drafted)])
         pending = self._runner.submit(batch, ask)
         flight = Flight(members, [running], batch, pending, self._take_drafted, ask, plan=plan)
-        flight.began = began
+        flight.began, flight.spent = began, self._landed  # nothing is in flight since
         return flight
 
     def _take_drafted(self, flight: Flight) -> None:
@@ -551,9 +553,9 @@ class Flights:
             generation.timings.drafts_exact = self._speculation.is_exact
             if not self._take_rows(running, ahead, step, n_taken):
                 break
+        self._landed = time.perf_counter()
         if not generation.finish_reason:
-            seconds = time.perf_counter() - flight.began
-            self._speculation.device.took(running, self._can.drafted, plan, taken, seconds)
+            self._speculation.device.took(running, self._can.drafted, plan, taken, self._landed - flight.spent)
 
     def _take_rows(self, running: Running, ahead: Ahead, step: int, n_taken: int) -> bool:
         """Continue with the tokens of a step with drafts. Return True if the next step was computed for them."""

@@ -89,9 +89,10 @@ class Lookahead:
 
     def took(self, n_seqs: int, n_steps: int, seconds: float) -> None:
         """Record a time, except the first of its kind, which may include preparation."""
-        if self._is_measured and (n_seqs, n_steps) in self._prepared:
+        if (n_seqs, n_steps) in self._prepared:
             self._seconds[n_seqs] = seconds / n_steps
-            self._tell(n_seqs)
+            if self._is_measured:
+                self._tell(n_seqs)
         self._prepared.add((n_seqs, n_steps))
 
     def _tell(self, n_seqs: int) -> None:
