@@ -87,3 +87,11 @@ class Graphed:
     def __call__(self, activations: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
         steps = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids}
         return self.program.run(Step(batch, {**steps, **activations}))[self._output].copy()
+
+
+def table_program(folder: Path, backend: Backend, table: np.ndarray, limits: Limits) -> Program:
+    """Compile a program whose logits of a token are its row of the table."""
+    g = builder(folder, {"table": table})
+    with g.layer(0):
+        graph = g.finish(g.get_rows(g.embedding(g.weight("table"), g.tokens), g.output_ids))
+    return compile_graph(backend, graph, limits)

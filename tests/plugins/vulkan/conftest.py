@@ -9,6 +9,7 @@ import pytest
 
 from pumice.plugin import BackendError
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.backend import VulkanOptions
 from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
 from pumice_vulkan.shaders import rolled, shader
 
@@ -63,3 +64,11 @@ def device(driver: str) -> Iterator[Device]:
     """The first device, opened for one test."""
     with open_device(driver) as device:
         yield device
+
+
+@pytest.fixture
+def vulkan(driver: str) -> Iterator[VulkanBackend]:
+    """The backend with each driver."""
+    backend = VulkanBackend(VulkanOptions(driver=driver, prepare="never"))  # no thread outlives the device
+    yield backend
+    backend.close()

@@ -1,6 +1,5 @@
 """The device drafts from the text and verifies, several steps per submission: it picks what it picks without drafts."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,31 +8,14 @@ import pytest
 
 import pumice
 from equal_texts import write_model
-from graphs import builder, picked, step_of
+from graphs import picked, step_of, table_program
 from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick
 from pumice.backend.step import Batch, Limits
-from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.backend import VulkanOptions
 
 LIMITS = Limits(n_ctx=64, n_batch=16, n_outputs=16, n_seqs=2, block_size=8, n_blocks={}, kv_type="f32")
 N_VOCAB = 300
-
-
-@pytest.fixture
-def vulkan(driver: str) -> Iterator[VulkanBackend]:
-    backend = VulkanBackend(VulkanOptions(driver=driver, prepare="never"))  # no thread outlives the device
-    yield backend
-    backend.close()
-
-
-def program(folder: Path, vulkan: VulkanBackend, table: np.ndarray) -> Program:
-    """The logits of a token are its row of the table."""
-    g = builder(folder, {"table": table})
-    with g.layer(0):
-        graph = g.finish(g.get_rows(g.embedding(g.weight("table"), g.tokens), g.output_ids))
-    return compile_graph(vulkan, graph, LIMITS)
 
 
 def drafted(made: Program, text: list[int], pick: Pick, numbers: np.ndarray) -> Ahead:
@@ -66,7 +48,7 @@ def test_a_cycle_is_drafted_to_its_end(tmp_path: Path, vulkan: VulkanBackend) ->
     """A token follows each; the text has gone around once."""
     table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
     table[9] = np.eye(N_VOCAB, dtype=np.float32)[4]
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     found = drafted(made, [1, 2, 3, 4, 5, 6, 7, 8, 9, 4, 5], Pick(1, temperature=0), np.zeros((4, 8), np.float32))
     assert found.n_taken is not None
     assert found.n_taken.tolist() == [8, 8, 8, 8]
@@ -74,7 +56,7 @@ def test_a_cycle_is_drafted_to_its_end(tmp_path: Path, vulkan: VulkanBackend) ->
 
 
 def test_nothing_repeats(tmp_path: Path, vulkan: VulkanBackend) -> None:
-    made = program(tmp_path, vulkan, np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1))
+    made = table_program(tmp_path, vulkan, np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1), LIMITS)
     found = drafted(made, [1, 2, 3], Pick(1, temperature=0), np.zeros((4, 4), np.float32))
     assert found.n_taken is not None
     assert found.n_taken.tolist() == [1, 1, 1, 1]
@@ -85,7 +67,7 @@ def test_the_longest_match_is_continued(tmp_path: Path, vulkan: VulkanBackend) -
     """Of 7, 8 and of 6, 7, 8, which comes earlier."""
     table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
     table[8] = np.eye(N_VOCAB, dtype=np.float32)[50]
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     text = [6, 7, 8, 50, 51, 52, 3, 7, 8, 90, 91, 6, 7, 8]
     found = drafted(made, text, Pick(1, temperature=0), np.zeros((1, 4), np.float32))
     assert found.n_taken is not None
@@ -98,7 +80,7 @@ def test_each_token_takes_the_next_number(tmp_path: Path, vulkan: VulkanBackend,
     table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
     for token in range(N_VOCAB):
         table[token, random.integers(12, size=3)] = random.standard_normal(3)  # texts of a few tokens repeat
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     pick, numbers = Pick(40, 0.9, 0.05, 0.7), random.random((16, n_rows)).astype(np.float32)
     text = random.integers(12, size=40).tolist()
     tokens = taken_of(drafted(made, text, pick, numbers))

@@ -1,6 +1,5 @@
 """Tokens chosen on the device: its candidates against NumPy, what it picks of them, and whole generations."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import pytest
 import pumice
 from adapters import write_case
 from gguf_files import tiny_llama
-from graphs import builder, picked, step_of
-from pumice.backend import Program
+from graphs import builder, picked, step_of, table_program
 from pumice.backend.pick import Ask, Pick, Restriction
 from pumice.backend.step import Batch, Limits, Step
 from pumice.config import Config, load_config
@@ -22,28 +20,12 @@ from pumice.sampler import Chain, SamplerContext, mask
 from pumice.testing import compile_graph
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.backend import VulkanOptions
 from pumice_vulkan.host_memory import HostMemory
 from tiny_zoo import ZOO
 
 N_SEQS = 3
 LIMITS = Limits(n_ctx=64, n_batch=8, n_outputs=8, n_seqs=N_SEQS, block_size=8, n_blocks={}, kv_type="f32")
 rng = np.random.default_rng(11)
-
-
-@pytest.fixture
-def vulkan(driver: str) -> Iterator[VulkanBackend]:
-    backend = VulkanBackend(VulkanOptions(driver=driver, prepare="never"))  # no thread outlives the device
-    yield backend
-    backend.close()
-
-
-def program(folder: Path, vulkan: VulkanBackend, table: np.ndarray) -> Program:
-    """The logits of a token are its row of the table."""
-    g = builder(folder, {"table": table})
-    with g.layer(0):
-        graph = g.finish(g.get_rows(g.embedding(g.weight("table"), g.tokens), g.output_ids))
-    return compile_graph(vulkan, graph, LIMITS)
 
 
 def batch(tokens: list[int]) -> Batch:
@@ -65,7 +47,7 @@ def test_the_best_of_any_width(tmp_path: Path, vulkan: VulkanBackend, width: int
     table[3] = np.where(rng.random(width) < 0.5, -0.0, 0.0)
     table[4] = -np.abs(table[4]) * 1e30
     table[5, 3:] = -np.inf
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     for tokens in ([0], [1], [2, 3], [4, 5, 0]):
         n = len(tokens)
         found = picked(made, batch(tokens), Ask([Pick(n_best, temperature=0)] * n, numbers(1, n), n_best))
@@ -103,7 +85,7 @@ def test_inputs_are_written_once(tmp_path, vulkan, monkeypatch):
 def test_nan_comes_first(tmp_path: Path, vulkan: VulkanBackend, bits: int) -> None:
     table = rng.standard_normal((1, 3000)).astype(np.float32)
     table.view(np.uint32)[0, 2500] = bits
-    found = picked(program(tmp_path, vulkan, table), batch([0]), Ask([Pick(40)], numbers(1, 1), 40))
+    found = picked(table_program(tmp_path, vulkan, table, LIMITS), batch([0]), Ask([Pick(40)], numbers(1, 1), 40))
     assert found.ids[0, 0, 0] == found.picked[0, 0] == 2500
     assert np.isnan(found.logits[0, 0]).tolist() == [True] + [False] * 39
 
@@ -121,7 +103,7 @@ PICKS = [
 
 def test_each_step_goes_on_with_what_the_one_before_picked(tmp_path: Path, vulkan: VulkanBackend) -> None:
     table = (2 * rng.standard_normal((500, 500))).astype(np.float32)
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     for n_steps in (1, 2, 16):
         for first in range(len(PICKS) - N_SEQS + 1):
             picks = PICKS[first : first + N_SEQS]
@@ -140,7 +122,7 @@ def test_each_step_goes_on_with_what_the_one_before_picked(tmp_path: Path, vulka
 
 def test_the_numbers_at_the_ends(tmp_path: Path, vulkan: VulkanBackend) -> None:
     table = np.zeros((100, 100), np.float32)
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     drawn = np.array([[0.0, 0.4999, 1.0]], np.float32)  # 1 is what a number close to it is rounded to
     assert picked(made, batch([1, 2, 3]), Ask([Pick(10)] * 3, drawn, 10)).picked.tolist() == [[0, 4, 9]]
 
@@ -148,7 +130,7 @@ def test_the_numbers_at_the_ends(tmp_path: Path, vulkan: VulkanBackend) -> None:
 @pytest.mark.parametrize("n_steps", [1, 4])
 def test_logits_are_adjusted_as_samplers_do(tmp_path: Path, vulkan: VulkanBackend, n_steps: int) -> None:
     table = rng.standard_normal((50, 50)).astype(np.float32)
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     pasts = [[3, 4, 3, 9, 9, 9, 17], [1], [*range(10), *range(5)]]
     parameters: list[dict[str, Any]] = [
         {"repeat_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.2, "logit_bias": {9: -0.5}},
@@ -174,7 +156,7 @@ def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, w
     """Masks and biases of a step, behind penalties; without them nothing of the step before is left."""
     table = rng.standard_normal((20, width)).astype(np.float32)
     table[7, 3] = 50.0
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     few, most = mask.from_tokens([1, 40, 69], width), mask.from_tokens(range(4, width), width)
     restrictions = [Restriction(few), Restriction(most, [(4, 9.0), (5, -1.5)]), Restriction()]
     picks = [Pick(40, temperature=0, restricted=True), Pick(40, restricted=True), Pick(40, temperature=0)]
@@ -198,7 +180,7 @@ def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, w
 def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBackend) -> None:
     """Each says what the token before it allows; the layers of the next step are submitted before it is known."""
     table = rng.standard_normal((100, 100)).astype(np.float32)
-    made, pick = program(tmp_path, vulkan, table), Pick(1, temperature=0, restricted=True)
+    made, pick = table_program(tmp_path, vulkan, table, LIMITS), Pick(1, temperature=0, restricted=True)
     if not made.capabilities.follows:
         pytest.skip("a driver that waits for each commit")
     token, expected, found = 3, [], []
@@ -227,7 +209,7 @@ def test_logits_as_they_were(tmp_path: Path, vulkan: VulkanBackend, width: int, 
     table = (3 * rng.standard_normal((4, width))).astype(np.float32)
     table[:, 4:] -= np.float32(90.0)  # tokens stay below 4, biased and penalised as they are
     table[1, 5:] = -np.inf
-    made = program(tmp_path, vulkan, table)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
     picks = [
         Pick(1, temperature=0),
         Pick(40, biases=((0, -30.0), (1, -30.0), (2, -30.0)), last_n=20, repeat_penalty=1.5),
@@ -259,7 +241,7 @@ def chain(parameters: dict[str, Any], past: list[int]) -> Chain:
 
 def test_steps_follow_others_that_nobody_has_seen(tmp_path: Path, vulkan: VulkanBackend) -> None:
     table = rng.standard_normal((500, 500)).astype(np.float32)
-    made, drawn = program(tmp_path, vulkan, table), numbers(12, 2)
+    made, drawn = table_program(tmp_path, vulkan, table, LIMITS), numbers(12, 2)
     picks = [Pick(20, temperature=0.9), Pick(30, last_n=5, repeat_penalty=1.5)]
     pasts = [[], [9, 8, 7]]
     expected = picked(made, batch([3, 7]), Ask(picks, drawn, 1, pasts=pasts)).picked
