@@ -5,7 +5,7 @@
 A case is a model of random sizes (dense, experts, hybrid), a context, a type of the cache and a limit of the device's
 memory (``vulkan.memory``), which the device then enforces. The model is planned, loaded, and generates. A case fails if
 an allocation exceeds the limit, or if bytes differ by more than 5 % from the plan: those that the programs on the
-device allocate for weights, caches and activations, and the scratch memory that is planned for each program. More
+device allocate for weights, caches and activations, and the scratch memory that is planned for them together. More
 scratch memory has room in the reserve of the device, as has what else it holds.
 """
 
@@ -132,18 +132,22 @@ class Watch:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes that the programs of the device hold, by purpose; ``scratch``: as much as is planned for a program."""
+        """Bytes that the programs of the device hold, by purpose; ``scratch``: as much as is planned."""
         parts: Counter[str] = Counter()
         for program in self.programs:
             parts.update(program.memory)
-            parts["activations"] -= program._scratch.nbytes
-            parts["scratch"] += SCRATCH_BYTES
+        parts["activations"] -= self._scratch_bytes
+        parts["scratch"] += SCRATCH_BYTES
         return dict(parts)
 
     @property
+    def _scratch_bytes(self) -> int:
+        return self.programs[0]._shared.scratch.nbytes
+
+    @property
     def beyond(self) -> int:
-        """Bytes of scratch memory beyond those planned for programs, which have room in the reserve."""
-        return sum(max(program._scratch.nbytes - SCRATCH_BYTES, 0) for program in self.programs)
+        """Bytes of scratch memory beyond those planned, which have room in the reserve."""
+        return max(self._scratch_bytes - SCRATCH_BYTES, 0)
 
 
 def run(case: Case, path: Path) -> str:

@@ -68,7 +68,7 @@ class VulkanBackend(Backend):
 
     offload = True
     renews_weights = True
-    program_bytes = SCRATCH_BYTES
+    scratch_bytes = SCRATCH_BYTES
     Options = VulkanOptions
 
     @classmethod
@@ -185,7 +185,7 @@ class VulkanBackend(Backend):
 
     def _open_one(self, name: int | str) -> Shared:
         from pumice_vulkan.kernels import Kernels
-        from pumice_vulkan.memory import Arena, Weights
+        from pumice_vulkan.memory import Arena, Scratch, Weights
         from pumice_vulkan.persistent import is_wanted
         from pumice_vulkan.probe import cooperative_matrices_work, lanes_are_known
         from pumice_vulkan.profiles import find_profile, narrowed
@@ -209,7 +209,7 @@ class VulkanBackend(Backend):
         except BaseException:
             device.close()
             raise
-        memories = Weights(device), Arena(device)
+        memories = Weights(device), Arena(device), Scratch(device, SCRATCH_BYTES)
         return Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes, invariant)
 
 

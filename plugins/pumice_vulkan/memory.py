@@ -78,6 +78,33 @@ class Arena:
         self._buffers = []
 
 
+class Scratch:
+    """Scratch memory of a device by name; each name's grows to the largest request.
+
+    All programs of a device share it: a device computes one command buffer after the other, and each begins and ends
+    with a barrier. Contents last for one step.
+    """
+
+    def __init__(self, device: Device, expected: int = 0) -> None:
+        self._arena = Arena(device, expected)
+        self._named: dict[str, BufferSlice] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return self._arena.nbytes
+
+    def take(self, name: str, n_bytes: int) -> BufferSlice:
+        """Return memory of a name. Raises BackendError if the device has no more."""
+        with self._lock:
+            if name not in self._named or 4 * self._named[name].size < n_bytes:
+                self._named[name] = self._arena.take(n_bytes)
+            return self._named[name].part(0, -(-n_bytes // 4))
+
+    def close(self) -> None:
+        self._arena.close()
+
+
 WeightData = NDArray[np.generic] | tuple[int, Iterable[NDArray[np.generic]]] | Packing
 """Data to upload: an array, a stream of arrays with its size in bytes, or a matrix that a kernel repacks."""
 

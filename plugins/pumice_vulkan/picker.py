@@ -60,9 +60,9 @@ class Picker:
         self._max_seqs = memory.limits.n_seqs
         self._max_rows = max(self._max_seqs, MAX_DRAFTED)
         n_parts = self._max_rows * self._n_parts
-        self._best = memory.scratch.take(8 * n_parts * MAX_BEST)
-        self._sums = memory.scratch.take(4 * n_parts)
-        self._saved = memory.scratch.take(8 * self._max_seqs * MAX_SAVED)
+        self._best = memory.scratch.take("best logits", 8 * n_parts * MAX_BEST)
+        self._sums = memory.scratch.take("sums of logits", 4 * n_parts)
+        self._saved = memory.scratch.take("adjusted logits", 8 * self._max_seqs * MAX_SAVED)
         self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
         n_bytes = 4 * (self._taken_at + MAX_STEPS)

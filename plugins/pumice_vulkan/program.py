@@ -41,14 +41,14 @@ from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.matrices import PLANES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, weight_key
-from pumice_vulkan.memory import Arena, Weights
+from pumice_vulkan.memory import Arena, Scratch, Weights
 from pumice_vulkan.packing import pack_one
 from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import Recorder, Recording, SlotCopies, StepPart
 from pumice_vulkan.restrictions import MAX_ADDED
-from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, SCRATCH_BYTES, StepLayout, reads_memory
+from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
 PIECE = 8  # nodes lowered at a time, before other threads may run
 Values = Mapping[str, NDArray[Any]]
@@ -62,6 +62,7 @@ class Shared:
     kernels: Kernels
     weights: Weights
     cache: Arena
+    scratch: Scratch
     int8: bool = False
     cooperative: bool = False
     prepares: bool = False
@@ -70,6 +71,7 @@ class Shared:
     invariant: bool = False  # results of up to 16 rows do not depend on their number
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
+    n_programs: int = 0
     used: set[tuple[int, str]] = field(default_factory=set)  # source and name of the uploaded weights
     preparers: weakref.WeakSet[Preparer] = field(default_factory=weakref.WeakSet)  # whose threads use the device
 
@@ -78,6 +80,7 @@ class Shared:
         for preparer in list(self.preparers):
             preparer.close()
         self.cache.close()
+        self.scratch.close()
         self.device.close()
 
 
@@ -172,7 +175,6 @@ class DeviceProgram(Program):
         self._shared = shared
         self._segment = segment
         self._arena = Arena(shared.device, plan.size)
-        self._scratch = Arena(shared.device, SCRATCH_BYTES)
         self._memory = self._new_memory(plan, limits)
         self._host = HostMemory(self._memory, segment.inputs, segment.outputs)
         self._buckets = Buckets(limits)
@@ -180,6 +182,7 @@ class DeviceProgram(Program):
         shared.weights.expect(_weight_bytes(new))
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         cache_bytes = shared.cache.nbytes
+        self._is_first, shared.n_programs = not shared.n_programs, shared.n_programs + 1
         self._lowered: dict[Bucket, list[Dispatch]] = {}
         if shared.persistent:
             expect_cache(self._memory, segment)
@@ -307,10 +310,11 @@ class DeviceProgram(Program):
 
     @property
     def memory(self) -> dict[str, int]:
+        scratch = self._shared.scratch.nbytes if self._is_first else 0  # all programs share it
         return {
             "weights": self._weights_nbytes,
             "kv_cache": self._cache_bytes,
-            "activations": self._arena.nbytes + self._scratch.nbytes,
+            "activations": self._arena.nbytes + scratch,
         }
 
     def close(self) -> None:
@@ -320,7 +324,6 @@ class DeviceProgram(Program):
             self._copies,
             self._moves,
             self._arena,
-            self._scratch,
             self._memory.step,
             self._host,
         ):
@@ -342,7 +345,7 @@ class DeviceProgram(Program):
             step=shared.device.new_buffer(4 * layout.n_words),
             layout=layout,
             cache=shared.cache,
-            scratch=self._scratch,
+            scratch=shared.scratch,
             int8=shared.int8,
             cooperative=shared.cooperative,
             lanes=shared.lanes,

@@ -15,7 +15,7 @@ SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 HEADER = 16
 MAX_STEPS = 16  # maximum steps that the device runs in succession
 MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device makes and verifies
-SCRATCH_BYTES = 2**20  # that a program allocates at first, and grows if it needs more
+SCRATCH_BYTES = 2**20  # that the programs of a device allocate at first, and grow if they need more
 MAX_BIASES = 64  # maximum biases of a sequence's logits
 MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
 

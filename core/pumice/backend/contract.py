@@ -216,8 +216,8 @@ class Backend(ABC):
     offload: ClassVar[bool] = False
     #: True if programs implement ``renew_weight``.
     renews_weights: ClassVar[bool] = False
-    #: Bytes of a program on its device, besides weights, states and its arena.
-    program_bytes: ClassVar[int] = 0
+    #: Bytes of scratch memory that the programs of a model share on each device, besides weights, states and arenas.
+    scratch_bytes: ClassVar[int] = 0
     #: A dataclass whose fields are the keys of the configuration section named after the backend.
     Options: ClassVar[type] = NoOptions
 

@@ -95,9 +95,8 @@ class PlacedGraph:
 
     @property
     def activations(self) -> list[int]:
-        """Bytes of the program of each segment, without weights and states."""
-        sizes = zip(self.segments, self._plans, strict=True)
-        return [plan.size + self._backends[segment.backend].program_bytes for segment, plan in sizes]
+        """Bytes of the arena of each segment's program."""
+        return [plan.size for plan in self._plans]
 
     def describe(self) -> str:
         return format_graph(self.segments, self._plans, self.graph.n_layer)

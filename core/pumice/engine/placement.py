@@ -144,19 +144,19 @@ def devices_in_use(
 ) -> dict[DeviceName, DeviceUse]:
     """Return the use of each device of placed graphs that are compiled together."""
     segments = [segment for segments in placed for segment in segments]
-    return uses_of((segment, program_activations(segment, backends[segment.backend], limits)) for segment in segments)
+    arenas = (plan_memory(backends[segment.backend].rewrite(segment), limits.sizes).size for segment in segments)
+    return uses_of(zip(segments, arenas, strict=True), backends)
 
 
-def program_activations(segment: Segment, backend: Backend, limits: Limits) -> int:
-    """Return the bytes of the program of a segment, which its backend has not rewritten, without weights and states."""
-    return plan_memory(backend.rewrite(segment), limits.sizes).size + backend.program_bytes
+def uses_of(programs: Iterable[tuple[Segment, int]], backends: Mapping[str, Backend]) -> dict[DeviceName, DeviceUse]:
+    """Return the use of each device by placed segments and the arenas of their programs, in bytes.
 
-
-def uses_of(programs: Iterable[tuple[Segment, int]]) -> dict[DeviceName, DeviceUse]:
-    """Return the use of each device by placed segments and the activations of their programs, in bytes."""
+    Activations of a device are these arenas, and the scratch memory that its programs share.
+    """
     uses: dict[DeviceName, DeviceUse] = {}
     for segment, activations in programs:
-        use = uses.setdefault(DeviceName(segment.backend, segment.device), DeviceUse())
+        shared = DeviceUse(activations=backends[segment.backend].scratch_bytes)
+        use = uses.setdefault(DeviceName(segment.backend, segment.device), shared)
         parts = [part for node in segment.nodes for part in node.parts()]
         weights = [tensor for node in parts for tensor in node.operands() if isinstance(tensor, Weight)]
         use.weights |= {weight.name: weight for weight in weights}

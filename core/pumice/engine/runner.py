@@ -325,8 +325,9 @@ class Runner:
         compiled = [placed for placed in self._all if placed.program]
         segments = [segment for placed in compiled for segment in placed.placed]
         activations = [n_bytes for placed in compiled for n_bytes in placed.activations]
-        uses = uses_of(zip(segments, activations, strict=True))
-        return held_by(uses, segments, dict(self._backends), self.limits)
+        backends = dict(self._backends)
+        uses = uses_of(zip(segments, activations, strict=True), backends)
+        return held_by(uses, segments, backends, self.limits)
 
     @property
     def host_weights(self) -> list[NDArray[Any]]:

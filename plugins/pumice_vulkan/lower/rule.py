@@ -48,7 +48,7 @@ from pumice_vulkan.buckets import bucket_sizes
 from pumice_vulkan.device import Buffer, Device
 from pumice_vulkan.flags import FIXED
 from pumice_vulkan.interface import PLACE, Numbers
-from pumice_vulkan.memory import ALIGNMENT, Arena, BufferSlice, WeightData, Weights
+from pumice_vulkan.memory import ALIGNMENT, Arena, BufferSlice, Scratch, WeightData, Weights
 from pumice_vulkan.shaders import interface
 from pumice_vulkan.step import SIZE_WORDS, StepLayout
 
@@ -93,12 +93,11 @@ class SegmentMemory:
     step: Buffer
     layout: StepLayout
     cache: Arena
-    scratch: Arena
+    scratch: Scratch
     int8: bool = False  # products with few rows use int8 activations
     cooperative: bool = False  # products with many rows run on matrix units
     invariant: bool = False  # results of up to MOST_INVARIANT rows do not depend on their number
     lanes: bool = False  # the division of their fragments among lanes is that of shaders/matmul_lanes.comp
-    named: dict[str, BufferSlice] = field(default_factory=dict)  # scratch memory by name
     states: dict[State, Any] = field(default_factory=dict)  # places in ``cache``, shared by the graphs of a model
     rules: Mapping[str, Rule] = field(default_factory=dict)
     kept: Set[Tensor] = frozenset()  # values that must stay at their planned place, since they are copied to the host
@@ -207,11 +206,8 @@ class Lowering:
         return weights.put(key, make, owner)
 
     def scratch(self, name: str, n_bytes: int) -> BufferSlice:
-        """Return scratch memory by name, shared by all nodes and buckets; it grows to the largest request."""
-        named = self.memory.named
-        if name not in named or 4 * named[name].size < n_bytes:
-            named[name] = self.memory.scratch.take(n_bytes)
-        return named[name].part(0, -(-n_bytes // 4))
+        """Return scratch memory by name, shared by all nodes, buckets and programs of the device."""
+        return self.memory.scratch.take(name, n_bytes)
 
     # --- recording
 

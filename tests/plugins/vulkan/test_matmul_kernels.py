@@ -24,7 +24,7 @@ from pumice_vulkan.lower import few, halves, products, tiles, vectors
 from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
-from pumice_vulkan.memory import Arena, BufferSlice, Weights
+from pumice_vulkan.memory import Arena, BufferSlice, Scratch, Weights
 from pumice_vulkan.probe import lanes_are_known
 from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
@@ -294,7 +294,7 @@ def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **opt
         step=shared.device.new_buffer(64, host=True),
         layout=None,  # type: ignore[arg-type]
         cache=Arena(shared.device),
-        scratch=Arena(shared.device),
+        scratch=Scratch(shared.device),
         int8=shared.int8,
     )
     memory.step.contents.view(np.uint32)[SIZE_WORDS["n_tokens"]] = len(x)
