@@ -23,6 +23,7 @@ WITHOUT_CACHE = [
     {},
     {"causal": False},
     {"causal": False, "window": 33},
+    {"causal": False, "chunk": 33},
     {"causal": False, "reach": 9},
     {"values": False},
 ]

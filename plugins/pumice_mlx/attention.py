@@ -66,6 +66,8 @@ class Scores:
         distance = queries[:, :, None] - keys[:, None]
         if not self.causal:
             near = np.abs(distance) <= self.window // 2 if self.window else np.True_
+            if self.chunk:
+                near = queries[:, :, None] // self.chunk == keys[:, None] // self.chunk
             return near & (keys[:, None] >= 0)
         visible = (distance >= 0) & (keys[:, None] >= 0)
         if self.window:

@@ -73,6 +73,9 @@ class Scores:
     def visible(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """Return the mask ``[queries, keys]`` of the keys that each query attends to, by positions."""
         distance = queries[:, None] - keys
+        if not self.causal and self.chunk:
+            same: NDArray[np.bool_] = queries[:, None] // self.chunk == keys // self.chunk
+            return same
         if not self.causal:
             return np.abs(distance) <= self.window // 2 if self.window else np.ones(distance.shape, bool)
         visible = distance >= 0

@@ -37,6 +37,12 @@ def first_in_chunk(position, window, length):
 
 
 @inline
+def end_of_chunk(position, window, length):
+    end = position // window * window + window
+    return end if end < length else length
+
+
+@inline
 def first_near(position, window, length):
     return position - window // 2 if window != 0 and position >= window // 2 else np.int64(0)
 
@@ -47,7 +53,12 @@ def end_near(position, window, length):
 
 
 #: By mask: the functions that return the first attended position of a query, and the one after the last.
-SEEN = {"causal": (first_seen, end_seen), "chunk": (first_in_chunk, end_seen), "near": (first_near, end_near)}
+SEEN = {
+    "causal": (first_seen, end_seen),
+    "chunk": (first_in_chunk, end_seen),
+    "whole_chunk": (first_in_chunk, end_of_chunk),
+    "near": (first_near, end_near),
+}
 
 
 class CellLayout(NamedTuple):

@@ -81,7 +81,9 @@ def _attend(lowering: Lowering, node: Node, cells: Attended) -> None:
     q, sinks, attrs = node.inputs["q"], node.inputs.get("sinks"), node.attrs
     keys, values = cells.cache.keys, cells.cache.values
     n_head, v_dim = int(q.shape[1]), int(node.output.shape[2]) - attrs["log_sum"]
-    mask = "chunk" if attrs["chunk"] else "causal" if attrs["causal"] else "near"
+    mask = "causal" if attrs["causal"] else "near"
+    if attrs["chunk"]:
+        mask = "chunk" if attrs["causal"] else "whole_chunk"
     window = attrs["chunk"] or attrs["window"]
     one_token = lowering.is_single(q)
     n_rows = _rows_at_once(one_token)
@@ -259,7 +261,8 @@ def kernels() -> Iterator[str]:
     others = ("capped:causal", "plain_biased:causal", "plain_chosen:causal", "plain:chunk", "plain:near")
     kinds += [f"{kv_type}:{{}}:tiles:{other}" for kv_type in COMMON_TYPES for other in others]
     # Without a cache.
-    kinds += [f"f32:{{}}:any:{variant}" for variant in ("plain:causal", "plain:near", "plain_biased:near")]
+    variants = ("plain:causal", "plain:near", "plain_biased:near", "plain:whole_chunk")
+    kinds += [f"f32:{{}}:any:{variant}" for variant in variants]
     for n_rows in sorted({_rows_at_once(True), _rows_at_once(False)}):
         yield from (f"attention.attend:{kind.format(_registers(n_rows))}" for kind in kinds)
 

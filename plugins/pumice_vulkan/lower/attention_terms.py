@@ -7,7 +7,7 @@ import numpy as np
 from pumice.plugin import Node
 from pumice_vulkan.step import reads_memory
 
-CAUSAL, CHUNK, BOTH_SIDES, MEMORY = range(4)  # as in shaders/attention_mask.glsl
+CAUSAL, CHUNK, BOTH_SIDES, MEMORY, WHOLE_CHUNK = range(5)  # as in shaders/attention_mask.glsl
 
 
 def is_plain(node: Node) -> bool:
@@ -24,7 +24,9 @@ def v_dim_of(node: Node) -> int:
 def mask_of(node: Node) -> int:
     if reads_memory(node):
         return MEMORY
-    return CHUNK if node.attrs["chunk"] else CAUSAL if node.attrs["causal"] else BOTH_SIDES
+    if node.attrs["chunk"]:
+        return CHUNK if node.attrs["causal"] else WHOLE_CHUNK
+    return CAUSAL if node.attrs["causal"] else BOTH_SIDES
 
 
 def window_of(node: Node) -> int:

@@ -143,7 +143,14 @@ def test_chosen_positions(tmp_path, kv_type, n_head, dim, pool, n_local):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "reach": 9}, {"values": False}],
+    [
+        {},
+        {"causal": False},
+        {"causal": False, "window": 33},
+        {"causal": False, "chunk": 33},
+        {"causal": False, "reach": 9},
+        {"values": False},
+    ],
 )
 @pytest.mark.parametrize("lengths", [(70, 1, 300), (5, 2), (1,)])
 def test_attention_over_the_step_alone(tmp_path, options, lengths):

@@ -32,8 +32,9 @@ def attention(
 
     A query sees its own position and earlier ones, the latest ``window`` of them if it is not 0, or those from the
     last multiple of ``chunk`` on. If it is not ``causal`` it sees every position of its sequence, with a ``window``
-    those at most ``window // 2`` away. Query head ``i`` reads key head ``i // (h / g)`` (GQA, Ainslie et al. 2023,
-    arXiv:2305.13245). With ``v`` None the values are the first ``v_dim`` values of the keys.
+    those at most ``window // 2`` away, with a ``chunk`` those from the same multiple of it on up to the next. Query
+    head ``i`` reads key head ``i // (h / g)`` (GQA, Ainslie et al. 2023, arXiv:2305.13245). With ``v`` None the values
+    are the first ``v_dim`` values of the keys.
 
     A score is ``scale * q . k``, then ``softcap * tanh(score / softcap)`` if ``softcap`` is not 0. With ``distance``
     the key's position minus the query's, ``slopes[i] * |distance|`` is taken off (ALiBi, Press et al. 2021,
