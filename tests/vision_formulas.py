@@ -134,6 +134,34 @@ OLD: dict[str, Shapes] = {
         "adapter.eoi": (1, 1, TEXT),
     },
 }  # fmt: skip
+
+
+def _sam(n_layer: int, n: int, window: int, side: int, patch: int, out: int) -> Shapes:
+    """Return the encoder of Segment Anything with convolutions behind it."""
+    d, p = n // 2, "model.sam_model."
+    last = WHOLE_BLOCK if n_layer > WHOLE_BLOCK else n_layer
+    relative = {
+        f"{p}blocks.{i}.attn.rel_pos_{axis}": (2 * (side if i == last else window) - 1, d)
+        for i in range(n_layer)
+        for axis in "hw"
+    }
+    return {
+        f"{p}pos_embed": (1, side, side, n),
+        **_named(f"{p}patch_embed.", {"proj": (n, 3, patch, patch)}),
+        **_layers(f"{p}blocks.", n_layer, {
+            "attn.qkv": (3 * n, n), "attn.proj": (n, n), "norm1": (n,), "norm2": (n,), "mlp.lin1": (FF, n),
+            "mlp.lin2": (n, FF),
+        }),
+        **relative,
+        f"{p}neck.0.weight": (24, n, 1, 1),
+        **_named(f"{p}neck.", {"1": (24,), "3": (24,)}),
+        f"{p}neck.2.weight": (24, 24, 3, 3),
+        f"{p}net_2.weight": (24, 24, 3, 3),
+        f"{p}net_3.weight": (out, 24, 3, 3),
+    }  # fmt: skip
+
+
+WHOLE_BLOCK = 2  # of Segment Anything, which attends to the whole image
 #: Configurations, shapes and processors' settings of checkpoints.
 CASES: dict[str, dict[str, Any]] = {
     "step3vl": {
@@ -198,6 +226,61 @@ CASES: dict[str, dict[str, Any]] = {
             "visual.merger.up_proj.weight": (80, TEXT),
             "visual.merger.down_proj.weight": (TEXT, 80),
         },
+    },
+    "deepseekocr": {
+        "config": {
+            "architectures": ["DeepseekOCRForCausalLM"],
+            "hidden_size": TEXT,
+            "vision_config": {
+                "image_size": 64,
+                "width": {
+                    "sam_vit_b": {"width": 16, "layers": 3, "heads": 2},
+                    "clip-l-14-224": {"width": N, "layers": 4, "heads": 2, "image_size": 64, "patch_size": 4},
+                },
+            },
+        },
+        "processor": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+        "shapes": {
+            **_sam(3, 16, 14, 16, 4, N),
+            "model.vision_model.embeddings.class_embedding": (N,),
+            "model.vision_model.embeddings.position_embedding.weight": (17, N),
+            **_named("model.vision_model.", {"pre_layrnorm": (N,)}),
+            **_layers("model.vision_model.transformer.layers.", 4, {
+                "self_attn.qkv_proj": (3 * N, N), "self_attn.out_proj": (N, N), "layer_norm1": (N,),
+                "layer_norm2": (N,), "mlp.fc1": (FF, N), "mlp.fc2": (N, FF),
+            }),
+            **_named("model.projector.", {"layers": (TEXT, 2 * N)}),
+            "model.image_newline": (TEXT,),
+            "model.view_seperator": (TEXT,),
+        },
+        "picture": (80, 70),
+    },
+    "deepseekocr2": {
+        "config": {
+            "architectures": ["DeepseekOCR2ForCausalLM"],
+            "hidden_size": TEXT,
+            "vision_config": {
+                "image_size": 1024, "layers": 4, "num_attention_heads": 4, "intermediate_size": FF,
+                "width": {"sam_vit_b": {"width": 16, "layers": 3, "heads": 2}, "qwen2-0-5b": {"dim": N}},
+            },
+        },
+        "processor": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+        "shapes": {
+            **_sam(3, 16, 14, 16, 4, N),
+            "model.qwen2_model.query_768.weight": (9, N),
+            "model.qwen2_model.query_1024.weight": (16, N),
+            **_layers("model.qwen2_model.model.model.layers.", 4, {
+                "self_attn.q_proj": (N, N), "self_attn.k_proj": (N // 2, N), "self_attn.v_proj": (N // 2, N),
+            }),
+            **_layers("model.qwen2_model.model.model.layers.", 4, {
+                "self_attn.o_proj": (N, N), "mlp.gate_proj": (FF, N), "mlp.up_proj": (FF, N),
+                "mlp.down_proj": (N, FF), "input_layernorm": (N,), "post_attention_layernorm": (N,),
+            }, bias=False),
+            "model.qwen2_model.model.model.norm.weight": (N,),
+            **_named("model.projector.", {"layers": (TEXT, N)}),
+            "model.view_seperator": (TEXT,),
+        },
+        "picture": (80, 60),
     },
     "youtuvl": {
         "config": {
@@ -316,6 +399,12 @@ KEYS: dict[str, Any] = {
 BLOCKS = {"ldp": 3, "ldpv2": 3, "adapter": 2}
 # llama.cpp's converter wants MiMo's sound, too, and knows Nemotron's encoder in its published size alone
 THEIRS = tuple(kind for kind in CASES if kind not in ("mimovl", "nemotron_v2_vl"))
+
+
+def size_of(kind: str) -> tuple[int, int]:
+    """Return the width and height of the picture whose rows are compared."""
+    size: tuple[int, int] = CASES.get(kind, {}).get("picture", SIZE)
+    return size
 
 
 def write_folder(folder: Path, kind: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -53,12 +53,15 @@ class ImagePiece(MediaPiece):
             they follow each other like tokens.
         row_end: text between the rows of the grid.
         n_before, n_after: rows before and after those of the grid, whose positions are like those of tokens.
+        later: inputs of the encoder's further stages; the first dimension of ``row_ids`` is the number of rows of the
+            step.
     """
 
     grid: tuple[int, int] | None = None
     row_end: str = ""
     n_before: int = 0
     n_after: int = 0
+    later: tuple[Inputs, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,19 @@ class Embeddings:
     times: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class MediaStage:
+    """A further graph of an encoder, for attention among other rows than the patches.
+
+    Attributes:
+        n_rows: maximum rows of the graph.
+        build: traces the graph, like ``MediaEncoder.build``. The input ``rows`` is the result of the stage before.
+    """
+
+    n_rows: int
+    build: Callable[[GraphBuilder], Tensor]
+
+
 class MediaEncoder(ABC):
     """The encoder and projector of a projector file (mmproj) whose ``clip.projector_type`` it is registered for.
 
@@ -102,8 +118,10 @@ class MediaEncoder(ABC):
         width: values of a row, which is the width of the language model.
         n_rows: maximum rows of a piece in the graph, such as patches of a tile.
         sizes: maxima of further named sizes of the graph's inputs.
+        stages: graphs that continue with the result of ``build``'s.
     """
 
+    stages: Sequence[MediaStage] = ()
     kind: ClassVar[MediaKind] = "image"  # for plugins from before there were sounds
 
     def __init__(self, hparams: HParams) -> None:

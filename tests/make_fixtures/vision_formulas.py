@@ -21,10 +21,19 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 from transformers import CLIPVisionConfig, CLIPVisionModel, Siglip2VisionConfig, SiglipVisionConfig, SiglipVisionModel
 from transformers.image_processing_backends import TorchvisionBackend
+from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import (
+    DeepseekOcr2SamVisionConfig,
+    DeepseekOcr2VisionEncoderConfig,
+)
+from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import DeepseekOcr2ImageProcessorPil
+from transformers.models.deepseek_ocr2.modeling_deepseek_ocr2 import (
+    DeepseekOcr2SamVisionEncoder,
+    DeepseekOcr2VisionEncoder,
+)
 from transformers.models.glm5_next.configuration_glm5_next import Glm5NextVisionConfig
 from transformers.models.glm5_next.image_processing_pil_glm5_next import Glm5NextImageProcessorPil
 from transformers.models.glm5_next.modeling_glm5_next import Glm5NextVisionModel
@@ -44,7 +53,7 @@ from pillow_resizing import by_pillow
 
 from checkpoints import weights
 from vision_files import picture
-from vision_formulas import CASES, FILES, FIXTURE, KEYS, OLD, SIZE, SIZES, THEIRS, N, write_folder
+from vision_formulas import CASES, FILES, FIXTURE, KEYS, OLD, SIZE, SIZES, TEXT, THEIRS, N, write_folder
 from vision_models import described
 
 Weights = dict[str, Tensor]
@@ -150,6 +159,97 @@ def patches_of(processor, mean, std, frames: int, tensors: str) -> tuple[dict[st
         pixels = (pixels * np.float32(std) + np.float32(mean)) * 255
         values["pixels.{}x{}".format(*size)] = pixels.round().astype(np.uint8)
     return values, made
+
+
+def sam(w: Weights, side: int, patch: int) -> torch.nn.Module:
+    """Return the encoder of Segment Anything."""
+    config = DeepseekOcr2SamVisionConfig(
+        hidden_size=16, num_hidden_layers=3, num_attention_heads=2, image_size=side * patch, patch_size=patch,
+        mlp_dim=48, output_channels=24, downsample_channels=[24, N],
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    names = {
+        "blocks.": "layers.", ".norm1.": ".layer_norm1.", ".norm2.": ".layer_norm2.", "patch_embed.proj.":
+        "patch_embed.projection.", "neck.0.": "neck.conv1.", "neck.1.": "neck.layer_norm1.", "neck.2.": "neck.conv2.",
+        "neck.3.": "neck.layer_norm2.", "net_2.": "proj.conv1.", "net_3.": "proj.conv2.",
+    }  # fmt: skip
+    values = {}
+    for name, value in below(w, "model.sam_model.").items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        values[name] = value
+    return loaded(DeepseekOcr2SamVisionEncoder(config), values)
+
+
+def tiled(
+    size: int, tile: int, most: int, last: tuple[int, int], pads: bool = False
+) -> tuple[dict[str, np.ndarray], list[Tensor]]:
+    """Return the pixels of pictures as DeepSeek-OCR's processor cuts them, and the images of a picture.
+
+    ``pads``: the whole is put on a square by Pillow, as the first version's own code does.
+    """
+    processor = DeepseekOcr2ImageProcessorPil(
+        size={"height": size, "width": size}, tile_size=tile, max_patches=most, image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+    )  # fmt: skip
+    values = {}
+    for picture_size in (*SIZES, last):
+        made = processor(Image.fromarray(picture(*picture_size)), return_tensors="np")
+        images = [*made.get("pixel_values_local", []), *made["pixel_values"]]
+        if pads:
+            image = Image.fromarray(picture(*picture_size))
+            square = ImageOps.pad(image, (size, size), Image.Resampling.BICUBIC, (127, 127, 127))
+            images[-1] = np.array(square, np.float32).transpose(2, 0, 1) / 255 * 2 - 1
+        flat = [((x.transpose(1, 2, 0) * 0.5 + 0.5) * 255).reshape(-1, 3) for x in images]
+        values["pixels.{}x{}".format(*picture_size)] = np.concatenate(flat).round().astype(np.uint8)
+    return values, [torch.tensor(np.array(x)).float() for x in images]
+
+
+def deepseekocr(w: Weights) -> dict[str, np.ndarray]:
+    values, images = tiled(64, 40, 9, CASES["deepseekocr"]["picture"], pads=True)
+    first, p, rows = sam(w, 16, 4), "model.vision_model.", []
+    for image in images:
+        below_clip = first(image[None]).last_hidden_state.flatten(2)[0].T
+        side = int(len(below_clip) ** 0.5)
+        table = w[f"{p}embeddings.position_embedding.weight"]
+        square = table[1:].T.reshape(1, N, 4, 4)
+        if side != 4:
+            square = F.interpolate(square, size=(side, side), mode="bicubic", antialias=True, align_corners=False)
+        x = torch.cat([w[f"{p}embeddings.class_embedding"][None], below_clip])
+        x = norm(w, f"{p}pre_layrnorm", x + torch.cat([table[:1], square.flatten(2)[0].T]), 1e-5)
+        for i in range(4):
+            layer = f"{p}transformer.layers.{i}."
+            y = norm(w, f"{layer}layer_norm1", x, 1e-5)
+            q, k, v = linear(w, f"{layer}self_attn.qkv_proj", y).unflatten(-1, (3, 2, -1)).unbind(1)
+            x = x + linear(w, f"{layer}self_attn.out_proj", attended(q, k, v))
+            y = linear(w, f"{layer}mlp.fc1", norm(w, f"{layer}layer_norm2", x, 1e-5))
+            x = x + linear(w, f"{layer}mlp.fc2", y * torch.sigmoid(1.702 * y))
+        x = linear(w, "model.projector.layers", torch.cat([x[1:], below_clip], 1))
+        rows.append(x.reshape(side, side, TEXT))
+    lines = torch.cat([torch.cat(rows[i : i + 2], 1) for i in (0, 2)])  # 2 x 2 tiles
+    parts = []
+    for x in (lines, rows[-1]):
+        ends = w["model.image_newline"].expand(len(x), 1, -1)
+        parts.append(torch.cat([x, ends], 1).flatten(0, 1))
+    return values | {"rows": torch.cat([*parts, w["model.view_seperator"][None]])}
+
+
+def deepseekocr2(w: Weights) -> dict[str, np.ndarray]:
+    values, images = tiled(64, 48, 6, CASES["deepseekocr2"]["picture"])
+    config = DeepseekOcr2VisionEncoderConfig(
+        hidden_size=N, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+        rms_norm_eps=1e-6, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    first = sam(w, 16, 4)
+    second = loaded(DeepseekOcr2VisionEncoder(config), below(w, "model.qwen2_model.model.model."))
+    rows = []
+    for image in images:
+        x = first(image[None]).last_hidden_state.flatten(2)[0].T
+        queries = w[f"model.qwen2_model.query_{768 if len(x) == 9 else 1024}.weight"]
+        x = second(torch.cat([x, queries])[None], num_patches=len(x)).last_hidden_state[0, len(x) :]
+        rows.append(linear(w, "model.projector.layers", x))
+    return values | {"rows": torch.cat([*rows, w["model.view_seperator"][None]])}
 
 
 def minimax_m3(w: Weights) -> dict[str, np.ndarray]:

@@ -38,6 +38,7 @@ from pumice.media_encoder import (
     Inputs,
     JoinedPieces,
     MediaEncoder,
+    MediaStage,
     Pixels,
     Samples,
     SoundPiece,
@@ -73,10 +74,13 @@ class Projector:
             file = stack.enter_context(GGUFFile.open(path))
             self.path = path
             self.encoders: dict[MediaKind, MediaEncoder] = {}
-            self._runners: dict[MediaKind, Runner] = {}
-            for encoder, graph in trace_projector(file, registry, config.image_min_tokens, config.image_max_tokens):
+            self._runners: dict[MediaKind, list[Runner]] = {}
+            for encoder, graphs in trace_projector(file, registry, config.image_min_tokens, config.image_max_tokens):
+                n_rows = [encoder.n_rows, *(stage.n_rows for stage in encoder.stages)]
                 self.encoders[encoder.kind] = encoder
-                self._runners[encoder.kind] = _runner(stack, encoder, graph, config, registry)
+                self._runners[encoder.kind] = [
+                    _runner(stack, most, graph, config, registry) for most, graph in zip(n_rows, graphs, strict=True)
+                ]
             self.width = max(encoder.width for encoder in self.encoders.values())
             for kind, encoder in self.encoders.items():
                 if self.width % encoder.width:
@@ -152,7 +156,7 @@ class Projector:
                 continue
             if (n_known := _known_rows(part)) is not None:
                 self._check_rows(n_rows + n_known, n_ctx)
-            rows = self._rows(AUDIO if kind == AUDIO else IMAGE, part.inputs)
+            rows = self._rows(AUDIO if kind == AUDIO else IMAGE, part)
             n_rows += len(rows)
             self._check_rows(n_rows, n_ctx)
             if isinstance(part, ImagePiece):
@@ -165,7 +169,7 @@ class Projector:
         made: list[Rows] = []
         for piece in part.pieces:
             check_wanted()
-            made.append(self._rows(IMAGE, piece.inputs))
+            made.append(self._rows(IMAGE, piece))
         rows: Rows = np.concatenate(made)[part.order]
         return rows
 
@@ -200,17 +204,25 @@ class Projector:
             parts += [Embeddings(row, kind=kind), piece.row_end]
         return parts[:-1]
 
-    def _rows(self, kind: MediaKind, inputs: Inputs) -> Rows:
-        n = len(inputs["patches"])
-        one = np.zeros(1, np.int32)
-        starts = np.array([0, n], np.int32)
-        batch = Batch(np.zeros(n, np.int32), np.arange(n, dtype=np.int32), one[:0], starts, one, {}, inputs)
+    def _rows(self, kind: MediaKind, piece: ImagePiece | SoundPiece) -> Rows:
+        later = piece.later if isinstance(piece, ImagePiece) else ()
         with self._lock:
             if kind not in self._runners:
                 raise ModelClosedError("the model is closed")
-            rows = np.array(self._runners[kind].outputs(batch)["rows"])
+            first, *others = self._runners[kind]
+            rows = _run(first, piece.inputs, len(piece.inputs["patches"]))
+            for runner, inputs in zip(others, later, strict=True):
+                rows = _run(runner, {**inputs, "rows": rows}, len(inputs["row_ids"]))
         # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
         return np.pad(rows, ((0, 0), (0, self.width - rows.shape[1]))) if rows.shape[1] < self.width else rows
+
+
+def _run(runner: Runner, inputs: Inputs, n: int) -> Rows:
+    """Return the result of a graph for a step of ``n`` rows."""
+    one = np.zeros(1, np.int32)
+    starts = np.array([0, n], np.int32)
+    batch = Batch(np.zeros(n, np.int32), np.arange(n, dtype=np.int32), one[:0], starts, one, {}, inputs)
+    return np.array(runner.outputs(batch)["rows"])
 
 
 def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:
@@ -220,13 +232,13 @@ def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:
     return None if piece.grid is None else piece.n_before + math.prod(piece.grid) + piece.n_after
 
 
-def _runner(stack: ExitStack, encoder: MediaEncoder, graph: Graph, config: Config, registry: Registry) -> Runner:
-    """Return the compiled graph of an encoder, which ``stack`` closes."""
+def _runner(stack: ExitStack, n_rows: int, graph: Graph, config: Config, registry: Registry) -> Runner:
+    """Return a compiled graph of an encoder with at most ``n_rows`` rows, which ``stack`` closes."""
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
     graphs = {MAIN: graph}
-    limits = make_limits(graphs, EngineSizes(encoder.n_rows, encoder.n_rows, 1, "f32"))
+    limits = make_limits(graphs, EngineSizes(n_rows, n_rows, 1, "f32"))
     runner = Runner(graphs, backends, limits, PlacementRules(config.n_gpu_layers))
     stack.callback(runner.close)
     runner.compile()
@@ -235,8 +247,8 @@ def _runner(stack: ExitStack, encoder: MediaEncoder, graph: Graph, config: Confi
 
 def trace_projector(
     file: GGUFFile, registry: Registry, least: int = 0, most: int = 0
-) -> list[tuple[MediaEncoder, Graph]]:
-    """Return the encoders of a projector file with their graphs.
+) -> list[tuple[MediaEncoder, list[Graph]]]:
+    """Return the encoders of a projector file with the graph of each of their stages.
 
     Args:
         file: the file.
@@ -267,12 +279,15 @@ def trace_projector(
 
 def _traced(
     file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]
-) -> tuple[MediaEncoder, Graph]:
+) -> tuple[MediaEncoder, list[Graph]]:
     encoder = _encoder(file, registry, kind, options)
-    g = GraphBuilder(file.tensors, encoder.n_layer, encoder.n_rows)
+    graphs = []
     try:
-        g.output("rows", encoder.build(g))
-        return encoder, g.finish()
+        for stage in (MediaStage(encoder.n_rows, encoder.build), *encoder.stages):
+            g = GraphBuilder(file.tensors, encoder.n_layer, stage.n_rows)
+            g.output("rows", stage.build(g))
+            graphs.append(g.finish())
+        return encoder, graphs
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
 

@@ -70,6 +70,7 @@ from pumice.media_encoder import (
     ImagePiece,
     JoinedPieces,
     MediaEncoder,
+    MediaStage,
     Samples,
     SoundPiece,
 )
@@ -159,6 +160,7 @@ __all__ = [
     "Masks",
     "MediaEncoder",
     "MediaRules",
+    "MediaStage",
     "Memory",
     "MemoryPlan",
     "ModelError",

@@ -2,6 +2,8 @@
 
 ENCODERS = {
     "adapter": "pumice_architectures.vision.mobilevlm:GLMEdge",
+    "deepseekocr": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR",
+    "deepseekocr2": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR2",
     "dots_ocr": "pumice_architectures.vision.documents:DotsOCR",
     "exaone4_5": "pumice_architectures.vision.qwen:Exaone45",
     "gemma3": "pumice_architectures.vision.gemma3:Gemma3",

@@ -43,11 +43,10 @@ def taps(n_from: int, n_to: int, kind: Kind) -> tuple[NDArray[np.int32], NDArray
     return np.clip(rows, 0, n_from - 1).astype(np.int32), shares.astype(np.float32)
 
 
-def _cubic(x: NDArray[np.floating]) -> NDArray[np.floating]:
-    a = SHARPNESS
+def _cubic(x: NDArray[np.floating], a: float = SHARPNESS) -> NDArray[np.floating]:
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, far)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
 def table_inputs(side: int, grid: Grid, kind: Kind) -> dict[str, NDArray[np.float32] | NDArray[np.int32]]:
@@ -69,3 +68,16 @@ def table_positions(g: GraphBuilder, table: Weight, kind: Kind) -> Tensor:
         for i in range(n_taps(kind) ** 2)
     ]
     return functools.reduce(Tensor.__add__, parts)
+
+
+def resampling(n_from: int, n_to: int, cubic: bool = False) -> NDArray[np.float32]:
+    """Return float32 ``[n_to, n_from]``: shares of old places in new ones, bilinear or bicubic with antialiasing.
+
+    As PyTorch's ``interpolate`` with ``antialias``: a kernel over old places, or over new ones if these are larger,
+    around the place's centre. The cubic one has another sharpness than without antialiasing.
+    """
+    scale = n_from / n_to
+    centres = (np.arange(n_to) + 0.5) * scale
+    distances = np.abs(np.arange(n_from) + 0.5 - centres[:, None]) / max(scale, 1.0)
+    shares = _cubic(distances, -0.5) if cubic else np.maximum(1.0 - distances, 0.0)
+    return (shares / shares.sum(1, keepdims=True)).astype(np.float32)

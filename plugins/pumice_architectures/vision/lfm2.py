@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, Tensor
 from pumice.plugin.nn import blocks
+from pumice_architectures.vision.interpolation import resampling
 from pumice_architectures.vision.pixels import Pixels, check_ratio, fit_pixels, patches, resize, tile_grid, tiles
 from pumice_architectures.vision.vit import MOST_PATCHES, PatchEncoder, corners, limited, merged
 
@@ -80,17 +80,3 @@ class LFM2VL(PatchEncoder):
         if g.find_weight("mm.input_norm.weight") is not None:
             x = blocks.layer_norm(g, x, "mm.input_norm", 1e-5)
         return self.perceptron(g, x, "mm.1", "mm.2")
-
-
-def resampling(n_from: int, n_to: int) -> NDArray[np.float32]:
-    """Return float32 ``[n_to, n_from]``: shares of old places in new ones, bilinear with antialiasing.
-
-    As PyTorch's ``interpolate`` with ``antialias``: a triangle of two old places, or of two new ones if these are
-    larger, around the place's centre.
-    """
-    scale = n_from / n_to
-    width = max(scale, 1.0)
-    centres = (np.arange(n_to) + 0.5) * scale
-    distances = np.abs(np.arange(n_from) + 0.5 - centres[:, None]) / width
-    shares = np.maximum(1.0 - distances, 0.0)
-    return (shares / shares.sum(1, keepdims=True)).astype(np.float32)

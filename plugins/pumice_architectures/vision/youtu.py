@@ -9,7 +9,7 @@ import numpy as np
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import AnySize, Inputs
-from pumice_architectures.vision.lfm2 import resampling
+from pumice_architectures.vision.interpolation import resampling
 from pumice_architectures.vision.qwen import Qwen25VL
 from pumice_architectures.vision.vit import Grid, merged
 

@@ -1,6 +1,7 @@
 """Tiny vision encoders beside transformers' modules and formulas in PyTorch: conversion, pixels and rows."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -12,19 +13,20 @@ from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType
-from pumice.media_encoder import Embeddings, ImagePiece
+from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from vision_files import picture
-from vision_formulas import CASES, FILES, FIXTURE, OLD, SIZE, SIZES, THEIRS, old_metadata, write_folder
+from vision_formulas import CASES, FILES, FIXTURE, OLD, SIZES, THEIRS, old_metadata, size_of, write_folder
 from vision_models import described
 
 pytest.importorskip("PIL")
 VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
 # What llama.cpp's converter leaves out: limits of sizes.
 MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
-ON_CPU = ("ldp", "mimovl", "minimax_m3", "step3vl")  # convolutions, masks with sinks, and both kinds of rotation
-WITH_PIXELS = ("glm5v", "minimax_m3", "step3vl")
+# convolutions, masks with sinks, both kinds of rotation, and windows without masks
+ON_CPU = ("deepseekocr", "ldp", "mimovl", "minimax_m3", "step3vl")
+WITH_PIXELS = ("deepseekocr", "deepseekocr2", "glm5v", "minimax_m3", "step3vl")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def opened(folder, backend="numpy", **options):
 )
 def test_rows_are_those_of_the_formulas(folders, kind, backend):
     projector = opened(folders(kind), backend)
-    parts = [part.rows for part in projector.encode(picture(*SIZE)) if isinstance(part, Embeddings)]
+    parts = [part.rows for part in projector.encode(picture(*size_of(kind))) if isinstance(part, Embeddings)]
     projector.close()
     rows, reference = np.concatenate(parts), VALUES[f"{kind}.rows"]
     limit = {"numpy": 2e-6, "cpu": 1e-4}[backend]
@@ -66,19 +68,29 @@ def test_rows_are_those_of_the_formulas(folders, kind, backend):
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
 
 
+def raster(piece):
+    """Return the rows of an image's patches in their order, without the empty ones."""
+    place, inside = piece.inputs["place"], piece.inputs["inside"][:, 0] > 0
+    return np.flatnonzero(inside)[np.argsort(place[inside])]
+
+
 @pytest.mark.parametrize("kind", WITH_PIXELS)
 @pytest.mark.parametrize("size", SIZES)
 def test_pixels_are_those_of_transformers(folders, kind, size):
     projector = opened(folders(kind))
     encoder = projector.encoders["image"]
-    pieces = [part for part in encoder.prepare(picture(*size)) if isinstance(part, ImagePiece)]
+    pieces = []
+    for part in encoder.prepare(picture(*size)):
+        pieces += [part] if isinstance(part, ImagePiece) else part.pieces if isinstance(part, JoinedPieces) else []
     projector.close()
-    p, images = encoder.patch_size, []
+    sam, images = getattr(encoder, "sam", None), []
+    p = sam.patch_size if sam else encoder.patch_size
     for piece in pieces:
-        rows, columns = piece.inputs["places"].max(0) + 1
-        patches = piece.inputs["patches"].reshape(rows, columns, 3, p, p)
+        order = raster(piece) if sam else slice(None)
+        rows, columns = (math.isqrt(len(order)),) * 2 if sam else piece.inputs["places"].max(0) + 1
+        patches = piece.inputs["patches"][order].reshape(rows, columns, 3, p, p)
         scaled = patches * np.array(encoder.std)[:, None, None] + np.array(encoder.mean)[:, None, None]
-        if kind == "step3vl":
+        if kind == "step3vl" or sam:
             images.append(scaled.transpose(0, 3, 1, 4, 2).reshape(-1, 3))
         else:  # patches by square
             squares = scaled.reshape(rows // 2, 2, columns // 2, 2, 3, p * p).transpose(0, 2, 1, 3, 5, 4)
