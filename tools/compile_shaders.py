@@ -113,6 +113,7 @@ GLSL = {
     "minimum": "min({}, {})".format,
     "exp": "exp({})".format,
     "sqrt": "sqrt({})".format,
+    "sin": "wide_sin({})".format,
     "tanh": "stable_tanh({})".format,
     "softplus": "softplus({})".format,
 }

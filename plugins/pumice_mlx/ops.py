@@ -124,6 +124,7 @@ FUNCTIONS: dict[str, Callable[..., mx.array]] = {
     "minimum": mx.minimum,
     "exp": mx.exp,
     "sqrt": mx.sqrt,
+    "sin": mx.sin,
     "tanh": mx.tanh,
     "softplus": lambda x: mx.logaddexp(x, 0.0),
 }

@@ -102,6 +102,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "minimum": np.minimum,
     "exp": np.exp,
     "sqrt": np.sqrt,
+    "sin": np.sin,
     "tanh": np.tanh,
     "softplus": lambda x: np.logaddexp(x, np.float32(0)),
 }

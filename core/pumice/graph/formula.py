@@ -14,7 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-FUNCTIONS = ("add", "sub", "mul", "div", "maximum", "minimum", "exp", "sqrt", "tanh", "softplus")
+FUNCTIONS = ("add", "sub", "mul", "div", "maximum", "minimum", "exp", "sqrt", "sin", "tanh", "softplus")
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,11 @@ def exp(x: Formula) -> Formula:
 
 def sqrt(x: Formula) -> Formula:
     return _apply("sqrt", x)
+
+
+def sin(x: Formula) -> Formula:
+    """The sine, within 1e-6 for arguments up to 1,000."""
+    return _apply("sin", x)
 
 
 def tanh(x: Formula) -> Formula:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from pumice_cpu.simd import (
     splat_f32,
     square_root,
     where_negative,
+    whole,
 )
 
 CHUNK = 1024  # values per item of work
@@ -30,6 +32,21 @@ CHUNK = 1024  # values per item of work
 @inline
 def number(value):
     return splat_f32(np.float32(value))
+
+
+@inline
+def sin(x):
+    """Subtract a multiple of pi in three parts (Cody and Waite 1980), and sum the series up to the 11th power."""
+    n = whole(x * number(1 / math.pi))
+    r = fma(n, number(-3.140625), x)
+    r = fma(n, number(-0.0009675025939941406), r)
+    r = fma(n, number(-1.5099580252808664e-07), r)
+    z = r * r
+    series = number(-1 / 39916800)
+    for coefficient in (1 / 362880, -1 / 5040, 1 / 120, -1 / 6):
+        series = fma(series, z, number(coefficient))
+    odd = n - number(2) * whole(n * number(0.5))
+    return fma(r * z, series, r) * (number(1) - number(2) * odd * odd)
 
 
 @inline
@@ -64,6 +81,7 @@ FUNCTIONS = {
     "minimum": minimum,
     "exp": exp,
     "sqrt": square_root,
+    "sin": sin,
     "tanh": tanh,
     "softplus": softplus,
 }

@@ -111,6 +111,12 @@ def square_root(builder: Any, a: Any) -> Any:
 
 
 @operation(f32x16, f32x16)
+def whole(builder: Any, a: Any) -> Any:
+    """Return the nearest whole numbers, on a tie the even ones."""
+    return call(builder, "llvm.rint.v16f32", f32x16.llvm, a)
+
+
+@operation(f32x16, f32x16)
 def exp(builder: Any, x: Any) -> Any:
     """Return e^x within 2 ULP: 2^n times a polynomial on [-ln2/2, ln2/2] (Cody and Waite 1980)."""
     vector = f32x16.llvm

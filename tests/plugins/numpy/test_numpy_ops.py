@@ -42,6 +42,7 @@ def check(actual, expected, tolerance=2e-6):
         ("relu_squared", lambda x: np.maximum(x, 0) ** 2),
         ("sqrt", lambda x: np.where(x < 0, np.nan, np.abs(x) ** 0.5)),
         ("exp", np.exp),
+        ("sin", np.sin),
         ("softmax", lambda x: special.softmax(x, axis=-1)),
         ("gelu", lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
     ],

@@ -46,6 +46,7 @@ class Ops:
     sigmoid = elementwise.sigmoid
     tanh = elementwise.tanh
     softplus = elementwise.softplus
+    sin = elementwise.sin
     relu_squared = elementwise.relu_squared
     exp = elementwise.exp
     sqrt = elementwise.sqrt

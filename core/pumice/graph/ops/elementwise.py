@@ -113,6 +113,12 @@ def sqrt(x: Tensor) -> Result:
     return _like(x)
 
 
+@elementwise(formula.sin)
+def sin(x: Tensor) -> Result:
+    """The sine of an angle in radians."""
+    return _like(x)
+
+
 @composite("silu_mul", lambda g, x, y: g.silu(x) * y, lambda x, y: _silu(x) * y)
 def silu_mul(x: Tensor, y: Tensor) -> Result:
     """``silu(x) * y``: SwiGLU's gate (Shazeer 2020, arXiv:2002.05202)."""
