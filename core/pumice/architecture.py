@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pumice.errors import ModelError
 
@@ -158,7 +158,13 @@ class MediaRules:
 
 
 class Architecture(ABC):
-    """A model family. ``__init__`` reads hyperparameters, ``build`` composes operations; both run once per load."""
+    """A model family. ``__init__`` reads hyperparameters, ``build`` composes operations; both run once per load.
+
+    Attributes:
+        speaks_tokens: a speech model reads the hidden states of a step together with its logits.
+    """
+
+    speaks_tokens: ClassVar[bool] = False
 
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from pumice.architecture import HParams
@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from pumice.graph import GraphBuilder
 
 Array: TypeAlias = "NDArray[np.float32]"
-PromptRows: TypeAlias = "Sequence[int] | Array"
-"""A part of the language model's prompt: token ids, or rows of embeddings ``[n, width]``."""
+
+
+@dataclass(frozen=True)
+class AddedRows:
+    """Token ids, to the embedding of each of which a row of ``rows [n, width]`` is added."""
+
+    tokens: Sequence[int]
+    rows: Array
+
+
+PromptRows: TypeAlias = "Sequence[int] | Array | AddedRows"
+"""A part of the language model's prompt: token ids, rows of embeddings ``[n, width]``, or sums of both."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +38,13 @@ class SpeechGraph:
         build: traces it; its values are the graph's outputs.
         n_rows: maximum rows of a step.
         n_ctx: maximum positions of its sequence, whose attention a cache serves; 0 if steps are independent.
+        n_layer: its layers; -1 if they are as many as the file's ``block_count``.
     """
 
     build: Callable[[GraphBuilder], None]
     n_rows: int
     n_ctx: int = 0
+    n_layer: int = -1
 
 
 class GraphRuns(Protocol):
@@ -50,6 +62,12 @@ class Backbone(Protocol):
 
     def read(self, parts: Sequence[PromptRows]) -> Array:
         """Read parts of the sequence, and return the hidden state ``[width]`` of the last position."""
+
+    def read_to_logits(self, parts: Sequence[PromptRows]) -> tuple[Array, Array]:
+        """Like ``read``, but return the last position's logits ``[n_vocab]``, too.
+
+        Only language models whose architecture has ``speaks_tokens`` give both.
+        """
 
 
 class SpeechVocabulary(Protocol):
@@ -73,6 +91,9 @@ class SpokenText:
         before_voice: those that come before the rows of a voice, if there is one.
         max_frames: frames after which the speech ends at the latest.
         n_after: frames that follow the end of the speech.
+        codes: for each of ``before_voice``, then of ``tokens``, the code whose row is added to its embedding; -1 for
+            none. Empty without any.
+        end: code that ends the speech; -1 without one.
     """
 
     text: str
@@ -80,6 +101,8 @@ class SpokenText:
     before_voice: list[int]
     max_frames: int
     n_after: int
+    codes: list[int] = field(default_factory=list)
+    end: int = -1
 
 
 @dataclass(frozen=True)
@@ -130,8 +153,11 @@ class SpeechModel(ABC):
 
     @classmethod
     @abstractmethod
-    def pieces(cls, text: str, vocabulary: SpeechVocabulary) -> list[SpokenText]:
-        """Return the pieces of a text. Raises RequestError for a text that cannot be spoken."""
+    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "") -> list[SpokenText]:
+        """Return the pieces of a text. Raises RequestError for a text or language that cannot be spoken.
+
+        ``language``: such as "english"; empty leaves it to the model.
+        """
 
     @abstractmethod
     def graphs(self) -> Mapping[str, SpeechGraph]:

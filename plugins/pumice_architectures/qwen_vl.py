@@ -73,8 +73,11 @@ def n_deepstack(hparams: HParams) -> int:
 class Qwen3TTS(Qwen3VL):
     """The talker: its head returns logits of audio codes only."""
 
+    speaks_tokens = True
+
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
+        g.output("hidden", x)
         codes = linear(g, x, "output", N_CODES)
         n_text = n_vocab(g) - N_CODES
         if n_text < 0:

@@ -358,7 +358,9 @@ class SpeechBody(ModelBody, kw_only=True):
     stream_format: Literal["audio", "sse"] = "audio"
     """`sse`: the file in base64, in events."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """Temperature of the sampler (default: 0.1 for OuteTTS, 0.3 for Pocket TTS)."""
+    """Temperature of the sampler (default: 0.1 for OuteTTS, 0.3 for Pocket TTS, 0.9 for Qwen3-TTS)."""
+    language: Word | None = None
+    """Language of the text, for Qwen3-TTS, such as `english` (default: the model's choice)."""
     seed: Seed | None = None
     """Seed of the sampler (default: random)."""
     max_seconds: Annotated[float, Meta(ge=0.1, le=1800)] = 600.0

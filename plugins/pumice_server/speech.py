@@ -61,7 +61,8 @@ async def speech(request: Request, body: SpeechBody) -> Annotated[Response, byte
     service = await service_of(request, body.model)
     voice = _voice(service, body.voice)
     writer = await waiting(SoundWriter, body.response_format, RATE)
-    pieces = await waiting(service.model.speech_pieces, body.input, voice, body.temperature, body.seed)
+    settings = voice, body.temperature, body.seed, body.language or ""
+    pieces = await waiting(service.model.speech_pieces, body.input, *settings)
     tokens = _Tokens()
     parts = _spoken(service, pieces, body, tokens, request.state.cache_salt)
     first = await unless_gone(request, anext(parts))

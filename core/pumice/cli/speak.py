@@ -35,7 +35,13 @@ from pumice.options import SAMPLING
     type=InputFile(path_type=Path),
     metavar="FILE",
     group="Prompt",
-    help="Voice to speak with: OuteTTS's form (JSON), or for Pocket TTS a sound.  [default: the model's choice]",
+    help="Voice to speak with: OuteTTS's form (JSON), else a sound.  [default: the model's choice]",
+)
+@option(
+    "--language",
+    metavar="NAME",
+    group="Prompt",
+    help="Language of the text, for Qwen3-TTS, such as english.  [default: the model's choice]",
 )
 @option(
     "--max-seconds",
@@ -44,7 +50,10 @@ from pumice.options import SAMPLING
     group="Generation",
     help="Maximum length of the sound in seconds.  [default: 600]",
 )
-@defined(SAMPLING["temperature"], help="Temperature of the sampler.  [default: 0.1 for OuteTTS, 0.3 for Pocket TTS]")
+@defined(
+    SAMPLING["temperature"],
+    help="Temperature of the sampler.  [default: 0.1 for OuteTTS, 0.3 for Pocket TTS, 0.9 for Qwen3-TTS]",
+)
 @defined(SAMPLING["seed"])
 @load_options
 def command(
@@ -53,6 +62,7 @@ def command(
     out: Path,
     force: bool,
     voice: Path | None,
+    language: str | None,
     max_seconds: float | None,
     temperature: float | None,
     seed: int | None,
@@ -61,7 +71,7 @@ def command(
     """Write a text as speech.
 
     TEXT is read from standard input if it is -. MODEL is a model that speaks: OuteTTS 0.2 or 0.3, with the vocoder
-    WavTokenizer beside it or as --vocoder, or Pocket TTS with its mmproj file beside it or as --mmproj.
+    WavTokenizer beside it or as --vocoder, or Pocket TTS or Qwen3-TTS with its mmproj file beside it or as --mmproj.
     """
     from pumice.frontend.speaking import DEFAULT_SECONDS
     from pumice.gguf.output import NewFiles
@@ -79,6 +89,7 @@ def command(
                 temperature=temperature,
                 seed=seed,
                 max_seconds=max_seconds or DEFAULT_SECONDS,
+                language=language or "",
                 progress=lambda seconds: progress(round(seconds), 0),
             )
         file.next()

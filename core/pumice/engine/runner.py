@@ -18,13 +18,13 @@ from pumice.engine.held import Held, held_by
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import PlacementRules, place_layers, uses_of
 from pumice.engine.sizing import states_of_all
-from pumice.engine.tracing import EMBED, MEDIA_GRAPHS, prompts_of
+from pumice.engine.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
 from pumice.errors import BackendError
 from pumice.graph import DraftBlock, Graph, RecurrentState, Segment, row_size
 from pumice.graph.media import ROWS
 
 _MEDIA = frozenset(MEDIA_GRAPHS.values())
-LATER = _MEDIA | {EMBED, DRAFT, FEATURES}
+LATER = _MEDIA | {EMBED, SPEAK, DRAFT, FEATURES}
 """Graphs that are compiled on first use, not when a model is loaded."""
 
 
@@ -346,7 +346,8 @@ class Runner:
 
     def describe(self) -> str:
         """Return the placed graphs as text."""
-        named = [(f"graph {name}", placed) for name, placed in self._graphs.items() if name not in {EMBED, *_MEDIA}]
+        others = {EMBED, SPEAK, *_MEDIA}
+        named = [(f"graph {name}", placed) for name, placed in self._graphs.items() if name not in others]
         if len(named) + len(self._prompts) == 1:
             return self._main.describe()
         named += [(f"graph {name}, of prompts", placed) for name, placed in self._prompts.items()]

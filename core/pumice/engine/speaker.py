@@ -6,7 +6,7 @@ import hashlib
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -21,10 +21,11 @@ from pumice.engine.messages import Speak
 from pumice.engine.prepare import check_ids
 from pumice.engine.speech_graphs import SpeechGraphs
 from pumice.engine.thread import EngineThread
+from pumice.engine.tracing import SPEAK
 from pumice.errors import ModelClosedError, PumiceError, QueueFullError, RequestError
 from pumice.graph.media import IS_TOKEN, PLACES, ROWS
 from pumice.images import cancelled_request
-from pumice.speech_model import PromptRows, SpeechModel, SpeechTask
+from pumice.speech_model import AddedRows, PromptRows, SpeechModel, SpeechTask
 
 Samples = NDArray[np.float32]
 Emit = Callable[[Samples], None]
@@ -174,6 +175,18 @@ class _Sequence:
         self._n_past = 0
 
     def read(self, parts: Sequence[PromptRows]) -> NDArray[np.float32]:
+        embedder = self._engine.runner.embedder
+        assert embedder
+        return self._read(parts, embedder)["hidden"]
+
+    def read_to_logits(self, parts: Sequence[PromptRows]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        if not self._engine.runner.results(SPEAK):
+            raise RequestError("speech: the language model has no logits of codes; it is not the one of this file")
+        outputs = self._read(parts, SPEAK)
+        return outputs["hidden"], outputs["logits"]
+
+    def _read(self, parts: Sequence[PromptRows], graph: str) -> dict[str, NDArray[np.float32]]:
+        """Read parts of the sequence by a graph, and return its outputs for the last position."""
         engine, width = self._engine, self._engine.runner.media_width
         tokens: list[int] = []
         rows: list[NDArray[np.float32]] = []
@@ -181,19 +194,26 @@ class _Sequence:
             if isinstance(part, np.ndarray):
                 tokens += [-1] * len(part)
                 rows.append(part)
+            elif isinstance(part, AddedRows):
+                tokens += part.tokens
+                rows.append(part.rows)
             else:
                 tokens += part
                 rows.append(np.zeros((len(part), width), np.float32))
         ids, values = np.array(tokens, np.int32), np.concatenate(rows)
         if values.shape[1] != width:
             raise RequestError(f"speech: rows of {values.shape[1]} values, but the language model takes {width}")
-        hidden = np.zeros(0, np.float32)
         for start in range(0, len(ids), engine.limits.n_batch):
             n = min(engine.limits.n_batch, len(ids) - start)
-            hidden = self._step(ids[start : start + n], values[start : start + n], start + n == len(ids))
-        return hidden
+            is_last = start + n == len(ids)
+            outputs = self._step(ids[start : start + n], values[start : start + n], graph, is_last)
+            if is_last:
+                return {name: np.array(output[0]) for name, output in outputs.items()}
+        raise RequestError("speech: nothing to read")
 
-    def _step(self, ids: NDArray[np.int32], rows: NDArray[np.float32], is_last: bool) -> NDArray[np.float32]:
+    def _step(
+        self, ids: NDArray[np.int32], rows: NDArray[np.float32], graph: str, is_last: bool
+    ) -> Mapping[str, NDArray[Any]]:
         engine, n = self._engine, len(ids)
         engine.settle()
         if not engine.scheduler.hold(self._place, self._n_past, n, must=True):
@@ -203,8 +223,5 @@ class _Sequence:
         inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (ids[:, None] >= 0).astype(np.float32)}
         inputs[PLACES] = np.repeat(batch.positions[:, None], 3, 1)
         self._n_past += n
-        graph = engine.runner.embedder
-        assert graph
         with engine.failing_lost():
-            outputs = engine.runner.outputs(replace(batch, inputs=inputs), graph)
-        return np.array(outputs["hidden"][0]) if is_last else np.zeros(0, np.float32)
+            return engine.runner.outputs(replace(batch, inputs=inputs), graph)

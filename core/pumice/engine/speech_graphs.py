@@ -121,7 +121,8 @@ def _model(file: GGUFFile, registry: Registry) -> SpeechModel:
 
 
 def _traced(file: GGUFFile, model: SpeechModel, name: str, plan: SpeechGraph) -> Graph:
-    g = GraphBuilder(file.tensors, model.hparams.count("block_count", 0, low=0), max(plan.n_ctx, plan.n_rows))
+    n_layer = model.hparams.count("block_count", 0, low=0) if plan.n_layer < 0 else plan.n_layer
+    g = GraphBuilder(file.tensors, n_layer, max(plan.n_ctx, plan.n_rows))
     try:
         plan.build(g)
         return g.finish()

@@ -15,6 +15,7 @@ from pumice.graph.builder import NoTargetError
 from pumice.graph.media import with_media
 
 EMBED = "embed"  # the main graph up to its hidden states, if it also has logits; compiled on first use
+SPEAK = "speak"  # the main graph with hidden states and logits, for steps with media; compiled on first use
 MEDIA_GRAPHS: Mapping[tuple[str, bool], str] = {
     (MAIN, False): MEDIA,
     (MAIN, True): MEDIA_TOGETHER,
@@ -67,6 +68,8 @@ def trace(
         graphs |= _media_graphs(graphs, MAIN, architecture)
     if ENCODER not in graphs and embeds and EMBED in graphs:
         graphs |= _media_graphs(graphs, EMBED, architecture)
+        speaks = architecture.speaks_tokens and with_media(main.only(["hidden", "logits"]), architecture.media_rules)
+        graphs |= {SPEAK: speaks} if speaks else {}
     return graphs
 
 

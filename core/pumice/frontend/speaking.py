@@ -117,6 +117,7 @@ class Speaking(Generating):
         temperature: float | None = None,
         seed: int | None = None,
         max_seconds: float = DEFAULT_SECONDS,
+        language: str = "",
         progress: SpeechProgress = None,
     ) -> Audio:
         """Return a text as speech.
@@ -125,9 +126,11 @@ class Speaking(Generating):
             text: Text, up to 4,096 characters; for OuteTTS in Latin letters. It is spoken in pieces.
             voice: File or value of a voice: for OuteTTS in its form, for a speech model a sound of up to 30 seconds.
                 None leaves the voice to the model.
-            temperature: Temperature of the sampler. None is the model's own: 0.1 for OuteTTS, 0.3 for Pocket TTS.
+            temperature: Temperature of the sampler. None is the model's own: 0.1 for OuteTTS, 0.3 for Pocket TTS, 0.9
+                for Qwen3-TTS.
             seed: Seed of the sampler. None is random.
             max_seconds: Where the sound ends at the latest, up to 1,800 seconds.
+            language: Language of the text, for a Qwen3-TTS such as "english". Empty leaves it to the model.
             progress: Called with the seconds of sound so far, after each piece.
 
         Raises:
@@ -136,7 +139,9 @@ class Speaking(Generating):
         import numpy as np
 
         parts: list[NDArray[np.float32]] = []
-        stream = self.speak_stream(text, voice=voice, temperature=temperature, seed=seed, max_seconds=max_seconds)
+        stream = self.speak_stream(
+            text, voice=voice, temperature=temperature, seed=seed, max_seconds=max_seconds, language=language
+        )
         for samples in stream:
             parts.append(samples)
             if progress:
@@ -151,10 +156,11 @@ class Speaking(Generating):
         temperature: float | None = None,
         seed: int | None = None,
         max_seconds: float = DEFAULT_SECONDS,
+        language: str = "",
     ) -> Iterator[NDArray[np.float32]]:
         """Like ``speak``, but yield the samples as they come, 24,000 a second. Closing the iterator ends it."""
         left = most_samples(max_seconds)
-        for piece in self.speech_pieces(text, voice, temperature, seed):
+        for piece in self.speech_pieces(text, voice, temperature, seed, language):
             for samples in self._sound_of(piece):
                 yield samples[:left]
                 left -= len(samples)
@@ -184,12 +190,13 @@ class Speaking(Generating):
         temperature: float | None = None,
         seed: int | None = None,
         max_seconds: float = DEFAULT_SECONDS,
+        language: str = "",
     ) -> AsyncIterator[NDArray[np.float32]]:
         """Like ``speak_stream``, for a coroutine."""
         from asyncio import to_thread
 
         left = most_samples(max_seconds)
-        for piece in await to_thread(self.speech_pieces, text, voice, temperature, seed):
+        for piece in await to_thread(self.speech_pieces, text, voice, temperature, seed, language):
             async with aclosing(self.asound_of(piece)) as parts:
                 async for samples in parts:
                     yield samples[:left]
@@ -219,15 +226,20 @@ class Speaking(Generating):
         voice: AnyVoice = None,
         temperature: float | None = None,
         seed: int | None = None,
+        language: str = "",
     ) -> list[AnyPiece]:
         """Return the pieces of a speech, for a server that generates them itself. Raises as ``speak``."""
         if not isinstance(text, str):
             raise RequestError(f"speech: the text must be a string, not {text!r:.60}")
+        if not isinstance(language, str):
+            raise RequestError(f"language must be a string such as 'english', not {language!r:.60}")
         if self.speech_type:
-            return self._frame_pieces(text, voice, temperature, seed)
+            return self._frame_pieces(text, voice, temperature, seed, language)
         speaker = self._speaker
         if speaker is None:
             raise RequestError(CANNOT_SPEAK)
+        if language:
+            raise RequestError("language: OuteTTS reads it from the text; leave it out")
         if isinstance(voice, (str, Path)):
             voice = Voice.read(voice)
         if voice is not None and not isinstance(voice, Voice):
@@ -248,7 +260,9 @@ class Speaking(Generating):
             pieces.append(SpeechPiece(piece, prompt, {**options, "max_tokens": n_codes}))
         return pieces
 
-    def _frame_pieces(self, text: str, voice: AnyVoice, temperature: float | None, seed: int | None) -> list[AnyPiece]:
+    def _frame_pieces(
+        self, text: str, voice: AnyVoice, temperature: float | None, seed: int | None, language: str
+    ) -> list[AnyPiece]:
         """Return the pieces of a speech by the speech model. Raises as ``speak``."""
         model: type[SpeechModel] = self._registry.speech_models.find(self.speech_type)
         spread = model.default_temperature if temperature is None else temperature
@@ -261,7 +275,7 @@ class Speaking(Generating):
             voice = Audio(Path(voice))
         if voice is not None and not isinstance(voice, Audio):
             raise RequestError(f"voice must be a file of sound or a pumice.Audio for this model, not {voice!r:.60}")
-        pieces = model.pieces(text, Words(self.tokenizer))
+        pieces = model.pieces(text, Words(self.tokenizer), language)
         samples = b"" if voice is None else voice_samples(voice).tobytes()
         self.check_speaks()
         return [FramePiece(piece, samples, float(spread), seed) for piece in pieces]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pumice.gguf.tensors import TensorSource
 from pumice.graph.fuse import join_gates
 from pumice.graph.operation import Operation, P
 from pumice.graph.ops import OPERATIONS, Ops
-from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
+from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, fixed, format_shape
 from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, differ_by_ones
 from pumice.graph.tensor import DraftBlock, Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
@@ -142,6 +143,15 @@ class GraphBuilder(Ops):
                 raise ModelError(f"tensor {name} has shape {format_shape(source.shape)}, but the model needs {needed}")
             source, key = ReshapedSource(source, tuple(shape)), f"{name}[as {needed}]"
         return self._weights.setdefault(key, Weight(self._prefix + key, source.shape, builder=self, source=source))
+
+    def all_rows(self, name: str) -> Weight:
+        """Return the tensor ``name [..., k]`` as one matrix of all its rows, without a copy."""
+        weight = self.weight(name)
+        *counts, width = fixed(weight.shape)
+        shape = (math.prod(counts), width)
+        key = f"{name}[as {format_shape(shape)}]"
+        source = ReshapedSource(weight.source, shape)
+        return self._weights.setdefault(key, Weight(self._prefix + key, shape, builder=self, source=source))
 
     def constant(self, name: str, array: Any) -> Weight:
         """Return an array as a float32 weight; ``name`` must be unique."""

@@ -80,6 +80,7 @@ from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sample
 from pumice.sandbox import Access, cache_homes
 from pumice.sound_files import SOUND_TYPES, SoundWriter, encode_file
 from pumice.speech_model import (
+    AddedRows,
     Backbone,
     FrameDecoder,
     GraphRuns,
@@ -117,6 +118,7 @@ __all__ = [
     "VIDEO_TYPES",
     "VOICE_SOUNDS",
     "Access",
+    "AddedRows",
     "Ahead",
     "Architecture",
     "Arena",

@@ -287,6 +287,7 @@ PROJECTORS = {
         "hearing:Ultravox": ("UltravoxModel",),
         "hearing:Voxtral": ("VoxtralForConditionalGeneration",),
         "speaking:PocketTTSSpeech": ("PocketTTSModel",),
+        "speaking_qwen:Qwen3TTSSpeech": ("Qwen3TTSForConditionalGeneration",),
         "vision:Exaone45": ("Exaone4_5_ForConditionalGeneration",),
         "vision:Gemma3": ("Gemma3ForConditionalGeneration",),
         "vision:Idefics3": ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"),

@@ -28,7 +28,7 @@ def log_mel(samples: Samples, n_mels: int) -> Mel:
     padded = np.pad(samples, WINDOW // 2, "reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:n]
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
-    filters = mel_filters(n_mels)
+    filters = mel_filters(n_mels, RATE, WINDOW)
     mel = np.empty((n, n_mels), np.float32)
     for i in range(0, n, _BLOCK):
         power = np.abs(np.fft.rfft(frames[i : i + _BLOCK] * window)) ** 2
@@ -37,15 +37,15 @@ def log_mel(samples: Samples, n_mels: int) -> Mel:
 
 
 @functools.cache
-def mel_filters(n_mels: int) -> NDArray[np.float64]:
-    """Return the triangles ``[WINDOW // 2 + 1, n_mels]`` of Slaney's mel scale, each of the same area.
+def mel_filters(n_mels: int, rate: int, n_fft: int) -> NDArray[np.float64]:
+    """Return the triangles ``[n_fft // 2 + 1, n_mels]`` of Slaney's mel scale, each of the same area.
 
     The scale is linear up to 1,000 Hz, and logarithmic above (Slaney 1998, Auditory Toolbox).
     """
-    top = 15 + 27 * np.log(RATE / 2000) / np.log(6.4)
+    top = 15 + 27 * np.log(rate / 2000) / np.log(6.4)
     mels = np.linspace(0, top, n_mels + 2)
     hertz = np.where(mels < 15, mels * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (mels - 15)))
-    bins = np.arange(WINDOW // 2 + 1)[:, None] * (RATE / WINDOW)
+    bins = np.arange(n_fft // 2 + 1)[:, None] * (rate / n_fft)
     low, middle, high = hertz[:-2], hertz[1:-1], hertz[2:]
     rising, falling = (bins - low) / (middle - low), (high - bins) / (high - middle)
     triangles = np.maximum(0, np.minimum(rising, falling))

@@ -6,6 +6,7 @@ as before the first row of a sound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -39,6 +40,12 @@ class Rate:
         return inputs
 
 
+def rates(n_rows: int, ratios: Sequence[int]) -> list[Rate]:
+    """Return the rates of rows and of what becomes of them by each ratio."""
+    factors = [math.prod(ratios[:i]) for i in range(len(ratios) + 1)]
+    return [Rate(factor, n_rows * factor) for factor in factors]
+
+
 def earlier(g: GraphBuilder, x: Tensor, rate: Rate, distance: int) -> Tensor:
     """Return the rows ``distance`` before those of ``x``; zero before the first one."""
     if not distance:
@@ -66,20 +73,20 @@ def flat_linear(g: GraphBuilder, taps: Tensor, name: str) -> Tensor:
 
 
 def transposed(g: GraphBuilder, x: Tensor, name: str, low: Rate, high: Rate) -> Tensor:
-    """Apply the transposed convolution ``{name}.weight [n_in, n_out, 2 * stride]`` with its bias.
+    """Apply the transposed convolution ``{name}.weight [n_in, n_out, stride or 2 * stride]`` with its bias.
 
     Row ``t * stride + p`` of the result is row ``t`` times tap ``p``, and row ``t - 1`` times tap ``p + stride``.
     """
     weight, stride = g.weight(f"{name}.weight"), high.factor // low.factor
-    n_in, n_out = width(x), int(weight.shape[1])
-    g.weight(f"{name}.weight", (n_in, n_out, 2 * stride))
-    shape = (stride * n_out, 2 * n_in)
+    n_in, n_out, overlaps = width(x), int(weight.shape[1]), int(weight.shape[-1]) != stride
+    g.weight(f"{name}.weight", (n_in, n_out, (1 + overlaps) * stride))
+    shape = (stride * n_out, (1 + overlaps) * n_in)
 
     def by_phase(w: NDArray[np.float32]) -> NDArray[np.float32]:
-        halves = w.reshape(n_in, n_out, 2, stride)
-        return np.ascontiguousarray(halves.transpose(3, 1, 2, 0).reshape(shape))
+        parts = w.reshape(n_in, n_out, 1 + overlaps, stride)
+        return np.ascontiguousarray(parts.transpose(3, 1, 2, 0).reshape(shape))
 
-    both = g.concat(x, earlier(g, x, low, 1))
+    both = g.concat(x, earlier(g, x, low, 1)) if overlaps else x
     phases = g.linear(both, g.derived(f"{name}, by phases", shape, by_phase, weight))
     size = high.size(g)
     rows = g.input(f"x{high.factor}, source", (size,), "i32")

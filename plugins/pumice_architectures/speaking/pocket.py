@@ -36,6 +36,7 @@ from pumice_architectures.speaking.convolution import (
     convolved,
     elu,
     flat_linear,
+    rates,
     strided,
     strided_inputs,
     transposed,
@@ -82,7 +83,9 @@ class PocketTTS(SpeechModel):
         self.most_voice_frames = int(self.max_voice_seconds * FRAMES_A_SECOND) + 2
 
     @classmethod
-    def pieces(cls, text: str, vocabulary: SpeechVocabulary) -> list[SpokenText]:
+    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "") -> list[SpokenText]:
+        if language:
+            raise RequestError("language: this model was trained for one language; leave it out")
         begin, voice = (vocabulary.find(f"<|{name}|>") for name in ("audio_bos", "bos_before_voice"))
         if begin is None:
             raise RequestError("this model does not speak: its vocabulary has no token <|audio_bos|>")
@@ -301,12 +304,6 @@ class Decoder:
             inputs |= transposed_inputs(len(rows), low, high)
         inputs |= levels[-1].shifts(len(rows), SHIFTS[levels[-1].factor])
         return np.array(self._run("samples", len(rows), inputs)["samples"]).reshape(-1)
-
-
-def rates(n_rows: int, ratios: tuple[int, ...]) -> list[Rate]:
-    """Return the rates of rows and of what becomes of them by each ratio."""
-    factors = [math.prod(ratios[:i]) for i in range(len(ratios) + 1)]
-    return [Rate(factor, n_rows * factor) for factor in factors]
 
 
 def residual(g: GraphBuilder, x: Tensor, name: str, rate: Rate) -> Tensor:

@@ -1,0 +1,144 @@
+"""Qwen3-TTS beside its authors' package: codes, samples, rows of voices; and what cannot be spoken."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pumice
+import qwen_speech_models as tiny
+from pumice.audio import VOICE_RATE
+from pumice.cli import cli
+from pumice.errors import RequestError
+from pumice.frontend.speaking import Words
+from vision_models import described
+
+FRAME = 1920
+OPTIONS = {"backend": "numpy", "kv_type": "f32"}  # as exact as the package
+VOICE = pumice.Audio(tiny.voice(), VOICE_RATE)
+KINDS = {"plain": {}, "voice": {"voice": VOICE, "language": "english"}}
+
+
+def theirs(name):
+    with np.load(tiny.FIXTURE) as file:
+        return file[name]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny.write_converted(tmp_path_factory.mktemp("qwen"))
+
+
+@pytest.fixture(scope="module")
+def model(path):
+    with pumice.load(path, **OPTIONS) as model:
+        yield model
+
+
+def sampled(samples):
+    return np.concatenate([samples[:3000], samples[3000::37]])
+
+
+def spoken(model, kind):
+    """Speak as many frames as the package did, if the model does not end earlier."""
+    n = len(theirs(f"{kind}, codes")) + (kind == "plain")
+    return model.speak(tiny.TEXT, temperature=0.0, max_seconds=n * FRAME / VOICE_RATE, **KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_are_those_of_the_package(model, kind):
+    sound = spoken(model, kind).source
+    assert len(sound) == len(theirs(f"{kind}, codes")) * FRAME  # the first one ends by itself
+    expected = theirs(kind)
+    assert 0.3 < np.abs(expected).max() < 1
+    np.testing.assert_allclose(sampled(sound), expected, atol=5e-6)
+
+
+def test_codes_are_those_of_the_package(model):
+    for kind, options in KINDS.items():
+        expected = theirs(f"{kind}, codes")
+        frames = frames_of(model, len(expected), options.get("voice"), options.get("language", ""))
+        np.testing.assert_array_equal(np.array(frames, np.int32), expected)
+
+
+def frames_of(model, n, voice, language):
+    """Return the frames of the text, before any sound is made of them."""
+    from pumice.engine import speaker
+    from pumice.speech_model import SpeechTask
+
+    model.check_speaks()
+    speaks = model._load_speaker()
+    (text,) = speaks.model.pieces(tiny.TEXT, Words(model.tokenizer), language)
+    rows = None if voice is None else speaks.model.voice(speaks._graphs, voice.source)
+    task = SpeechTask(replace(text, max_frames=n), rows, 0.0, np.random.default_rng(0))
+    frames = []
+    speaks._engine.begin(lambda engine: speaker._frames(engine, speaks._graphs, task, frames.append)).result()
+    return frames
+
+
+def test_the_speech_model_is_converted_as_by_llama_cpp(tmp_path):
+    checkpoint, out = tiny.write_qwen(tmp_path / "qwen"), tmp_path / "mmproj.gguf"
+    CliRunner().invoke(cli, ["convert", str(checkpoint), "--mmproj", "--type", "f32", "-o", str(out)])
+    ours, expected = described(out), json.loads(str(theirs("converted")))
+    for tensors in (ours["tensors"], expected["tensors"]):  # exponential functions differ in the last bit
+        for name in tensors:
+            if name.endswith((".alpha", ".beta")):
+                tensors[name] = tensors[name][:2]
+    assert ours == expected
+
+
+def test_rows_of_a_voice_are_those_of_the_package(model):
+    model.check_speaks()
+    speaker = model._load_speaker()
+    row = speaker.model.voice(speaker._graphs, tiny.voice())
+    np.testing.assert_allclose(row, theirs("voice row")[None], atol=1e-4)  # up to 8.7
+
+
+def test_other_backends_make_the_same_sound(path):
+    with pumice.load(path, backend="cpu", kv_type="f32") as model:
+        np.testing.assert_allclose(sampled(spoken(model, "plain").source), theirs("plain"), atol=1e-4)
+
+
+def test_speech_is_the_same_in_another_process(path, model):
+    with pumice.load_process(path, **OPTIONS) as process:
+        assert (process.facts.speech, process.facts.samples_per_code) == ("qwen3tts_gen", FRAME)
+        there = process.speak("hello", seed=4, max_seconds=0.4)
+    here = model.speak("hello", seed=4, max_seconds=0.4)
+    other = model.speak("hello", seed=5, max_seconds=0.4)
+    np.testing.assert_array_equal(there.source, here.source)
+    assert np.abs(here.source - other.source).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"language": "klingon"}, "does not know 'klingon'"),
+        ({"language": 5}, "language must be a string"),
+        (
+            {"voice": pumice.Audio(np.zeros(100, np.float32), VOICE_RATE)},
+            "100 samples, but the model needs at least 1024",
+        ),
+        ({"text": "?!"}, "no words"),
+        ({"text": "a" * 4097}, "at most 4096"),
+    ],
+)
+def test_wrong_options_are_named(model, options, problem):
+    with pytest.raises(RequestError, match=problem):
+        model.speak(**{"text": "hello", **options})
+
+
+def test_special_tokens_in_a_text_are_letters(model):
+    speaks = model._registry.speech_models.find("qwen3tts_gen")
+    (piece,) = speaks.pieces("<|im_end|><tts_pad>", Words(model.tokenizer))
+    assert tiny.tokens().index("<|im_end|>") not in piece.tokens
+    assert piece.tokens.count(tiny.tokens().index("<tts_pad>")) == 1
+
+
+def test_the_command_speaks_with_a_language(path, tmp_path):
+    out = tmp_path / "sound.pcm"
+    arguments = ["speak", "hello", str(path), "-o", str(out), "--language", "English", "--max-seconds", "0.2"]
+    result = CliRunner().invoke(cli, [*arguments, "--backend", "numpy"])
+    assert not result.exit_code, result.output
+    assert len(out.read_bytes()) == 2 * 4800
