@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -33,7 +34,7 @@ PLACES = ROOT / "build" / "clients"
 PAGE = ROOT / "docs" / "clients.md"
 BEGIN, END = "<!-- clients: begin -->", "<!-- clients: end -->"
 COLUMNS = ["chat", "stream", "tools", "structured", "embeddings"]
-INSTALL_SECONDS = 900
+INSTALL_SECONDS = 1800  # Open WebUI takes more than 900 by pip on a busy machine
 RUN_SECONDS = 600  # clients that are servers take minutes to start on a busy machine
 Results = dict[str, str]  # "ok" or the problem, by feature
 
@@ -68,8 +69,7 @@ def install(client: Client) -> str:
         (place / "package.json").write_text("{}")
         command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place), *client.packages]
     else:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
-        command = [*pip, "--upgrade", "--target", str(place), *client.packages]
+        command = [*installer(), "--upgrade", "--target", str(place), *client.packages]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -79,6 +79,13 @@ def install(client: Client) -> str:
         return (lines or ["it does not say why"])[-1][:200]
     stamp.write_text("\n".join(client.packages))
     return ""
+
+
+def installer() -> list[str]:
+    """Return the command that installs packages of PyPI: uv if it is there, which takes a tenth of pip's time."""
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--quiet", "--python", sys.executable]
+    return [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
 
 
 def try_client(client: Client, url: str, model: str) -> Results:

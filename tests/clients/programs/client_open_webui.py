@@ -16,6 +16,7 @@ os.environ.update(
     DEFAULT_MODELS=MODEL,
     DATA_DIR=folder.name,
     WEBUI_AUTH="False",
+    WEBUI_SECRET_KEY="none",  # otherwise it writes one into the current folder
     OFFLINE_MODE="True",
     RAG_EMBEDDING_ENGINE="openai",
     RAG_OPENAI_API_BASE_URL=f"{URL}/v1",
