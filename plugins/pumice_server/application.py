@@ -28,6 +28,7 @@ from pumice_server import (
     model_changes,
     native,
     ollama,
+    ollama_blobs,
     ollama_create,
     ollama_facts,
     ollama_pull,
@@ -45,7 +46,7 @@ from pumice_server import (
 from pumice_server.batch.rows import URLS
 from pumice_server.body import read_body
 from pumice_server.errors import answer_error
-from pumice_server.gate import Endpoint, Gate, Inside, scoped
+from pumice_server.gate import BLOBS, Endpoint, Gate, Inside, scoped
 from pumice_server.jobs import endpoints as jobs
 from pumice_server.jobs.runner import Jobs
 from pumice_server.jobs.store import JobStore
@@ -81,7 +82,7 @@ GET: Mapping[Handler, Sequence[str]] = {
     ollama_facts.tags: ["/api/tags"],
     ollama_facts.running: ["/api/ps"],
     ollama_facts.version: ["/api/version"],
-    ollama_pull.find_blob: ["/api/blobs/{digest}"],
+    ollama_blobs.find_blob: [f"{BLOBS}{{digest}}"],
     facts.props: ["/props"],
     slots.slots: ["/slots"],
     adapters.list_adapters: ["/lora-adapters"],
@@ -128,7 +129,8 @@ POST: Mapping[Handler, Sequence[str]] = {
     ollama_pull.pull: ["/api/pull"],
     ollama_create.create: ["/api/create"],
     ollama_create.copy: ["/api/copy"],
-    ollama_pull.refuse: ["/api/push", "/api/blobs/{digest}"],
+    ollama_blobs.upload: [f"{BLOBS}{{digest}}"],
+    ollama_blobs.refuse_push: ["/api/push"],
     model_changes.fetch: ["/models"],
     facts.load_model: ["/models/load"],
     facts.unload_model: ["/models/unload"],
@@ -150,6 +152,8 @@ ADMIN = (
     ollama_pull.pull,
     model_changes.fetch,
     model_changes.delete,
+    ollama_blobs.find_blob,
+    ollama_blobs.upload,
     ollama_create.create,
     ollama_create.copy,
     ollama_create.delete,

@@ -21,6 +21,7 @@ from pumice_server.field_types import (
     AnthropicTools,
     Choices,
     Count,
+    Digests,
     Dimensions,
     EmbeddingInput,
     Format,
@@ -771,7 +772,7 @@ class OllamaNameBody(Body):
 
 
 class OllamaCreateBody(OllamaNameBody):
-    """A name for a served model, with defaults of its own."""
+    """A name for a served model, with defaults of its own, or a model of uploaded files."""
 
     base: Name = field(name="from", default="")
     """Name of a served model."""
@@ -784,8 +785,10 @@ class OllamaCreateBody(OllamaNameBody):
     stream: bool = True
     """Report progress, as lines of JSON."""
     template: Annotated[Any, refused("Ollama's templates are programs of Go; --chat-template names another")] = None
-    files: Annotated[Any, refused("the server takes no files from clients")] = None
-    adapters: Annotated[Any, refused("adapters come with `pumice serve --lora`")] = None
+    files: Digests = field(default_factory=dict)
+    """Files of the model by name, each the digest of an upload to `/api/blobs`: GGUF, its parts, its projector."""
+    adapters: Digests = field(default_factory=dict)
+    """LoRA adapters by file name, each the digest of an upload."""
     quantize: Annotated[Any, refused("`pumice quantize` quantizes files")] = None
     modelfile: Annotated[str, Meta(max_length=1 << 20)] = ""
     """Modelfile with FROM, PARAMETER, SYSTEM and MESSAGE, in place of the other fields."""

@@ -148,6 +148,16 @@ def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> 
 )
 @option("--allow-pull", is_flag=True, group="Model", advanced=True, help="Let clients download models.")
 @option(
+    "--allow-uploads",
+    default=0,
+    type=SizeType("GiB"),
+    metavar="SIZE",
+    group="Model",
+    advanced=True,
+    help="Let clients upload model files of at most SIZE altogether: in GiB, or with a unit such as 500MiB; 0: none.  "
+    "[default: 0]",
+)
+@option(
     "--host",
     multiple=True,
     metavar="ADDRESS",
@@ -460,13 +470,15 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
         keep_alive=_seconds(options.pop("sleep_idle_seconds")),
         slot_folder=options.pop("slot_save_path"),
         allow_pull=options.pop("allow_pull"),
+        uploads=_cache_folder("--allow-uploads", "uploads") if options["allow_uploads"] else None,
+        upload_bytes=int(options.pop("allow_uploads") * 2**30),
         media_hosts=options.pop("media_hosts"),
         voices=options.pop("voices"),
         context_shift=options.pop("context_shift") and not options["no_context_shift"],
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory"), elsewhere),
         conversations=options.pop("conversations"),
-        batches=_batch_folder() if options.pop("batches") else None,
+        batches=_cache_folder("--batches", "batches") if options.pop("batches") else None,
         max_requests=options.pop("max_requests_per_minute"),
         max_tokens_per_minute=options.pop("max_tokens_per_minute"),
         max_tokens=-1 if (limit := options.pop("max_tokens")) is None else limit,
@@ -522,14 +534,14 @@ def _log(verbose: bool, as_json: bool) -> None:
         show_logs(verbose=True)
 
 
-def _batch_folder() -> Path:
-    """Return the folder of files and batches. Raises ClickException without a home."""
+def _cache_folder(option_name: str, name: str) -> Path:
+    """Return a folder of the cache, for what an option keeps there. Raises ClickException without a home."""
     from pumice.plugin import cache_homes
 
     try:
-        return cache_homes()[0] / "pumice" / "batches"
+        return cache_homes()[0] / "pumice" / name
     except RuntimeError as error:
-        raise click.ClickException(f"--batches: {error}; set XDG_CACHE_HOME") from None
+        raise click.ClickException(f"{option_name}: {error}; set XDG_CACHE_HOME") from None
 
 
 def _environment(token: str | None, offline: bool) -> None:

@@ -64,6 +64,7 @@ KeepAlive = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_le
 
 Word = Annotated[str, Meta(max_length=64)]
 Name = Annotated[str, Meta(max_length=limits.MAX_NAME)]
+Digests = Annotated[dict[Name, Annotated[str, Meta(max_length=100)]], Meta(max_length=limits.MAX_FILES)]
 Short = Annotated[str, Meta(max_length=512)]
 Grammar = Annotated[str, Meta(max_length=1 << 20)]
 Pattern = Annotated[str, Meta(max_length=1 << 16)]

@@ -26,6 +26,8 @@ from pumice_server.static import PREFIX
 
 _UNANSWERED = 499  # status of a request without a response
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+BLOBS = "/api/blobs/"
+"""Beginning of the paths of uploaded files, which may be larger than other bodies."""
 _PAGES = ("/", "/docs")  # links on other pages may lead here, and to files below PREFIX
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second one is of Anthropic's API
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -96,6 +98,7 @@ class Gate:
         self._public = public
         self._stopping = stopping
         self._max_body = settings.max_body
+        self._max_file = max(settings.max_body, settings.upload_bytes)
         self._origins = settings.pages
         names = {*_LOOPBACK, *settings.addresses, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
@@ -163,8 +166,9 @@ class Gate:
             both = "a request has Content-Length or Transfer-Encoding, and not both"
             raise HTTPException(400, both, {"Connection": "close"})
         length = headers.get("content-length", "")
-        if _LENGTH.fullmatch(length) and int(length) > self._max_body:
-            raise too_large(self._max_body)
+        most = self._max_file if path.startswith(BLOBS) else self._max_body
+        if _LENGTH.fullmatch(length) and int(length) > most:
+            raise too_large(most)
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             raise HTTPException(403, "the Host header names another machine; --allowed-host allows a name")

@@ -27,6 +27,7 @@ MAX_SAID = 4 << 20  # characters of a conversation's or a message's object, wher
 # --- of fields, and of what is in them
 
 MAX_NAME = 1024  # characters of a name
+MAX_FILES = 256  # uploaded ones of a model
 MAX_MESSAGES = 10_000
 MAX_SCALES = 1024  # adapters
 MAX_TOOLS = 1024

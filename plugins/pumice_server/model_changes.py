@@ -59,7 +59,7 @@ async def delete(request: Request) -> Annotated[Response, Success]:
 
 
 async def delete_model(models: Models, name: str) -> None:
-    """Delete a fetched model or a name that a client made. Raises HTTPException.
+    """Delete a fetched or uploaded model, or a name that a client made. Raises HTTPException.
 
     Files that were on this machine before, or that a model of the command line has, are never deleted. Files that
     clients have fetched under several names are deleted with the last of them.
@@ -70,6 +70,9 @@ async def delete_model(models: Models, name: str) -> None:
         raise HTTPException(404, f"there is no model {name!r:.100}")
     if served_model.variants.pop(name, None) is not None:
         models.events.tell("model_remove", name)
+        return
+    if served_model.folder is not None and name == served_model.name:
+        await models.remove(served_model)
         return
     if not served_model.fetched or name not in served_model.spec.names:
         raise HTTPException(403, _NOT_FETCHED.format(name[:100]))

@@ -28,9 +28,11 @@ from pumice_server.served_model import Deliver, Load, LoadProgress, ServedModel
 from pumice_server.service import BEAT_SECONDS, AnyModel, Service
 from pumice_server.settings import Settings
 from pumice_server.summaries import capabilities
+from pumice_server.uploads import Uploads
 from pumice_server.variant import default_variant
 from pumice_server.work import waiting
 
+MAX_MODELS = 1000  # that are served at once; a fetched one has many names, by case and host
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
 _SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end
 _STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed
@@ -45,9 +47,10 @@ class Models:
     def __init__(
         self, specs: Sequence[ModelSpec], load: Load, settings: Settings, options: Mapping[str, Any] | None = None
     ) -> None:
-        """``options``: Arguments of ``pumice.load`` for models that clients fetch."""
+        """``options``: Arguments of ``pumice.load`` for models that clients fetch or upload."""
         self.settings = settings
-        self._options = for_other_models(options or {})
+        self.other_options = for_other_models(options or {})
+        self.uploads = Uploads(settings.uploads, settings.upload_bytes) if settings.uploads else None
         self.metrics = Metrics()
         self.draining = False
         self.started = int(time.time())
@@ -104,7 +107,7 @@ class Models:
     def add(self, name: str, pulled: Pulled) -> None:
         """Serve another model, which a client has fetched, unless its name is known already."""
         if self.known(name) is None:
-            spec = ModelSpec([name], pulled.loads_as, self._options, pulled.size)
+            spec = ModelSpec([name], pulled.loads_as, self.other_options, pulled.size)
             by_clients = pulled.new_files.union(*(other.fetched for other in self.served_models))
             served_model = ServedModel(spec, self.settings.keep_alive, pulled.files & by_clients)
             served_model.defaults = default_variant(spec.path)
@@ -112,13 +115,31 @@ class Models:
             self.events.tell("models_reload", "*")
 
     async def remove(self, served_model: ServedModel) -> None:
-        """Serve a model no longer, and free its memory. Raises HTTPException if it is in use."""
+        """Serve a model no longer, and free its memory; uploaded files go too. Raises HTTPException if it is in use."""
         served_model.check_unused()
         self.served_models.remove(served_model)
         self.events.tell("model_remove", served_model.name)
         model = served_model.unloaded()
         if model is not None:
             await asyncio.to_thread(model.close)
+        if self.uploads and served_model.folder:
+            await waiting(self.uploads.unlink, served_model.folder)
+
+    async def replace(self, served_model: ServedModel) -> None:
+        """Serve a model that a client has uploaded, in place of an earlier one of its name.
+
+        Raises HTTPException if the name is another model's, or the earlier one is in use.
+        """
+        name = served_model.name
+        while (earlier := self.known(name)) is not None:
+            if name in earlier.variants:
+                del earlier.variants[name]
+            elif earlier.folder is not None and name == earlier.name:
+                await self.remove(earlier)
+            else:
+                raise HTTPException(409, f"{name!r:.100} is a name of the server's own")
+        self.served_models.append(served_model)
+        self.events.tell("models_reload", "*")
 
     # --- using them
 
@@ -188,6 +209,8 @@ class Models:
                 served_model.loading.cancel()
         models = [model for served_model in self.served_models if (model := served_model.unloaded())]
         await asyncio.gather(*(asyncio.to_thread(model.close) for model in models))
+        if self.uploads:
+            await asyncio.to_thread(self.uploads.close)
 
     async def watch(self) -> None:
         """Unload idle models, notice dead engines and kill hanging ones, until cancelled."""

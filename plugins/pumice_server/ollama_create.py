@@ -1,4 +1,4 @@
-"""Endpoints for Ollama's ``create``, ``copy`` and ``delete``: names with defaults of their own, kept in memory."""
+"""Endpoints for Ollama's ``create``, ``copy`` and ``delete``: names kept in memory, and models of uploaded files."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from pumice_server.errors import bad_request, no_model
 from pumice_server.model_changes import delete_model
 from pumice_server.models import Models
 from pumice_server.ollama import read_message
+from pumice_server.ollama_blobs import serve_uploaded
 from pumice_server.ollama_pull import progress
 from pumice_server.served_model import ServedModel
 from pumice_server.service import has_media
-from pumice_server.variant import Variant, plain_name
+from pumice_server.variant import Variant, model_name, plain_name
 
 _MAX_NAMES = 1000  # that clients made, of all models
 _MAX_BYTES = 1 << 20  # of a body, and of what a name keeps, as JSON
@@ -29,15 +30,20 @@ _MAX_KEPT = 16 << 20  # bytes that all names keep together
 
 
 async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response, OllamaStatus, OllamaStatus]:
-    """Make a name for a served model, with a system message, messages and parameters of its own."""
+    """Make a name for a served model, with a system message, messages and parameters of its own.
+
+    With `files`, or `adapters` for the served model, serve a model of uploaded files.
+    """
     models: Models = request.app.state.models
     if body.size > _MAX_BYTES:
         raise bad_request(f"the body has {body.size} bytes; one that makes a name has at most {_MAX_BYTES}")
     body = await body.aside(_read_modelfile, body) if body.modelfile else body
     base = body.base
-    if not base:
-        raise bad_request("from must name a served model; files and adapters come with pumice serve")
-    served_model, inherited = _find(models, base)
+    if not base and not body.files:
+        raise bad_request("from must name a served model, or files those of a model that were uploaded")
+    if base and body.files:
+        raise bad_request("from and files are two models; give one")
+    served_model, inherited = _find(models, base) if base else (None, Variant())
     if any(message.get("images") for message in body.messages) or has_media(body.messages):
         raise bad_request("messages: images and sounds belong to chats, not to a name")
     if body.parameters:
@@ -47,7 +53,11 @@ async def create(request: Request, body: OllamaCreateBody) -> Annotated[Response
     n_bytes = len(msgspec.json.encode([system, messages, parameters]))
     if n_bytes > _MAX_BYTES:
         raise bad_request(f"system, messages and parameters take {n_bytes} bytes; the maximum is {_MAX_BYTES}")
-    _add(models, served_model, body.named, Variant(system, messages, parameters, n_bytes))
+    variant = Variant(system, messages, parameters, n_bytes)
+    if served_model is None or body.adapters:
+        await serve_uploaded(models, body, served_model, variant)
+    else:
+        _add(models, served_model, body.named, variant)
     return progress(body.stream, [{"status": "reading model metadata"}, {"status": "success"}])
 
 
@@ -60,7 +70,7 @@ async def copy(request: Request, body: OllamaCopyBody) -> Response:
 
 
 async def delete(request: Request, body: OllamaNameBody) -> Annotated[Response, OllamaStatus]:
-    """Remove a name that a client made, or a model that one fetched. Models and names of the command line stay."""
+    """Remove a name that a client made, or a model that one fetched or uploaded; others stay."""
     await delete_model(request.app.state.models, body.named or "")
     return json_response({"status": "success"})
 
@@ -90,9 +100,7 @@ def _find(models: Models, name: str) -> tuple[ServedModel, Variant]:
 
 def _add(models: Models, served_model: ServedModel, name: str | None, variant: Variant) -> None:
     """Serve a name, in place of an earlier one of a client. Raises HTTPException."""
-    name = plain_name(name or "")
-    if not name or not name.isprintable() or len(name) > 500:
-        raise bad_request("the name of the model must be 1 to 500 printable characters")
+    name = model_name(name)
     owner = models.known(name)
     if owner and name not in owner.variants:
         raise HTTPException(409, f"{name!r:.100} is a name of the server's own")

@@ -1,4 +1,4 @@
-"""Endpoint for Ollama's ``pull``: fetch a model, report progress, and serve it. Files of clients are refused."""
+"""Endpoint for Ollama's ``pull``: fetch a model, report progress, and serve it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from starlette.responses import Response
 from pumice_server.answers import Streaming, json_response, to_json, unless_gone
 from pumice_server.bodies import OllamaPullBody
 from pumice_server.errors import bad_request
-from pumice_server.models import Models
+from pumice_server.models import MAX_MODELS, Models
 from pumice_server.ollama import NDJSON
 from pumice_server.pulls import Pull, Pulled
 
 _MAX_NAME = 500  # characters
-_MAX_MODELS = 1000  # a model has many names, by case and host
 _SUCCESS = {"status": "success"}
 
 
@@ -49,24 +48,14 @@ def begin_pull(models: Models, name: str) -> Pull:
     """Return the download of a model, which the caller leaves. Raises HTTPException."""
     if not models.settings.allow_pull:
         raise HTTPException(403, "clients may not fetch models: start the server with --allow-pull")
-    if len(models.served_models) >= _MAX_MODELS:
-        raise HTTPException(503, f"{_MAX_MODELS} models are served already: restart the server to serve others")
+    if len(models.served_models) >= MAX_MODELS:
+        raise HTTPException(503, f"{MAX_MODELS} models are served already: restart the server to serve others")
     return models.pulls.join(name)
 
 
 def serve_pulled(models: Models, name: str, pulled: Pulled) -> None:
     """Serve a model that was fetched."""
     models.add(name, pulled)
-
-
-async def find_blob(request: Request) -> Response:
-    """Answer that there is no such file: Ollama's client asks before it sends one."""
-    raise HTTPException(404, "there is no such file; the server serves what its command line names")
-
-
-async def refuse(request: Request) -> Response:
-    """Refuse to take files from clients, and to publish them."""
-    raise HTTPException(501, "clients cannot push models or send files: the server serves what its command line names")
 
 
 def progress(stream: bool, lines: list[dict[str, Any]]) -> Response:

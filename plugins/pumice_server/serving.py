@@ -120,7 +120,16 @@ def serve(
             run_tools(application, stack.enter_context(hosted_tools(settings.mcp_servers)))
         if load is None:
             paths, own = [spec.path for spec in specs], [spec.options for spec in specs]
-            needs = Needs(paths, own[0], settings.read, settings.written, fetches, own, bool(settings.media_hosts))
+            needs = Needs(
+                paths,
+                own[0],
+                settings.read,
+                settings.written,
+                uploads=str(settings.uploads) if settings.uploads else None,
+                fetches=fetches,
+                own=own,
+                connects=bool(settings.media_hosts),
+            )
             stack.enter_context(confined_server(needs))
         server.run(sockets=list(listening))
     if errors:

@@ -52,6 +52,8 @@ class Settings:
         output: Grammar or JSON schema for requests that give neither, and no tools.
         slot_folder: Folder of saved slots; None disables saving.
         allow_pull: Allow clients to fetch models.
+        uploads: Folder of model files that clients upload; None refuses them.
+        upload_bytes: Maximum bytes of all uploaded files.
         voices: Voices of `/v1/audio/speech` by name.
         media_hosts: Hosts from which images are fetched that requests name by URL.
         max_memory: Maximum bytes of all loaded models (0 = unlimited).
@@ -89,6 +91,8 @@ class Settings:
     output: Mapping[str, str] = field(default_factory=dict)
     slot_folder: Path | None = None
     allow_pull: bool = False
+    uploads: Path | None = None
+    upload_bytes: int = 0
     voices: Mapping[str, pumice.Voice | pumice.Audio] = field(default_factory=dict)
     media_hosts: Sequence[str] = ()
     max_memory: int = 0
@@ -122,7 +126,7 @@ class Settings:
     @property
     def written(self) -> list[str]:
         """Files and folders that requests change, with SQLite's two further files."""
-        folder = [path for path in (self.slot_folder, self.batches) if path is not None]
+        folder = [path for path in (self.slot_folder, self.batches, self.uploads) if path is not None]
         database = self.conversations
         files = [] if database is None else [database.with_name(database.name + end) for end in ("", "-wal", "-shm")]
         return [os.path.abspath(path) for path in (*folder, *files)]
@@ -158,7 +162,8 @@ class Settings:
         for origin in self.origins:
             if origin != LOCAL and not _ORIGIN.fullmatch(origin):
                 raise click.UsageError(f"--cors-origin: expected https://NAME, {LOCAL}, or * for all, not {origin!r}")
-        for option, folder in (("--slot-save-path", self.slot_folder), ("--batches", self.batches)):
+        folders = {"--slot-save-path": self.slot_folder, "--batches": self.batches, "--allow-uploads": self.uploads}
+        for option, folder in folders.items():
             try:
                 if folder is not None:
                     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import msgspec
 
 from pumice.hub import chat_defaults
 from pumice_server.bodies import OllamaOptions
+from pumice_server.errors import bad_request
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class Variant:
 def plain_name(name: str) -> str:
     """Return a name of Ollama's without its default tag."""
     return name.removesuffix(":latest")
+
+
+def model_name(name: str | None) -> str:
+    """Return the name of a model that a client makes. Raises HTTPException."""
+    name = plain_name(name or "")
+    if not name or not name.isprintable() or len(name) > 500:
+        raise bad_request("the name of the model must be 1 to 500 printable characters")
+    return name
 
 
 def _quoted(text: str) -> str:

@@ -50,6 +50,7 @@ class Needs:
         options: options of ``pumice.load`` for the first.
         read: further files and folders to read.
         write: files and folders to write.
+        uploads: folder of files that clients upload, which become models.
         fetches: True if it may have to download models.
         own: options of ``pumice.load`` for each of ``models``; empty: those of the first.
         connects: True if it connects to other hosts for anything else.
@@ -59,6 +60,7 @@ class Needs:
     options: Mapping[str, Any]
     read: Sequence[str] = ()
     write: Sequence[str] = ()
+    uploads: str | None = None
     fetches: bool = False
     own: Sequence[Mapping[str, Any]] = ()
     connects: bool = False
@@ -86,7 +88,8 @@ def confined_server(needs: Needs) -> Iterator[None]:
         del sys.path[0]
     fetched = _fetched()
     files, most = _models(needs, config)
-    keep_sandbox(config.model_copy(update=most), [*files, *fetched])
+    uploads = [needs.uploads] if needs.uploads else []
+    keep_sandbox(config.model_copy(update=most), [*files, *fetched, *uploads])
     policy = _policy(needs, config, fetched)
     mimetypes.init()  # reads files of the system
     with spawner():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
+import ollama
 import pytest
 
 from gguf_files import tiny_llama
@@ -76,6 +77,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
     }
     options = ["--models-dir", folder / "models", "--api-key-file", files["keys"], "--slot-save-path", folder / "slots"]
     options += ["--conversations", folder / "kept/all.sqlite", "--chat-template", "chatml", "--port", "0"]
+    options += ["--allow-uploads", "1MiB"]
     options += ["--set", "backend=numpy"]  # compiles no kernels, which a new cache folder would need
     command = [sys.executable, "-c", SERVER.format(**files), "serve", *map(str, options)]
     environment = {**os.environ, "HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
@@ -124,6 +126,16 @@ def test_it_answers_and_keeps_what_it_is_asked_to(served):
     assert stored.status_code in (200, 404)
 
 
+def test_it_serves_uploaded_files_until_they_are_deleted(served):
+    client = ollama.Client(host=str(served.client.base_url), headers={"Authorization": "Bearer key"}, timeout=PATIENCE)
+    client.create("own", files={"tiny.gguf": client.create_blob(served.folder / "models/one.gguf")})
+    assert client.generate("own", "a", raw=True, options={"num_predict": 2}).eval_count == 2
+    kept = served.folder / "cache/pumice/uploads"
+    assert len(list((kept / "blobs").iterdir())) == len(list((kept / "models").glob("*/*/*"))) == 1
+    client.delete("own")
+    assert [*(kept / "blobs").iterdir(), *(kept / "models").glob("*/*/*")] == []
+
+
 def test_other_keys_are_read_where_another_file_took_the_place(served):
     (served.folder / "etc/new").write_text("key\nother\n")
     os.replace(served.folder / "etc/new", served.folder / "etc/keys")
@@ -136,6 +148,7 @@ def test_it_ends_by_a_signal_and_leaves_nobody(served):
     served.process.send_signal(signal.SIGTERM)
     assert served.process.wait(PATIENCE) == 0
     wait_until(lambda: not Path(f"/proc/{spawner}").exists())
+    assert list((served.folder / "cache/pumice/uploads/models").iterdir()) == []
     assert not [
         line for line in served.said if "Traceback" in line or ("error" in line.lower() and "outcomes" not in line)
     ]

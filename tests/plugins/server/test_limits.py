@@ -226,7 +226,7 @@ def test_unknown_fields_are_ignored():
 def test_every_endpoint_with_a_body_declares_it():
     without = {paths[0] for endpoint, paths in POST.items() if body_of(endpoint) is None}
     forms = {"/v1/files", "/v1/audio/transcriptions", "/v1/audio/translations"}
-    assert without == {"/api/push", "/props", "/v1/batches/{id}/cancel", *forms}
+    assert without == {"/api/push", "/api/blobs/{digest}", "/props", "/v1/batches/{id}/cancel", *forms}
 
 
 # --- over HTTP

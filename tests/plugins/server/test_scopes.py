@@ -17,6 +17,8 @@ ADMIN = {
     ("POST", "/models"),
     ("DELETE", "/models"),
     ("POST", "/api/pull"),
+    ("GET", "/api/blobs/{digest}"),
+    ("POST", "/api/blobs/{digest}"),
     ("POST", "/api/create"),
     ("POST", "/api/copy"),
     ("DELETE", "/api/delete"),
@@ -24,7 +26,7 @@ ADMIN = {
     ("GET", "/slots"),
     ("POST", "/slots/{id}"),
 }
-PULLS = ("/api/pull", "/models")
+PULLS = ("/api/pull", "/models", "/api/blobs/{digest}")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 

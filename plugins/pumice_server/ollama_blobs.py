@@ -1,0 +1,95 @@
+"""Endpoints for Ollama's ``blobs``: files that clients upload, with ``--allow-uploads``, and models of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice.cli.options import summarize_models
+from pumice.plugin import ModelSpec
+from pumice_server.bodies import OllamaCreateBody
+from pumice_server.errors import bad_request
+from pumice_server.models import MAX_MODELS, Models
+from pumice_server.served_model import ServedModel
+from pumice_server.uploads import Uploads, model_of
+from pumice_server.variant import Variant, model_name
+from pumice_server.work import waiting
+
+
+async def find_blob(request: Request) -> Response:
+    """Answer whether a file has been uploaded, with the status 200 or 404. Ollama's client asks before it sends one."""
+    uploads: Uploads | None = request.app.state.models.uploads
+    if uploads is None or await waiting(uploads.find, request.path_params["digest"]) is None:
+        raise HTTPException(404, "there is no such file")
+    return Response()
+
+
+async def upload(request: Request) -> Response:
+    """Keep a file, the body, with ``--allow-uploads``; its digest must be that of the path, ``sha256:HEX``."""
+    uploads = _uploads(request.app.state.models)
+    digest = request.path_params["digest"]
+    if await waiting(uploads.find, digest):
+        return Response()
+    await uploads.receive(digest, request.stream(), int(request.headers.get("content-length", 0)))
+    return Response(status_code=201)
+
+
+async def refuse_push(request: Request) -> Response:
+    """Refuse to publish a model."""
+    raise HTTPException(501, "models are not published from here: `pumice serve` has no registry")
+
+
+async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedModel | None, defaults: Variant) -> None:
+    """Serve a model made of uploaded files, in place of an earlier one of its name.
+
+    Args:
+        models: The served models.
+        body: Body of Ollama's ``create``.
+        base: Model that gets adapters; None if the files have the model.
+        defaults: Defaults of its chats.
+
+    Raises:
+        HTTPException: A file is missing, or no model; or the name is taken.
+    """
+    uploads = _uploads(models)
+    name = model_name(body.named)
+    if len(models.served_models) >= MAX_MODELS:
+        raise HTTPException(503, f"{MAX_MODELS} models are served already: delete others")
+    files = body.files or (base.uploaded if base else {})
+    if both := files.keys() & body.adapters.keys():
+        raise bad_request(f"{min(both)!r:.100} is a file of the model and an adapter; rename one")
+    main = model_of(files) if files else ""
+    folder = await waiting(uploads.link, {**files, **body.adapters})
+    try:
+        path = str(folder / main) if main or base is None else base.spec.path
+        (summary,) = await waiting(summarize_models, [path])
+        if summary is None:
+            raise bad_request(f"{main or path}: not a GGUF model that can be read")
+        adapters = {Path(adapter).stem: str(folder / adapter) for adapter in body.adapters}
+        spec = ModelSpec([name], path, _with_adapters(models, base, adapters), summary.n_bytes)
+        served_model = ServedModel(spec, models.settings.keep_alive)
+        served_model.uploaded, served_model.folder, served_model.defaults = files, folder, defaults
+        await models.replace(served_model)
+    except BaseException:
+        await waiting(uploads.unlink, folder)
+        raise
+
+
+def _with_adapters(models: Models, base: ServedModel | None, adapters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of ``pumice.load`` for a model with uploaded adapters besides those of its base."""
+    options = dict(base.spec.options if base else models.other_options)
+    if adapters:
+        config = options.get("config", {})
+        options["config"] = {**config, "adapters": {**config.get("adapters", {}), **adapters}}
+    return options
+
+
+def _uploads(models: Models) -> Uploads:
+    if models.uploads is None:
+        raise HTTPException(403, "clients may not upload files: start the server with --allow-uploads")
+    return models.uploads

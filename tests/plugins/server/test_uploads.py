@@ -1,0 +1,154 @@
+"""Ollama's blobs: files that clients upload, in a folder with a bound, and models created of them by its own client."""
+
+import hashlib
+from pathlib import Path
+
+import httpx2
+import ollama
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.plugin import ModelSpec
+from pumice_server import limits, uploads
+from pumice_server.uploads import Uploads
+from server_thread import running, serving
+
+OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
+GREEDY = {"temperature": 0, "num_predict": 5}
+CHAT = [{"role": "user", "content": "a"}]
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tiny_llama(tmp_path / "tiny.gguf")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "uploads"
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def names_in(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_ollamas_client_creates_a_model_of_a_local_file(path, folder):
+    spec = ModelSpec(["first"], str(path), OPTIONS)
+    with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
+        client = ollama.Client(host=server.url)
+        digest = client.create_blob(path)
+        assert digest == digest_of(path.read_bytes())
+        assert server.client.head(f"/api/blobs/{digest}").status_code == 200
+        lines = list(client.create("own", files={"tiny.gguf": digest}, system="Be brief.", stream=True))
+        assert lines[-1].status == "success"
+        with pumice.load(path, **OPTIONS | {"config": {"chat_template": "chatml"}}) as model:
+            messages = [{"role": "system", "content": "Be brief."}, *CHAT]
+            expected = model.chat(messages, temperature=0, max_tokens=5).message.content
+        for _ in range(2):  # the second time in place of the first
+            assert client.chat("own", CHAT, options=GREEDY).message.content == expected
+            client.create("own", files={"tiny.gguf": digest}, system="Be brief.")
+        assert [model.model for model in client.list().models] == ["first", "own"]
+        assert client.show("own").details.family == "llama"
+        client.create("brief", from_="own", system="x")
+        client.create("own-too", files={"tiny.gguf": digest})
+        client.delete("own")
+        assert names_in(folder / "blobs") == {digest.replace(":", "-")}, "another model has the file"
+        client.delete("own-too")
+        assert names_in(folder / "blobs") == set()
+        assert [model.model for model in client.list().models] == ["first"]
+    assert names_in(folder / "models") == set()
+
+
+def test_files_outlive_the_server_and_models_do_not(path, folder):
+    spec = ModelSpec(["first"], str(path), OPTIONS)
+    for _ in range(2):
+        with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
+            client = ollama.Client(host=server.url)
+            digest = client.create_blob(path)
+            client.create("own", files={"tiny.gguf": digest})
+        assert names_in(folder / "blobs") == {digest.replace(":", "-")}
+
+
+def test_nothing_is_uploaded_unless_that_is_allowed(server):
+    digest = digest_of(b"a")
+    assert server.client.head(f"/api/blobs/{digest}").status_code == 404  # so that Ollama's client says why
+    refused = server.client.post(f"/api/blobs/{digest}", content=b"a")
+    assert (refused.status_code, "--allow-uploads" in refused.json()["error"]) == (403, True)
+    body = {"model": "own", "files": {"a.gguf": digest}, "stream": False}
+    assert server.client.post("/api/create", json=body).status_code == 403
+    body = {"model": "own", "from": "demo", "adapters": {"a.gguf": digest}, "stream": False}
+    assert server.client.post("/api/create", json=body).status_code == 403
+
+
+def test_uploads_are_checked_and_bounded(model, folder, monkeypatch):
+    monkeypatch.setattr(limits, "MAX_BODY", 1 << 10)
+    with running(model, uploads=folder, upload_bytes=100_000, max_body=1 << 10) as server:
+
+        def post(content: bytes, digest: str = "") -> httpx2.Response:
+            return server.client.post(f"/api/blobs/{digest or digest_of(content)}", content=content)
+
+        parts = [bytes([number]) * 40_000 for number in range(4)]
+        assert [post(part).status_code for part in parts[:2]] == [201, 201]
+        assert post(parts[0]).status_code == 200, "it is here already"
+        wrong = post(parts[2], digest_of(parts[3]))
+        assert (wrong.status_code, "upload it again" in wrong.json()["error"]) == (400, True)
+        for digest in ("sha256:0", "sha256-" + "0" * 64, "sha256:" + "A" * 64):
+            assert post(b"a", digest).status_code == 400
+        assert post(b"a" * 100_001).status_code == 413
+        streamed = server.client.post(f"/api/blobs/{digest_of(b'a')}", content=iter([b"a" * 60_000] * 2))
+        assert streamed.status_code in (400, 413, 507)
+        assert post(parts[2]).status_code == 201
+        kept = names_in(folder / "blobs")
+        assert len(kept) <= 2, "the oldest made room"
+        assert digest_of(parts[2]).replace(":", "-") in kept
+        assert server.client.post("/tokenize", content=b"a" * 2000).status_code == 413, "other bodies have their bound"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "from must name"),
+        ({"../x.gguf": "tiny"}, "must be a file's name"),
+        ({"x.safetensors": "tiny"}, "must have one model"),
+        ({"x.gguf": "tiny", "y.gguf": "tiny"}, "must have one model"),
+        ({"x.gguf": "sha256:" + "0" * 64}, "upload it to"),
+        ({"x.gguf": "../../etc/passwd"}, "64 hexadecimal digits"),
+        ({"x.gguf": "noise"}, "not a GGUF model"),
+    ],
+)  # fmt: skip
+def test_wrong_files_of_a_model(path, folder, files, message):
+    spec = ModelSpec(["first"], str(path), OPTIONS)
+    with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
+        client = ollama.Client(host=server.url)
+        (noise := path.with_name("noise.gguf")).write_bytes(b"noise" * 100)
+        uploaded = {"tiny": client.create_blob(path), "noise": client.create_blob(noise)}
+        with pytest.raises(ollama.ResponseError, match=message) as error:
+            client.create("own", files={name: uploaded.get(file, file) for name, file in files.items()})
+        assert error.value.status_code == 400
+        assert list((folder / "models").glob("*/*")) == []
+        with pytest.raises(ollama.ResponseError, match="server's own"):
+            client.create("first", files={"x.gguf": uploaded["tiny"]})
+
+
+def test_room_is_made_of_files_that_no_model_has(tmp_path):
+    kept = Uploads(tmp_path, 100)
+    other = Uploads(tmp_path, 100)
+    for letter in "abc":
+        content = letter.encode() * 30
+        (tmp_path / "blobs" / digest_of(content).replace(":", "-")).write_bytes(content)
+    linked = digest_of(b"a" * 30)
+    other.link({"a.gguf": linked})
+    kept._make_room(40)
+    assert kept.find(linked), "a model of another server has it"
+    assert len(names_in(tmp_path / "blobs")) == 2
+    with pytest.raises(uploads.HTTPException, match="--allow-uploads"):
+        kept._make_room(80)
+    other._lock.release()  # as the system does when a process ends
+    Uploads(tmp_path, 100).close()
+    kept._make_room(100)
+    assert names_in(tmp_path / "blobs") == set()
