@@ -5,6 +5,7 @@ Arguments: the file of a JSON list of tools, and a file to which methods of noti
 
 import json
 import sys
+import time
 from pathlib import Path
 
 tools, heard = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
@@ -23,6 +24,12 @@ def called(name: str, arguments: dict) -> dict | None:
     if name == "flood":
         while True:
             sys.stdout.write("x" * 100_000)
+    if name == "deaf":
+        time.sleep(600)
+    if name == "ask":
+        for number in range(1000):
+            print(json.dumps({"jsonrpc": "2.0", "id": f"{number:5000}", "method": "roots/list"}), flush=True)
+        time.sleep(600)
     if name == "wrong":
         return {"content": 3}
     if name == "fail":

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from pumice.chat.tools import MAX_RESULT, ToolError, result_text
 from pumice.errors import RequestError
 from pumice.grammar import check_schema
 from pumice.mcp.servers import McpServer
-from pumice.mcp.transports import bounded_http, run_program
+from pumice.mcp.transports import bounded_http, bounded_requests, run_program
 from pumice.wording import printable
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ class _Connection:
             raise ToolError(f"the MCP server {self.name} is not running: {self._problem}")
         seconds = self.server.timeout
         try:
-            async with asyncio.timeout(seconds):
-                result = await client.call_tool(name, dict(arguments))
+            result = await _in_time(client.call_tool(name, dict(arguments)), seconds)
         except TimeoutError:
             raise ToolError(f"the MCP server {self.name} did not answer within {seconds:g} seconds") from None
         except Exception as error:
@@ -241,7 +240,8 @@ class _Connection:
         async with AsyncExitStack() as stack:
             if server.url:
                 http = await stack.enter_async_context(bounded_http(server))
-                transport = streamable_http_client(server.url, http_client=http)
+                streams = streamable_http_client(server.url, http_client=http)
+                transport = bounded_requests(streams, self._said.decide)
             elif hasattr(os, "killpg"):
                 transport = self._said.of(partial(run_program, server, self._said.decide))
             else:
@@ -267,6 +267,20 @@ class _Connection:
             self._problem = f"it has ended{self._said}"
             return self._problem
         return f"{printable(' '.join(error.message.split())):.{_MAX_REASON}}"
+
+
+async def _in_time(call: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Return what a call returns. Raises TimeoutError after ``seconds``.
+
+    Neither that nor a cancellation waits for the end of the call: the package ``mcp`` first tells the server, for up to
+    five seconds if the server does not read.
+    """
+    task = asyncio.create_task(call)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
+    try:
+        return await asyncio.wait_for(asyncio.shield(task), seconds)
+    finally:
+        task.cancel()
 
 
 def _is_closed(error: BaseException) -> bool:

@@ -6,8 +6,9 @@ import logging
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,9 +21,13 @@ from pumice.chat.tools import MAX_RESULT, ToolError
 from pumice.errors import ConfigError, UnavailableError
 from pumice.mcp import Connections, read_servers, read_servers_file
 from pumice.mcp.connections import _list_tools
+from pumice.mcp.transports import MAX_UNANSWERED, TOO_MANY, bounded_requests
 from waiting import wait_until
 
 pytest.importorskip("mcp")
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, JSONRPCResponse
 
 RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 NAMES = ["echo", "die", "hang", "wrong", "fail", "big", "picture", "structured"]
@@ -118,6 +123,52 @@ def test_cancelling_an_answer_cancels_the_call(tools):
     asyncio.run(cancel())
     wait_until(lambda: "notifications/cancelled" in heard.read_text())
     assert asyncio.run(tools["echo"].aanswer(ToolCall("echo", {"a": 1}, "1"))) == '{"a": 1}'
+
+
+def test_requests_without_end_end_their_server(tmp_path):
+    """The package began to answer each of them, and waited five seconds longer than the timeout."""
+    tools = [described("ask"), described("echo")]
+    with pumice.mcp_tools(configured(raw=raw(tmp_path, "raw", tools, timeout=20))) as (ask, echo):
+        failed = ask.answer(ToolCall("ask", {}, "1"))
+        assert failed == f"Error: the MCP server raw failed: it has ended: {TOO_MANY}"
+        assert "1" in echo.answer(ToolCall("echo", {"a": 1}, "2"))
+
+
+def test_a_server_that_does_not_read_ends_a_call_in_time(tmp_path):
+    """The package tells such a server of the end, for five seconds more."""
+    with pumice.mcp_tools(configured(raw=raw(tmp_path, "raw", [described("deaf")], timeout=2))) as (deaf,):
+        deaf.answer(ToolCall("deaf", {}, "1"))
+        began = time.monotonic()
+        failed = deaf.answer(ToolCall("deaf", {"a": "x" * 300_000}, "2"))
+        assert "did not answer within 2 seconds" in failed
+        assert time.monotonic() - began < 5
+
+
+def test_requests_of_a_server_by_http_are_bounded():
+    async def scenario() -> tuple[int, list[str]]:
+        reasons: list[str] = []
+        to_client, incoming = anyio.create_memory_object_stream[SessionMessage](0)
+        outgoing, to_server = anyio.create_memory_object_stream[SessionMessage](0)
+
+        @asynccontextmanager
+        async def transport():
+            yield incoming, outgoing
+
+        async def ask() -> None:
+            for number in range(1000):
+                await to_client.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=number, method="ping")))
+
+        async with bounded_requests(transport(), reasons.append) as (received, given):
+            asking = asyncio.create_task(ask())
+            for _ in range(10):  # answered in order
+                request = await received.receive()
+                answer = JSONRPCResponse(jsonrpc="2.0", id=request.message.id, result={})
+                await asyncio.gather(given.send(SessionMessage(answer)), to_server.receive())
+            unanswered = [request async for request in received]
+            asking.cancel()
+        return len(unanswered), reasons
+
+    assert asyncio.run(scenario()) == (MAX_UNANSWERED, [TOO_MANY])
 
 
 def test_servers_that_hang_or_die_end_alone(tmp_path):
