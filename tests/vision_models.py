@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from checkpoints import N_TOKENS, write_checkpoint
 from pumice.gguf import GGUFFile
 
@@ -697,6 +700,14 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": BREAK, "content": "[IMG_BREAK]"})
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     return folder
+
+
+def raster(inputs: Mapping[str, Any]) -> NDArray[np.int64] | slice:
+    """Return the rows of patches by row and column of an image, without the empty ones of windows over its edge."""
+    if "hidden" not in inputs:
+        return slice(None)
+    filled = np.flatnonzero(inputs["hidden"][:, 0, 0] == 0)
+    return filled[np.lexsort(inputs["places"][filled].T[::-1])]
 
 
 def described(file: Path) -> dict[str, Any]:

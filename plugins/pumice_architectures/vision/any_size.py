@@ -79,13 +79,22 @@ class AnySize(PatchEncoder):
         inputs = {"patches": rows, "places": places(grid), **corners(grid, self.merge), **self.more_inputs(grid)}
         if self.reads_pairs:
             inputs["next_patches"] = rows
-        return ImagePiece(inputs, (grid[0] // self.merge, grid[1] // self.merge) if self.has_axes else None)
+        return ImagePiece(
+            self.arranged(inputs, grid), (grid[0] // self.merge, grid[1] // self.merge) if self.has_axes else None
+        )
 
     def piece_of_pair(self, first: Pixels, second: Pixels) -> ImagePiece:
         """Return the inputs of two frames of a video in their final size."""
         piece = self.piece(first)
-        rows = patches(second, self.patch_size, self.mean, self.std)
-        return replace(piece, inputs={**piece.inputs, "next_patches": rows} if self.reads_pairs else piece.inputs)
+        if not self.reads_pairs:
+            return piece
+        grid = first.shape[0] // self.patch_size, first.shape[1] // self.patch_size
+        rows = self.arranged({"next_patches": patches(second, self.patch_size, self.mean, self.std)}, grid)
+        return replace(piece, inputs={**piece.inputs, **rows})
+
+    def arranged(self, inputs: Inputs, grid: Grid) -> Inputs:
+        """Return the inputs of a grid of patches in the order of the graph's rows."""
+        return inputs
 
     def more_inputs(self, grid: Grid) -> Inputs:
         """Return further inputs of the graph for a grid of patches."""

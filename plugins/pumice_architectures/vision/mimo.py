@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, Weight, mask_width
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.qwen import Qwen2VL
-from pumice_architectures.vision.vit import HIDDEN, Grid, merged, places
+from pumice_architectures.vision.vit import Grid, merged
 
 WHOLE, BY_ROWS, BY_COLUMNS = -1, 0, 1  # orders of patches in which a block has a window
 
@@ -17,7 +17,6 @@ class MiMoVL(Qwen2VL):
     """Patches have an order, by squares along rows or columns, and see those that are near in it."""
 
     sees_videos = False
-    most_rows = 2048
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -27,24 +26,26 @@ class MiMoVL(Qwen2VL):
         if len(self.modes) != self.n_layer or not set(self.modes) <= {WHOLE, BY_ROWS, BY_COLUMNS}:
             raise hparams.wrong("wa_pattern_mode", f"is {self.modes}, expected -1, 0 or 1 for {self.n_layer} blocks")
 
-    def more_inputs(self, grid: Grid) -> Inputs:
-        y, x = places(grid).T
+    def arranged(self, inputs: Inputs, grid: Grid) -> Inputs:
+        """Return the inputs with patches by squares along rows, and the places of these in the order by columns."""
         m = self.merge
-        inside = y % m * m + x % m
         rows, columns = grid[0] // m, grid[1] // m
-        orders = {"by_rows": y // m * columns + x // m, "by_columns": x // m * rows + y // m}
-        inputs: Inputs = {}
-        for name, square in orders.items():
-            order = square * m**2 + inside
-            far = np.abs(order[:, None] - order) > self.window
-            inputs[name] = np.zeros((len(order), mask_width(self.n_rows)), np.float32)
-            inputs[name][:, : len(order)] = np.where(far, HIDDEN, np.float32(0))
-        return inputs
+        cells = np.arange(grid[0] * grid[1]).reshape(rows, m, columns, m).transpose(0, 2, 1, 3).reshape(-1, m**2)
+        order = np.empty(cells.size, np.int32)
+        order[cells.reshape(-1)] = np.arange(cells.size)
+        moved = {name: order[x] if name.startswith("merged.") else x[cells.reshape(-1)] for name, x in inputs.items()}
+        squares = np.arange(rows * columns).reshape(rows, columns).T.reshape(-1, 1)
+        by_columns = (squares * m**2 + np.arange(m**2)).reshape(-1).astype(np.int32)
+        return {**moved, "by_columns": by_columns, "by_rows": np.argsort(by_columns).astype(np.int32)}
 
-    def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
-        shape = (N_TOKENS, mask_width(self.n_rows))
-        by_rows, by_columns = (g.input(name, shape) for name in ("by_rows", "by_columns"))
-        return {WHOLE: None, BY_ROWS: by_rows, BY_COLUMNS: by_columns}[self.modes[i]]
+    def attend(self, g: GraphBuilder, q: Tensor, k: Tensor, v: Tensor, i: int) -> Tensor:
+        mode, sinks = self.modes[i], self.sinks(g, i)
+        by_columns, by_rows = (g.input(name, (N_TOKENS,), "i32") for name in ("by_columns", "by_rows"))
+        if mode == BY_COLUMNS:
+            q, k, v = (g.get_rows(x, by_columns) for x in (q, k, v))
+        window = 0 if mode == WHOLE else 2 * self.window
+        y = g.attention(q, k, v, scale=self.score_scale, causal=False, cache=False, window=window, sinks=sinks)
+        return g.get_rows(y, by_rows) if mode == BY_COLUMNS else y
 
     def sinks(self, g: GraphBuilder, i: int) -> Weight | None:
         return None if self.modes[i] == WHOLE else g.find_weight(f"v.blk.{i}.attn_sinks", (self.n_head,))

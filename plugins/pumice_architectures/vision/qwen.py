@@ -6,12 +6,12 @@ the first half of a head's pairs by the patch's row and the other half by its co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
 from pumice.plugin import (
-    N_TOKENS,
     Frames,
     GraphBuilder,
     HParams,
@@ -20,14 +20,14 @@ from pumice.plugin import (
     Tensor,
     VideoForm,
     VideoPlan,
-    mask_width,
 )
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.any_size import AnySize, Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
 from pumice_architectures.vision.pixels import check_sides, fit_pixels
 from pumice_architectures.vision.video import MOST_PIXELS, even, fit_frames, pair_times, pairs, spread
-from pumice_architectures.vision.vit import Grid, Rotation, merged, places, window_mask
+from pumice_architectures.vision.vit import Grid, Rotation, merged
+from pumice_architectures.vision.windows import attend, by_windows, most_padded, padded
 
 FRAMES_A_SECOND, LEAST_FRAMES, MOST_FRAMES = 2, 4, 768  # of a video that the model sees
 TIMES_A_SECOND = 2  # places in time of Qwen2.5-VL, unless the file says it
@@ -85,9 +85,7 @@ class Qwen2VL(AnySize):
 
 
 class Qwen25VL(Qwen2VL):
-    """Most blocks attend within windows only. Their mask has a value per pair of patches, which limits the image."""
-
-    most_rows = 2048
+    """Most blocks attend within windows only, whose patches follow each other."""
 
     def time_step(self, seconds: float) -> float:
         return seconds * self.times_a_second
@@ -102,17 +100,37 @@ class Qwen25VL(Qwen2VL):
         if self.window < 1:
             raise hparams.wrong("window_size", f"is less than {self.factor} pixels")
 
-    def more_inputs(self, grid: Grid) -> Inputs:
-        row, column = places(grid).T // (self.window * self.merge)
-        return {"windows": window_mask(row * grid[1] + column, self.n_rows)}
+        self.window *= self.merge  # in patches
+        self.n_rows = most_padded(self.n_rows, self.window)
 
-    def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
-        windows = self.windows(g)
-        return None if (i + 1) % self.pattern == 0 else windows
+    def fitted(self, height: int, width: int) -> tuple[int, int]:
+        size = super().fitted(height, width)
+        return self.bounded(*size) if self.has_too_many_rows(*size) else size
 
-    def windows(self, g: GraphBuilder) -> Tensor:
-        """Return the mask of patches in other windows."""
-        return g.input("windows", (N_TOKENS, mask_width(self.n_rows)))
+    def frame_size(self, n: int, height: int, width: int) -> tuple[int, int]:
+        size = super().frame_size(n, height, width)
+        return self.bounded(*size) if self.has_too_many_rows(*size) else size
+
+    def has_too_many_rows(self, height: int, width: int) -> bool:
+        """Return True for a size whose windows do not fit, as those of a very thin image."""
+        return math.prod(padded((height // self.patch_size, width // self.patch_size), self.window)) > self.n_rows
+
+    def bounded(self, height: int, width: int) -> tuple[int, int]:
+        """Return the largest size of this ratio whose windows fit."""
+        while self.has_too_many_rows(height, width):
+            most = max(int(height * width * 0.9), self.factor**2)
+            height, width = fit_pixels(height, width, self.factor, self.factor**2, most)
+        return height, width
+
+    def arranged(self, inputs: Inputs, grid: Grid) -> Inputs:
+        return by_windows(inputs, grid, self.window)
+
+    def attend(self, g: GraphBuilder, q: Tensor, k: Tensor, v: Tensor, i: int) -> Tensor:
+        return attend(g, q, k, v, self.score_scale, 0 if self.is_whole(i) else self.window)
+
+    def is_whole(self, i: int) -> bool:
+        """Return True for a block that attends to the whole image."""
+        return (i + 1) % self.pattern == 0
 
 
 class Exaone45(Qwen25VL):

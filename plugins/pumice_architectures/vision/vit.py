@@ -233,6 +233,11 @@ class PatchEncoder(ImageEncoder):
         """Return a linear map of a block."""
         return blocks.linear(g, x, name, n_out)
 
+    def attend(self, g: GraphBuilder, q: Tensor, k: Tensor, v: Tensor, i: int) -> Tensor:
+        """Return the result ``[t, heads, d]`` of attention in block ``i``."""
+        mask, sinks = self.mask(g, i), self.sinks(g, i)
+        return g.attention(q, k, v, scale=self.score_scale, causal=False, cache=False, mask=mask, sinks=sinks)
+
     def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
         """Return what is added to the scores of block ``i``: a value per pair of patches."""
         return None
@@ -260,16 +265,7 @@ class PatchEncoder(ImageEncoder):
         parts = zip(self._qkv(g, x, blk, counts), counts, strict=True)
         q, k, v = (part.reshape(N_TOKENS, n, self.head_dim) for part, n in parts)
         q, k = (self.rotated(g, self._normed(g, y, f"{blk}attn_{of}_norm")) for y, of in ((q, "q"), (k, "k")))
-        y = g.attention(
-            q,
-            k,
-            self.values(g, v),
-            scale=self.score_scale,
-            causal=False,
-            cache=False,
-            mask=self.mask(g, i),
-            sinks=self.sinks(g, i),
-        )
+        y = self.attend(g, q, k, self.values(g, v), i)
         return self.linear(g, y.reshape(N_TOKENS, self.n_head * self.head_dim), f"{blk}attn_out", self.n_embd)
 
     def _qkv(self, g: GraphBuilder, x: Tensor, blk: str, counts: tuple[int, int, int]) -> list[Tensor]:

@@ -31,9 +31,8 @@ class YoutuVL(Qwen25VL):
         if not self.whole <= set(range(self.n_layer)):
             raise hparams.wrong("wa_layer_indexes", f"has a block of {sorted(self.whole)} that is not there")
 
-    def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
-        windows = self.windows(g)
-        return None if i in self.whole else windows
+    def is_whole(self, i: int) -> bool:
+        return i in self.whole
 
     def fitted(self, height: int, width: int) -> tuple[int, int]:
         """Return the largest size in whole squares whose pixels fit, by a scale that falls in steps."""
@@ -43,7 +42,8 @@ class YoutuVL(Qwen25VL):
             if math.prod(sides) <= self.most or scale <= STEP:
                 break
             scale -= STEP
-        return super().fitted(*sides) if math.prod(sides) > self.most else (sides[0], sides[1])
+        too_many = math.prod(sides) > self.most or self.has_too_many_rows(*sides)
+        return super().fitted(*sides) if too_many else (sides[0], sides[1])
 
     def patch_embeddings(self, g: GraphBuilder) -> Tensor:
         p, n = self.patch_size, self.n_embd

@@ -19,7 +19,7 @@ from pumice.streaming.stream import Stream
 from pumice.videos import Video, VideoForm
 from videos import FIXTURE, MODELS, SIZE, frames
 from vision_files import write_projector
-from vision_models import IMAGE, SHAPES, write_folder
+from vision_models import IMAGE, SHAPES, raster, write_folder
 
 pytest.importorskip("PIL")
 VALUES, TOLD = np.load(FIXTURE), json.loads(FIXTURE.with_suffix(".json").read_text())
@@ -116,7 +116,8 @@ def test_patches_of_pairs_of_frames_are_those_of_transformers(opened, kind):
     merge, expected = 2, VALUES[f"{kind}.pixels"]
     for i, piece in enumerate(pieces):
         rows, columns = piece.inputs["places"].max(0) + 1
-        both = np.stack([piece.inputs[name].reshape(-1, 3, 64) for name in ("patches", "next_patches")], 2)
+        order = raster(piece.inputs)
+        both = np.stack([piece.inputs[name][order].reshape(-1, 3, 64) for name in ("patches", "next_patches")], 2)
         squares = both.reshape(rows // merge, merge, columns // merge, merge, -1).swapaxes(1, 2)
         reference = expected[i * rows * columns : (i + 1) * rows * columns]
         np.testing.assert_allclose(squares.reshape(rows * columns, -1), reference, atol=1e-5)

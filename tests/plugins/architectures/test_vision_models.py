@@ -25,7 +25,7 @@ from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_architectures.vision import ENCODERS
 from vision_files import picture
-from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described, write_folder
+from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described, raster, write_folder
 
 pytest.importorskip("PIL")
 VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
@@ -82,6 +82,7 @@ def pixels_of(projector, part, reference):
     patches = part.inputs["patches"]
     if "kinds" in part.inputs:
         patches = patches[part.inputs["kinds"] == 1]
+    patches = patches[raster(part.inputs)]
     cells = patches.reshape(len(patches), 3, -1) * np.array(encoder.std)[:, None] + np.array(encoder.mean)[:, None]
     if reference.ndim == 3 and not projector.path.parent.name.startswith(IN_BLOCKS):
         return 255 * cells.swapaxes(1, 2)
@@ -336,3 +337,13 @@ def test_options_that_no_image_satisfies_are_refused(folders):
     ):
         with pytest.raises(pumice.ModelError, match=problem):
             opened(folders("qwen2vl"), **options)
+
+
+def test_the_windows_of_a_thin_image_fit(folders):
+    projector = opened(folders("qwen25vl"))
+    encoder = projector.encoders["image"]
+    height, width = encoder.fitted(10, 1990)
+    (piece,) = pieces_of(encoder.prepare(picture(1990, 10)))
+    projector.close()
+    assert width / height > 50
+    assert len(piece.inputs["patches"]) <= encoder.n_rows
