@@ -55,6 +55,7 @@ class Rates:
         link: bytes per second of values that enter and leave a program.
         node_seconds: overhead of an operation.
         run_seconds: overhead of a run of a program.
+        host_seconds: time of a generated token beside its step, which engine and samplers take on the host.
         products: ``memory`` and ``compute`` of other types, by their names, as far as they were measured.
     """
 
@@ -63,14 +64,16 @@ class Rates:
     link: float
     node_seconds: float
     run_seconds: float
+    host_seconds: float = 0.0
     products: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         of_types = [rate for memory, compute in self.products.values() for rate in (memory, compute)]
         positive = (self.memory, self.compute, self.link, *of_types)
-        values = (*positive, self.node_seconds, self.run_seconds)
+        times = self.node_seconds, self.run_seconds, self.host_seconds
+        values = (*positive, *times)
         finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
-        if not finite or min(positive) <= 0 or min(self.node_seconds, self.run_seconds) < 0:
+        if not finite or min(positive) <= 0 or min(times) < 0:
             raise ValueError(f"invalid rates: {self}")
 
     def of(self, type: str) -> tuple[float, float]:

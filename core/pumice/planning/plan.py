@@ -28,6 +28,7 @@ from pumice.graph import Graph
 from pumice.guard import guarded
 from pumice.machine import available_memory_bytes
 from pumice.model import chosen_sizes, make_architecture, trace_configured
+from pumice.planning.host_time import host_seconds
 from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
 
@@ -190,7 +191,7 @@ def plan_file(
             devices=devices,
             held=held,
             fits=fits,
-            **_predict(parts, limits, rates),
+            **_predict(parts, limits, rates, subject.named),
         )
 
 
@@ -284,7 +285,8 @@ def _measure(name: str, registry: Registry, config: Config, known: Rates | None,
         for _, backend in backends:
             stack.callback(backend.close)
         backend = dict(backends)[name]
-        return measure_types(name, backend, known or measure_rates(name, backend), types)
+        known = known or replace(measure_rates(name, backend), host_seconds=host_seconds())
+        return measure_types(name, backend, known, types)
 
 
 def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list[StepPart]:
@@ -293,13 +295,26 @@ def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list
     return step_parts(placement.segments[main], subject.graphs[MAIN], limits)
 
 
-def _predict(parts: Sequence[StepPart], limits: Limits, rates: Mapping[DeviceName, Rates]) -> dict[str, float | None]:
-    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown."""
+def _predict(
+    parts: Sequence[StepPart], limits: Limits, rates: Mapping[DeviceName, Rates], backends: Mapping[str, Backend]
+) -> dict[str, float | None]:
+    """Return the predicted rates by the names of ``ModelPlan``; empty if the rates of a device are unknown.
+
+    The host samples a token after each step; while a GPU computes the next steps, which pick their tokens themselves,
+    it processes the ones before.
+    """
     if not all(part.device in rates for part in parts):
         return {}
     n_tokens = min(limits.n_batch, limits.n_ctx)
+    last = parts[-1].device
+    host = rates[last].host_seconds
+
+    def token_seconds(depth: int) -> float:
+        step = step_seconds(parts, rates, 1, 1, depth)
+        return max(step, host) if backends[last.backend].offload else step + host
+
     return {
         "prompt_per_second": n_tokens / step_seconds(parts, rates, n_tokens, 1, 0),
-        "generation_per_second": 1 / step_seconds(parts, rates, 1, 1, 0),
-        "generation_per_second_full": 1 / step_seconds(parts, rates, 1, 1, limits.n_ctx - 1),
+        "generation_per_second": 1 / token_seconds(0),
+        "generation_per_second_full": 1 / token_seconds(limits.n_ctx - 1),
     }

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
-from pumice.backend import DeviceInfo
+from pumice.backend import Backend, DeviceInfo
 from pumice.backend.step import Limits
 from pumice.cli import cli
 from pumice.cli.fit import command
-from pumice.engine.costs import step_parts
+from pumice.engine.costs import StepPart, step_parts
 from pumice.engine.held import held_parts, part_of
-from pumice.engine.overrides import host_layers
+from pumice.engine.overrides import DeviceName, host_layers
 from pumice.engine.placement import PlacementRules, find_placement
 from pumice.engine.rates import measure_rates, measure_types, rates_of, step_seconds
 from pumice.engine.sizing import EngineSizes, make_limits
@@ -28,7 +28,9 @@ from pumice.gguf import GGMLType, row_bytes
 from pumice.graph import Graph, GraphBuilder, Weight
 from pumice.machine import parse_size
 from pumice.planning import Held, NodeCost, PlannedMachine, Rates
+from pumice.planning.host_time import host_seconds
 from pumice.planning.machine import RESERVE, PlannedGPUs
+from pumice.planning.plan import _predict
 from pumice_numpy import NumpyBackend
 from tiny_models import N_CTX
 from tiny_zoo import ZOO
@@ -351,3 +353,21 @@ def test_options_of_placement_are_read() -> None:
 def test_wrong_options_of_placement_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         command.make_context("fit", arguments)
+
+
+def test_the_host_takes_time_for_each_token() -> None:
+    """The host's time is added on the CPU; on a GPU, which runs the next steps meanwhile, it is a least time."""
+    assert 1e-5 < host_seconds() < 0.1
+    parts = [StepPart(DeviceName("d"), (NodeCost(weight_bytes=10**6),), 0.0)]
+    limits = make_limits({"main": random_graph(random.Random(1))}, EngineSizes(1024, 256, 1, "f16"))
+    step = step_seconds(parts, {DeviceName("d"): RATES}, 1, 1, 0)
+
+    def rate(backend: Backend, host: float) -> float:
+        rates = {DeviceName("d"): replace(RATES, host_seconds=host)}
+        predicted = _predict(parts, limits, rates, {"d": backend})
+        assert predicted["prompt_per_second"] == 256 / step_seconds(parts, rates, 256, 1, 0)
+        return predicted["generation_per_second"] or 0.0
+
+    assert rate(NumpyBackend(), 0.5) == pytest.approx(1 / (step + 0.5))
+    assert rate(PlannedGPUs([1]), 0.5) == pytest.approx(1 / 0.5)
+    assert rate(PlannedGPUs([1]), 0.0) == pytest.approx(1 / step)
