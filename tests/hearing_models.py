@@ -194,6 +194,41 @@ CASES: dict[str, dict[str, Any]] = {
             "whisper_config": ENCODER | {"num_mel_bins": 128, "encoder_ffn_dim": 64, "model_type": "whisper"},
         },
     },
+    "granitespeech": {
+        "class": "GraniteSpeechForConditionalGeneration",
+        "config_class": "GraniteSpeechConfig",
+        "model_type": "granite_speech",
+        "config": {
+            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"} | {"model_type": "granite"},
+            "encoder_config": {
+                "model_type": "granite_speech_encoder",
+                "input_dim": 160,
+                "num_layers": 4,
+                "hidden_dim": 32,
+                "feedforward_mult": 2,
+                "num_heads": 2,
+                "dim_head": 16,
+                "output_dim": 12,
+                "context_size": 25,
+                "max_pos_emb": 30,
+                "conv_kernel_size": 5,
+                "conv_expansion_factor": 2,
+            },
+            "projector_config": {
+                "model_type": "blip_2_qformer",
+                "hidden_size": 32,
+                "encoder_hidden_size": 32,
+                "num_attention_heads": 2,
+                "num_hidden_layers": 2,
+                "intermediate_size": 48,
+                "cross_attention_frequency": 1,
+            },
+            "audio_token_index": SOUND,
+            "window_size": 15,
+            "downsample_rate": 5,
+            "has_lora_adapter": False,
+        },
+    },
     "meralion": {
         "class": "MERaLiON2ForConditionalGeneration",
         "model_type": "meralion2",
@@ -215,6 +250,19 @@ CASES: dict[str, dict[str, Any]] = {
             "audio_config": ENCODER | {"model_type": "whisper"},
             "text_config": TEXT | {"model_type": "llama"},
         },
+    },
+}
+
+CASES["granitespeechplus"] = {
+    **CASES["granitespeech"],
+    "class": "GraniteSpeechPlusForConditionalGeneration",
+    "config_class": "GraniteSpeechPlusConfig",
+    "model_type": "granite_speech_plus",
+    "config": CASES["granitespeech"]["config"]
+    | {
+        "encoder_config": CASES["granitespeech"]["config"]["encoder_config"]
+        | {"model_type": "granite_speech_plus_encoder", "cat_hidden_layers": [1, 2]},
+        "projector_config": CASES["granitespeech"]["config"]["projector_config"] | {"encoder_hidden_size": 96},
     },
 }
 

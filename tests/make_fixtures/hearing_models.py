@@ -24,6 +24,7 @@ from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
 from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import Gemma4UnifiedAudioFeatureExtractor
+from transformers.models.granite_speech.feature_extraction_granite_speech import GraniteSpeechFeatureExtractor
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -126,6 +127,10 @@ def make(kind, case):
         mel = given["input_features"][0][given["input_features_mask"][0]]
         rows = model.model.get_audio_features(**given)
         return shapes, {"rows": rows.pooler_output[0][rows.attention_mask[0]].numpy(), "mel": mel.numpy()[::STEP]}
+    if kind.startswith("granite"):
+        mel = GraniteSpeechFeatureExtractor()(samples)["input_features"]
+        rows = model.get_audio_features(mel).pooler_output[0]
+        return shapes, {"rows": rows.numpy(), "mel": mel[0].numpy()[::STEP]}
     features, mask = spectrogram(samples, case["config"]["audio_config"]["num_mel_bins"])
     given = {"input_features": features}
     if kind == "qwen2audio":

@@ -277,6 +277,8 @@ PROJECTORS = {
         "hearing:AudioFlamingo3": ("AudioFlamingo3ForConditionalGeneration",),
         "hearing:Gemma4Conformer": ("Gemma4ForConditionalGeneration",),
         "hearing:GLMASR": ("GlmasrModel",),
+        "hearing:GraniteSpeech": ("GraniteSpeechForConditionalGeneration",),
+        "hearing:GraniteSpeechPlus": ("GraniteSpeechPlusForConditionalGeneration",),
         "hearing:MERaLiON": ("MERaLiON2ForConditionalGeneration",),
         "hearing:Qwen25Omni": (
             "Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniThinkerForConditionalGeneration",

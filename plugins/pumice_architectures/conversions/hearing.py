@@ -335,6 +335,85 @@ class GLMASR(Stacked):
             yield from super().convert(name, tensor)
 
 
+class GraniteSpeech(Whisper):
+    """Granite Speech, whose language model has adapters in a file of their own."""
+
+    projector_type = "granite_speech"
+    encoder_key = "encoder_config"
+    prefixes = ("encoder.", "projector.")
+    NORM_EPSILON = 1e-5
+    UNUSED = ("attention_dists", "num_batches_tracked")
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.config = folder.config
+        parts = [folder.config.get(key) for key in (self.encoder_key, "projector_config")]
+        if not all(isinstance(part, dict) for part in parts):
+            raise ConvertError(f"{folder.config.path}: 'encoder_config' or 'projector_config' is missing")
+        self.audio, self.projector = (HFConfig(folder.config.path, dict(part)) for part in parts if part)
+        self.n_layer = self.audio.need("num_layers", most=MOST_LAYERS)
+
+    def of_audio(self) -> dict[str, Any]:
+        width = self.audio.need("hidden_dim")
+        return {
+            "projection_dim": self.projection_dim(),
+            "embedding_length": width,
+            "feed_forward_length": width * self.audio.need("feedforward_mult"),
+            "block_count": self.n_layer,
+            "attention.head_count": self.audio.need("num_heads"),
+            "attention.layer_norm_epsilon": self.NORM_EPSILON,
+            "num_mel_bins": self.audio.need("input_dim"),
+            "chunk_size": self.audio.need("context_size"),
+            "conv_kernel_size": self.audio.need("conv_kernel_size"),
+            "max_pos_emb": self.audio.need("max_pos_emb"),
+            "projector.window_size": self.config.need("window_size"),
+            "projector.downsample_rate": self.config.need("downsample_rate"),
+            "projector.head_count": self.projector.need("num_attention_heads"),
+        }
+
+    def rename(self, name: str) -> str | None:
+        return None if any(part in name for part in self.UNUSED) else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if ".conv.batch_norm." in name:
+            if name.endswith(".weight"):
+                yield from self._folded_norm(name.removesuffix(".weight"))
+        elif name.endswith(".rel_pos_emb.weight"):
+            yield f"a.blk.{name.split('.')[2]}.attn_rel_pos_emb", tensor
+        elif name.endswith(".to_kv.weight"):
+            for part, rows in zip("kv", tensor.halves(), strict=True):
+                yield self.names(name.replace("to_kv", f"to_{part}")), rows
+        elif name.endswith(("up_conv.weight", "down_conv.weight", "depth_conv.conv.weight")):
+            yield self.names(name), tensor.squeeze()
+        else:
+            yield self.names(name), tensor
+
+    def _folded_norm(self, name: str) -> Iterator[tuple[str, LazyTensor]]:
+        """Yield the factors and summands of a batch normalization with its running mean and variance."""
+        tensors = self.folder.tensors
+        stored = next(key for key in tensors if key.endswith(f"{name}.weight")).removesuffix("weight")
+        weight, bias, mean, variance = (
+            tensors[stored + part] for part in ("weight", "bias", "running_mean", "running_var")
+        )
+
+        def factor(x: Any) -> Any:
+            return x / np.sqrt(variance.read() + np.float32(self.NORM_EPSILON))
+
+        yield self.names(f"{name}.weight"), weight.map(factor)
+        yield self.names(f"{name}.bias"), bias.map(lambda x: x - mean.read() * factor(weight.read()))
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        return GGMLType.F32 if ".conv_" in name and name.endswith(".weight") else None
+
+
+class GraniteSpeechPlus(GraniteSpeech):
+    """Granite Speech whose projector reads several layers, side by side."""
+
+    def of_audio(self) -> dict[str, Any]:
+        layers = self.audio.first("cat_hidden_layers")
+        return super().of_audio() | ({"feature_layer": list(layers)} if layers else {})
+
+
 class Ultravox(Stacked):
     """Ultravox; its language model is another checkpoint."""
 

@@ -4,6 +4,7 @@ SOUND_ENCODERS = {
     "gemma4a": "pumice_architectures.hearing.conformer:Gemma4Conformer",
     "gemma4ua": "pumice_architectures.hearing.gemma4:Gemma4Unified",
     "glma": "pumice_architectures.hearing.whisper:GLMASR",
+    "granite_speech": "pumice_architectures.hearing.granite:GraniteSpeech",
     "meralion": "pumice_architectures.hearing.whisper:MERaLiON",
     "musicflamingo": "pumice_architectures.hearing.whisper:AudioFlamingo3",
     "qwen2.5o": "pumice_architectures.hearing.whisper:Qwen25Omni",

@@ -190,11 +190,11 @@ def usm_mel(samples: Samples, n_mels: int) -> Mel:
     frames = np.lib.stride_tricks.sliding_window_view(padded, FRAME)[::HOP][:n]
     window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME) / FRAME)).astype(np.float32)
     magnitudes = np.abs(np.fft.rfft(frames * window, n=N_FFT))
-    return np.log(magnitudes @ _htk_filters(n_mels) + MEL_FLOOR).astype(np.float32)
+    return np.log(magnitudes @ htk_filters(n_mels) + MEL_FLOOR).astype(np.float32)
 
 
 @functools.cache
-def _htk_filters(n_mels: int) -> NDArray[np.float64]:
+def htk_filters(n_mels: int) -> NDArray[np.float64]:
     """Return triangles ``[N_FFT // 2 + 1, n_mels]`` of height 1 on the mel scale of HTK (Young et al. 2006)."""
     top = 2595 * np.log10(1 + RATE / 2 / 700)
     hertz = 700 * (10 ** (np.linspace(0, top, n_mels + 2) / 2595) - 1)

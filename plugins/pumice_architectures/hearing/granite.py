@@ -1,0 +1,224 @@
+"""Granite Speech (IBM 2025, arXiv:2505.08699): a conformer trained with CTC, and a Q-Former over short windows."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor, mask_width
+from pumice.plugin.nn import blocks
+from pumice_architectures.hearing.conformer import htk_filters
+from pumice_architectures.hearing.mel import HOP, WINDOW, Mel
+from pumice_architectures.vision.vit import HIDDEN, gelu_erf, window_mask
+
+N_FFT = 512
+FLOOR = 1e-10
+MOST_ROWS = 1800  # that are encoded at once: 36 seconds
+MOST_CHUNK, MOST_TAPS, MOST_WINDOW, MOST_BINS = 8192, 255, 1024, 512
+QUERY_EPS = 1e-12
+LANES = 16  # the size of heads is a multiple of it
+
+
+class GraniteSpeech(AudioEncoder):
+    """A row has two frames, and attends within chunks; each window of rows becomes a few rows of the language model."""
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.n_embd = hparams.positive("embedding_length")
+        self.n_head, self.n_query_head = (
+            hparams.positive(f"{name}head_count") for name in ("attention.", "projector.")
+        )
+        self.eps = hparams.number("attention.layer_norm_epsilon")
+        self.n_bins = self._at_most("num_mel_bins", MOST_BINS)  # of two frames
+        self.chunk = self._at_most("chunk_size", MOST_CHUNK)
+        self.n_taps = self._at_most("conv_kernel_size", MOST_TAPS)
+        self.most_distance = hparams.positive("max_pos_emb")
+        self.window = self._at_most("projector.window_size", MOST_WINDOW)
+        self.n_queries = self.window // hparams.positive("projector.downsample_rate")
+        self.taken = tuple(hparams.integers("feature_layer", ()))
+        if self.n_bins % 2:
+            raise hparams.wrong("num_mel_bins", f"is {self.n_bins}, expected the bins of two frames")
+        if self.chunk > self.most_distance:
+            raise hparams.wrong("chunk_size", f"is {self.chunk}, but positions reach {self.most_distance}")
+        if not self.n_queries:
+            raise hparams.wrong("projector.downsample_rate", f"exceeds the window of {self.window} rows")
+        unit = math.lcm(self.chunk, self.window)
+        self.piece_rows = unit * max(1, MOST_ROWS // unit)
+        self.n_rows = self.piece_rows
+        self.padded = -self.chunk % LANES
+
+    def _at_most(self, key: str, most: int) -> int:
+        value = self.hparams.positive(key)
+        if value > most:
+            raise self.hparams.wrong(key, f"is {value}, expected at most {most}")
+        return value
+
+    def prepare(self, samples: Samples) -> Iterator[str | SoundPiece]:
+        frames = paired_mel(samples, self.n_bins // 2)
+        for start in range(0, len(frames), self.piece_rows):
+            yield self._piece(frames[start : start + self.piece_rows])
+
+    def count_rows(self, n_samples: int) -> int:
+        return -(-((n_samples // HOP + 1) // 2) // self.window) * self.n_queries
+
+    def _piece(self, frames: Mel) -> SoundPiece:
+        n, n_windows = len(frames), -(-len(frames) // self.window)
+        rows = np.arange(n_windows * self.window, dtype=np.int32)
+        is_row, place = rows < n, rows % np.int32(self.window)
+        patches = np.zeros((len(rows), self.n_bins), np.float32)
+        patches[:n] = frames
+        chunks = np.where(is_row, rows // self.chunk, -1)
+        queries = window_mask(rows // self.window, self.n_rows)
+        queries[:, : len(rows)] += np.where(place < self.n_queries, np.float32(0), np.float32(HIDDEN))
+        in_chunk = rows % np.int32(self.chunk)
+        distances = in_chunk[:, None] - np.arange(self.chunk, dtype=np.int32) + np.int32(self.chunk - 1)
+        inputs: dict[str, NDArray[Any]] = {
+            "patches": patches,
+            "is row": is_row.astype(np.float32)[:, None],
+            "chunks": window_mask(chunks.astype(np.int32), self.n_rows),
+            "windows": window_mask(rows // self.window, self.n_rows),
+            "queries": queries,
+            "query": np.minimum(place, self.n_queries - 1),
+            "distances": np.ascontiguousarray(np.repeat(distances[:, None], self.n_head, 1)),
+            "places": (in_chunk[:, None, None] == np.arange(self.chunk + self.padded)).astype(np.float32),
+            "zeros": np.zeros((len(rows), 1, self.padded or 1), np.float32),
+            "kept": rows[place < self.n_queries],
+        }
+        for tap in self._taps:
+            inputs[f"at {tap}"] = np.clip(rows + tap, 0, len(rows) - 1).astype(np.int32)
+            inputs[f"has {tap}"] = ((rows + tap >= 0) & (rows + tap < n)).astype(np.float32)[:, None]
+        return SoundPiece(inputs, n_windows * self.n_queries)
+
+    @property
+    def _taps(self) -> range:
+        """The distances of the rows that a convolution sees."""
+        first = -(self.n_taps // 2)
+        return range(first, first + self.n_taps)
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = blocks.linear(g, g.input("patches", (N_TOKENS, self.n_bins)), "a.input_projection", self.n_embd)
+        kept = [x] if 0 in self.taken else []
+        for i in range(self.n_layer):
+            with g.layer(i):
+                x = self._block(g, x, f"a.blk.{i}.")
+                if i + 1 == self.n_layer // 2:
+                    x = x + self._guessed(g, x)  # also in what is kept of this layer, unlike llama.cpp
+                kept += [x] if i + 1 in self.taken else []
+        x = functools.reduce(g.concat, [*kept, x]) * g.input("is row", (N_TOKENS, 1))
+        x = self._queried(g, x)
+        size = g.size("n_kept", self.n_rows // self.window * self.n_queries)
+        return blocks.linear(g, g.get_rows(x, g.input("kept", (size,), "i32")), "a.proj_linear", self.width)
+
+    def _guessed(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return what the probabilities of the CTC head add to rows (self-conditioning, arXiv:2104.02724)."""
+        n = int(g.weight("a.enc_ctc_out.weight").shape[0])
+        return blocks.linear(g, g.softmax(blocks.linear(g, x, "a.enc_ctc_out", n)), "a.enc_ctc_out_mid", self.n_embd)
+
+    def _norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.layer_norm(g, x, name, self.eps)
+
+    def _block(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        x = x + self._feed_forward(g, x, blk, "") * 0.5
+        x = x + self._attention(g, self._norm(g, x, f"{blk}ln1"), blk)
+        x = x + self._convolution(g, self._norm(g, x, f"{blk}norm_conv"), blk)
+        x = x + self._feed_forward(g, x, blk, "_1") * 0.5
+        return self._norm(g, x, f"{blk}ln2")
+
+    def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, number: str) -> Tensor:
+        n_ff = int(g.weight(f"{blk}ffn_up{number}.weight").shape[0])
+        y = g.silu(blocks.linear(g, self._norm(g, x, f"{blk}ffn_norm{number}"), f"{blk}ffn_up{number}", n_ff))
+        return blocks.linear(g, y, f"{blk}ffn_down{number}", self.n_embd)
+
+    def _attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Attend within chunks, with scores of distances (Shaw et al. 2018, arXiv:1803.02155).
+
+        A key has a 1 at its place in the chunk, where a query has its score for the distance of that key.
+        """
+        n = int(g.weight(f"{blk}attn_q.weight").shape[0])
+        d = n // self.n_head
+        q, k, v = (blocks.linear(g, x, blk + name, n).reshape(N_TOKENS, self.n_head, d) for name in blocks.QKV)
+        q = q * d**-0.5
+        table = g.weight(f"{blk}attn_rel_pos_emb", (2 * self.most_distance + 1, d))
+        first = self.most_distance - self.chunk + 1
+        relative = g.linear(q, table.rows(first, first + 2 * self.chunk - 1))
+        q = g.concat(q, g.gather(relative, g.input("distances", (N_TOKENS, self.n_head, self.chunk), "i32")))
+        if self.padded:
+            q = g.concat(q, g.input("zeros", (N_TOKENS, 1, self.padded)))
+        k = g.concat(k, g.input("places", (N_TOKENS, 1, self.chunk + self.padded)))
+        y = g.attention(q, k, v, scale=1.0, causal=False, cache=False, mask=self._mask(g, "chunks"))
+        return blocks.linear(g, y.reshape(N_TOKENS, n), f"{blk}attn_out", self.n_embd)
+
+    def _mask(self, g: GraphBuilder, name: str) -> Tensor:
+        return g.input(name, (N_TOKENS, mask_width(self.n_rows)))
+
+    def _convolution(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Return a gate, a convolution of each channel, normalization, and a linear map."""
+        n = int(g.weight(f"{blk}conv_dw.weight").shape[0])
+        y = blocks.linear(g, x, f"{blk}conv_pw1", 2 * n)
+        y = g.slice(y, 0, n) * g.sigmoid(g.slice(y, n, 2 * n))
+        kernel = g.weight(f"{blk}conv_dw.weight", (n, self.n_taps))
+        total = []
+        for i, tap in enumerate(self._taps):
+            weight = g.derived(f"{blk}conv_dw.tap{i}", (n,), functools.partial(_column, i), kernel)
+            near = g.get_rows(y, g.input(f"at {tap}", (N_TOKENS,), "i32"))
+            total.append(near * g.input(f"has {tap}", (N_TOKENS, 1)) * weight)
+        y = functools.reduce(Tensor.__add__, total)
+        name = f"{blk}conv_norm"
+        if not g.find_weight(f"{name}.weight"):
+            name = f"{name}_var"  # as llama.cpp's converter of 2026 names it
+        y = g.silu(y * g.weight(f"{name}.weight", (n,)) + g.weight(f"{name}.bias", (n,)))
+        return blocks.linear(g, y, f"{blk}conv_pw2", self.n_embd)
+
+    def _queried(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return learned queries, the first rows of each window, that have attended to each other and to the window."""
+        n = int(g.weight("a.proj_norm.weight").shape[0])
+        table = g.weight("a.proj_query", (1, self.n_queries, n))
+        rows = g.derived("a.proj_query.rows", (self.n_queries, n), lambda w: w.reshape(self.n_queries, n), table)
+        y = blocks.layer_norm(g, g.embedding(rows, g.input("query", (N_TOKENS,), "i32")), "a.proj_norm", QUERY_EPS)
+        i = 0
+        while g.find_weight(f"a.proj_blk.{i}.self_attn_q.weight"):
+            blk = f"a.proj_blk.{i}."
+            y = self._post_norm(g, y + self._looked(g, y, y, f"{blk}self_attn_", "queries"), f"{blk}self_attn_norm")
+            y = self._post_norm(g, y + self._looked(g, y, x, f"{blk}cross_attn_", "windows"), f"{blk}cross_attn_norm")
+            n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
+            h = gelu_erf(g, blocks.linear(g, y, f"{blk}ffn_up", n_ff))
+            y = self._post_norm(g, y + blocks.linear(g, h, f"{blk}ffn_down", n), f"{blk}ffn_norm")
+            i += 1
+        return y
+
+    def _post_norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.layer_norm(g, x, name, QUERY_EPS)
+
+    def _looked(self, g: GraphBuilder, y: Tensor, x: Tensor, name: str, mask: str) -> Tensor:
+        n = blocks.width(y)
+        shape = N_TOKENS, self.n_query_head, n // self.n_query_head
+        q, k, v = (
+            blocks.linear(g, rows, f"{name}{part}", n).reshape(*shape) for rows, part in ((y, "q"), (x, "k"), (x, "v"))
+        )
+        seen = g.attention(q, k, v, scale=shape[2] ** -0.5, causal=False, cache=False, mask=self._mask(g, mask))
+        return blocks.linear(g, seen.reshape(N_TOKENS, n), f"{name}out", n)
+
+
+def paired_mel(samples: Samples, n_mels: int) -> Mel:
+    """Return the log-mel spectrogram ``[n, 2 * n_mels]`` of samples, on HTK's scale, with two frames in a row.
+
+    The logarithm reaches 8 decades below the loudest value, and is scaled as ``x / 4 + 1``.
+    """
+    padded = np.pad(samples, N_FFT // 2, "reflect" if len(samples) > N_FFT // 2 else "edge")
+    frames = np.lib.stride_tricks.sliding_window_view(padded, N_FFT)[::HOP]
+    window = np.zeros(N_FFT)
+    start = (N_FFT - WINDOW) // 2
+    window[start : start + WINDOW] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
+    power = np.abs(np.fft.rfft(frames * window)) ** 2
+    mel = np.log10(np.maximum(power @ htk_filters(n_mels), FLOOR))
+    mel = np.maximum(mel, mel.max() - 8) / 4 + 1
+    return mel[: len(mel) // 2 * 2].reshape(-1, 2 * n_mels).astype(np.float32)
+
+
+def _column(number: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(matrix[:, number])
