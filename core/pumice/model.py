@@ -31,6 +31,7 @@ from pumice.engine.next_tokens import CachedTokens, NextTokens
 from pumice.engine.placement import PlacementRules
 from pumice.engine.prepare import NEEDS_DRAFT, adapter_scales, check_ids, token_ids
 from pumice.engine.projector import LazyProjector, Projector
+from pumice.engine.projector_parts import ChosenProjector
 from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, SchedulingPolicy
 from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
@@ -103,11 +104,14 @@ class Model(SpeakingModel):
             if self.runner.media_width and find_projector(file.path, config.mmproj):
                 facts = replace(facts, media_width=self.runner.media_width)
             super().__init__(file, config, registry, client, facts)
-            self._load_projector = LazyProjector(file.path, config, registry)
+            self._chosen_projector = ChosenProjector(file.path, config.mmproj)
+            self._load_projector = LazyProjector(self._chosen_projector, config, registry)
             stack.callback(self._load_projector.close)
             self._load_vocoder = LazyVocoder(file.path, config, _open_vocoder)
             stack.callback(self._load_vocoder.close)
-            self._load_speaker = LazySpeaker(file.path, config, registry, partial(_engine_of, weakref.ref(self)))
+            self._load_speaker = LazySpeaker(
+                self._chosen_projector, config, registry, partial(_engine_of, weakref.ref(self))
+            )
             stack.callback(self._load_speaker.close)
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
@@ -168,7 +172,7 @@ class Model(SpeakingModel):
 
         Raises ModelError for a configured one.
         """
-        if self.speech_type:
+        if self.speech_type and not self._chosen_projector.parts.media:
             self.facts = replace(self.facts, media_width=0)
         if not self.facts.media_width:
             return

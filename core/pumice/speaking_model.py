@@ -7,19 +7,17 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pumice.config import Config
 from pumice.engine import EngineThread
 from pumice.engine.messages import Speak
+from pumice.engine.projector_parts import ChosenProjector
 from pumice.engine.speaker import Speaker
-from pumice.engine.speech_graphs import SpeechGraphs, speech_type
+from pumice.engine.speech_graphs import SpeechGraphs
 from pumice.errors import ModelClosedError, PumiceError, RequestError
 from pumice.frontend import Frontend
-from pumice.gguf import GGUFFile
-from pumice.hub.projectors import find_projector
 from pumice.registry import Registry
 from pumice.speech.stream import SpeechStream
 from pumice.speech.vocoder import LazyVocoder
@@ -35,14 +33,16 @@ class LazySpeaker:
     """The speaker of a model's speech model, opened on first use. Thread-safe.
 
     Args:
-        model: the language model's file.
+        chosen: the projector's file.
         config: its configuration.
         registry: registered plugins.
         engine: returns the thread of its engine.
     """
 
-    def __init__(self, model: Path, config: Config, registry: Registry, engine: Callable[[], EngineThread]) -> None:
-        self._model = model
+    def __init__(
+        self, chosen: ChosenProjector, config: Config, registry: Registry, engine: Callable[[], EngineThread]
+    ) -> None:
+        self._chosen = chosen
         self._config = config
         self._registry = registry
         self._engine = engine
@@ -50,19 +50,11 @@ class LazySpeaker:
         self._speaker: Speaker | None = None
         self._closed = False
 
-    @cached_property
-    def path(self) -> Path | None:
-        """The projector's file."""
-        return find_projector(self._model, self._config.mmproj)
-
-    @cached_property
+    @property
     def type(self) -> str:
         """The type of the speech model; empty without one. Raises PumiceError for a configured file that is damaged."""
-        if self.path is None:
-            return ""
         try:
-            with GGUFFile.open(self.path) as file:
-                return speech_type(file.metadata)
+            return self._chosen.parts.speech
         except PumiceError:
             if self._config.mmproj:
                 raise
@@ -74,8 +66,8 @@ class LazySpeaker:
             if self._closed:
                 raise ModelClosedError("the model is closed")
             if self._speaker is None:
-                assert self.path
-                self._speaker = Speaker(SpeechGraphs(self.path, self._config, self._registry), self._engine())
+                assert self._chosen.path
+                self._speaker = Speaker(SpeechGraphs(self._chosen.path, self._config, self._registry), self._engine())
             return self._speaker
 
     def close(self) -> None:

@@ -20,14 +20,13 @@ from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import MAX_MEDIA_BYTES
 from pumice.engine.placement import PlacementRules
+from pumice.engine.projector_parts import AUDIO, IMAGE, PARTS, ChosenProjector, ProjectorParts
 from pumice.engine.runner import Runner
 from pumice.engine.sizing import EngineSizes, make_limits
-from pumice.engine.speech_graphs import speech_type
 from pumice.errors import ModelClosedError, ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
-from pumice.hub.projectors import find_projector
 from pumice.images import check_wanted
 from pumice.media_encoder import (
     AudioEncoder,
@@ -47,12 +46,7 @@ from pumice.registry import Registry
 from pumice.videos import VideoForm, VideoPlan
 
 Rows = NDArray[np.float32]
-IMAGE: Final = "image"
-AUDIO: Final = "audio"
 VIDEO: Final = "video"
-_PARTS: Mapping[MediaKind, tuple[str, str]] = {IMAGE: ("vision", "images"), AUDIO: ("audio", "sound")}
-"""The part of a file's keys for each kind of media, and what users call these."""
-
 _ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
 """Projector types of files with two encoders, of which one part has an encoder of another type."""
 
@@ -259,7 +253,7 @@ def trace_projector(
         ModelError: the file is no projector, of a type that no plugin reads, or with wrong tensors. If only one of
             its encoders can be read, the other one is a warning.
     """
-    kinds = [kind for kind, (name, _) in _PARTS.items() if file.metadata.get(f"clip.has_{name}_encoder")]
+    kinds = ProjectorParts.of(file.metadata).media
     if file.architecture != "clip" or not kinds:
         raise ModelError(
             f"{file.path}: not a projector of images or sound: general.architecture is {file.architecture!r}"
@@ -294,7 +288,7 @@ def _traced(
 
 def refusal(kind: MediaKind) -> str:
     """Return the beginning of the error for a model that takes no images, or no sound."""
-    return f"this model takes no {'video' if kind == VIDEO else _PARTS[kind][1]}"
+    return f"this model takes no {'video' if kind == VIDEO else PARTS[kind][1]}"
 
 
 def no_projector(kind: MediaKind) -> str:
@@ -305,8 +299,8 @@ def no_projector(kind: MediaKind) -> str:
 class LazyProjector:
     """The projector of a model's file, opened on first use. Thread-safe."""
 
-    def __init__(self, model: Path, config: Config, registry: Registry) -> None:
-        self._model = model
+    def __init__(self, chosen: ChosenProjector, config: Config, registry: Registry) -> None:
+        self._chosen = chosen
         self._config = config
         self._registry = registry
         self._lock = threading.Lock()
@@ -324,8 +318,8 @@ class LazyProjector:
             if self._closed:
                 raise ModelClosedError("the model is closed")
             if self._projector is None:
-                path = find_projector(self._model, self._config.mmproj)
-                if path is None or _only_speaks(path):
+                path, parts = self._chosen.path, self._chosen.parts
+                if path is None or (parts.speech and not parts.media):
                     raise RequestError(no_projector(kind or IMAGE))
                 self._projector = Projector(path, self._config, self._registry)
             if kind:
@@ -341,14 +335,8 @@ class LazyProjector:
                 self._projector = None
 
 
-def _only_speaks(path: Path) -> bool:
-    """Return True for a file whose encoder of sounds is one of voices for a speech model."""
-    with GGUFFile.open(path) as file:
-        return bool(speech_type(file.metadata)) and not file.metadata.get("clip.has_vision_encoder")
-
-
 def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mapping[str, int]) -> MediaEncoder:
-    metadata, part = file.metadata, _PARTS[kind][0]
+    metadata, part = file.metadata, PARTS[kind][0]
     name = metadata.get("clip.projector_type") or metadata.get(f"clip.{part}.projector_type")
     if not isinstance(name, str):
         raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
@@ -363,7 +351,7 @@ def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mappi
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     if encoder.kind != kind:
-        raise ModelError(f"{file.path}: the projector type {name!r} is no encoder of {_PARTS[kind][1]}")
+        raise ModelError(f"{file.path}: the projector type {name!r} is no encoder of {PARTS[kind][1]}")
     if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
         names = " and ".join(option for option, value in options.items() if value)
         logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, names, name)

@@ -18,6 +18,7 @@ from pumice.engine.backends import backend_line
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.placement import PlacementRules
+from pumice.engine.projector_parts import SPEECH_TYPE, ProjectorParts
 from pumice.engine.runner import Runner
 from pumice.engine.sizing import EngineSizes, make_limits
 from pumice.errors import ModelError
@@ -26,15 +27,6 @@ from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
 from pumice.registry import Registry
 from pumice.speech_model import SpeechGraph, SpeechModel
-
-GENERATES = "clip.has_gen_audio_encoder"
-TYPE = "clip.gen.audio.projector_type"
-
-
-def speech_type(metadata: Mapping[str, Any]) -> str:
-    """Return the type of the speech model among a projector file's metadata; empty without one."""
-    type = metadata.get(TYPE)
-    return type if metadata.get(GENERATES) and isinstance(type, str) else ""
 
 
 class SpeechGraphs:
@@ -104,9 +96,9 @@ def trace_speech(file: GGUFFile, registry: Registry) -> tuple[SpeechModel, dict[
 
 
 def _model(file: GGUFFile, registry: Registry) -> SpeechModel:
-    metadata, name = file.metadata, speech_type(file.metadata)
+    metadata, name = file.metadata, ProjectorParts.of(file.metadata).speech
     if not name:
-        raise ModelError(f"{file.path}: not a speech model: metadata key {TYPE} is missing from the file")
+        raise ModelError(f"{file.path}: not a speech model: metadata key {SPEECH_TYPE} is missing from the file")
     own = HParams({**metadata, "general.architecture": "clip.gen.audio"})
     voice = HParams({**metadata, "general.architecture": "clip.audio"})
     try:

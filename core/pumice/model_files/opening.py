@@ -216,12 +216,13 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
 def check_projector(file: GGUFFile, registry: Registry | None = None) -> None:
     """Check the tensors of a projector, or of a speech model, by tracing its graphs. Raises ModelError."""
     from pumice.engine.projector import trace_projector
-    from pumice.engine.speech_graphs import speech_type, trace_speech
+    from pumice.engine.projector_parts import ProjectorParts
+    from pumice.engine.speech_graphs import trace_speech
 
-    registry = registry or load_registry(load_config())
-    if speech_type(file.metadata):
+    registry, parts = registry or load_registry(load_config()), ProjectorParts.of(file.metadata)
+    if parts.speech:
         trace_speech(file, registry)
-    else:
+    if parts.media or not parts.speech:
         trace_projector(file, registry)
 
 

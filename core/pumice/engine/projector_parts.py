@@ -1,0 +1,72 @@
+"""What a projector file (mmproj) has: encoders of media for prompts, a speech model, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from pumice.architecture import MediaKind
+from pumice.gguf import GGUFFile
+from pumice.hub.projectors import find_projector
+
+IMAGE: Final = "image"
+AUDIO: Final = "audio"
+PARTS: Mapping[MediaKind, tuple[str, str]] = {IMAGE: ("vision", "images"), AUDIO: ("audio", "sound")}
+"""The part of a file's keys for each kind of media, and what users call these."""
+SPEECH_TYPE = "clip.gen.audio.projector_type"
+_GENERATES = "clip.has_gen_audio_encoder"
+_VOICES = "_spkenc"  # end of the types of encoders of voices, which a speech model uses
+
+
+@dataclass(frozen=True)
+class ProjectorParts:
+    """The parts of a projector file.
+
+    Attributes:
+        media: kinds of media that it encodes for prompts.
+        speech: type of its speech model; empty without one.
+    """
+
+    media: tuple[MediaKind, ...] = ()
+    speech: str = ""
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> ProjectorParts:
+        """Return the parts by a file's metadata."""
+        speech = metadata.get(SPEECH_TYPE) if metadata.get(_GENERATES) else ""
+        hears_voices = str(metadata.get("clip.audio.projector_type")).endswith(_VOICES)
+        media = tuple(
+            kind
+            for kind, (name, _) in PARTS.items()
+            if metadata.get(f"clip.has_{name}_encoder") and not (kind == AUDIO and hears_voices)
+        )
+        return cls(media, speech if isinstance(speech, str) else "")
+
+
+class ChosenProjector:
+    """The projector file of a model, found and read once.
+
+    Args:
+        model: the model's file.
+        mmproj: the option of this name.
+    """
+
+    def __init__(self, model: Path, mmproj: str) -> None:
+        self._model = model
+        self._mmproj = mmproj
+
+    @cached_property
+    def path(self) -> Path | None:
+        """The file; None if there is none."""
+        return find_projector(self._model, self._mmproj)
+
+    @cached_property
+    def parts(self) -> ProjectorParts:
+        """The parts of the file; none without one. Raises PumiceError for a file that cannot be read."""
+        if self.path is None:
+            return ProjectorParts()
+        with GGUFFile.open(self.path) as file:
+            return ProjectorParts.of(file.metadata)
