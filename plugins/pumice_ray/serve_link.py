@@ -25,6 +25,7 @@ from pumice.engine.messages import (
     Add,
     Cancel,
     Command,
+    DecodeSpeech,
     Encode,
     EncodesMedia,
     Event,
@@ -38,9 +39,11 @@ from pumice.engine.messages import (
     SavePrompt,
     Score,
     Snapshot,
+    Speak,
     Timings,
 )
 from pumice.process.codec import decode_events, decode_facts, encode_command
+from pumice.process.linked import NO_SPEECH
 from pumice_ray.errors import explain
 from pumice_ray.mailbox import numbered
 
@@ -107,6 +110,8 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._begin, command)
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
+        elif isinstance(command, (DecodeSpeech, Speak)):
+            raise pumice.RequestError(NO_SPEECH)
 
     def close(self) -> None:
         """Cancel open requests and shut down the replicas."""

@@ -17,6 +17,7 @@ from pumice.frontend import speaking
 from pumice.frontend.speaking import MAX_SECONDS, most_samples
 from pumice.hub.projectors import find_vocoder
 from pumice.model_files.policy import files_beside
+from pumice.process import LinkedModel
 from pumice.sound_files import FORMATS, SoundWriter, check_format, encode_file
 from pumice.speech.number_words import number_words
 from pumice.speech.outetts import MOST_WORDS, OuteTTS, OuteTTS02, OuteTTS03
@@ -263,3 +264,9 @@ def test_samples_that_are_no_numbers_are_an_error(tmp_path):
     with pytest.raises(RequestError, match="a sample is not a finite number"):
         vocoder.decode([1, 2]).result()
     vocoder.close()
+
+
+def test_models_in_a_cluster_say_that_they_do_not_speak():
+    model = LinkedModel.__new__(LinkedModel)
+    with pytest.raises(RequestError, match=r"runs in a cluster \(--ray\), which carries no speech"):
+        model.speech_pieces("hello")
