@@ -21,6 +21,8 @@ LOSS = 0.003  # share of time that rejected drafts and proposers may take
 GAIN = 1.04  # least expected speed of a step with drafts, relative to one without
 MOST = 31  # maximum tokens of a draft
 START = 2.0  # initial credit for rejected drafts, in steps
+TRIAL = 4.0  # further credit at the first draft of each proposer that computes its tokens, to measure what they save
+RISK = 0.25  # least assumed probability that a draft is rejected
 MOST_LOST = 8.0  # maximum debt, in steps
 MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
 PROBES = 64  # declined steps per probe, a draft verified although it is not expected to save time
@@ -175,11 +177,12 @@ class DraftLength:
     """Chooses the lengths of drafts.
 
     Drafts are verified if the step is expected to save time, or as a probe, to measure the time of more rows; and if
-    half of the credit is enough for the time that is lost if all their tokens are wrong. The credit is a small share of
-    the time of all steps (``LOSS``) and what drafts saved recently; the time of proposers is charged to it as well. So
-    generation takes at most that share longer than without drafts, and ``START`` steps. While the drafts of a proposer
-    do not pay, it rests longer and longer, until asking it takes a share of ``ASKING`` of the time at most. What it
-    proposes then is compared with the tokens that follow, so acceptance rates are learned without verifying drafts.
+    half of the credit is enough for the time that is lost if all their tokens are wrong, times the probability of that.
+    The credit is a small share of the time of all steps (``LOSS``) and what drafts saved recently; the time of
+    proposers is charged to it as well. So generation takes at most that share longer than without drafts, and ``START``
+    steps, with ``TRIAL`` for each proposer that computes its tokens. While the drafts of a proposer do not pay, it
+    rests longer and longer, until asking it takes a share of ``ASKING`` of the time at most. What it proposes then is
+    compared with the tokens that follow, so acceptance rates are learned without verifying drafts.
 
     Args:
         fixed: constant number of drafted tokens; -1: chosen by measurement.
@@ -196,7 +199,7 @@ class DraftLength:
         self._taken: dict[str, deque[float]] = {}  # latest seconds by kind of work, or by proposer that was asked
         self._spent = 0.0  # seconds of proposers since the latest recorded step
         self._per_token: dict[str, _Usual] = {}  # seconds per proposed token, of proposers that compute them
-        self._longest = 1  # verified tokens of a sequence, in the latest step with proposals
+        self._most_computed = PROBE
         self._base = 0.0  # seconds of the latest recorded step, had it had no drafts
         self._n_accrued = 0  # steps since the latest recorded one whose credit was added
         self._n_elapsed = 1  # steps between the latest two recorded ones
@@ -210,11 +213,11 @@ class DraftLength:
 
     @property
     def most_computed(self) -> int:
-        """Maximum tokens of a draft that a model computes token by token: twice as many as were verified last.
+        """Maximum tokens of a draft that a model computes token by token.
 
-        They are enough for a probe.
+        A token more than were verified last, or twice as many if these were all; enough for a probe.
         """
-        return self.fixed if self.fixed >= 0 else max(PROBE, 2 * self._longest)
+        return self.fixed if self.fixed >= 0 else self._most_computed
 
     def wants(self, n_seqs: int, n_rows: int, n_elapsed: int = 0) -> bool:
         """Return True if proposers should be asked for a step of ``n_rows`` rows before drafts.
@@ -241,6 +244,7 @@ class DraftLength:
             return
         if proposer not in self._taken:  # with little of what a proposer reads at first
             seconds = min(seconds, self._base or seconds)
+            self._credit += TRIAL if proposer != LOOKED_UP else 0.0
         self.charge(proposer, seconds + reading)
         if n_tokens:
             self._per_token.setdefault(proposer, _Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
@@ -306,15 +310,18 @@ class DraftLength:
             self._n_taken += 1
             if self._n_taken % PROBES == 0 and 2 * sum(lengths) <= room:  # measure the cost of more rows
                 longer = [min(2 * length, n) for length, (_, n, _) in zip(lengths, drafts, strict=True)]
-                lengths = longer if self._affords(n_seqs, n_rows, sum(longer)) else lengths
+                risk = 1 - min(first for (first, _), length in zip(rates, lengths, strict=True) if length)
+                lengths = longer if self._affords(n_seqs, n_rows, sum(longer), risk) else lengths
         else:
             self._n_declined += self._n_elapsed
             if self._n_declined >= PROBES:
                 self._n_declined = 0
                 i = max(range(n_seqs), key=lambda i: rates[i][0] * (drafts[i][1] > 0))
                 probes = range(min(PROBE, drafts[i][1], room) if rates[i][0] >= LIKELY else 0, 0, -1)
-                lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n)), 0)
-        self._longest = max(lengths)
+                lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n, 1 - rates[i][0])), 0)
+        longest = max(lengths)
+        is_all = longest >= max(n for _, n, _ in drafts)
+        self._most_computed = max(PROBE, 2 * longest if is_all else longest + 1)
         return lengths
 
     def _rates(self, kind: DraftKind, record: Record) -> tuple[float, float]:
@@ -342,12 +349,13 @@ class DraftLength:
         assert base is not None
         highest, proposing = GAIN * tokens / base, 0.0
         coming = [draft.first if draft.n else 0.0 for draft in drafts]  # probability of each draft's next token
-        most = min(room, self.costs.most_rows(n_seqs) - n_rows)
+        most, risk = min(room, self.costs.most_rows(n_seqs) - n_rows), 0.0
         for n_drafted in range(1, most + 1):
             likeliest = max(coming)
-            if likeliest < UNLIKELY or not self._affords(n_seqs, n_rows, n_drafted):
-                break
             i = coming.index(likeliest)
+            risk = max(risk, 1 - drafts[i].first)
+            if likeliest < UNLIKELY or not self._affords(n_seqs, n_rows, n_drafted, risk):
+                break
             tokens += likeliest
             lengths[i] += 1
             coming[i] *= drafts[i].later if lengths[i] < drafts[i].n else 0.0
@@ -357,10 +365,15 @@ class DraftLength:
                 highest, best = tokens / seconds, lengths[:]
         return best
 
-    def _affords(self, n_seqs: int, n_rows: int, n_drafted: int) -> bool:
-        """Return True if half of the credit covers the time of this many rejected rows."""
+    def _affords(self, n_seqs: int, n_rows: int, n_drafted: int, risk: float) -> bool:
+        """Return True if half of the credit covers the time of rows that are rejected with probability ``risk``.
+
+        More rows than were measured may take longer than estimated, so all their time is at risk.
+        """
         base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted, at_most=True)
-        return base is not None and seconds is not None and self._credit * base >= 2 * (seconds - base)
+        is_measured = 2 * (n_rows + n_drafted) <= self.costs.most_rows(n_seqs)
+        risk = max(RISK, risk) if is_measured else 1.0
+        return base is not None and seconds is not None and self._credit * base >= 2 * risk * (seconds - base)
 
     def judge(self, kind: DraftKind, record: Record, n_drafted: int, n_accepted: int) -> None:
         """Count the accepted tokens of a draft for its kind, its proposer and its sequence."""

@@ -401,14 +401,17 @@ def test_measured_lengths_are_for_results_that_do_not_depend_on_them(is_invarian
             assert each.timings.drafts_exact == (is_invariant or not each.timings.n_drafted)
 
 
-def simulate(right: Callable[[int], float], cost: float, proposing: float, n_seqs: int, n_steps: int) -> float:
+def simulate(
+    right: Callable[[int], float], cost: float, proposing: float, n_seqs: int, n_steps: int, computing: float = 0.0
+) -> float:
     """The speed beside that without drafts.
 
     A draft's token is right with a probability that depends on the step, a row costs ``cost`` steps of one row each,
-    and proposers take ``proposing`` steps for all sequences.
+    and proposers take ``proposing`` steps for all sequences, and ``computing`` for each token.
     """
     random, length, records = np.random.default_rng(1), DraftLength(), [Record() for _ in range(n_seqs)]
-    kind, seconds, n_tokens, rest, wakes, recorded = ("x", 0), 0.0, 0, Rest(), 0, -1
+    name = "draft" if computing else LOOKED_UP
+    kind, seconds, n_tokens, rest, wakes, recorded = (name, 0), 0.0, 0, Rest(), 0, -1
     for step in range(n_steps):
         n_tokens += n_seqs
         if step < wakes:
@@ -416,9 +419,10 @@ def simulate(right: Callable[[int], float], cost: float, proposing: float, n_seq
             continue
         lengths, asking = [0] * n_seqs, 0.0
         if length.wants(n_seqs, n_seqs):
-            lengths = length.choose([(kind, 31, record) for record in records], n_seqs, 64 - n_seqs)
-            asking = proposing
-            length.asked(LOOKED_UP, proposing)
+            n = min(length.most(n_seqs, n_seqs), length.most_computed if computing else 31)
+            asking = proposing + computing * n * n_seqs
+            length.asked(name, asking, n * n_seqs if computing else 0)
+            lengths = length.choose([(kind, n, record) for record in records], n_seqs, 64 - n_seqs)
         hits = [np.argmin([*(random.random(max(1, n)) < right(step)), False]) for n in lengths]
         for n, n_right, record in zip(lengths, hits, records, strict=True) if asking else ():
             length.judge(kind, record, max(1, n), int(n_right))
@@ -426,7 +430,7 @@ def simulate(right: Callable[[int], float], cost: float, proposing: float, n_seq
         took = 1 + cost * sum(lengths)
         length.took(n_seqs, n_seqs, sum(lengths), n_accepted, took, n_elapsed=step - recorded)
         if asking and not sum(lengths):
-            rest.sleep(step, 1 if length.earns else length.longest_rest(LOOKED_UP, n_seqs))
+            rest.sleep(step, 1 if length.earns else length.longest_rest(name, n_seqs))
         elif n_accepted:
             rest.end()
         wakes, recorded = max(rest.wakes, step + length.recovers), step
@@ -443,6 +447,15 @@ def test_drafts_never_cost_more_than_they_bring(right, cost, n_seqs):
     most = (64 - n_seqs) // n_seqs
     best = max(sum(right**i for i in range(k + 1)) / (1 + cost * k) for k in range(most + 1))
     assert speed >= 0.85 * best
+
+
+@pytest.mark.parametrize(
+    ("right", "cost", "least"),
+    [(0.0, 0.2, 0.98), (0.4, 0.4, 0.98), (0.95, 0.2, 1.6), (0.95, 0.3, 1.35), (0.9, 0.3, 1.15)],
+)
+def test_a_draft_model_is_asked_if_it_pays(right: float, cost: float, least: float) -> None:
+    """Asking takes about half a step, so the first credit is used up before it is known what drafts save."""
+    assert simulate(lambda _: right, cost, 0.3, 1, 600, computing=0.15) >= least
 
 
 @pytest.mark.parametrize("period", [10, 50])
