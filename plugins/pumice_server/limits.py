@@ -32,6 +32,7 @@ MAX_MESSAGES = 10_000
 MAX_SCALES = 1024  # adapters
 MAX_TOOLS = 1024
 MAX_RUN_CALLS = 32  # calls of one answer that the server runs
+MAX_APPROVED = 1024  # calls that a request approves, of which the server runs as many as of an answer
 MAX_PROMPTS = 128
 MAX_TEXTS = 2048  # to embed or to rank
 MAX_IDS = 1 << 20  # tokens of a prompt, whatever the context

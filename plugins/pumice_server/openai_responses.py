@@ -16,8 +16,9 @@ import pumice
 from pumice_server.answer_types import DeletedResponse, ResponseEvent, ResponseObject, TokenCount
 from pumice_server.answers import JSON, Streaming, Whole, Wire, event, json_response, make_answer, unless_gone
 from pumice_server.bodies import ResponseBody
-from pumice_server.errors import Problem
+from pumice_server.errors import Problem, bad_request
 from pumice_server.figures import size_of, timings
+from pumice_server.limits import MAX_APPROVED
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt
 from pumice_server.report import Reading, Report
@@ -105,9 +106,7 @@ async def _with_tools(
     tools: ChosenTools,
 ) -> Response:
     """Answer a request whose tools are, in part, those of MCP servers."""
-    approvals = read_approvals(body.input)
-    check_approvals(approvals, messages)
-    approved = settle(messages, tools, approvals)
+    approved = await aside(_settle, body, messages, tools, size=WORK * len(messages) + body.size)
     instruct = partial(with_instructions, body)
     turns = ToolTurns(service, request.app.state.tools, tools, messages, options, body.max_tool_calls, instruct)
     report = Report(body, body.stream)
@@ -121,6 +120,16 @@ async def _with_tools(
     finally:
         turns.close()
     return await make_answer(lambda: response, len(response["output"]) * WORK)
+
+
+def _settle(body: ResponseBody, messages: list[dict[str, Any]], tools: ChosenTools) -> list[Call]:
+    """Settle a chat by the approvals of a request, as ``settle``. Raises HTTPException."""
+    approvals = read_approvals(body.input)
+    check_approvals(approvals, messages)
+    approved = settle(messages, tools, approvals)
+    if len(approved) > MAX_APPROVED:
+        raise bad_request(f"input: it approves {len(approved)} calls; at most {MAX_APPROVED} are accepted")
+    return approved
 
 
 async def _last_response(events: AsyncIterator[Event]) -> dict[str, Any]:

@@ -197,21 +197,25 @@ def settle(messages: list[dict[str, Any]], tools: ChosenTools, approvals: Mappin
         approvals: For the id of each call that the user answered the refusal, or an empty string.
     """
     answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
-    approved: list[Call] = []
-    for position in reversed(range(len(messages))):
-        end = position + 1
-        while end < len(messages) and messages[end].get("role") == "tool":
-            end += 1
-        for call in map(_read_call, messages[position].get("tool_calls") or ()):
-            if call is None or call.id in answered or call.name not in tools.by_name:
-                continue
-            waiting = Call.of(call, tools.by_name[call.name])
-            waiting.result["content"] = approvals.get(call.id, _UNANSWERED)
-            if not waiting.result["content"]:
-                approved.append(waiting)
-            messages.insert(end, waiting.result)
-            end += 1
-    return approved
+    settled: list[dict[str, Any]] = []
+    added: list[dict[str, Any]] = []  # results that follow those of the same answer
+    approved: list[list[Call]] = []
+    for message in messages:
+        if message.get("role") != "tool":
+            settled += added
+            added = []
+        settled.append(message)
+        calls = [
+            Call.of(call, tools.by_name[call.name])
+            for call in map(_read_call, message.get("tool_calls") or ())
+            if call is not None and call.id not in answered and call.name in tools.by_name
+        ]
+        for call in calls:
+            call.result["content"] = approvals.get(call.call.id, _UNANSWERED)
+        added += [call.result for call in calls]
+        approved.append([call for call in calls if not call.result["content"]])
+    messages[:] = settled + added
+    return [call for calls in reversed(approved) for call in calls]
 
 
 def _read_call(call: Mapping[str, Any]) -> pumice.ToolCall | None:

@@ -13,6 +13,10 @@ import pumice
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="MCP servers belong to a forked process")
 pytest.importorskip("mcp")
 
+from types import SimpleNamespace  # noqa: E402
+
+from loop_monitor import monitored  # noqa: E402
+from pumice_server.tools.turns import settle  # noqa: E402
 from scripted_server_tools import raw_server, tool_server  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -128,6 +132,56 @@ def test_an_answer_instead_of_approval_is_a_refusal(client, server):
     client.responses.create(model="demo", input="What?", tools=[MCP], previous_response_id=first.id)
     roles = [(message["role"], message["content"]) for message in server.model.asked[-1][0]][2:]
     assert roles == [("tool", "Error: the user has not approved this call"), ("user", "What?")]
+
+
+def test_many_results_and_approvals_hold_nobody_up(server):
+    """The place of each result was searched among all messages behind it, on the event loop: 3 seconds for these."""
+    results = [{"type": "function_call_output", "call_id": f"c{i}", "output": ""} for i in range(9000)]
+    asked = [
+        {"type": "mcp_approval_request", "id": f"mcpr_a{i}", "server_label": "raw", "name": "echo"} for i in range(2)
+    ]
+    asked = [{**item, "arguments": "{}"} for item in asked]
+    with monitored() as held:
+        server.client.post("/v1/responses", json={"input": [*results, *asked], "tools": [MCP]})
+    assert [what for what in held if what.seconds > 0.1] == []
+    approved = [
+        {"type": "mcp_approval_response", "approval_request_id": f"mcpr_a{i % 2}", "approve": True} for i in range(2000)
+    ]
+    answer = server.client.post("/v1/responses", json={"input": [*asked * 600, *approved], "tools": [MCP]})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400,
+        "input: it approves 1200 calls; at most 1024 are accepted",
+    )
+
+
+def test_results_of_approvals_follow_those_of_their_answer():
+    tools = SimpleNamespace(by_name={"echo": SimpleNamespace(offered=None), "f": SimpleNamespace(offered=None)})
+
+    def answer(*ids: str) -> dict:
+        return {
+            "role": "assistant",
+            "tool_calls": [{"id": id, "function": {"name": "echo", "arguments": "{}"}} for id in ids],
+        }
+
+    def result(id: str) -> dict:
+        return {"role": "tool", "tool_call_id": id, "content": "x"}
+
+    messages = [
+        answer("a", "b"),
+        result("a"),
+        {"role": "user"},
+        answer("c"),
+        answer("d", "e"),
+        result("e"),
+        result("z"),
+    ]
+    approved = settle(messages, tools, {"b": "", "c": "", "d": "no"})
+    assert [call.call.id for call in approved] == ["c", "b"]
+    shown = [(message["role"], message.get("tool_call_id", ""), message.get("content", "")) for message in messages]
+    assert shown == [
+        ("assistant", "", ""), ("tool", "a", "x"), ("tool", "b", ""), ("user", "", ""), ("assistant", "", ""),
+        ("tool", "c", ""), ("assistant", "", ""), ("tool", "e", "x"), ("tool", "z", "x"), ("tool", "d", "no"),
+    ]  # fmt: skip
 
 
 def test_chat_completions_have_one_answer_and_its_calls(client, server):
