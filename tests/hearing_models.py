@@ -194,6 +194,14 @@ CASES: dict[str, dict[str, Any]] = {
             "whisper_config": ENCODER | {"num_mel_bins": 128, "encoder_ffn_dim": 64, "model_type": "whisper"},
         },
     },
+    "lfm2audio": {
+        "class": "Lfm2AudioForConditionalGeneration",
+        "model_type": "lfm2_audio",
+        "config": {
+            "lfm": TEXT | {"model_type": "lfm2"},
+            "encoder": {"d_model": 32, "n_heads": 2, "n_layers": 7, "feat_in": 128, "conv_kernel_size": 9},
+        },
+    },
     "granitespeech": {
         "class": "GraniteSpeechForConditionalGeneration",
         "config_class": "GraniteSpeechConfig",

@@ -25,6 +25,9 @@ from transformers import WhisperConfig, WhisperFeatureExtractor
 from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import Gemma4UnifiedAudioFeatureExtractor
 from transformers.models.granite_speech.feature_extraction_granite_speech import GraniteSpeechFeatureExtractor
+from transformers.models.parakeet.configuration_parakeet import ParakeetEncoderConfig
+from transformers.models.parakeet.feature_extraction_parakeet import ParakeetFeatureExtractor
+from transformers.models.parakeet.modeling_parakeet import ParakeetEncoder
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -110,6 +113,8 @@ def make(kind, case):
     samples = sound(SECONDS)
     if kind in ("ultravox", "meralion"):
         return (make_ultravox if kind == "ultravox" else make_meralion)(case, samples)
+    if kind == "lfm2audio":
+        return make_lfm2audio(case, samples)
     model, shapes = make_model(kind, case)
     if kind in ("qwen25omni", "qwen3omni", "glmasr"):
         n_mels = case["config"]["audio_config"]["num_mel_bins"]
@@ -187,6 +192,53 @@ def make_meralion(case, samples):
 
     x = silu(linear("mlp_adapter.0", x.reshape(-1, stack * width)))
     return shapes, {"rows": linear("out_proj", silu(linear("gate_proj", x)) * linear("pool_proj", x)).numpy()}
+
+
+LFM2_NAMES = {
+    "encoder.subsampling.linear.": "conformer.pre_encode.out.",
+    "encoder.subsampling.layers.": "conformer.pre_encode.conv.",
+    "encoder.": "conformer.", "self_attn.q_proj": "self_attn.linear_q", "self_attn.k_proj": "self_attn.linear_k",
+    "self_attn.v_proj": "self_attn.linear_v", "self_attn.o_proj": "self_attn.linear_out",
+    "self_attn.relative_k_proj": "self_attn.linear_pos", "self_attn.bias_": "self_attn.pos_bias_",
+    "conv.norm.": "conv.batch_norm.",
+}  # fmt: skip
+"""Parts of names of transformers' Parakeet, and what stands for them in LFM2-Audio's checkpoint."""
+
+
+def make_lfm2audio(case, samples):
+    """Return rows of transformers' Parakeet, as which the authors build their encoder, and of the adapter behind it."""
+    config, width = case["config"]["encoder"], case["config"]["lfm"]["hidden_size"]
+    n = config["d_model"]
+    encoder = ParakeetEncoder(ParakeetEncoderConfig(
+        hidden_size=n, num_hidden_layers=config["n_layers"], num_attention_heads=config["n_heads"],
+        intermediate_size=4 * n, num_mel_bins=config["feat_in"], conv_kernel_size=9, subsampling_conv_channels=6,
+        attention_bias=True, convolution_bias=True, scale_input=False, attn_implementation="eager",
+    )).eval()  # fmt: skip
+    shapes = {}
+    for name, tensor in encoder.state_dict().items():
+        shapes[lfm2_name(f"encoder.{name}")] = list(tensor.shape)
+    shapes |= {"audio_adapter.model.0.weight": [n], "audio_adapter.model.0.bias": [n]}
+    for number, (n_out, n_in) in {1: (48, n), 3: (width, 48)}.items():
+        shapes |= {f"audio_adapter.model.{number}.weight": [n_out, n_in], f"audio_adapter.model.{number}.bias": [n_out]}
+    shapes |= {"audio_embedding.embedding.weight": [40, width], "audio_embedding.embedding_norm.weight": [width]}
+    shapes |= {"audio_embedding.to_logits.weight": [40, width]}
+    values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+    encoder.load_state_dict({name: values[lfm2_name(f"encoder.{name}")] for name in encoder.state_dict()})
+    given = ParakeetFeatureExtractor(feature_size=config["feat_in"])(samples, sampling_rate=RATE, return_tensors="pt")
+    made = encoder(given["input_features"], attention_mask=given["attention_mask"])
+    x = made.last_hidden_state[0]
+    x = x[: -(-int(given["attention_mask"].sum()) // 8)]
+    adapter = {name.removeprefix("audio_adapter.model."): value for name, value in values.items() if "adapter" in name}
+    x = torch.nn.functional.layer_norm(x, [n], adapter["0.weight"], adapter["0.bias"])
+    x = torch.nn.functional.gelu(x @ adapter["1.weight"].T + adapter["1.bias"])
+    mel = given["input_features"][0][given["attention_mask"][0].bool()]
+    return shapes, {"rows": (x @ adapter["3.weight"].T + adapter["3.bias"]).numpy(), "mel": mel.numpy()[::STEP]}
+
+
+def lfm2_name(name):
+    for part, theirs_ in LFM2_NAMES.items():
+        name = name.replace(part, theirs_)
+    return name
 
 
 def make_ultravox(case, samples):

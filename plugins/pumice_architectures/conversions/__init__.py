@@ -279,6 +279,7 @@ PROJECTORS = {
         "hearing:GLMASR": ("GlmasrModel",),
         "hearing:GraniteSpeech": ("GraniteSpeechForConditionalGeneration",),
         "hearing:GraniteSpeechPlus": ("GraniteSpeechPlusForConditionalGeneration",),
+        "hearing:LFM2Audio": ("Lfm2AudioForConditionalGeneration",),
         "hearing:MERaLiON": ("MERaLiON2ForConditionalGeneration",),
         "hearing:Qwen25Omni": (
             "Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniThinkerForConditionalGeneration",

@@ -335,14 +335,81 @@ class GLMASR(Stacked):
             yield from super().convert(name, tensor)
 
 
-class GraniteSpeech(Whisper):
+class Conformer(Whisper):
+    """A conformer, whose batch normalizations become factors and summands."""
+
+    NORM_EPSILON = 1e-5
+    UNUSED = ("attention_dists", "num_batches_tracked")
+
+    def rename(self, name: str) -> str | None:
+        return None if any(part in name for part in self.UNUSED) else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if ".conv.batch_norm." not in name:
+            yield self.names(name), tensor
+        elif name.endswith(".weight"):
+            yield from self._folded_norm(name.removesuffix(".weight"))
+
+    def _folded_norm(self, name: str) -> Iterator[tuple[str, LazyTensor]]:
+        """Yield the factors and summands of a batch normalization with its running mean and variance."""
+        tensors = self.folder.tensors
+        stored = next(key for key in tensors if key.endswith(f"{name}.weight")).removesuffix("weight")
+        weight, bias, mean, variance = (
+            tensors[stored + part] for part in ("weight", "bias", "running_mean", "running_var")
+        )
+
+        def factor(x: Any) -> Any:
+            return x / np.sqrt(variance.read() + np.float32(self.NORM_EPSILON))
+
+        yield self.names(f"{name}.weight"), weight.map(factor)
+        yield self.names(f"{name}.bias"), bias.map(lambda x: x - mean.read() * factor(weight.read()))
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        return GGMLType.F32 if ".conv_" in name and name.endswith(".weight") else None
+
+
+class LFM2Audio(Conformer):
+    """LFM2-Audio's encoder. Its parts that speak are left out."""
+
+    projector_type = "lfm2a"
+    encoder_key = "encoder"
+    prefixes = ("conformer.", "audio_adapter.", "audio_embedding.")
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.config = folder.config
+        values = folder.config.get(self.encoder_key)
+        if not isinstance(values, dict):
+            raise ConvertError(f"{folder.config.path}: {self.encoder_key!r} is missing; the model takes no sound")
+        self.audio = HFConfig(folder.config.path, values)
+        self.n_layer = self.audio.need("n_layers", most=MOST_LAYERS)
+
+    def of_audio(self) -> dict[str, Any]:
+        width = self.audio.need("d_model")
+        return {
+            "projection_dim": self.projection_dim(),
+            "embedding_length": width,
+            "feed_forward_length": width,
+            "block_count": self.n_layer,
+            "attention.head_count": self.audio.need("n_heads"),
+            "attention.layer_norm_epsilon": self.NORM_EPSILON,
+            "num_mel_bins": self.audio.need("feat_in"),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.startswith("conformer.pre_encode.conv.") and name.endswith(".bias"):
+            tensor = tensor.reshape(tensor.shape[0], 1, 1)
+        elif name.endswith(("depthwise_conv.weight", "pointwise_conv1.weight", "pointwise_conv2.weight")):
+            tensor = tensor.squeeze()
+        yield from super().convert(name, tensor)
+
+
+class GraniteSpeech(Conformer):
     """Granite Speech, whose language model has adapters in a file of their own."""
 
     projector_type = "granite_speech"
     encoder_key = "encoder_config"
     prefixes = ("encoder.", "projector.")
-    NORM_EPSILON = 1e-5
-    UNUSED = ("attention_dists", "num_batches_tracked")
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -371,14 +438,8 @@ class GraniteSpeech(Whisper):
             "projector.head_count": self.projector.need("num_attention_heads"),
         }
 
-    def rename(self, name: str) -> str | None:
-        return None if any(part in name for part in self.UNUSED) else super().rename(name)
-
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if ".conv.batch_norm." in name:
-            if name.endswith(".weight"):
-                yield from self._folded_norm(name.removesuffix(".weight"))
-        elif name.endswith(".rel_pos_emb.weight"):
+        if name.endswith(".rel_pos_emb.weight"):
             yield f"a.blk.{name.split('.')[2]}.attn_rel_pos_emb", tensor
         elif name.endswith(".to_kv.weight"):
             for part, rows in zip("kv", tensor.halves(), strict=True):
@@ -386,24 +447,7 @@ class GraniteSpeech(Whisper):
         elif name.endswith(("up_conv.weight", "down_conv.weight", "depth_conv.conv.weight")):
             yield self.names(name), tensor.squeeze()
         else:
-            yield self.names(name), tensor
-
-    def _folded_norm(self, name: str) -> Iterator[tuple[str, LazyTensor]]:
-        """Yield the factors and summands of a batch normalization with its running mean and variance."""
-        tensors = self.folder.tensors
-        stored = next(key for key in tensors if key.endswith(f"{name}.weight")).removesuffix("weight")
-        weight, bias, mean, variance = (
-            tensors[stored + part] for part in ("weight", "bias", "running_mean", "running_var")
-        )
-
-        def factor(x: Any) -> Any:
-            return x / np.sqrt(variance.read() + np.float32(self.NORM_EPSILON))
-
-        yield self.names(f"{name}.weight"), weight.map(factor)
-        yield self.names(f"{name}.bias"), bias.map(lambda x: x - mean.read() * factor(weight.read()))
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        return GGMLType.F32 if ".conv_" in name and name.endswith(".weight") else None
+            yield from super().convert(name, tensor)
 
 
 class GraniteSpeechPlus(GraniteSpeech):

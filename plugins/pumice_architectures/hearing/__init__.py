@@ -5,6 +5,7 @@ SOUND_ENCODERS = {
     "gemma4ua": "pumice_architectures.hearing.gemma4:Gemma4Unified",
     "glma": "pumice_architectures.hearing.whisper:GLMASR",
     "granite_speech": "pumice_architectures.hearing.granite:GraniteSpeech",
+    "lfm2a": "pumice_architectures.hearing.fast_conformer:FastConformer",
     "meralion": "pumice_architectures.hearing.whisper:MERaLiON",
     "musicflamingo": "pumice_architectures.hearing.whisper:AudioFlamingo3",
     "qwen2.5o": "pumice_architectures.hearing.whisper:Qwen25Omni",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor, mask_width
 from pumice.plugin.nn import blocks
+from pumice_architectures.hearing.around import Around
 from pumice_architectures.hearing.conformer import htk_filters
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel
 from pumice_architectures.vision.vit import HIDDEN, gelu_erf, window_mask
@@ -36,7 +37,7 @@ class GraniteSpeech(AudioEncoder):
         self.eps = hparams.number("attention.layer_norm_epsilon")
         self.n_bins = self._at_most("num_mel_bins", MOST_BINS)  # of two frames
         self.chunk = self._at_most("chunk_size", MOST_CHUNK)
-        self.n_taps = self._at_most("conv_kernel_size", MOST_TAPS)
+        self.around = Around(self._at_most("conv_kernel_size", MOST_TAPS))
         self.most_distance = hparams.positive("max_pos_emb")
         self.window = self._at_most("projector.window_size", MOST_WINDOW)
         self.n_queries = self.window // hparams.positive("projector.downsample_rate")
@@ -89,16 +90,8 @@ class GraniteSpeech(AudioEncoder):
             "zeros": np.zeros((len(rows), 1, self.padded or 1), np.float32),
             "kept": rows[place < self.n_queries],
         }
-        for tap in self._taps:
-            inputs[f"at {tap}"] = np.clip(rows + tap, 0, len(rows) - 1).astype(np.int32)
-            inputs[f"has {tap}"] = ((rows + tap >= 0) & (rows + tap < n)).astype(np.float32)[:, None]
+        inputs |= self.around.inputs(len(rows), n)
         return SoundPiece(inputs, n_windows * self.n_queries)
-
-    @property
-    def _taps(self) -> range:
-        """The distances of the rows that a convolution sees."""
-        first = -(self.n_taps // 2)
-        return range(first, first + self.n_taps)
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = blocks.linear(g, g.input("patches", (N_TOKENS, self.n_bins)), "a.input_projection", self.n_embd)
@@ -161,13 +154,7 @@ class GraniteSpeech(AudioEncoder):
         n = int(g.weight(f"{blk}conv_dw.weight").shape[0])
         y = blocks.linear(g, x, f"{blk}conv_pw1", 2 * n)
         y = g.slice(y, 0, n) * g.sigmoid(g.slice(y, n, 2 * n))
-        kernel = g.weight(f"{blk}conv_dw.weight", (n, self.n_taps))
-        total = []
-        for i, tap in enumerate(self._taps):
-            weight = g.derived(f"{blk}conv_dw.tap{i}", (n,), functools.partial(_column, i), kernel)
-            near = g.get_rows(y, g.input(f"at {tap}", (N_TOKENS,), "i32"))
-            total.append(near * g.input(f"has {tap}", (N_TOKENS, 1)) * weight)
-        y = functools.reduce(Tensor.__add__, total)
+        y = self.around.convolved(g, y, f"{blk}conv_dw")
         name = f"{blk}conv_norm"
         if not g.find_weight(f"{name}.weight"):
             name = f"{name}_var"  # as llama.cpp's converter of 2026 names it
@@ -218,7 +205,3 @@ def paired_mel(samples: Samples, n_mels: int) -> Mel:
     mel = np.log10(np.maximum(power @ htk_filters(n_mels), FLOOR))
     mel = np.maximum(mel, mel.max() - 8) / 4 + 1
     return mel[: len(mel) // 2 * 2].reshape(-1, 2 * n_mels).astype(np.float32)
-
-
-def _column(number: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(matrix[:, number])

@@ -24,6 +24,7 @@ from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_architectures.hearing import SOUND_ENCODERS
 from pumice_architectures.hearing.conformer import usm_mel
+from pumice_architectures.hearing.fast_conformer import normalized_mel
 from pumice_architectures.hearing.granite import paired_mel
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, log_mel
 from vision_models import described
@@ -37,6 +38,7 @@ WITHOUT_TEXTS = (
     "glmasr",
     "granitespeech",
     "granitespeechplus",
+    "lfm2audio",
     "meralion",
     "qwen25omni",
     "qwen3omni",
@@ -51,6 +53,7 @@ TEXTS = {
     "glmasr": ["<|begin_of_audio|>", "<|end_of_audio|>"],
     "granitespeech": [],
     "granitespeechplus": [],
+    "lfm2audio": [],
     "meralion": [],
     "qwen25omni": ["<|audio_bos|>", "<|audio_eos|>"],
     "qwen3omni": ["<|audio_start|>", "<|audio_end|>"],
@@ -90,11 +93,11 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         ours["tensors"].pop("a.position_embd.weight")
         theirs = {**theirs, "tensors": dict(theirs["tensors"])}
         assert theirs["tensors"].pop("a.position_embd.weight")[:2] == ["F32", [1500, 16]]
-    if kind.startswith("granite"):  # llama.cpp reads conv_norm, but its converter writes conv_norm_var
+    if kind.startswith(("granite", "lfm2")):  # llama.cpp reads conv_norm, but Granite's converter writes conv_norm_var
         tensors = {name.replace("conv_norm_var.", "conv_norm."): value for name, value in theirs["tensors"].items()}
         theirs = {**theirs, "tensors": tensors}
         for name in [name for name in tensors if ".conv_norm." in name]:  # torch's root differs in the last bit
-            assert ours["tensors"].pop(name)[:2] == tensors.pop(name)[:2] == ["F32", [64]]
+            assert ours["tensors"].pop(name)[:2] == tensors.pop(name)[:2]
     if kind == "gemma4":  # torch's softplus differs in the last bit
         for name in [name for name in theirs["tensors"] if name.endswith("per_dim_scale.weight")]:
             assert ours["tensors"].pop(name)[:2] == theirs["tensors"].pop(name)[:2] == ["F32", [16]]
@@ -122,6 +125,11 @@ def test_granites_spectrograms_are_those_of_transformers():
     np.testing.assert_allclose(
         paired_mel(sound(SECONDS), 80)[::STEP], VALUES["granitespeech.mel"], rtol=0, atol=5e-5
     )  # float32
+
+
+def test_lfm2_audios_spectrograms_are_those_of_transformers():
+    ours = normalized_mel(sound(SECONDS), 128)[::STEP]
+    np.testing.assert_allclose(ours, VALUES["lfm2audio.mel"], rtol=0, atol=1e-4)  # float32
 
 
 @pytest.mark.parametrize(("kind", "backend"), [*((kind, "numpy") for kind in CASES), ("qwen2audio", "cpu")])

@@ -1,0 +1,219 @@
+"""FastConformer (Rekesh et al. 2023, arXiv:2305.05084): the encoders of LFM2-Audio and Parakeet."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor
+from pumice.plugin.nn import blocks
+from pumice_architectures.hearing.around import Around
+from pumice_architectures.hearing.mel import HOP, RATE, WINDOW, WINDOW_FRAMES, Mel, mel_filters
+from pumice_architectures.hearing.whisper import halved
+from pumice_architectures.vision.vit import gelu_erf
+
+N_FFT = 512
+EMPHASIS = np.float32(0.97)  # share of the sample before that is taken off each sample
+LEAST_POWER, LEAST_DEVIATION = 2**-24, 1e-5
+TAPS = 9  # of a kernel of 3 x 3
+STAGES = 3  # convolutions that halve frames and bins
+MOST_BINS = 256
+N_TAPS = 9  # rows that the convolution of a block sees
+LANES = 16  # the size of heads is a multiple of it
+SHORTEST = 2 * HOP  # samples; shorter sounds are padded
+
+
+class FastConformer(AudioEncoder):
+    """Three convolutions make a row of 8 frames; blocks attend to all rows, with a score for each distance."""
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.n_embd = hparams.positive("embedding_length")
+        self.n_head = hparams.positive("attention.head_count")
+        self.eps = hparams.number("attention.layer_norm_epsilon")
+        self.n_mels = hparams.positive("num_mel_bins")
+        if self.n_embd % (2 * self.n_head):
+            raise hparams.wrong("attention.head_count", f"is {self.n_head}, which does not divide {self.n_embd}")
+        if self.n_mels > MOST_BINS:
+            raise hparams.wrong("num_mel_bins", f"is {self.n_mels}, expected at most {MOST_BINS}")
+        self.around = Around(self.taps())
+        self.bins, self.times = [self.n_mels], [WINDOW_FRAMES]
+        for _ in range(STAGES):
+            self.bins.append(halved(self.bins[-1]))
+            self.times.append(halved(self.times[-1]))
+        self.n_rows = self.times[-1]
+        self.places = self.n_rows + -self.n_rows % LANES
+
+    def taps(self) -> int:
+        """Return the rows that the convolution of a block sees."""
+        return N_TAPS
+
+    def prepare(self, samples: Samples) -> Iterator[str | SoundPiece]:
+        mel = normalized_mel(samples, self.n_mels)
+        for start in range(0, len(mel), WINDOW_FRAMES):
+            yield self._piece(mel[start : start + WINDOW_FRAMES])
+
+    def count_rows(self, n_samples: int) -> int:
+        whole, rest = divmod(max(n_samples, SHORTEST) // HOP, WINDOW_FRAMES)
+        return whole * self.n_rows + halved(halved(halved(rest)))
+
+    def _piece(self, mel: Mel) -> SoundPiece:
+        times = [len(mel)]
+        for _ in range(STAGES):
+            times.append(halved(times[-1]))
+        views = np.lib.stride_tricks.sliding_window_view(np.pad(mel, 1), (3, 3))[::2, ::2]
+        inputs: dict[str, NDArray[Any]] = {"frames": np.ascontiguousarray(views).reshape(-1, TAPS)}
+        for stage in (2, 3):
+            inputs |= self._neighbours(stage, times)
+        rows = np.arange(times[-1], dtype=np.int32)
+        inputs |= {f"bin.{f}": rows * np.int32(self.bins[-1]) + np.int32(f) for f in range(self.bins[-1])}
+        distances = rows[:, None] - np.arange(self.n_rows, dtype=np.int32) + np.int32(self.n_rows - 1)
+        inputs["distances"] = np.ascontiguousarray(np.repeat(distances[:, None], self.n_head, 1))
+        inputs["places"] = (rows[:, None, None] == np.arange(self.places)).astype(np.float32)
+        inputs["zeros"] = np.zeros((len(rows), 1, max(self.places - self.n_rows, 1)), np.float32)
+        inputs |= self.around.inputs(len(rows), len(rows))
+        return SoundPiece({"patches": rows, **inputs}, len(rows))
+
+    def _neighbours(self, stage: int, times: list[int]) -> dict[str, NDArray[Any]]:
+        """Return the inputs of a convolution: the rows under each tap of its kernel, and whether there is one."""
+        n_times, n_bins = times[stage - 1], self.bins[stage - 1]
+        time, bin = np.indices((times[stage], self.bins[stage]), np.int32).reshape(2, -1)
+        inputs: dict[str, NDArray[Any]] = {}
+        for tap in range(TAPS):
+            t, f = 2 * time - 1 + tap // 3, 2 * bin - 1 + tap % 3
+            is_inside = (t >= 0) & (t < n_times) & (f >= 0) & (f < n_bins)
+            inputs[f"conv{stage}.{tap}"] = np.where(is_inside, t * n_bins + f, 0).astype(np.int32)
+            inputs[f"conv{stage}.{tap}.inside"] = is_inside.astype(np.float32)[:, None]
+        return inputs
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self._convolved(g)
+        for i in range(self.n_layer):
+            with g.layer(i):
+                blk = f"a.blk.{i}."
+                x = x + self._feed_forward(g, x, blk, "") * 0.5
+                x = x + self._attention(g, self._norm(g, x, f"{blk}ln1"), blk)
+                x = x + self._convolution(g, self._norm(g, x, f"{blk}norm_conv"), blk)
+                x = x + self._feed_forward(g, x, blk, "_1") * 0.5
+                x = self._norm(g, x, f"{blk}ln2")
+        return self.projected(g, x)
+
+    def projected(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return rows of the language model's width."""
+        x = self._norm(g, x, "mm.a.mlp.0")
+        x = gelu_erf(g, blocks.linear(g, x, "mm.a.mlp.1", int(g.weight("mm.a.mlp.1.weight").shape[0])))
+        return blocks.linear(g, x, "mm.a.mlp.3", self.width)
+
+    def _norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.layer_norm(g, x, name, self.eps)
+
+    # --- the convolutions that halve frames and bins
+
+    def _convolved(self, g: GraphBuilder) -> Tensor:
+        """Return ``[n_tokens, n_embd]``: the convolutions, and a linear map of a time's channels and bins."""
+        kernel = g.weight("a.conv1d.0.weight")
+        n = int(kernel.shape[0])
+        frames = g.input("frames", (g.size("n_conv1", self.times[1] * self.bins[1]), TAPS))
+        flat = g.derived("a.conv1d.0.flat", (n, TAPS), lambda w: w.reshape(n, TAPS), kernel)
+        x = g.relu(g.linear(frames, flat) + self._bias(g, 0, n))
+        for stage, (depthwise, pointwise) in ((2, (2, 3)), (3, (5, 6))):
+            x = self._depthwise(g, x, stage, depthwise) + self._bias(g, depthwise, n)
+            x = g.linear(x, g.weight(f"a.conv1d.{pointwise}.weight", (n, n))) + self._bias(g, pointwise, n)
+            x = g.relu(x)
+        stored = g.weight("a.pre_encode.out.weight", (self.n_embd, n * self.bins[-1]))
+        products = []
+        for f in range(self.bins[-1]):
+            columns = functools.partial(_every, f, self.bins[-1])
+            weight = g.derived(f"a.pre_encode.out.bin{f}", (self.n_embd, n), columns, stored)
+            products.append(g.linear(g.get_rows(x, g.input(f"bin.{f}", (N_TOKENS,), "i32")), weight))
+        return functools.reduce(Tensor.__add__, products) + g.weight("a.pre_encode.out.bias", (self.n_embd,))
+
+    def _depthwise(self, g: GraphBuilder, x: Tensor, stage: int, number: int) -> Tensor:
+        n, kernel = blocks.width(x), g.weight(f"a.conv1d.{number}.weight")
+        size = g.size(f"n_conv{stage}", self.times[stage] * self.bins[stage])
+        total = []
+        for tap in range(TAPS):
+            weight = g.derived(f"a.conv1d.{number}.tap{tap}", (n,), functools.partial(_tap, tap), kernel)
+            rows = g.get_rows(x, g.input(f"conv{stage}.{tap}", (size,), "i32"))
+            total.append(rows * g.input(f"conv{stage}.{tap}.inside", (size, 1)) * weight)
+        return functools.reduce(Tensor.__add__, total)
+
+    def _bias(self, g: GraphBuilder, number: int, n: int) -> Any:
+        stored = g.weight(f"a.conv1d.{number}.bias")
+        return g.derived(f"a.conv1d.{number}.row", (n,), lambda b: b.reshape(n), stored)
+
+    # --- blocks
+
+    def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, number: str) -> Tensor:
+        n_ff = int(g.weight(f"{blk}ffn_up{number}.weight").shape[0])
+        y = g.silu(blocks.linear(g, self._norm(g, x, f"{blk}ffn_norm{number}"), f"{blk}ffn_up{number}", n_ff))
+        return blocks.linear(g, y, f"{blk}ffn_down{number}", self.n_embd)
+
+    def _attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Attend to all rows, with scores of distances (Dai et al. 2019, arXiv:1901.02860).
+
+        A key has a 1 at its place, where a query has its score for the distance of that key.
+        """
+        n_head, n, d = self.n_head, self.n_embd, self.n_embd // self.n_head
+        q, k, v = (blocks.linear(g, x, blk + name, n).reshape(N_TOKENS, n_head, d) for name in blocks.QKV)
+        u, by_distance = (g.weight(f"{blk}pos_bias_{name}", (n_head, d)) for name in "uv")
+        n_distances = 2 * self.n_rows - 1
+        relative = functools.partial(_relative, n_head, self.n_rows)
+        matrix = g.weight(f"{blk}linear_pos.weight", (n, n))
+        table = g.derived(f"{blk}linear_pos.rows", (n_head, n_distances, d), relative, matrix)
+        scores = g.gather(
+            g.batched_linear(q + by_distance, table), g.input("distances", (N_TOKENS, n_head, self.n_rows), "i32")
+        )
+        q = g.concat(q + u, scores)
+        if self.places > self.n_rows:
+            q = g.concat(q, g.input("zeros", (N_TOKENS, 1, self.places - self.n_rows)))
+        k = g.concat(k, g.input("places", (N_TOKENS, 1, self.places)))
+        y = g.attention(q, k, v, scale=d**-0.5, causal=False, cache=False)
+        return blocks.linear(g, y.reshape(N_TOKENS, n), f"{blk}attn_out", n)
+
+    def _convolution(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Return a gate, a convolution of each channel, normalization, and a linear map."""
+        n = self.n_embd
+        y = blocks.linear(g, x, f"{blk}conv_pw1", 2 * n)
+        y = g.slice(y, 0, n) * g.sigmoid(g.slice(y, n, 2 * n))
+        y = g.silu(self.batch_normed(g, self.around.convolved(g, y, f"{blk}conv_dw"), blk))
+        return blocks.linear(g, y, f"{blk}conv_pw2", n)
+
+    def batch_normed(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Apply the batch normalization, which the file has as factors and summands."""
+        n = self.n_embd
+        return x * g.weight(f"{blk}conv_norm.weight", (n,)) + g.weight(f"{blk}conv_norm.bias", (n,))
+
+
+def normalized_mel(samples: Samples, n_mels: int) -> Mel:
+    """Return the log-mel spectrogram ``[n // HOP, n_mels]`` of samples, each bin with mean 0 and deviation 1."""
+    samples = np.pad(samples, (0, max(0, SHORTEST - len(samples)))).astype(np.float32)
+    n = len(samples) // HOP
+    emphasized = np.concatenate([samples[:1], samples[1:] - EMPHASIS * samples[:-1]])
+    frames = np.lib.stride_tricks.sliding_window_view(np.pad(emphasized, N_FFT // 2), N_FFT)[::HOP][:n]
+    window = np.zeros(N_FFT)
+    start = (N_FFT - WINDOW) // 2
+    window[start : start + WINDOW] = np.hanning(WINDOW)
+    mel = np.log((np.abs(np.fft.rfft(frames * window)) ** 2) @ mel_filters(n_mels, RATE, N_FFT) + LEAST_POWER)
+    return ((mel - mel.mean(0)) / (mel.std(0, ddof=1) + LEAST_DEVIATION)).astype(np.float32)
+
+
+def _relative(n_head: int, n_rows: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return rows ``[n_head, 2 * n_rows - 1, d]`` of the distances ``1 - n_rows`` and on, of sines and cosines."""
+    n = matrix.shape[1]
+    angles = np.arange(1 - n_rows, n_rows)[:, None] * 10_000 ** (-np.arange(0, n, 2) / n)
+    waves = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(-1, n)
+    rows = (waves @ matrix.T.astype(np.float64)).reshape(len(waves), n_head, -1)
+    return np.ascontiguousarray(rows.transpose(1, 0, 2), np.float32)
+
+
+def _tap(number: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(kernel.reshape(-1, TAPS)[:, number])
+
+
+def _every(start: int, step: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(matrix[:, start::step])
