@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from pumice.cache_tiers import DiskTier, Entry, RamTier, disk, ram
 from pumice.cache_tiers.entry import eviction_order
-from pumice.cache_tiers.files import HEADER_BYTES
+from pumice.cache_tiers.files import HEADER_BYTES, SECRET_BYTES
+from pumice.errors import ConfigError
 
 N_BYTES = 1000
 
@@ -93,3 +95,95 @@ def test_a_full_disk_stops_the_writing(
     assert not tier.works
     assert caplog.text.count("out of memory" if isinstance(error, MemoryError) else "No space left on device") == 1
     tier.close(60)
+
+
+@pytest.mark.parametrize("kind", ["link", "other user", "others write"])
+def test_a_folder_that_others_may_control_is_refused(tmp_path: Path, kind: str) -> None:
+    folder, target = tmp_path / "cache", tmp_path / "elsewhere"
+    target.mkdir(mode=0o700)
+    if kind == "link":
+        folder.symlink_to(target)
+    else:
+        folder.mkdir(mode=0o700)
+        make_foreign(folder, kind)
+    with pytest.raises(ConfigError, match=r"must be a folder that belongs to you"):
+        DiskTier(folder, 10**6)
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "other user", "others write"])
+def test_a_folder_of_entries_that_others_may_control_is_not_written(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_LEAST_FREE", 0)
+    target = tmp_path / "elsewhere"
+    target.mkdir(mode=0o700)
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    if kind == "link":
+        (folder / "05").symlink_to(target)
+    else:
+        (folder / "05").mkdir(mode=0o700)
+        make_foreign(folder / "05", kind)
+    tier = DiskTier(folder, 10**6)
+    for number in (5, 6):
+        tier.put(entry(number), data(number))
+    assert tier.wait(60, empty=True)
+    assert (tier.has(entry(5)), tier.has(entry(6)), tier.tally.n_refused) == (False, True, 1)
+    assert list(target.iterdir()) == []
+    tier.close(60)
+
+
+@pytest.mark.parametrize("kind", ["other user", "others write", "folder"])
+def test_a_secret_that_others_may_know_is_refused(tmp_path: Path, kind: str) -> None:
+    """Who knows the secret can make entries."""
+    secret = tmp_path / "secret"
+    if kind == "folder":
+        secret.mkdir()
+    else:
+        secret.write_bytes(b"k" * SECRET_BYTES)
+        make_foreign(secret, kind)
+    tmp_path.chmod(0o700)
+    with pytest.raises(ConfigError, match="cannot be read or written; choose another folder"):
+        DiskTier(tmp_path, 10**6)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_secret_that_is_no_file_is_replaced(tmp_path: Path, kind: str) -> None:
+    target, folder = tmp_path / "known", tmp_path / "cache"
+    target.write_bytes(b"k" * SECRET_BYTES)
+    folder.mkdir(mode=0o700)
+    secret = folder / "secret"
+    if kind == "link":
+        secret.symlink_to(target)
+    else:
+        os.mkfifo(secret)
+    DiskTier(folder, 10**6).close(60)
+    assert not secret.is_symlink()
+    assert secret.read_bytes() != b"k" * SECRET_BYTES
+    assert target.read_bytes() == b"k" * SECRET_BYTES
+
+
+@pytest.mark.parametrize("kind", ["other user", "others write"])
+def test_an_entry_that_another_user_may_have_written_is_removed(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_LEAST_FREE", 0)
+    tier = DiskTier(tmp_path / "cache", 10**6)
+    tier.put(entry(5), data(5))
+    assert tier.wait(60, empty=True)
+    (file,) = (tmp_path / "cache").glob("05/*")
+    make_foreign(file, kind)
+    assert tier.get(entry(5)) is None
+    assert not file.exists()
+    tier.close(60)
+
+
+def make_foreign(path: Path, kind: str) -> None:
+    """Let another user own a path, or write to it."""
+    if kind == "others write":
+        path.chmod(0o777)
+    elif os.getuid() == 0:
+        os.chown(path, 65534, 65534)
+    else:
+        pytest.skip("only root gives files away")
