@@ -1,5 +1,6 @@
 """The process that takes requests, confined: it reads no model, starts no program, and serves all the same."""
 
+import base64
 import json
 import os
 import re
@@ -124,6 +125,35 @@ def test_it_answers_and_keeps_what_it_is_asked_to(served):
     assert served.client.get("/", headers={"Accept": "text/html"}).status_code == 200
     stored = served.client.get("/conversations")
     assert stored.status_code in (200, 404)
+
+
+def test_native_code_reads_nothing_of_clients_in_it(served):
+    """Templates, grammars, images, sounds and videos are for workers: this process never has their libraries.
+
+    What it has are readers of JSON, msgspec and orjson, whose input is bounded before.
+    """
+    image = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+    chat = {"model": "one", "messages": [{"role": "user", "content": "Once"}], "max_tokens": 1}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    for more in (
+        {"response_format": {"type": "json_object"}},
+        {"grammar": 'root ::= "a"'},
+        {"tools": [tool], "tool_choice": "required"},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}],
+                }
+            ]
+        },
+    ):
+        assert served.client.post("/v1/chat/completions", json={**chat, **more}).status_code in (200, 400)
+    assert served.client.post("/extract-text", json={"pdf": base64.b64encode(b"%PDF-1.4").decode()}).status_code >= 400
+    mapped = Path(f"/proc/{served.process.pid}/maps").read_text()
+    assert "_pydantic_core" in mapped or "msgspec" in mapped, "libraries are seen"
+    libraries = ("llguidance", "minijinja", "_imaging", "sndfile", "soxr", "libav", "llvmlite")
+    assert [name for name in libraries if name in mapped] == []
 
 
 def test_it_serves_uploaded_files_until_they_are_deleted(served):
