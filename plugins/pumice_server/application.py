@@ -44,7 +44,7 @@ from pumice_server import (
     vertex,
 )
 from pumice_server.batch.rows import URLS
-from pumice_server.body import read_body
+from pumice_server.body import prepare, read_body
 from pumice_server.errors import answer_error
 from pumice_server.gate import BLOBS, Endpoint, Gate, Inside, scoped
 from pumice_server.jobs import endpoints as jobs
@@ -277,6 +277,12 @@ def body_of(endpoint: Handler) -> Any:
 def answers_of(endpoint: Handler) -> Sequence[Any]:
     """Return the kinds of answer, and of a stream's parts, that an endpoint declares."""
     return getattr(get_type_hints(endpoint, include_extras=True)["return"], "__metadata__", ())
+
+
+def prepare_bodies() -> None:
+    """Prepare for the bodies of all endpoints."""
+    for kind in filter(None, map(body_of, POST)):
+        prepare(kind)
 
 
 def _with_body(endpoint: Handler) -> Endpoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -103,6 +103,15 @@ async def read_body(request: Request, kind: type[T]) -> T:
     if isinstance(body, Body):
         set_size(body, size)
     return body
+
+
+def prepare(kind: Any) -> None:
+    """Read the annotations of a kind of body, which its first request would wait for."""
+    _shape(kind)
+    with suppress(msgspec.ValidationError):
+        msgspec.convert({}, kind)
+    if isinstance(kind, type) and issubclass(kind, Body):
+        refusals(kind)
 
 
 class Arriving:

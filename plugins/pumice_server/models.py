@@ -312,6 +312,7 @@ class Models:
         except BaseException:
             model.close()
             raise
+        threading.Thread(target=_prepare_texts, args=(model,), name="pumice-tokenizer", daemon=True).start()
         return model
 
     def _take(self, served_model: ServedModel, model: AnyModel, seconds: float) -> None:
@@ -374,6 +375,12 @@ async def _end_if_silent(service: Service) -> None:
         service.model.client.end(pumice.ModelClosedError("the server is stopping"))
     except pumice.PumiceError:
         return  # the engine has died, which ends its requests
+
+
+def _prepare_texts(model: AnyModel) -> None:
+    """Build what splits texts into tokens, half a second for large vocabularies, before a request waits for it."""
+    with contextlib.suppress(pumice.PumiceError):
+        model.tokenize("a")
 
 
 async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyModel:

@@ -19,6 +19,7 @@ from typing import Any
 import click
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 
 import pumice
 from pumice.cli.confinement import Needs, confined_server
@@ -28,7 +29,7 @@ from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin import ModelSpec
 from pumice.process_list import RunningServer, listed_server
 from pumice_server import limits
-from pumice_server.application import make_application, run_tools
+from pumice_server.application import make_application, prepare_bodies, run_tools
 from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import Keys
 from pumice_server.models import Models
@@ -172,6 +173,7 @@ async def lifespan(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, models.settings)
     first = _begin(models, address, failed)
     tasks = [asyncio.create_task(models.watch()), asyncio.create_task(first)]
+    tasks.append(asyncio.create_task(run_in_threadpool(prepare_bodies)))  # also loads what Starlette needs for streams
     if tools:
         tools.start()
     if jobs:

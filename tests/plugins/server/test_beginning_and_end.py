@@ -59,6 +59,9 @@ def test_who_waits_for_a_model_at_the_end_is_told():
     class Late:
         closed = threading.Event()
 
+        def tokenize(self, text):
+            return []
+
         def close(self):
             self.closed.set()
 

@@ -18,7 +18,8 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin import ModelSpec
-from pumice_server import facts, models
+from pumice_server import body, facts, models
+from pumice_server.application import POST, body_of
 from pumice_server.ollama import keep_alive
 from pumice_server.served_model import FOREVER, ServedModel
 from pumice_server.service import Service
@@ -51,6 +52,19 @@ def one(specs):
 
 def complete(server: Serving, model: str, **body) -> httpx2.Response:
     return server.client.post("/v1/completions", json={"model": model, "prompt": "a", "max_tokens": 3, **body})
+
+
+def test_prepares_for_the_first_requests(specs: list[ModelSpec]) -> None:
+    """Annotations of bodies are read when a server starts, and tokenizers are made when a model is loaded."""
+    body._shape.cache_clear()
+    kinds = {kind for kind in map(body_of, POST) if kind}
+    with serving(specs[0]) as server:
+        wait_until(lambda: body._shape.cache_info().currsize == len(kinds))
+        (served_model,) = server.models.served_models
+        wait_until(lambda: served_model.service)
+        assert served_model.service
+        load_tokenizer = served_model.service.model._load_tokenizer
+        wait_until(lambda: "_made" in vars(load_tokenizer))
 
 
 def states(server: Serving) -> dict[str, str]:
