@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from pumice.mcp import HostedTools, Offer, OfferedTool, ToolError
 from pumice_server.errors import bad_request
-from pumice_server.limits import MAX_NAME
+from pumice_server.limits import MAX_NAME, MAX_TOOLS
 
 Function = Mapping[str, Any]
 """A function in the form of OpenAI's chat completions."""
@@ -129,8 +129,9 @@ class _Named:
         """Yield the tools under names that no other tool of the request has."""
         allowed = self._names(self._tool.get("allowed_tools"), "allowed_tools")
         offered = [tool for tool in offer.tools if tool.server == self.label]
+        own_names = {tool.own_name for tool in offered}
         for name in allowed or ():
-            if name not in {tool.own_name for tool in offered}:
+            if name not in own_names:
                 _fail(f"{self._where}.allowed_tools", f"{self.label} has no tool {name!r:.80} that clients may use")
         names = set(taken)
         for tool in offered:
@@ -157,7 +158,7 @@ class _Named:
         never = self._names(asked.get("never"), "require_approval.never") or ()
         return lambda name: name not in never
 
-    def _names(self, value: Any, key: str) -> Sequence[str] | None:
+    def _names(self, value: Any, key: str) -> Collection[str] | None:
         """Return names of tools: a list, or an object with ``tool_names``."""
         where = f"{self._where}.{key}"
         if isinstance(value, Mapping):
@@ -166,9 +167,11 @@ class _Named:
             value = value.get("tool_names")
         if value is None:
             return None
+        if isinstance(value, list) and len(value) > MAX_TOOLS:
+            _fail(where, f"it has {len(value)} names; at most {MAX_TOOLS} are accepted")
         if not isinstance(value, list) or not all(isinstance(name, str) and len(name) <= MAX_NAME for name in value):
             _fail(where, "expected a list of names")
-        return list(value)
+        return dict.fromkeys(value)
 
 
 def _identifier(label: str) -> str:

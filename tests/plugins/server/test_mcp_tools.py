@@ -154,6 +154,19 @@ def test_many_results_and_approvals_hold_nobody_up(server):
     )
 
 
+@pytest.mark.parametrize("where", [["allowed_tools"], ["allowed_tools", "tool_names"], ["require_approval", "never"]])
+def test_lists_of_names_are_bounded(server, where):
+    """Each name was looked for among all tools, on the event loop: a million took 6 seconds."""
+    named: object = ["echo"] * 200_000
+    for key in reversed(where):
+        named = {key: named}
+    with monitored() as held:
+        answer = server.client.post("/v1/responses", json={"input": "Add", "tools": [{**MCP, **named}]})
+    assert (answer.status_code, held) == (400, [])
+    key = where[0] if where[0] == "allowed_tools" else ".".join(where)
+    assert answer.json()["error"]["message"] == f"tools[0].{key}: it has 200000 names; at most 1024 are accepted"
+
+
 def test_results_of_approvals_follow_those_of_their_answer():
     tools = SimpleNamespace(by_name={"echo": SimpleNamespace(offered=None), "f": SimpleNamespace(offered=None)})
 
