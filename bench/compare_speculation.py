@@ -5,6 +5,7 @@ model, which drafts for it, and a step takes a multiple of the demo model's. Bot
 says next; llama-server's answers show that its texts are as long. Runs without drafts and with take turns.
 
     python bench/compare_speculation.py path/to/llama-server --repetitions 5
+    python bench/compare_speculation.py path/to/llama-server --head demo-eagle3.gguf --kinds head
 """
 
 from __future__ import annotations
@@ -54,7 +55,18 @@ NAMES = [
     "Ivy",
     "Jack",
 ]
-CASES = ("prose", "chat", "repetition")
+CODE = """class {0}:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def read(self, path: str) -> str:
+"""
+RECORDS = (
+    '[{{"name": "{0}", "age": 7, "likes": "the moon"}}, {{"name": "{1}", "age": 9, "likes": "a boat"}}, {{"name": "'
+)
+CASES = ("prose", "chat", "code", "json", "repetition")
+LLAMA_NGRAMS = ["ngram-simple", "ngram-mod", "ngram-map-k"]
+KINDS = ("n-grams", "draft model", "head")
 
 
 def prompts_of(case: str, turn: int) -> list[str]:
@@ -65,6 +77,10 @@ def prompts_of(case: str, turn: int) -> list[str]:
     if case == "chat":
         told = [f"Tell me a story about {name}.\n{STORY.format(name)}\n" for name in names]
         return [text + f"Tell me a story about {topic}.\n" for text, topic in zip(told, TOPICS, strict=True)]
+    if case == "code":
+        return [CODE.format(name) for name in names]
+    if case == "json":
+        return [RECORDS.format(first, second) for first, second in zip(names, reversed(names), strict=True)]
     return [" ".join([text.format(name)] * 6) for text, name in zip(BEGINNINGS[:2], names, strict=False)]
 
 
@@ -182,34 +198,35 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.04, help="relative noise of its weights")
     parser.add_argument("-n", type=int, default=100, help="tokens to generate per prompt")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--head", default="", help="EAGLE-3 head of the demo model, a GGUF file")
+    parser.add_argument("--kinds", default="n-grams,draft model", help=f"drafts, comma-separated: {', '.join(KINDS)}")
     parser.add_argument("--cases", default=",".join(CASES), help="texts, comma-separated")
     arguments = parser.parse_args()
-    draft = str(pumice.demo_model_path())
     print("| text | engine | drafts | ratio | accepted | ms per token without |\n| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "target.gguf"
         write_target(target, arguments.layers, arguments.noise)
-        for drafts in ("n-grams", "draft model"):
-            for line in compared(arguments, str(target), draft, drafts):
+        for drafts in arguments.kinds.split(","):
+            for line in compared(arguments, str(target), drafts):
                 print(line, flush=True)
 
 
-def compared(arguments: argparse.Namespace, target: str, draft: str, drafts: str) -> Iterator[str]:
+def compared(arguments: argparse.Namespace, target: str, drafts: str) -> Iterator[str]:
     """Yield the rows of a kind of drafts: Pumice's, and those of each kind of llama.cpp's."""
     cases, n = arguments.cases.split(","), arguments.n
-    is_model = drafts == "draft model"
-    config: dict[str, Any] = {"cpu": {"threads": 1}} | ({"draft": draft} if is_model else {})
-    choice = "draft" if is_model else "ngram"
+    draft = {"n-grams": "", "draft model": str(pumice.demo_model_path()), "head": arguments.head}[drafts]
+    config: dict[str, Any] = {"cpu": {"threads": 1}} | ({"draft": draft} if draft else {})
+    choice = "draft" if draft else "ngram"
     with pumice.load(target, backend="cpu", n_ctx=2048, n_parallel=1, config=config) as model:
         for case in cases:
             off, on = [], []
             for turn in range(arguments.repetitions + 1):
                 off.append(run_pumice(model, prompts_of(case, turn), n, "off"))
                 on.append(run_pumice(model, prompts_of(case, turn), n, choice))
-            yield row(case, "Pumice", f"`{choice}`", off, on)
-    types = ["draft-simple"] if is_model else ["ngram-simple", "ngram-mod", "ngram-map-k"]
+            yield row(case, "Pumice", f"{drafts}, `{choice}`", off, on)
+    types = {"draft model": ["draft-simple"], "head": ["draft-eagle3"]}.get(drafts, LLAMA_NGRAMS)
     for kind in types:
-        with_drafts = ["-m", target, "--spec-type", kind, *(["-md", draft] if is_model else [])]
+        with_drafts = ["-m", target, "--spec-type", kind, *(["-md", draft] if draft else [])]
         with (
             llama_server(arguments.server, ["-m", target]) as plain,
             llama_server(arguments.server, with_drafts) as drafting,
