@@ -1,0 +1,28 @@
+"""Rows of pictures beside those of llama.cpp's libmtmd, as the documentation tells their differences."""
+
+import re
+
+import numpy as np
+import pytest
+
+from libmtmd_cases import ALL, DOCS, FIXTURE, NOT_RUN, difference, our_rows, projector_type, write_file
+from pumice_architectures.vision import ENCODERS
+
+pytest.importorskip("PIL")
+STORED = np.load(FIXTURE)
+COLUMN = dict(re.findall(r"^\| `([\w.-]+)` (?:\|[^|\n]*){3}\| ([^|\n]*) \|[^|\n]*\|$", DOCS.read_text(), re.MULTILINE))
+AGREE = 0.01  # largest difference of a type that computes the same, with products in float16
+
+
+def test_the_table_in_the_documentation_tells_of_every_type():
+    assert {name: COLUMN[name] for name in NOT_RUN} == NOT_RUN
+    assert ENCODERS.keys() <= COLUMN.keys()
+    agreeing = [name for name, cell in COLUMN.items() if re.fullmatch(r"\de-\d", cell) and float(cell) <= AGREE]
+    assert len(agreeing) >= 22
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_rows_differ_from_those_of_libmtmd_as_the_documentation_tells(tmp_path, kind):
+    path = write_file(tmp_path, kind)
+    told, found = COLUMN[projector_type(path)], difference(our_rows(path, kind), STORED[kind])
+    assert found > AGREE if told == "other rows" else found <= 1.02 * float(told)
