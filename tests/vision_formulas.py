@@ -161,6 +161,52 @@ def _sam(n_layer: int, n: int, window: int, side: int, patch: int, out: int) -> 
     }  # fmt: skip
 
 
+def _mobilenet() -> Shapes:
+    """Return a tiny MobileNetV5 of the names that timm gives: every kind of block of the published one."""
+    shapes: Shapes = {}
+
+    def add(name: str, n_out: int, n_in: int, kernel: int, norm: str) -> None:
+        shapes[f"{name}.weight"] = (n_out, n_in, kernel, kernel)
+        shapes[f"{norm}.weight"] = (n_out,)
+
+    def inverted(blk: str, n_in: int, n: int, n_out: int, start: int = 0, middle: int = 0) -> None:
+        if start:
+            add(f"{blk}dw_start.conv", n_in, 1, start, f"{blk}dw_start.bn")
+        add(f"{blk}pw_exp.conv", n, n_in, 1, f"{blk}pw_exp.bn")
+        if middle:
+            add(f"{blk}dw_mid.conv", n, 1, middle, f"{blk}dw_mid.bn")
+        add(f"{blk}pw_proj.conv", n_out, n, 1, f"{blk}pw_proj.bn")
+        shapes[f"{blk}layer_scale.gamma"] = (n_out,)
+
+    def attention(blk: str, n: int, heads: int, dim: int, halves: bool) -> None:
+        shapes.update({f"{blk}norm.weight": (n,), f"{blk}attn.query.proj.weight": (heads * dim, n, 1, 1)})
+        for part in ("key", "value"):
+            if halves:
+                add(f"{blk}attn.{part}.down_conv", n, 1, 3, f"{blk}attn.{part}.norm")
+            shapes[f"{blk}attn.{part}.proj.weight"] = (dim, n, 1, 1)
+        shapes.update({f"{blk}attn.output.proj.weight": (n, heads * dim, 1, 1), f"{blk}layer_scale.gamma": (n,)})
+
+    add("conv_stem.conv", 8, 3, 3, "conv_stem.bn")
+    shapes["conv_stem.conv.bias"] = (8,)
+    for i, n_in in enumerate((8, 16)):
+        add(f"blocks.0.{i}.conv_exp", 2 * n_in, n_in, 3, f"blocks.0.{i}.bn1")
+        add(f"blocks.0.{i}.conv_pwl", 16, 2 * n_in, 1, f"blocks.0.{i}.bn2")
+    inverted("blocks.1.0.", 16, 32, 16, start=3, middle=5)
+    inverted("blocks.1.1.", 16, 32, 16, start=5)
+    inverted("blocks.2.0.", 16, 32, 24, start=5, middle=5)
+    inverted("blocks.2.1.", 24, 48, 24, start=5)
+    inverted("blocks.2.2.", 24, 24, 24)
+    attention("blocks.2.3.", 24, 2, 8, halves=True)
+    inverted("blocks.2.4.", 24, 48, 24)
+    inverted("blocks.3.0.", 24, 48, 32, start=5, middle=5)
+    attention("blocks.3.1.", 32, 2, 16, halves=False)
+    inverted("blocks.3.2.", 32, 64, 32)
+    add("msfa.ffn.pw_exp.conv", 112, 56, 1, "msfa.ffn.pw_exp.bn")
+    add("msfa.ffn.pw_proj.conv", WIDE, 112, 1, "msfa.ffn.pw_proj.bn")
+    return {**shapes, "msfa.norm.weight": (WIDE,)}
+
+
+WIDE = 2048  # of MobileNetV5's result, which timm has fixed
 WHOLE_BLOCK = 2  # of Segment Anything, which attends to the whole image
 #: Configurations, shapes and processors' settings of checkpoints.
 CASES: dict[str, dict[str, Any]] = {
@@ -281,6 +327,24 @@ CASES: dict[str, dict[str, Any]] = {
             "model.view_seperator": (TEXT,),
         },
         "picture": (80, 60),
+    },
+    "gemma3n": {
+        "config": {
+            "architectures": ["Gemma3nForConditionalGeneration"],
+            "text_config": {"hidden_size": TEXT},
+            "vision_config": {"hidden_size": WIDE},
+            "audio_config": {  # which llama.cpp's converter reads
+                "conf_num_hidden_layers": 1, "conf_num_attention_heads": 2, "input_feat_size": 8, "hidden_size": 16,
+            },
+        },
+        "processor": {"size": {"height": 128, "width": 128}, "image_seq_length": 16},
+        "shapes": {
+            **{f"model.vision_tower.timm_model.{name}": shape for name, shape in _mobilenet().items()},
+            "model.embed_vision.embedding.weight": (12, WIDE),
+            "model.embed_vision.embedding_projection.weight": (TEXT, WIDE),
+            "model.embed_vision.hard_embedding_norm.weight": (WIDE,),
+            "model.embed_vision.soft_embedding_norm.weight": (WIDE,),
+        },
     },
     "youtuvl": {
         "config": {

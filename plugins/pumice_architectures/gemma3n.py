@@ -5,7 +5,7 @@ AltUp is Baykal et al. 2023, arXiv:2301.13310; LAuReL is Menghani et al. 2024, a
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
 from pumice.plugin.nn.blocks import linear, softcap, width
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
@@ -24,6 +24,7 @@ class Gemma3n(SharedCaches):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.n_cached = min(N_CACHED, self.n_layer)
+        self.media_rules = MediaRules(pads=True)
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.embed(g)

@@ -2,7 +2,7 @@
 
     python tests/make_fixtures/vision_formulas.py path/to/llama.cpp [case...]
 
-It needs torch, torchvision, transformers, gguf and Pillow.
+It needs torch, torchvision, transformers, timm, gguf and Pillow.
 
 Where transformers has the encoder (GLM-5.3, MiniMax-M3, Step3-VL) its module computes the rows; where it has an encoder
 like it (CLIP, SigLIP, SigLIP 2, Qwen3-VL) the projector behind it is written here. Nemotron's and MiMo's encoders are
@@ -22,6 +22,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps
+from timm.layers import RmsNorm2d
+from timm.models._efficientnet_builder import decode_arch_def
+from timm.models.mobilenetv5 import MobileNetV5Encoder
 from torch import Tensor
 from transformers import CLIPVisionConfig, CLIPVisionModel, Siglip2VisionConfig, SiglipVisionConfig, SiglipVisionModel
 from transformers.image_processing_backends import TorchvisionBackend
@@ -250,6 +253,30 @@ def deepseekocr2(w: Weights) -> dict[str, np.ndarray]:
         x = second(torch.cat([x, queries])[None], num_patches=len(x)).last_hidden_state[0, len(x) :]
         rows.append(linear(w, "model.projector.layers", x))
     return values | {"rows": torch.cat([*rows, w["model.view_seperator"][None]])}
+
+
+MOBILENET = [
+    ["er_r1_k3_s2_e2_c16", "er_r1_k3_s1_e2_c16"],
+    ["uir_r1_a3_k5_s2_e2_c16", "uir_r1_a5_k0_s1_e2_c16"],
+    [
+        "uir_r1_a5_k5_s2_e2_c24", "uir_r1_a5_k0_s1_e2_c24", "uir_r1_a0_k0_s1_e1_c24", "mqa_r1_k3_h2_v2_s1_d8_c24",
+        "uir_r1_a0_k0_s1_e2_c24",
+    ],
+    ["uir_r1_a5_k5_s2_e2_c32", "mqa_r1_k3_h2_s1_d16_c32", "uir_r1_a0_k0_s1_e2_c32"],
+]  # fmt: skip
+
+
+def gemma3n(w: Weights) -> dict[str, np.ndarray]:
+    encoder = MobileNetV5Encoder(
+        block_args=decode_arch_def(MOBILENET), stem_size=8, pad_type="same", norm_layer=RmsNorm2d,
+        layer_scale_init_value=1e-5, msfa_output_resolution=4,
+    )  # fmt: skip
+    encoder.load_state_dict(below(w, "model.vision_tower.timm_model."))
+    pixels = torch.tensor(resized((128, 128), Image.Resampling.BILINEAR)).permute(2, 0, 1)[None] / 255
+    x = encoder.eval()(pixels).flatten(2)[0].T * 2048**0.5
+    p = "model.embed_vision."
+    x = F.linear(rms(w[f"{p}soft_embedding_norm.weight"], x), w[f"{p}embedding_projection.weight"])
+    return {"rows": rms(torch.ones(len(x.T)), x)}
 
 
 def minimax_m3(w: Weights) -> dict[str, np.ndarray]:

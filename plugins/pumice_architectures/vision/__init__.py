@@ -7,6 +7,7 @@ ENCODERS = {
     "dots_ocr": "pumice_architectures.vision.documents:DotsOCR",
     "exaone4_5": "pumice_architectures.vision.qwen:Exaone45",
     "gemma3": "pumice_architectures.vision.gemma3:Gemma3",
+    "gemma3nv": "pumice_architectures.vision.mobilenet:Gemma3n",
     "gemma4uv": "pumice_architectures.vision.gemma4:Gemma4Unified",
     "gemma4v": "pumice_architectures.vision.gemma4:Gemma4",
     "glm4v": "pumice_architectures.vision.glm:GLM4V",

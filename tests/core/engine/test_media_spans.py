@@ -252,3 +252,18 @@ def test_spans_cross_to_another_process(table):
     arrived = decode_command(encode_command(command))
     assert isinstance(arrived, Add)
     np.testing.assert_array_equal(arrived.request.media[1].rows, table[PROMPT[SPANS[1]]])
+
+
+def test_media_of_gemma_3n_have_the_layer_inputs_of_the_padding_token(tmp_path):
+    """Embeddings of this token, which are scaled, give what the token gives."""
+    path = ZOO["gemma3n-short"].write(tmp_path / "model.gguf")
+    with GGUFFile.open(path) as file:
+        table = np.array(file.tensors["token_embd.weight"].dequantize())
+    prompt = [*IDS[:4], *[0] * 3, *IDS[4:9]]
+    rows = np.repeat(table[:1] * np.float32(table.shape[1] ** 0.5), 3, 0)
+    with pumice.load(path, backend="numpy", kv_type="f32") as model:
+        tokens = complete(model, Request(prompt, logprobs=5, **GREEDY))
+        media = complete(model, Request(prompt, media=[Span(4, rows)], logprobs=5, cache_salt="other", **GREEDY))
+    assert media.tokens == tokens.tokens
+    for ours, expected in zip(media.logprobs, tokens.logprobs, strict=True):
+        assert abs(ours.logprob - expected.logprob) < 1e-5

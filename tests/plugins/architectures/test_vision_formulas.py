@@ -25,7 +25,7 @@ VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
 # What llama.cpp's converter leaves out: limits of sizes.
 MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
 # convolutions, masks with sinks, both kinds of rotation, and windows without masks
-ON_CPU = ("deepseekocr", "ldp", "mimovl", "minimax_m3", "step3vl")
+ON_CPU = ("deepseekocr", "gemma3n", "ldp", "mimovl", "minimax_m3", "step3vl")
 WITH_PIXELS = ("deepseekocr", "deepseekocr2", "glm5v", "minimax_m3", "step3vl")
 
 
@@ -63,7 +63,7 @@ def test_rows_are_those_of_the_formulas(folders, kind, backend):
     parts = [part.rows for part in projector.encode(picture(*size_of(kind))) if isinstance(part, Embeddings)]
     projector.close()
     rows, reference = np.concatenate(parts), VALUES[f"{kind}.rows"]
-    limit = {"numpy": 2e-6, "cpu": 1e-4}[backend]
+    limit = {"numpy": 4e-6 if kind == "gemma3n" else 2e-6, "cpu": 1e-4}[backend]
     assert rows.shape == reference.shape
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
 
@@ -109,5 +109,7 @@ def test_the_windows_of_an_image_are_bounded(folders):
 def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
     ours, theirs = described(folders(kind) / "mmproj.gguf"), WRITTEN[kind]
     more = MORE_KEYS - theirs["metadata"].keys()
-    assert {key: value for key, value in ours["metadata"].items() if key not in more} == theirs["metadata"]
+    # Gemma 3n's part of sounds is not converted.
+    read = {key: value for key, value in theirs["metadata"].items() if "audio" not in key}
+    assert {key: value for key, value in ours["metadata"].items() if key not in more} == read
     assert ours["tensors"] == theirs["tensors"]
