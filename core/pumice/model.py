@@ -421,11 +421,12 @@ def prepare(
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     if observer:
-        config = config.model_copy(update={"moe_cache_mib": 0})
-    graphs, fitted, rules, experts = fit_graphs(graphs, backends, sizes, config, available_memory_bytes() or None)
+        config = config.model_copy(update={"moe_cache_mib": 0, "op_offload": "off"})
+    host_bytes = available_memory_bytes() or None
+    graphs, fitted, rules, experts, stream = fit_graphs(graphs, backends, sizes, config, host_bytes)
     if fitted.n_ctx < sizes.n_ctx:
         log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitted.n_ctx, sizes.n_ctx)
-    runner = Runner(graphs, backends, make_limits(graphs, fitted), rules, progress, observer, experts)
+    runner = Runner(graphs, backends, make_limits(graphs, fitted), rules, progress, observer, experts, stream)
     stack.callback(runner.close)
     return architecture, runner
 

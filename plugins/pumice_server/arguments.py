@@ -16,7 +16,7 @@ logger = logging.getLogger("pumice")
 _FLAGS = """
     --jinja --props --models-autoload
     --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
-    --op-offload --no-op-offload --check-tensors
+    --check-tensors
     -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
     --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling
     --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl

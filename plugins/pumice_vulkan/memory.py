@@ -146,8 +146,8 @@ class Weights:
                 self._places[key] = [self._upload(self._staging, part) for part in parts], owner
             return self._places[key][0]
 
-    def renew(self, key: Hashable, matrix: Packing | NDArray[np.generic], index: int) -> None:
-        """Write one matrix of an uploaded stack again, while no step uses it."""
+    def renew(self, key: Hashable, matrix: Packing | NDArray[np.generic], offset: int) -> None:
+        """Write matrices of an uploaded stack again, while no step uses them; ``offset``: in words, of dense ones."""
         with self._lock:
             (place,), _ = self._places[key]
             if self._staging is None:
@@ -155,8 +155,7 @@ class Weights:
             if isinstance(matrix, Packing):
                 self._staging.repack(place, matrix)
             else:
-                size = matrix.nbytes // 4
-                self._staging.write(place.part(index * size, size), [matrix])
+                self._staging.write(place.part(offset, matrix.nbytes // 4), [matrix])
             self._staging.wait()
 
     def finish(self) -> None:

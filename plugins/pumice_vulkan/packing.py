@@ -83,10 +83,11 @@ def pack(weight: Weight) -> Packing | NDArray[np.generic]:
     return np.pad(data, ((0, 0), (0, missing))) if missing else data
 
 
-def pack_one(stack: Weight, matrix: Weight, index: int) -> Packing | NDArray[np.generic]:
-    """Return one matrix in the form for upload to its place in a stack."""
-    own = pack(matrix)
+def pack_some(stack: Weight, matrices: Weight, index: int) -> Packing | NDArray[np.generic]:
+    """Return matrices in the form for upload to their places in a stack, from ``index`` on."""
+    own = pack(matrices)
     if not isinstance(own, Packing):
         return own
-    n_blocks, n_bytes = own.n_blocks * int(stack.shape[0]), packed_bytes(stack)
-    return Packing(own.format, n_blocks, own.data, n_bytes, own.n_blocks * index, own.n_blocks)
+    n_of_each = own.n_blocks // int(matrices.shape[0])
+    n_blocks, n_bytes = n_of_each * int(stack.shape[0]), packed_bytes(stack)
+    return Packing(own.format, n_blocks, own.data, n_bytes, n_of_each * index, own.n_blocks)

@@ -42,7 +42,7 @@ from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.matrices import PLANES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, weight_key
 from pumice_vulkan.memory import Arena, Scratch, Weights
-from pumice_vulkan.packing import pack_one
+from pumice_vulkan.packing import pack_some
 from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
@@ -302,7 +302,9 @@ class DeviceProgram(Program):
         self._moves.write(SLOTS, slots, data)
 
     def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
-        self._shared.weights.renew(weight_key(weight, PLANES), pack_one(weight, matrix, index), index)
+        packed = pack_some(weight, matrix, index)
+        offset = packed.nbytes // 4 // int(matrix.shape[0]) * index
+        self._shared.weights.renew(weight_key(weight, PLANES), packed, offset)
 
     def profile(self) -> list[KernelTime]:
         """Run the last step again (the first of several) with timestamps; recurrent states advance."""

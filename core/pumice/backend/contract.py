@@ -172,7 +172,7 @@ class Program(ABC):
         raise NotImplementedError
 
     def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
-        """Replace the matrix ``index`` of a stack by ``matrix``, ``[1, ...]``, as the stack's source did before.
+        """Replace the matrices of a stack from ``index`` on by ``matrix``, ``[n, ...]``, as its source did before.
 
         For backends that declare ``renews_weights``. No step is pending. Matrices have a multiple of 256 values.
         """

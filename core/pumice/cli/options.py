@@ -305,6 +305,14 @@ _PLACEMENT = [
     defined(ENGINE["n_cpu_ffn"], advanced=True),
     defined(ENGINE["moe_cache_mib"], advanced=True),
     option(
+        "--op-offload/--no-op-offload",
+        default=None,
+        callback=lambda ctx, param, value: {True: "on", False: "off"}.get(value),
+        group="Backend",
+        advanced=True,
+        help="Copy experts that stay in host memory to a GPU for prompts.  [default: where that is faster]",
+    ),
+    option(
         "-kvo/-nkvo",
         "--kv-offload/--no-kv-offload",
         "kv_offload",

@@ -213,14 +213,8 @@ def cache_experts(
         ConfigError: ``n_bytes`` has no room for an expert of each layer.
     """
     gpu = next((backend for _, backend in backends if backend.offload and backend.renews_weights), None)
-    moved = moved_nodes(list(graphs.values()), rules.overrides, rules.kv_offload, limits.sizes)
-    placement = find_placement(list(graphs.values()), backends, limits, rules)
-    first = max(graph.n_layer for graph in graphs.values()) + 1 - placement.n_offloaded
-
-    def is_on_host(node: Node) -> bool:
-        return moved.get(node) == HOST and node.layer >= first
-
-    mixtures = {name: mixtures_of(graph, is_on_host) for name, graph in graphs.items()}
+    traced = list(graphs.values())
+    mixtures = dict(zip(graphs, host_mixtures(traced, traced, backends, limits, rules), strict=True))
     by_name = {mixture.name: mixture for group in mixtures.values() for mixture in group}
     if gpu is None or not by_name:
         why = "no experts of a layer on a GPU stay in host memory"
@@ -231,6 +225,28 @@ def cache_experts(
         return dict(graphs), None
     cache = _empty_cache(list(by_name.values()), gpu, limits, n_bytes)
     return {name: divide(graph, cache, mixtures[name]) for name, graph in graphs.items()}, cache
+
+
+def host_mixtures(
+    graphs: Sequence[Graph], all_graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules
+) -> list[list[Mixture]]:
+    """Return the mixtures of each of ``graphs`` whose experts stay in host memory while their layers are on a GPU.
+
+    Args:
+        graphs: graphs among ``all_graphs``.
+        all_graphs: graphs of a model.
+        backends: backends in order.
+        limits: largest step, and size of the caches.
+        rules: where layers and experts lie.
+    """
+    moved = moved_nodes(all_graphs, rules.overrides, rules.kv_offload, limits.sizes)
+    placement = find_placement(all_graphs, backends, limits, rules)
+    first = max(graph.n_layer for graph in all_graphs) + 1 - placement.n_offloaded
+
+    def is_on_host(node: Node) -> bool:
+        return moved.get(node) == HOST and node.layer >= first
+
+    return [mixtures_of(graph, is_on_host) for graph in graphs]
 
 
 def _empty_cache(mixtures: Sequence[Mixture], gpu: Backend, limits: Limits, n_bytes: int) -> ExpertCache:
@@ -331,7 +347,7 @@ def _two_parts(cache: ExpertCache, mixture: Mixture) -> _Parts:
     assert isinstance(g, GraphBuilder)
     cached = cache.mixtures[mixture.name]
     cache.chosen_by[mixture.ids] = cached
-    trace, weights = _tracer(g), mixture.end.inputs["weights"]
+    trace, weights = tracer(g), mixture.end.inputs["weights"]
     with g.collecting() as nodes, g.layer(mixture.end.layer):
         n_expert = (len(cached.slots),)
         slots = g.input(f"{mixture.name} slots", n_expert, "i32", fill=lambda batch: cached.slots)
@@ -339,20 +355,20 @@ def _two_parts(cache: ExpertCache, mixture: Mixture) -> _Parts:
         in_slots = trace("renumber", ids=mixture.ids, table=slots)
         chosen = trace("renumber", ids=mixture.ids, table=on_host)
         weighed = trace("keep_chosen", weights=weights, ids=chosen)
-        y = _again(trace, mixture, "mul_mat_some", chosen, lambda weight: weight)
+        y = retrace(trace, mixture, "mul_mat_some", chosen, lambda weight: weight)
         of_host = trace("expert_sum", y=y, weights=weighed)
         rest = trace("add", x=weights, y=weighed * -1.0)
-        y = _again(trace, mixture, "mul_mat_id", in_slots, cached.copy_of)
+        y = retrace(trace, mixture, "mul_mat_id", in_slots, cached.copy_of)
         trace("add", x=of_host, y=trace("expert_sum", y=y, weights=rest))
     return _Parts([*nodes[:-1], nodes[-1].giving(mixture.end.output)], [slots, on_host])
 
 
-def _tracer(g: GraphBuilder) -> Callable[..., Tensor]:
+def tracer(g: GraphBuilder) -> Callable[..., Tensor]:
     """Return a function that adds a node as it is: an adapter's part of a product is a node already."""
     return lambda op, **operands: GraphBuilder.trace(g, OPERATIONS[op], **operands)
 
 
-def _again(
+def retrace(
     trace: Callable[..., Tensor], mixture: Mixture, product: str, ids: Tensor, copy_of: Callable[[Weight], Weight]
 ) -> Tensor:
     """Trace the nodes of a mixture once more and return its results before their sum.

@@ -29,7 +29,7 @@ def chosen_rules(graphs: Sequence[Graph], backends: Backends, limits: Limits, co
     rules = PlacementRules.of(config)
     if not may_move_experts(graphs, backends, config):
         return rules
-    rules, n_layers = place_experts(graphs, backends, limits, rules, partial(_known_rates, backends, config))
+    rules, n_layers = place_experts(graphs, backends, limits, rules, partial(known_device_rates, backends, config))
     if n_layers:
         logger.info("experts of the first %d layers stay in host memory, so that GPUs hold the rest", n_layers)
     return rules
@@ -46,7 +46,8 @@ def may_move_experts(graphs: Sequence[Graph], backends: Backends, config: Config
     return any(backend.offload for _, backend in backends) and _has_experts(graphs)
 
 
-def _known_rates(backends: Backends, config: Config) -> dict[DeviceName, Rates]:
+def known_device_rates(backends: Backends, config: Config) -> dict[DeviceName, Rates]:
+    """Return the rates of devices as far as they have been measured."""
     rates: dict[DeviceName, Rates] = {}
     for name, backend in backends:
         devices = backend.devices()

@@ -10,10 +10,13 @@ from typing import NamedTuple
 from pumice.architecture import MAIN
 from pumice.backend.step import Limits
 from pumice.config import Config
+from pumice.engine.costs import step_parts
 from pumice.engine.expert_cache import ExpertCache, cache_experts
-from pumice.engine.experts import chosen_rules, may_move_experts
+from pumice.engine.expert_stream import ExpertStream, stream_experts
+from pumice.engine.experts import chosen_rules, known_device_rates, may_move_experts
 from pumice.engine.overrides import host_layers, unmatched_overrides
 from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
+from pumice.engine.rates import step_seconds, stream_seconds
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
 from pumice.graph import Graph
@@ -22,12 +25,13 @@ logger = logging.getLogger("pumice")
 
 
 class FittedModel(NamedTuple):
-    """A model as it will run: its graphs, sizes and placement rules, and the copies of experts that the graphs use."""
+    """A model as it will run: graphs, sizes, placement rules, copies of experts, and their stream for prompts."""
 
     graphs: dict[str, Graph]
     sizes: EngineSizes
     rules: PlacementRules
     experts: ExpertCache | None = None
+    stream: ExpertStream | None = None
 
 
 def fit_graphs(
@@ -41,13 +45,51 @@ def fit_graphs(
     traced = [graphs[MAIN], *(graph for name, graph in graphs.items() if name != MAIN), *prompts_of(graphs).values()]
     _warn_of_unused(traced, backends, config)
     n_mib = config.moe_cache_mib
+
+    def fitted_with(n_reserved: int) -> tuple[EngineSizes, PlacementRules]:
+        reserving = config.model_copy(update={"fit_target": config.fit_target + n_reserved})
+        return fit_model(graphs, traced, backends, sizes, reserving, host_bytes)
+
+    fitted, rules = fitted_with(n_mib)
+    stream = _stream(graphs[MAIN], traced, backends, make_limits(graphs, fitted), rules, config)
+    if stream is not None:
+        fitted, rules = fitted_with(n_mib + -(-stream.n_bytes // 2**20))
+        stream = _stream(graphs[MAIN], traced, backends, make_limits(graphs, fitted), rules, config)
+    own = replace(rules, margin=config.fit_target * 2**20)
     if not n_mib:
-        return FittedModel(dict(graphs), *fit_model(graphs, traced, backends, sizes, config, host_bytes))
-    reserving = config.model_copy(update={"fit_target": config.fit_target + n_mib})
-    fitted, rules = fit_model(graphs, traced, backends, sizes, reserving, host_bytes)
-    limits = make_limits(graphs, fitted)
-    divided, experts = cache_experts(graphs, backends, limits, rules, n_mib * 2**20)
-    return FittedModel(divided, fitted, replace(rules, margin=config.fit_target * 2**20), experts)
+        return FittedModel(dict(graphs), fitted, own, None, stream)
+    divided, experts = cache_experts(graphs, backends, make_limits(graphs, fitted), rules, n_mib * 2**20)
+    return FittedModel(divided, fitted, own, experts, stream)
+
+
+def _stream(
+    graph: Graph,
+    traced: Sequence[Graph],
+    backends: Backends,
+    limits: Limits,
+    rules: PlacementRules,
+    config: Config,
+) -> ExpertStream | None:
+    """Return the stream of experts for steps with many tokens; None if it is not wanted, or predicted to be slower.
+
+    Its ``least`` is the least number of tokens, a power of two, for which measured rates predict it to be faster.
+    """
+    if config.op_offload == "off":
+        return None
+    stream = stream_experts(graph, traced, backends, limits, rules)
+    if stream is None or config.op_offload == "on":
+        return stream
+    rates = known_device_rates(backends, config)
+    placed = find_placement([*traced, stream.graph], backends, limits, replace(rules, margin=0)).segments
+    own, streamed = step_parts(placed[0], graph, limits), step_parts(placed[-1], stream.graph, limits)
+    if not all(part.device in rates for part in (*own, *streamed)):
+        return None
+    for n_tokens in (32, 64, 128, 256, 512, 1024, 2048):
+        if n_tokens > limits.n_batch:
+            break
+        if stream_seconds(streamed, rates, n_tokens, stream.layer_bytes) < step_seconds(own, rates, n_tokens, 1, 0):
+            return replace(stream, least=n_tokens)
+    return None
 
 
 def _warn_of_unused(traced: Sequence[Graph], backends: Backends, config: Config) -> None:

@@ -15,6 +15,7 @@ from pumice.graph import RecurrentState, Segment, State, Weight
 
 PARTS = {
     "expert_cache": re.compile(r"^expert_cache\."),
+    "expert_stream": re.compile(r"^expert_stream\."),
     "experts": re.compile(r"_(ch)?exps|exp_probs"),
     "embeddings": re.compile(r"^(token_embd|token_types|position_embd|per_layer)"),
     "output": re.compile(r"^(output|cls|score)"),

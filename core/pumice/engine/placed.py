@@ -13,6 +13,7 @@ from pumice.backend import Backend, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.expert_cache import PREFIX, ExpertCache
+from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.pipeline import Pipeline
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
@@ -22,6 +23,7 @@ class PlacedGraph:
     """One graph of a model.
 
     ``placed``: its segments before their backends rewrite them. ``experts``: copies of experts that its steps use.
+    ``stream``: copies matrices to its programs between their runs.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class PlacedGraph:
         backends: Mapping[str, Backend],
         limits: Limits,
         experts: ExpertCache | None = None,
+        stream: ExpertStream | None = None,
     ) -> None:
         self.graph = graph
         self.placed = placed
@@ -40,6 +43,7 @@ class PlacedGraph:
         self._backends = backends
         self._limits = limits
         self._experts = experts
+        self._stream = stream
         self._holders: dict[str, Program] = {}  # of copies of experts, by name of the weight
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
@@ -58,6 +62,8 @@ class PlacedGraph:
             if any(isinstance(state, RecurrentState) for state in segment.states)
         ]
         self.keeps_states = bool(stateful) and all(program.capabilities.copies_slots for program in stateful)
+        if self._stream is not None:
+            self._stream.attach(self.placed, programs)
         alone = len(programs) == 1 and programs[0].capabilities.max_steps != 1
         for placed, segment, program in zip(self.placed, self.segments, programs, strict=True):
             self._holders |= {weight.name: program for weight in placed.weights if weight.name.startswith(PREFIX)}

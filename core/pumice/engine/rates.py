@@ -25,7 +25,7 @@ from pumice.engine.overrides import DeviceName
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.sizing import BLOCK_SIZE
 from pumice.gguf import GGMLType, quantize, row_bytes
-from pumice.graph import N_TOKENS, BlocksSource, GraphBuilder, Segment, Tensor
+from pumice.graph import N_TOKENS, BlocksSource, Graph, GraphBuilder, Segment, Tensor
 from pumice.machine import cores
 from pumice.sandbox import cache_homes
 
@@ -55,6 +55,7 @@ class Rates:
         link: bytes per second of values that enter and leave a program.
         node_seconds: overhead of an operation.
         run_seconds: overhead of a run of a program.
+        upload: bytes per second of weights that a running program gets; 0 if it can get none.
         host_seconds: time of a generated token beside its step, which engine and samplers take on the host.
         products: ``memory`` and ``compute`` of other types, by their names, as far as they were measured.
     """
@@ -64,13 +65,14 @@ class Rates:
     link: float
     node_seconds: float
     run_seconds: float
+    upload: float = 0.0
     host_seconds: float = 0.0
     products: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         of_types = [rate for memory, compute in self.products.values() for rate in (memory, compute)]
         positive = (self.memory, self.compute, self.link, *of_types)
-        times = self.node_seconds, self.run_seconds, self.host_seconds
+        times = self.node_seconds, self.run_seconds, self.host_seconds, self.upload
         values = (*positive, *times)
         finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not finite or min(positive) <= 0 or min(times) < 0:
@@ -102,6 +104,24 @@ def step_seconds(
             moving = node.n_bytes(n_tokens, n_outputs, depth) / memory
             seconds += max(moving, node.flops(n_tokens, n_outputs) / compute) + rate.node_seconds
     return seconds
+
+
+def stream_seconds(
+    parts: Sequence[StepPart], rates: Mapping[DeviceName, Rates], n_tokens: int, layer_bytes: Sequence[int]
+) -> float:
+    """Return the predicted time of a step whose experts are copied to a GPU, each layer's beside the one before.
+
+    Args:
+        parts: segments of the step.
+        rates: rates of each device.
+        n_tokens: rows of the step.
+        layer_bytes: bytes of the experts of each layer.
+    """
+    upload = max(rate.upload for rate in rates.values())
+    if not upload:
+        return math.inf
+    first, *others = (n_bytes / upload for n_bytes in layer_bytes)
+    return first + max(step_seconds(parts, rates, n_tokens, 1, 0), sum(others))
 
 
 def known_rates(backend: str, device: DeviceInfo, options: Mapping[str, object]) -> Rates | None:
@@ -181,7 +201,38 @@ def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
         link = copied.value_bytes * _ROWS / copied.seconds(_ROWS)
     overheads = Rates(1.0, 1.0, link, node_seconds, run_seconds)
     memory, compute = _product_rates(name, backend, overheads, _TYPE, width)
-    return replace(overheads, memory=memory, compute=compute)
+    upload = _upload_rate(name, backend, width) if backend.renews_weights else 0.0
+    return replace(overheads, memory=memory, compute=compute, upload=upload)
+
+
+def _upload_rate(name: str, backend: Backend, width: int) -> float:
+    """Return the bytes of matrices per second that replace those of a program; 0 if the backend has no such product."""
+    blocks = _blocks(width, _TYPE)
+    g = GraphBuilder({"stack": BlocksSource(blocks.reshape(8, -1, blocks.shape[-1]), _TYPE)}, 1, _ROWS)
+    x, ids = g.input("x", (N_TOKENS, width)), g.input("ids", (N_TOKENS, 1), "i32")
+    stack = g.weight("stack")
+    g.output("y", g.mul_mat_id(x, stack, ids))
+    graph = g.finish()
+    limits = _limits(graph)
+    segment = Segment(name, graph.nodes, [x, ids], list(graph.outputs.values()))
+    if not all(backend.supports(node, limits) for node in graph.nodes):
+        return 0.0
+    placed = PlacedGraph(graph, [segment], {name: backend}, limits)
+    try:
+        placed.compile()
+        assert placed.program is not None
+        times = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            placed.program.renew_weight(stack, 0, stack)
+            times.append(time.perf_counter() - begun)
+        return blocks.nbytes / max(min(times), 1e-9)
+    finally:
+        placed.close()
+
+
+def _limits(graph: Graph) -> Limits:
+    return Limits(_ROWS, _ROWS, _ROWS, 1, BLOCK_SIZE, {0: _ROWS // BLOCK_SIZE}, "f16", graph.sizes)
 
 
 def _product_rates(name: str, backend: Backend, overheads: Rates, type: GGMLType, width: int) -> tuple[float, float]:
@@ -225,7 +276,7 @@ class _Chain:
             y = g.linear(y, g.weight(key))
         g.output("y", y if sources else y * 0.5)
         graph = g.finish()
-        limits = Limits(_ROWS, _ROWS, _ROWS, 1, BLOCK_SIZE, {0: _ROWS // BLOCK_SIZE}, "f16", graph.sizes)
+        limits = _limits(graph)
         segment = Segment(name, graph.nodes, [x], list(graph.outputs.values()))
         self._width = width
         self._placed = PlacedGraph(graph, [segment], {name: backend}, limits)

@@ -14,6 +14,7 @@ from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.expert_cache import ExpertCache
+from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.held import Held, held_by
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import PlacementRules, place_layers, uses_of
@@ -61,7 +62,8 @@ class Runner:
 
     Each node goes to the first of ``backends`` that supports it. Steps in which every sequence begins run the graph's
     expansion for prompts, if it has one. ``observe`` is called with the outputs of each step of the main graph, which
-    then has no separate expansion. ``experts``: copies of experts on GPUs that the graphs use.
+    then has no separate expansion. ``experts``: copies of experts on GPUs that the graphs use. ``stream``: the graph of
+    steps with many tokens, whose experts are copied to a GPU.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Runner:
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
         experts: ExpertCache | None = None,
+        stream: ExpertStream | None = None,
     ) -> None:
         self.limits = limits
         self.recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
@@ -80,13 +83,17 @@ class Runner:
         self._progress = progress
         self._observe = observe
         prompts = {} if observe else prompts_of(graphs)
-        traced = [*graphs.values(), *prompts.values()]
+        traced = [*graphs.values(), *prompts.values(), *([stream.graph] if stream else [])]
         placed = place_layers(traced, backends, limits, rules or PlacementRules())
         self._experts = experts
         graphs_and_prompts = [
-            PlacedGraph(*pair, dict(backends), _limits_of(pair[0], limits), experts)
+            PlacedGraph(
+                *pair, dict(backends), _limits_of(pair[0], limits), experts, stream if pair[0] is traced[-1] else None
+            )
             for pair in zip(traced, placed, strict=True)
         ]
+        self._stream = stream
+        self._streaming = graphs_and_prompts.pop() if stream else None
         self._graphs = dict(zip(graphs, graphs_and_prompts, strict=False))
         self._prompts = dict(zip(prompts, graphs_and_prompts[len(graphs) :], strict=True))
         self._last = self._main
@@ -101,6 +108,7 @@ class Runner:
         """Compile every segment by its backend. Raises BackendError, for example when memory runs out."""
         first = [placed for name, placed in self._graphs.items() if name not in LATER]
         first += [placed for name, placed in self._prompts.items() if name not in LATER]
+        first += [self._streaming] if self._streaming else []
         n_done, n_all = 0, sum(len(placed.segments) for placed in first)
 
         def compiled() -> None:
@@ -153,6 +161,8 @@ class Runner:
         if ROWS in batch.inputs:
             graph = MEDIA_GRAPHS.get((graph, batch.together), graph)
         placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
+        if self._streaming and not ask and self._streams(batch, graph):
+            placed = self._streaming
         if placed.program is None:
             placed.compile()
         in_turn = placed is not self._main and self.capabilities.n_in_flight == 1
@@ -178,7 +188,13 @@ class Runner:
 
     def picks(self, batch: Batch) -> bool:
         """Return True if the program can pick tokens after such a batch."""
-        return self.capabilities.max_steps > 0 and ROWS not in batch.inputs and not self._is_prompts(batch, MAIN)
+        if self._is_prompts(batch, MAIN) or self._streams(batch, MAIN):
+            return False
+        return self.capabilities.max_steps > 0 and ROWS not in batch.inputs
+
+    def _streams(self, batch: Batch, graph: str) -> bool:
+        """Return True if a batch is computed with experts that are copied to a GPU."""
+        return self._stream is not None and graph == MAIN and len(batch.positions) >= self._stream.least
 
     def _is_prompts(self, batch: Batch, graph: str) -> bool:
         """Return True if the expansion for prompts computes a batch: it exists, and every sequence begins."""
@@ -355,6 +371,8 @@ class Runner:
 
     def close(self) -> None:
         """Close the programs; the backends belong to the caller."""
+        if self._stream:
+            self._stream.close()
         for placed in self._all:
             placed.close()
         if self._experts:
@@ -371,4 +389,5 @@ class Runner:
 
     @property
     def _all(self) -> list[PlacedGraph]:
-        return [*self._graphs.values(), *self._prompts.values()]
+        streaming = [self._streaming] if self._streaming else []
+        return [*self._graphs.values(), *self._prompts.values(), *streaming]

@@ -15,11 +15,12 @@ from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.costs import StepPart, step_parts
+from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.fitting import fit_graphs, has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.rates import Rates, measure_rates, measure_types, rates_of, step_seconds
+from pumice.engine.rates import Rates, measure_rates, measure_types, rates_of, step_seconds, stream_seconds
 from pumice.engine.runner import LATER
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
@@ -33,6 +34,7 @@ from pumice.planning.machine import PlannedGPUs, PlannedMachine
 from pumice.registry import Registry
 
 _LEAST_SHARE = 0.05  # of the bytes of products, for a type whose rates are measured
+_STREAM = "prompts with copied experts"  # name of a graph
 _GPUS = "gpu"  # name of the backend of planned GPUs
 
 
@@ -132,12 +134,14 @@ class _Subject:
     sizes: EngineSizes
     rules: PlacementRules
     host_bytes: int | None
+    stream: ExpertStream | None = None
 
     @property
     def traced(self) -> dict[str, Graph]:
         """All graphs by name, with those for prompts."""
         prompts = {name if name in LATER else f"{name} of prompts": g for name, g in prompts_of(self.graphs).items()}
-        return {**prompts, **self.graphs}
+        streamed = {_STREAM: self.stream.graph} if self.stream else {}
+        return {**prompts, **self.graphs, **streamed}
 
     @property
     def named(self) -> dict[str, Backend]:
@@ -191,7 +195,7 @@ def plan_file(
             devices=devices,
             held=held,
             fits=fits,
-            **_predict(parts, limits, rates, subject.named),
+            **(_predict(parts, limits, rates, subject.named) | _predict_stream(placement, subject, limits, rates)),
         )
 
 
@@ -209,8 +213,8 @@ def _subject(
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
     host = machine.host_bytes if machine.host_bytes is not None else available_memory_bytes() or None
     subject = _Subject(graphs, backends, sizes, PlacementRules.of(config), host)
-    graphs, sizes, rules, _ = fit_graphs(graphs, backends, sizes, config, host)
-    return replace(subject, graphs=graphs, sizes=sizes, rules=rules)
+    graphs, sizes, rules, _, stream = fit_graphs(graphs, backends, sizes, config, host)
+    return replace(subject, graphs=graphs, sizes=sizes, rules=rules, stream=stream)
 
 
 def _backends(stack: ExitStack, registry: Registry, config: Config, machine: PlannedMachine) -> Backends:
@@ -293,6 +297,19 @@ def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list
     """Return the costs of the segments that generate."""
     main = list(subject.traced).index(MAIN)
     return step_parts(placement.segments[main], subject.graphs[MAIN], limits)
+
+
+def _predict_stream(
+    placement: Placement, subject: _Subject, limits: Limits, rates: Mapping[DeviceName, Rates]
+) -> dict[str, float | None]:
+    """Return the predicted rate of prompts by its name in ``ModelPlan``, if their experts are copied to a GPU."""
+    stream, n_tokens = subject.stream, min(limits.n_batch, limits.n_ctx)
+    if stream is None or n_tokens < stream.least:
+        return {}
+    parts = step_parts(placement.segments[list(subject.traced).index(_STREAM)], stream.graph, limits)
+    if not all(part.device in rates for part in parts):
+        return {}
+    return {"prompt_per_second": n_tokens / stream_seconds(parts, rates, n_tokens, stream.layer_bytes)}
 
 
 def _predict(

@@ -1,9 +1,7 @@
 """Copies of experts on a GPU, ``moe_cache_mib``: the same texts as without, by fewer experts of the host."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -11,8 +9,9 @@ import numpy as np
 import pytest
 
 import pumice
+from gpu_plugins import gpu_plugin
 from pumice.engine.expert_cache import OF_HOST, CachedMixture, ExpertCache
-from pumice.plugin import Weight, hookimpl
+from pumice.plugin import Weight
 from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, tiny
 
@@ -37,16 +36,6 @@ class Fixed(Gpu):
     renews_weights = False
 
 
-def plugin(gpu: type[NumpyBackend]) -> ModuleType:
-    @hookimpl
-    def pumice_register_backends(register: Callable[[str, type], None]) -> None:
-        register("gpu", gpu)
-
-    module = ModuleType("gpus")
-    module.pumice_register_backends = pumice_register_backends  # type: ignore[attr-defined]
-    return module
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
@@ -56,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 def load(path: Path, cache: int | str, gpu: type[NumpyBackend] = Gpu, **more: Any) -> pumice.Model:
     options = {**OPTIONS, "n_cpu_moe": -1, "moe_cache_mib": cache, **more}
-    return pumice.load(path, config={"backends": ["gpu", "numpy"]}, plugins=[plugin(gpu)], **options)
+    return pumice.load(path, config={"backends": ["gpu", "numpy"]}, plugins=[gpu_plugin(gpu)], **options)
 
 
 def text(model: pumice.Model) -> list[int]:

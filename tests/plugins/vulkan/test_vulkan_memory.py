@@ -16,6 +16,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.demo import demo_model_path
 from pumice.engine.placement import layer_bytes
+from pumice.gguf import GGMLType
 from pumice.graph import Weight
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
@@ -160,6 +161,36 @@ def test_copies_of_experts_give_the_same_text(tmp_path: Path, monkeypatch: pytes
 
     assert text(0) == text(6)
     assert renewed
+
+
+@pytest.mark.parametrize("type", ["F32", "Q4_0"])
+def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
+    """Logits are those of a model whose experts are all on the device: the same kernels get the same matrices."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
+    cases = importlib.import_module("random_placements")
+    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
+    sizes = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 256}
+    model = tiny("qwen3moe", layer, n_layer=3, dims={"n": 256, "d": 64, "f": 256, "E": 8}, **sizes)
+    path = tmp_path / "model.gguf"
+    cases.write_model(cases.Case("experts", model, GGMLType[type], {}, 1.0), path, 1)
+    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 32, "n_parallel": 1, "backend": "vulkan"}
+    prompt = [(7 * i + 3) % 31 for i in range(64)]
+
+    def logits(**more: Any) -> NDArray[np.float32]:
+        with pumice.load(path, config={"vulkan": {"prepare": "never"}}, **options, **more) as loaded:
+            return loaded.logits(prompt)
+
+    renewed: list[int] = []
+    renew = DeviceProgram.renew_weight
+
+    def counted(program: DeviceProgram, weight: Weight, index: int, matrix: Weight) -> None:
+        renewed.append(int(matrix.shape[0]))
+        renew(program, weight, index, matrix)
+
+    monkeypatch.setattr(DeviceProgram, "renew_weight", counted)
+    on_device, by_copies = logits(), logits(n_cpu_moe=-1, op_offload="on")
+    assert sum(renewed) >= 2 * 3 * 3 * 4
+    np.testing.assert_allclose(by_copies, on_device, atol=1e-5 * np.abs(on_device).max())
 
 
 def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> None:

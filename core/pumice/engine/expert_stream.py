@@ -1,0 +1,217 @@
+"""Prompts through a GPU with experts in host memory: their matrices are copied to it, layer by layer.
+
+Two sets of matrices on the GPU take turns: while it computes a layer with one, the next layer's fill the other.
+Steps of few tokens need few experts each and stay with the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.backend import Program
+from pumice.backend.step import Limits, Step
+from pumice.engine.expert_cache import Mixture, host_mixtures, retrace, tracer
+from pumice.engine.placement import Backends, PlacementRules
+from pumice.gguf import GGMLType
+from pumice.graph import Graph, GraphBuilder, Input, Node, Segment, Tensor, Weight
+
+PREFIX = "expert_stream."
+"""Beginning of the names of the weights that layers share."""
+
+LEAST_TOKENS = 32
+"""Tokens of a step from which on weights are copied, where no rates say when that is faster."""
+
+_N_SETS = 2
+_MOST_CHOSEN = 0.75  # share of a layer's experts from which on all experts of the next layer are copied ahead
+
+
+class SharedSource:
+    """The matrices of the layer whose turn it is, as a weight."""
+
+    def __init__(self, stack: Weight) -> None:
+        self.stack = stack
+        self.type: GGMLType = stack.type
+        self.shape = tuple(map(int, stack.shape))
+        self.nbytes = stack.nbytes
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        return self.stack.data
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """Return the values as float32."""
+        return self.stack.dequantize()
+
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        """Keep the stack, whose own source is released by those who read it."""
+
+
+@dataclass(eq=False)
+class StreamedMixture:
+    """The experts of a layer in host memory, and the shared matrices that they are copied to.
+
+    Attributes:
+        ids: the experts that tokens choose.
+        product: a node that multiplies by shared matrices.
+        copies: stacks in host memory, and shared ones.
+        program: the program of the shared ones, once compiled.
+    """
+
+    ids: Tensor
+    product: Node
+    copies: list[tuple[Weight, Weight]]
+    program: Program | None = None
+
+    @property
+    def n_expert(self) -> int:
+        return int(self.copies[0][0].shape[0])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all experts."""
+        return sum(stack.nbytes for stack, _ in self.copies)
+
+    def copy(self, experts: NDArray[np.signedinteger[Any]]) -> None:
+        """Copy ascending ``experts`` to the shared matrices, consecutive ones at once."""
+        assert self.program is not None, "compile comes first"
+        runs = np.split(experts, np.flatnonzero(np.diff(experts) > 1) + 1)
+        for stack, shared in self.copies:
+            assert isinstance(shared.source, SharedSource)
+            shared.source.stack = stack
+            for run in runs:
+                first, end = int(run[0]), int(run[-1]) + 1
+                self.program.renew_weight(shared, first, stack.rows(first, end))
+
+
+@dataclass
+class ExpertStream:
+    """The graph of steps with many tokens.
+
+    Attributes:
+        graph: the main graph, in which the GPU multiplies by shared matrices.
+        mixtures: the layers whose experts are copied, in order.
+        least: tokens of a step from which on this graph computes it.
+    """
+
+    graph: Graph
+    mixtures: list[StreamedMixture]
+    least: int = LEAST_TOKENS
+    _fetched: dict[int, Future[None]] = field(default_factory=dict)  # by number of the mixture
+    _fetching: ThreadPoolExecutor | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the shared matrices."""
+        return sum({shared.name: shared.nbytes for mixture in self.mixtures for _, shared in mixture.copies}.values())
+
+    @property
+    def layer_bytes(self) -> list[int]:
+        """Bytes of the experts of each layer."""
+        return [mixture.n_bytes for mixture in self.mixtures]
+
+    def attach(self, placed: Sequence[Segment], programs: Sequence[Program]) -> None:
+        """Copy matrices between the programs of ``placed`` segments. Raises LookupError if a node is elsewhere."""
+        for number, mixture in enumerate(self.mixtures):
+            pairs = list(zip(placed, programs, strict=True))
+            mixture.program = next(program for segment, program in pairs if mixture.product in segment.nodes)
+            before = next(program for segment, program in pairs if mixture.ids in segment.inputs)
+            self._watch(number, before)
+        self._fetching = ThreadPoolExecutor(1, "pumice-experts")
+
+    def _watch(self, number: int, program: Program) -> None:
+        """Copy the matrices of a mixture when ``program``, which gets the chosen experts, runs."""
+        run, name = program.run, self.mixtures[number].ids.name
+
+        def run_copying(step: Step) -> Mapping[str, NDArray[Any]]:
+            self._bring(number, step.inputs[name])
+            return run(step)
+
+        program.run = run_copying  # type: ignore[method-assign]
+
+    def _bring(self, number: int, ids: NDArray[np.int32]) -> None:
+        """Copy the matrices that ``ids`` name, unless they were copied ahead; begin with the next layer's."""
+        assert self._fetching is not None
+        mixture, ahead = self.mixtures[number], self._fetched.pop(number, None)
+        for other in list(self._fetched):  # of a step that failed
+            self._fetched.pop(other).exception()
+        chosen = np.unique(ids)
+        if ahead is None:
+            mixture.copy(chosen)
+        else:
+            ahead.result()
+        if number + 1 < len(self.mixtures) and len(chosen) >= _MOST_CHOSEN * mixture.n_expert:
+            following = self.mixtures[number + 1]
+            self._fetched[number + 1] = self._fetching.submit(following.copy, np.arange(following.n_expert))
+
+    def close(self) -> None:
+        if self._fetching is not None:
+            self._fetching.shutdown()
+
+
+def stream_experts(
+    graph: Graph, graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules
+) -> ExpertStream | None:
+    """Return the stream of a graph whose experts stay in host memory while their layers are on a GPU; None if none do.
+
+    Args:
+        graph: main graph of a model.
+        graphs: all graphs of the model.
+        backends: backends in order.
+        limits: largest step, and size of the caches.
+        rules: where layers and experts lie.
+    """
+    gpu = next((backend for _, backend in backends if backend.offload and backend.renews_weights), None)
+    mixtures = host_mixtures([graph], graphs, backends, limits, rules)[0] if gpu else []
+    if not mixtures:
+        return None
+    shared: dict[tuple[object, ...], Weight] = {}
+    parts = {mixture.end: _streamed(mixture, number % _N_SETS, shared) for number, mixture in enumerate(mixtures)}
+    replaced = {node for mixture in mixtures for node in mixture.nodes}
+    kept = [node for node in graph.nodes if node not in replaced]
+    nodes = [new for node in kept for new in (parts[node].nodes if node in parts else [node])]
+    tables = {part.table.name: part.table for part in parts.values()}
+    streamed = replace(graph, nodes=nodes, inputs={**graph.inputs, **tables})
+    return ExpertStream(streamed, [part.mixture for part in parts.values()])
+
+
+@dataclass(frozen=True)
+class _Part:
+    nodes: list[Node]
+    table: Input
+    mixture: StreamedMixture
+
+
+def _streamed(mixture: Mixture, number: int, shared: dict[tuple[object, ...], Weight]) -> _Part:
+    """Return the nodes that compute a mixture with the shared matrices of a set."""
+    g = mixture.end.output.builder
+    assert isinstance(g, GraphBuilder)
+    trace = tracer(g)
+    copies: list[tuple[Weight, Weight]] = []
+
+    def copy_of(weight: Weight) -> Weight:
+        if len(weight.shape) < 3:  # a bias or scale of each expert
+            return replace(weight, name=f"{PREFIX}{weight.name.replace('_exps', '')}")
+        key = number, len(copies), weight.type, weight.shape
+        if key not in shared:
+            source = SharedSource(weight)
+            name = f"{PREFIX}{len(shared)}.{number}"
+            shared[key] = Weight(name, source.shape, builder=weight.builder, source=source)
+        copies.append((weight, shared[key]))
+        return shared[key]
+
+    with g.collecting() as nodes, g.layer(mixture.end.layer):
+        numbers = np.arange(mixture.n_expert, dtype=np.int32)
+        table = g.input(f"{mixture.name} numbers", numbers.shape, "i32", fill=lambda batch: numbers)
+        ids = trace("renumber", ids=mixture.ids, table=table)
+        y = retrace(trace, mixture, "mul_mat_id", ids, copy_of)
+        trace("expert_sum", y=y, weights=mixture.end.inputs["weights"])
+    product = next(node for node in nodes if node.op == "mul_mat_id")
+    return _Part(
+        [*nodes[:-1], nodes[-1].giving(mixture.end.output)], table, StreamedMixture(mixture.ids, product, copies)
+    )

@@ -1,0 +1,86 @@
+"""Experts of host memory that are copied to a GPU for prompts, ``op_offload``: the same logits, computed there."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import pumice
+from gpu_plugins import gpu_plugin
+from pumice.engine.expert_cache import OF_HOST
+from pumice.engine.expert_stream import PREFIX, StreamedMixture
+from pumice.engine.rates import Rates
+from pumice_numpy import NumpyBackend
+from tiny_models import ATTENTION, EXPERTS, tiny
+
+OPTIONS: dict[str, Any] = {"n_ctx": 128, "n_batch": 48, "n_parallel": 1, "n_cpu_moe": -1}
+N_EXPERT = 16
+PROMPT = [5 + i * i % 23 for i in range(100)]  # two steps of 48 tokens, and one of 4
+
+
+class Gpu(NumpyBackend):
+    offload = True
+
+    def supports(self, node: Any, limits: Any) -> bool:
+        return node.op not in OF_HOST and super().supports(node, limits)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
+    sizes = {"expert_count": N_EXPERT, "expert_used_count": 2, "expert_feed_forward_length": 96}
+    return tiny("qwen3moe", layer, n_layer=3, dims={"d": 32, "E": N_EXPERT}, **sizes).write(tmp_path / "model.gguf")
+
+
+def load(path: Path, **more: Any) -> pumice.Model:
+    return pumice.load(path, config={"backends": ["gpu", "numpy"]}, plugins=[gpu_plugin(Gpu)], **OPTIONS | more)
+
+
+@pytest.mark.parametrize("more", [{}, {"n_cpu_moe": 2}, {"moe_cache_mib": 100}])
+def test_same_logits_by_copies(path: Path, more: dict[str, Any]) -> None:
+    with load(path, op_offload="off", **more) as model:
+        expected = model.logits(PROMPT), model.generate(PROMPT, max_tokens=16, temperature=0).tokens
+    copied: list[int] = []
+    copy = StreamedMixture.copy
+
+    def counted(mixture: StreamedMixture, experts: Any) -> None:
+        copied.append(len(experts))
+        copy(mixture, experts)
+
+    with patch.object(StreamedMixture, "copy", counted), load(path, op_offload="on", **more) as model:
+        np.testing.assert_allclose(model.logits(PROMPT), expected[0], atol=1e-5)
+        n_layers = 2 if more.get("n_cpu_moe") == 2 else 3
+        assert len(copied) == 2 * n_layers, "the last four tokens need no copies"
+        assert N_EXPERT in copied, "some layers are copied ahead, as a whole"
+        assert model.generate(PROMPT, max_tokens=16, temperature=0).tokens == expected[1]
+        (gpu,) = (device for device in model.facts.devices if device.is_gpu)
+        assert not gpu.parts.get("experts") or n_layers == 2
+
+
+def test_rates_decide(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: dict[str, Rates] = {}
+    monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: rates.get(name))
+
+    def streams() -> int:
+        with load(path) as model:
+            stream = model.runner._stream
+            return stream.least if stream else 0
+
+    assert streams() == 0, "nothing was measured"
+    slow = Rates(memory=1e6, compute=1e8, link=1e12, node_seconds=0.0, run_seconds=0.0)
+    rates |= {"numpy": slow, "gpu": Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e9)}
+    assert streams() == 32
+    rates |= {"gpu": Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e3)}
+    assert streams() == 0, "copying takes longer than computing"
+
+
+def test_a_plan_counts_the_shared_matrices(path: Path) -> None:
+    def experts(op_offload: str) -> int:
+        plan = pumice.plan(path, memory="1GiB", ram="1GiB", measure=False, op_offload=op_offload, **OPTIONS)
+        return sum(held.n_bytes for held in plan.held if held.device.backend == "gpu" and held.part == "expert_stream")
+
+    assert experts("off") == 0
+    assert experts("on") == 2 * 3 * N_EXPERT * 64 * 96 * 4
+    assert PREFIX == "expert_stream."
