@@ -53,6 +53,19 @@ $$\int_0^1 x^2\,dx$$
 with \(a_1 * b_1\), $\unknown{x}$ and $\frac{1}{2}$. It costs $5 or $6.
 """
 
+ARABIC = """\
+In Arabic:
+
+اقرأ الملف سطرا سطرا:
+
+- افتح الملف
+- ثم اقرأ `line`
+
+```python
+print("مرحبا")
+```
+"""
+
 XSS = """\
 <script>window.hacked = 1</script>
 <img src=x onerror="window.hacked = 2">
@@ -120,6 +133,8 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return pieces(FORMULAS)
     if "far left" in said:
         return pieces(r"Behind $\hspace{-8em}x$ nothing.")
+    if "Arabic" in said:
+        return pieces(ARABIC)
     if "draw" in said:
         return pieces(SHOWN)
     if "attack" in said:

@@ -48,7 +48,7 @@ export const CodeBlock = memo(function CodeBlock({ code, language }: { code: str
   const [shows, setShows] = useState(false);
   const canShow = isShowable(code, language);
   return (
-    <figure class="code">
+    <figure class="code" dir="ltr">
       <figcaption>
         <span>{language || "text"}</span>
         {canShow && <IconButton icon="play" label={t("Show it in a frame")} pressed={shows} onClick={() => setShows(!shows)} />}

@@ -17,7 +17,7 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
   if (!tokens) return <div class="markdown plain" dir="auto">{text}</div>;
   const top = Math.min(...tokens.map((token) => (token.type === "heading" ? token.depth : 6)));
   return (
-    <div class="markdown" dir="auto">
+    <div class="markdown">
       {tokens.map((token, index) => (
         <Block key={index} raw={token.raw} token={token} top={top} />
       ))}
@@ -25,7 +25,7 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
   );
 });
 
-/** A block is drawn again when its text changed: while an answer is written that is the last one. */
+/** A block has the direction of its own text, and is drawn again when its text changed: while an answer is written that is the last one. */
 const Block = memo(
   ({ token, top }: { raw: string; token: Token; top: number }) =>
     token.type === "heading" ? heading(token as Tokens.Heading, top) : <>{block(token, 0)}</>,
@@ -41,11 +41,11 @@ function block(token: Token, key: number): ComponentChildren {
     case "heading":
       return heading(token as Tokens.Heading, 1);
     case "paragraph":
-      return <p key={key}>{inline(token.tokens)}</p>;
+      return <p key={key} dir="auto">{inline(token.tokens)}</p>;
     case "code":
       return <CodeBlock key={key} code={token.text} language={(token.lang ?? "").split(/\s/)[0]} />;
     case "blockquote":
-      return <blockquote key={key}>{blocks(token.tokens)}</blockquote>;
+      return <blockquote key={key} dir="auto">{blocks(token.tokens)}</blockquote>;
     case "list":
       return list(token as Tokens.List, key);
     case "table":
@@ -58,7 +58,7 @@ function block(token: Token, key: number): ComponentChildren {
     case "def":
       return null;
     case "html":
-      return <p key={key}>{token.raw.trim()}</p>;
+      return <p key={key} dir="auto">{token.raw.trim()}</p>;
     default:
       return one(token, key);
   }
@@ -67,7 +67,7 @@ function block(token: Token, key: number): ComponentChildren {
 /** Headings of an answer are below that of its message, which is an h2; the highest of them, `top`, is an h3. */
 function heading(token: Tokens.Heading, top: number): ComponentChildren {
   const Tag = `h${Math.min(token.depth - top + 3, 6)}` as "h3";
-  return <Tag class={`depth-${token.depth}`}>{inline(token.tokens)}</Tag>;
+  return <Tag class={`depth-${token.depth}`} dir="auto">{inline(token.tokens)}</Tag>;
 }
 
 function list(token: Tokens.List, key: number): ComponentChildren {
@@ -77,9 +77,9 @@ function list(token: Tokens.List, key: number): ComponentChildren {
       {blocks(item.tokens.filter((each) => each.type !== "checkbox"))}
     </li>
   ));
-  if (!token.ordered) return <ul key={key}>{items}</ul>;
+  if (!token.ordered) return <ul key={key} dir="auto">{items}</ul>;
   return (
-    <ol key={key} start={token.start === "" ? 1 : token.start}>
+    <ol key={key} dir="auto" start={token.start === "" ? 1 : token.start}>
       {items}
     </ol>
   );
@@ -93,7 +93,7 @@ function table(token: Tokens.Table, key: number): ComponentChildren {
       </Tag>
     ));
   return (
-    <div key={key} class="table" tabIndex={0} role="region" aria-label={t("Table")}>
+    <div key={key} class="table" dir="auto" tabIndex={0} role="region" aria-label={t("Table")}>
       <table>
         <thead>
           <tr>{cells("th", token.header)}</tr>

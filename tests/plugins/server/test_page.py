@@ -119,6 +119,20 @@ def test_markdown_and_folded_reasoning(page):
     expect(thoughts).to_be_visible()
 
 
+def test_each_part_of_an_answer_has_the_direction_of_its_text(page):
+    say(page, "in Arabic, please")
+    parts = answer(page).locator(".markdown > *")
+    expect(parts).to_have_count(4)
+    assert [part.evaluate("part => getComputedStyle(part).direction") for part in parts.all()] == [
+        "ltr",
+        "rtl",
+        "rtl",
+        "ltr",
+    ]
+    item, code = parts.nth(2).locator("li").first.bounding_box(), parts.nth(3).bounding_box()
+    assert item["x"] + item["width"] < code["x"] + code["width"] - 10, "the marker is on the right"
+
+
 def test_what_a_model_writes_is_never_markup(page):
     say(page, "attack")
     assert page.evaluate("window.hacked") is None
