@@ -11,7 +11,7 @@ import { Beside } from "./compare";
 import { attach, Composer } from "./composer";
 import { KeyQuestion } from "./key";
 import { loadWords, t } from "./language";
-import { isOpen as showsPalette, Palette } from "./palette";
+import { Palette, togglePalette } from "./palette";
 import { Parameters } from "./parameters";
 import { isOpen as showsPrompts, Prompts } from "./prompts";
 import { pickImport, Sidebar } from "./sidebar";
@@ -93,7 +93,7 @@ function onKey(event: KeyboardEvent): void {
   if (event.key === "Escape" && id && running.value.has(id) && !document.querySelector("dialog[open]")) stop(id);
   if (event.key.toLowerCase() === "k" && !event.shiftKey && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
-    showsPalette.value = !showsPalette.value;
+    togglePalette();
   }
   if (event.key.toLowerCase() === "o" && event.shiftKey && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();

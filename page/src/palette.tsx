@@ -7,7 +7,17 @@ import { t } from "./language";
 import { insert, prompts } from "./prompts";
 import { chooseModel, conversations, models, open, startNew } from "./state";
 
-export const isOpen = signal(false);
+const isOpen = signal(0); // how often it was opened, or 0
+let nOpened = 0;
+
+/** Open or close the palette. The browser tells late that Escape has closed it, so that the element is asked. */
+export function togglePalette(): void {
+  isOpen.value = document.querySelector<HTMLDialogElement>("dialog.palette")?.open ? 0 : ++nOpened;
+}
+
+function close(): void {
+  isOpen.value = 0;
+}
 
 const MOST = 30; // rows that are shown
 
@@ -19,19 +29,19 @@ interface Row {
 
 export function Palette({ actions }: { actions: readonly Row[] }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  const isShown = useRef(false);
+  const shown = useRef(0);
   useEffect(() => {
-    isShown.current = isOpen.value;
-    if (isOpen.value) dialog.current?.showModal();
-    else dialog.current?.close();
+    shown.current = isOpen.value;
+    if (!isOpen.value) dialog.current?.close();
+    else if (!dialog.current?.open) dialog.current?.showModal();
   }, [isOpen.value]);
   const onClose = () => {
-    // The event comes late: the dialog may have been opened again since.
-    if (isShown.current && !dialog.current?.open) isOpen.value = false;
+    // The event comes late: the dialog may have been opened again since, or is to be.
+    if (isOpen.value === shown.current && !dialog.current?.open) close();
   };
   return (
-    <dialog ref={dialog} class="palette" aria-label={t("Commands")} onClose={onClose} onClick={(event) => event.target === dialog.current && (isOpen.value = false)}>
-      {isOpen.value && <Choice actions={actions} />}
+    <dialog ref={dialog} class="palette" aria-label={t("Commands")} onClose={onClose} onClick={(event) => event.target === dialog.current && close()}>
+      {isOpen.value > 0 && <Choice key={isOpen.value} actions={actions} />}
     </dialog>
   );
 }
@@ -42,7 +52,7 @@ function Choice({ actions }: { actions: readonly Row[] }) {
   const rows = rowsFor(actions, words);
   const run = (row: Row | undefined) => {
     if (!row) return;
-    isOpen.value = false;
+    close();
     row.act();
   };
   const onKeyDown = (event: KeyboardEvent) => {
