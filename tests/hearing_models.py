@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from checkpoints import N_TOKENS, write_checkpoint
+from vision_formulas import CASES as SEEING
 from vision_models import CASES as VISION
 from vision_models import PROCESSORS, TEXT
 
@@ -202,6 +203,24 @@ CASES: dict[str, dict[str, Any]] = {
             "encoder": {"d_model": 32, "n_heads": 2, "n_layers": 7, "feat_in": 128, "conv_kernel_size": 9},
         },
     },
+    "parakeet": {
+        "class": "NemotronH_Nano_VL_V2",
+        "model_type": "NemotronH_Nano_Omni",
+        "config": {
+            **SEEING["nemotron_v2_vl"]["config"],
+            "sound_config": {
+                "model_type": "parakeet",
+                "hidden_size": 32,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "intermediate_size": 48,
+                "num_mel_bins": 128,
+                "subsampling_factor": 8,
+                "subsampling_conv_channels": 6,
+                "conv_kernel_size": 5,
+            },
+        },
+    },
     "granitespeech": {
         "class": "GraniteSpeechForConditionalGeneration",
         "config_class": "GraniteSpeechConfig",
@@ -325,8 +344,9 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
     write_checkpoint(folder, config_of(kind), shapes, "bpe")
     (folder / "tokenizer_config.json").write_text("{}")
     seeing = {"qwen25omni": "qwen25vl", "qwen3omni": "qwen3vl"}.get(kind, kind)
-    if seeing in PROCESSORS:  # it sees, too
-        (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[seeing]))
+    processor = SEEING["nemotron_v2_vl"]["processor"] if kind == "parakeet" else PROCESSORS.get(seeing)
+    if processor:  # it sees, too
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": N_TOKENS, "content": "[BEGIN_AUDIO]"})
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -45,6 +45,7 @@ from hearing_models import (
     sound,
     write_folder,
 )
+from vision_formulas import CASES as SEEING
 from vision_models import described
 
 N_GENERATED = 4
@@ -113,8 +114,8 @@ def make(kind, case):
     samples = sound(SECONDS)
     if kind in ("ultravox", "meralion"):
         return (make_ultravox if kind == "ultravox" else make_meralion)(case, samples)
-    if kind == "lfm2audio":
-        return make_lfm2audio(case, samples)
+    if kind in ("lfm2audio", "parakeet"):
+        return (make_lfm2audio if kind == "lfm2audio" else make_parakeet)(case, samples)
     model, shapes = make_model(kind, case)
     if kind in ("qwen25omni", "qwen3omni", "glmasr"):
         n_mels = case["config"]["audio_config"]["num_mel_bins"]
@@ -194,6 +195,34 @@ def make_meralion(case, samples):
     return shapes, {"rows": linear("out_proj", silu(linear("gate_proj", x)) * linear("pool_proj", x)).numpy()}
 
 
+def make_parakeet(case, samples):
+    """Return rows of transformers' Parakeet, and of the projector of llama.cpp's description."""
+    config, width = case["config"]["sound_config"], case["config"]["hidden_size"]
+    encoder = ParakeetEncoder(ParakeetEncoderConfig(
+        **{key: value for key, value in config.items() if key != "model_type"}, attention_bias=False,
+        convolution_bias=False, scale_input=False, attn_implementation="eager",
+    )).eval()  # fmt: skip
+    shapes = {f"sound_encoder.encoder.{name}": list(tensor.shape) for name, tensor in encoder.state_dict().items()}
+    n = config["hidden_size"]
+    shapes |= {"sound_projection.norm.weight": [n], "sound_projection.linear1.weight": [40, n]}
+    shapes |= {"sound_projection.linear2.weight": [width, 40]}
+    shapes |= {name: list(shape) for name, shape in SEEING["nemotron_v2_vl"]["shapes"].items()}
+    values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+    encoder.load_state_dict({name: values[f"sound_encoder.encoder.{name}"] for name in encoder.state_dict()})
+    x = parakeet_rows(encoder, config["num_mel_bins"], samples)[0]
+    x = normed(x, values["sound_projection.norm.weight"]) @ values["sound_projection.linear1.weight"].T
+    x = torch.nn.functional.relu(x).square() @ values["sound_projection.linear2.weight"].T
+    return shapes, {"rows": x.numpy()}
+
+
+def parakeet_rows(encoder, n_mels, samples):
+    """Return an encoder's rows of a sound, and its spectrogram."""
+    given = ParakeetFeatureExtractor(feature_size=n_mels)(samples, sampling_rate=RATE, return_tensors="pt")
+    made = encoder(given["input_features"], attention_mask=given["attention_mask"])
+    rows = made.last_hidden_state[0][: -(-int(given["attention_mask"].sum()) // 8)]
+    return rows, given["input_features"][0][given["attention_mask"][0].bool()]
+
+
 LFM2_NAMES = {
     "encoder.subsampling.linear.": "conformer.pre_encode.out.",
     "encoder.subsampling.layers.": "conformer.pre_encode.conv.",
@@ -224,14 +253,10 @@ def make_lfm2audio(case, samples):
     shapes |= {"audio_embedding.to_logits.weight": [40, width]}
     values = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
     encoder.load_state_dict({name: values[lfm2_name(f"encoder.{name}")] for name in encoder.state_dict()})
-    given = ParakeetFeatureExtractor(feature_size=config["feat_in"])(samples, sampling_rate=RATE, return_tensors="pt")
-    made = encoder(given["input_features"], attention_mask=given["attention_mask"])
-    x = made.last_hidden_state[0]
-    x = x[: -(-int(given["attention_mask"].sum()) // 8)]
+    x, mel = parakeet_rows(encoder, config["feat_in"], samples)
     adapter = {name.removeprefix("audio_adapter.model."): value for name, value in values.items() if "adapter" in name}
     x = torch.nn.functional.layer_norm(x, [n], adapter["0.weight"], adapter["0.bias"])
     x = torch.nn.functional.gelu(x @ adapter["1.weight"].T + adapter["1.bias"])
-    mel = given["input_features"][0][given["attention_mask"][0].bool()]
     return shapes, {"rows": (x @ adapter["3.weight"].T + adapter["3.bias"]).numpy(), "mel": mel.numpy()[::STEP]}
 
 
@@ -275,6 +300,17 @@ def normed(x, weight):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SIZED = """
+import runpy, sys
+sys.path.insert(0, {0!r})
+from conversion.nemotron import NemotronNanoV2VLModel as Model
+Model.has_audio_encoder = True  # so that names of more layers than two are known
+Model._vit_hidden_size, Model._vit_intermediate_size, Model._vit_num_layers, Model._vit_num_heads = {1}, {2}, {3}, {4}
+runpy.run_path({0!r} + "/convert_hf_to_gguf.py", run_name="__main__")
+"""
+
+
 def theirs(sources, kind, shapes):
     """Return metadata and tensors of the projector that llama.cpp's converter writes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -284,7 +320,11 @@ def theirs(sources, kind, shapes):
             values = {name.replace("thinker.visual.", "model.visual."): v for name, v in load_file(path).items()}
             save_file(values, path, {"format": "pt"})
         out = Path(folder) / "mmproj.gguf"
-        command = [sys.executable, str(sources / "convert_hf_to_gguf.py"), "--mmproj", "--outtype", "f32"]
+        converter = [str(sources / "convert_hf_to_gguf.py")]
+        if kind == "parakeet":  # whose encoder of images has its published size in the converter
+            vision = CASES[kind]["config"]["vision_config"]
+            converter = ["-c", SIZED.format(str(sources), *(vision[key] for key in SIZES))]
+        command = [sys.executable, *converter, "--mmproj", "--outtype", "f32"]
         environment = os.environ | {"PYTHONPATH": str(sources / "gguf-py"), "HF_HUB_OFFLINE": "1"}
         subprocess.run([*command, "--outfile", str(out), str(Path(folder) / kind)], env=environment, check=True)
         return described(out)

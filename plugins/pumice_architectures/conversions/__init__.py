@@ -280,6 +280,7 @@ PROJECTORS = {
         "hearing:GraniteSpeech": ("GraniteSpeechForConditionalGeneration",),
         "hearing:GraniteSpeechPlus": ("GraniteSpeechPlusForConditionalGeneration",),
         "hearing:LFM2Audio": ("Lfm2AudioForConditionalGeneration",),
+        "hearing:NemotronOmni": ("NemotronH_Nano_VL_V2",),
         "hearing:MERaLiON": ("MERaLiON2ForConditionalGeneration",),
         "hearing:Qwen25Omni": (
             "Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniThinkerForConditionalGeneration",
@@ -318,7 +319,6 @@ PROJECTORS = {
         "vision_more:MiMoVL": ("MiMoV2ForCausalLM",),
         "vision_more:MiniMaxM3": ("MiniMaxM3SparseForConditionalGeneration", "MiniMaxM3VLForConditionalGeneration"),
         "vision_muse:MuseGlimmer": ("MuseGlimmerForConditionalGeneration",),
-        "vision_more:NemotronV2VL": ("NemotronH_Nano_VL_V2",),
         "vision_more:Phi4": ("Phi4ForCausalLMV",),
         "vision_more:Step3VL": ("StepVLForConditionalGeneration", "Step3p7ForConditionalGeneration"),
         "vision_more:YoutuVL": ("YoutuVLForConditionalGeneration",),

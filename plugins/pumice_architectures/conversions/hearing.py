@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
 from pumice_architectures.conversions.vision import Qwen3VL, Qwen25VL
+from pumice_architectures.conversions.vision_more import NemotronV2VL
 from pumice_architectures.conversions.vision_recent import Gemma4
 
 
@@ -259,6 +260,89 @@ class Gemma4Conformer(Gemma4):
     def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
         is_convolution = name.startswith("a.") and "conv" in name and name.endswith(".weight")
         return GGMLType.F32 if is_convolution else super().forced_type(name, type)
+
+
+class NemotronOmni(NemotronV2VL):
+    """Nemotron Nano VL v2's encoder of images, and that of sounds of models that hear."""
+
+    prefixes = (*NemotronV2VL.prefixes, "sound_encoder.", "sound_projection.")
+    more_names: ClassVar[dict[str, str]] = {
+        **NemotronV2VL.more_names,
+        **{f"sound_encoder.encoder.subsampling.layers.{i}": f"a.conv1d.{i}" for i in (0, 2, 3, 5, 6)},
+        "sound_encoder.encoder.subsampling.linear": "a.pre_encode.out",
+        "sound_encoder.encoder.feature_extractor.featurizer.fb": "a.mel_filters",
+        "sound_encoder.encoder.feature_extractor.featurizer.window": "a.window",
+        "sound_projection.norm": "mm.a.norm_pre",
+        "sound_projection.linear1": "mm.a.mlp.1",
+        "sound_projection.linear2": "mm.a.mlp.2",
+        **{
+            f"sound_encoder.encoder.layers.{{}}.{theirs}": f"a.blk.{{}}.{ours}"
+            for theirs, ours in {
+                "norm_feed_forward1": "ffn_norm", "feed_forward1.linear1": "ffn_up",
+                "feed_forward1.linear2": "ffn_down", "norm_feed_forward2": "ffn_norm_1",
+                "feed_forward2.linear1": "ffn_up_1",
+                "feed_forward2.linear2": "ffn_down_1", "norm_self_att": "ln1", "norm_out": "ln2",
+                "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+                "self_attn.o_proj": "attn_out", "self_attn.relative_k_proj": "linear_pos",
+                "self_attn.bias_u": "pos_bias_u", "self_attn.bias_v": "pos_bias_v", "norm_conv": "norm_conv",
+                "conv.pointwise_conv1": "conv_pw1", "conv.pointwise_conv2": "conv_pw2",
+                "conv.depthwise_conv": "conv_dw", "conv.norm": "conv_norm", "conv.norm.running_mean": "conv_norm_mean",
+                "conv.norm.running_var": "conv_norm_var",
+            }.items()
+        },
+    }  # fmt: skip
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        hears = isinstance(folder.config.get("sound_config"), dict)
+        return cls(folder) if hears else NemotronV2VL(folder)
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        values = self.config.get("sound_config")
+        assert isinstance(values, dict)
+        self.audio = HFConfig(self.config.path, values)
+        self.n_sound_layers = self.audio.need("num_hidden_layers", most=MOST_LAYERS)
+        self.n_layer = max(self.n_layer, self.n_sound_layers)  # for names of both
+
+    def of_vision(self) -> dict[str, Any]:
+        return super().of_vision() | {"block_count": self.count_layers()}
+
+    def metadata(self) -> dict[str, Any]:
+        keys = {
+            "projector_type": "parakeet",
+            "projection_dim": self.config.need("hidden_size"),
+            "embedding_length": self.audio.need("hidden_size"),
+            "feed_forward_length": self.audio.need("intermediate_size"),
+            "block_count": self.n_sound_layers,
+            "attention.head_count": self.audio.need("num_attention_heads"),
+            "attention.layer_norm_epsilon": Conformer.NORM_EPSILON,
+            "num_mel_bins": self.audio.need("num_mel_bins"),
+            "subsampling_factor": self.audio.need("subsampling_factor"),
+            "conv_kernel_size": self.audio.need("conv_kernel_size"),
+        }
+        seen = super().metadata()
+        seen["vision.projector_type"] = seen.pop("projector_type")
+        return seen | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
+
+    def rename(self, name: str) -> str | None:
+        return None if "num_batches" in name else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if not name.startswith("sound_"):
+            yield from super().convert(name, tensor)
+            return
+        if name.endswith("depthwise_conv.weight"):
+            tensor = tensor.reshape(1, 1, tensor.shape[0], tensor.shape[2])
+        elif "pointwise_conv" in name and name.endswith(".weight"):
+            tensor = tensor.squeeze()
+        elif name.endswith(".bias") and ("subsampling.layers" in name or "pointwise_conv" in name):
+            tensor = tensor.reshape(1, tensor.shape[0], 1, 1)
+        yield self.names(name), tensor
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        is_sound = name.startswith(("a.", "mm.a.")) and any(part in name for part in ("bias", "norm", "conv"))
+        return GGMLType.F32 if is_sound else super().forced_type(name, type)
 
 
 def sinusoids(length: int, width: int) -> NDArray[np.float32]:

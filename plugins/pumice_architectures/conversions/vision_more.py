@@ -243,7 +243,7 @@ class NemotronV2VL(ProjectorConversion):
 
     projector_type = "nemotron_v2_vl"
     usual_processor: ClassVar[dict[str, Any]] = {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD}
-    prefixes = ("vision_model.radio_model.model.", "mlp1.")
+    prefixes: tuple[str, ...] = ("vision_model.radio_model.model.", "mlp1.")
     float32 = frozenset({"v.position_embd", "v.class_embd"})
     usual: ClassVar[dict[str, int]] = {
         "hidden_size": 1280,

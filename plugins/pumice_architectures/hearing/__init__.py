@@ -8,6 +8,7 @@ SOUND_ENCODERS = {
     "lfm2a": "pumice_architectures.hearing.fast_conformer:FastConformer",
     "meralion": "pumice_architectures.hearing.whisper:MERaLiON",
     "musicflamingo": "pumice_architectures.hearing.whisper:AudioFlamingo3",
+    "parakeet": "pumice_architectures.hearing.fast_conformer:Parakeet",
     "qwen2.5o": "pumice_architectures.hearing.whisper:Qwen25Omni",
     "qwen2a": "pumice_architectures.hearing.whisper:Qwen2Audio",
     "qwen3a": "pumice_architectures.hearing.qwen3:Qwen3Audio",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, ModelError, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, Tensor
 from pumice.plugin.nn import blocks
 
 
@@ -30,10 +30,8 @@ class Around:
 
     def convolved(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Apply the kernel ``{name}.weight``, and its bias if there is one, to each channel."""
-        n, n_taps, kernel = blocks.width(x), len(self._distances), g.weight(f"{name}.weight")
-        if int(kernel.shape[-1]) != n_taps or int(kernel.shape[0]) != n:
-            raise ModelError(f"tensor {name}.weight has shape {kernel.shape}, but the model needs ({n}, {n_taps})")
-        total = []
+        n, total = blocks.width(x), []
+        kernel = g.weight(f"{name}.weight", (n, len(self._distances)))
         for i, distance in enumerate(self._distances):
             weight = g.derived(f"{name}.tap{i}", (n,), functools.partial(_column, n, i), kernel)
             rows = g.get_rows(x, g.input(f"at {distance}", (N_TOKENS,), "i32"))

@@ -21,7 +21,8 @@ EMPHASIS = np.float32(0.97)  # share of the sample before that is taken off each
 LEAST_POWER, LEAST_DEVIATION = 2**-24, 1e-5
 TAPS = 9  # of a kernel of 3 x 3
 STAGES = 3  # convolutions that halve frames and bins
-MOST_BINS = 256
+MOST_BINS, MOST_TAPS = 256, 255
+NORM_EPS, PROJECTED_EPS = 1e-5, 1e-6
 N_TAPS = 9  # rows that the convolution of a block sees
 LANES = 16  # the size of heads is a multiple of it
 SHORTEST = 2 * HOP  # samples; shorter sounds are padded
@@ -187,6 +188,32 @@ class FastConformer(AudioEncoder):
         """Apply the batch normalization, which the file has as factors and summands."""
         n = self.n_embd
         return x * g.weight(f"{blk}conv_norm.weight", (n,)) + g.weight(f"{blk}conv_norm.bias", (n,))
+
+
+class Parakeet(FastConformer):
+    """The encoder of Nemotron Nano Omni (NVIDIA 2026)."""
+
+    def taps(self) -> int:
+        n_taps, factor = self.hparams.positive("conv_kernel_size"), self.hparams.positive("subsampling_factor")
+        if n_taps > MOST_TAPS or not n_taps % 2:
+            raise self.hparams.wrong("conv_kernel_size", f"is {n_taps}, expected an odd number up to {MOST_TAPS}")
+        if factor != 2**STAGES:
+            raise self.hparams.wrong("subsampling_factor", f"is {factor}, expected {2**STAGES}")
+        return n_taps
+
+    def batch_normed(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        name, shape = f"{blk}conv_norm", (self.n_embd,)
+        stored = [g.weight(f"{name}{part}", shape) for part in (".weight", ".bias", "_mean", "_var")]
+        factor = g.derived(f"{name}.factor", shape, lambda w, b, mean, var: w / np.sqrt(var + NORM_EPS), *stored)
+        summand = g.derived(
+            f"{name}.summand", shape, lambda w, b, mean, var: b - mean * w / np.sqrt(var + NORM_EPS), *stored
+        )
+        return x * factor + summand
+
+    def projected(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        x = blocks.rms_norm(g, x, "mm.a.norm_pre", PROJECTED_EPS)
+        x = blocks.linear(g, x, "mm.a.mlp.1", int(g.weight("mm.a.mlp.1.weight").shape[0]))
+        return blocks.linear(g, g.relu_squared(x), "mm.a.mlp.2", self.width)
 
 
 def normalized_mel(samples: Samples, n_mels: int) -> Mel:
