@@ -10,6 +10,7 @@ MAX_CHARACTERS = 1 << 24  # in the strings among them
 MAX_VARIABLE_VALUES = 1_000
 MAX_VARIABLE_CHARACTERS = 1 << 16
 MAX_ARGUMENTS = 1 << 20  # characters of a call's arguments, as JSON
+MAX_ALLOWED = 1024  # tools that a choice of tools lists
 MAX_NOTE = 1 << 16  # characters of any other string of a request that reaches the prompt
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.chat.bounds import MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, SizeBudget
+from pumice.chat.bounds import MAX_ALLOWED, MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, SizeBudget
 from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
 from pumice.chat.mixed import Media
 from pumice.chat.tools import Tool, list_tools
@@ -58,7 +58,7 @@ class ChatRequest:
         tools, mode = _allowed(read_tools(described), settings.pop("tool_choice", "auto"))
         choice, name = _choice(mode)
         if name is not None:
-            tools, settings["parallel_tool_calls"] = [_tool(tools, name)], False
+            tools, settings["parallel_tool_calls"] = [_tool(_by_name(tools), name)], False
         elif choice == "none":
             tools = []
         elif choice == "required" and not tools:
@@ -105,7 +105,11 @@ def _allowed(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, A
     allowed = inner.get("tools") if isinstance(inner, Mapping) else None
     if not isinstance(allowed, list):
         raise RequestError("tool_choice: 'allowed_tools' needs a mode and a list of tools")
-    return [_tool(tools, _choice(item)[1] or "") for item in allowed], inner.get("mode", "auto")
+    if len(allowed) > MAX_ALLOWED:
+        raise RequestError(f"tool_choice: {len(allowed)} allowed tools; at most {MAX_ALLOWED} are accepted")
+    by_name = _by_name(tools)
+    chosen = {name: _tool(by_name, name) for name in (_choice(item)[1] or "" for item in allowed)}
+    return list(chosen.values()), inner.get("mode", "auto")
 
 
 def _choice(choice: Any) -> tuple[str, str | None]:
@@ -120,8 +124,11 @@ def _choice(choice: Any) -> tuple[str, str | None]:
     return (name, None) if name is choice and name in _CHOICES else ("required", name)
 
 
-def _tool(tools: Iterable[dict[str, Any]], name: str) -> dict[str, Any]:
-    by_name = {tool["function"]["name"]: tool for tool in tools}
+def _by_name(tools: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {tool["function"]["name"]: tool for tool in tools}
+
+
+def _tool(by_name: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
     if not by_name:
         raise RequestError(f"tool_choice: {name!r} needs tools, but the request has none")
     if name not in by_name:

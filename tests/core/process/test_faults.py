@@ -112,7 +112,7 @@ def test_a_killed_engine_gives_right_answers_or_an_error(faulty, expected, other
     assert not model.client._listeners
 
 
-@pytest.mark.parametrize(("way", "number"), AT[2::2])
+@pytest.mark.parametrize(("way", "number"), [*AT[2::2], ("read", 2), ("read", 5), ("write", 2), ("write", 12)])
 def test_a_stopped_engine_goes_on_where_it_was(faulty, expected, way, number):
     with faulty(way, number, signal.SIGSTOP, resumed=True) as model:
         assert [answer() for answer in asked_of(model)] == expected
