@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pumice.gguf import GGMLType
-from pumice.plugin.convert import ConvertError, LazyTensor, ProjectorConversion
+from pumice.plugin.convert import ConvertError, GGMLType, LazyTensor, ProjectorConversion
 
 BLOCK = re.compile(r"^model\.vision_tower\.timm_model\.blocks\.(\d+\.\d+\..+)$")
 

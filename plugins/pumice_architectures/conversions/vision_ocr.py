@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pumice.gguf import GGMLType
-from pumice.plugin.convert import ConvertError, Folder, HFConfig, LazyTensor, ProjectorConversion
+from pumice.plugin.convert import ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
 
 FLOAT32 = (".pos_embd.", ".attn.pos_h.", ".attn.pos_w.", ".neck.", ".net_")
 
