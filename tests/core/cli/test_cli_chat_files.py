@@ -14,7 +14,7 @@ import pytest
 import pumice
 from pumice.cli.chat import files
 from pumice.cli.chat.conversation import Conversation
-from pumice.cli.chat.files import read_conversation, read_image, read_sound
+from pumice.cli.chat.files import read_conversation, read_image, read_sound, read_video
 from pumice.errors import PumiceError
 from pumice.images import MAX_BYTES
 
@@ -212,6 +212,11 @@ def test_images_are_read_and_no_other_files(kept, tmp_path):
     flac = b"fLaC and so on"
     (tmp_path / "a.flac").write_bytes(flac)
     assert read_sound(tmp_path / "a.flac").source == flac
+    mp4 = b"\0\0\0\x18ftypmp42 and so on"
+    (tmp_path / "a.mp4").write_bytes(mp4)
+    assert read_video(tmp_path / "a.mp4").source == mp4
+    with pytest.raises(PumiceError, match="not a MP4"):
+        read_video(tmp_path / "a.png")
     with pytest.raises(PumiceError, match="not a WAV"):
         read_sound(tmp_path / "a.png")
     with pytest.raises(PumiceError, match="not a PNG"):
@@ -229,11 +234,13 @@ def test_a_conversation_keeps_images_and_sounds_until_it_is_saved(tmp_path):
     conversation = Conversation(None, {})
     conversation.show(tmp_path / "a.png")
     conversation.play(tmp_path / "a.flac")
+    (tmp_path / "a.webm").write_bytes(b"\x1aE\xdf\xa3 and so on")
+    conversation.watch(tmp_path / "a.webm")
     conversation.say("What is this?")
     *media, text = conversation.messages[0]["content"]
-    assert (text, conversation.media, list(map(type, media))) == ("What is this?", [], [pumice.Image, pumice.Audio])
+    assert (text, conversation.media, list(map(type, media))) == ("What is this?", [], [pumice.Image, pumice.Audio, pumice.Video])
     assert conversation.unsay() == text
     assert conversation.media == media
     conversation.say("And now?")
     conversation.save(tmp_path / "chat.json")
-    assert read_conversation(tmp_path / "chat.json") == [{"role": "user", "content": "[image]\n[audio]\nAnd now?"}]
+    assert read_conversation(tmp_path / "chat.json") == [{"role": "user", "content": "[image]\n[audio]\n[video]\nAnd now?"}]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.chat.media import kind_of
-from pumice.cli.chat.files import read_conversation, read_image, read_sound, write_conversation
+from pumice.cli.chat.files import read_conversation, read_image, read_sound, read_video, write_conversation
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.errors import PumiceError, RequestError
 from pumice.hub.catalogue import ChatDefaults
@@ -88,7 +88,7 @@ class Conversation:
         self.messages = [message for message in self.messages[:1] if message["role"] == "system"]
 
     def say(self, text: str) -> None:
-        """Add a message of the user, with the images and sounds that wait for one."""
+        """Add a message of the user, with the images, sounds and videos that wait for one."""
         self.messages.append({"role": "user", "content": [*self.media, text] if self.media else text})
         self.media = []
 
@@ -100,10 +100,14 @@ class Conversation:
         """Let a sound wait for the next message. Raises PumiceError."""
         self.media = [*self.media, read_sound(path)]
 
+    def watch(self, path: Path) -> None:
+        """Let a video wait for the next message. Raises PumiceError."""
+        self.media = [*self.media, read_video(path)]
+
     def unsay(self) -> str | None:
         """Remove the user's last message and all later ones, and return its text; None without one.
 
-        Its images and sounds wait for the next message.
+        Its images, sounds and videos wait for the next message.
         """
         for i in range(len(self.messages) - 1, -1, -1):
             if self.messages[i]["role"] == "user":
@@ -189,7 +193,7 @@ class Conversation:
     def save(self, path: Path) -> None:
         """Write the messages to a JSON file atomically. Raises PumiceError.
 
-        Images and sounds are left out: ``[image]`` or ``[audio]`` stands for each.
+        Media are left out: ``[image]``, ``[audio]`` or ``[video]`` stands for each.
         """
         write_conversation(path, [_without_media(message) for message in self.messages])
 

@@ -1,8 +1,8 @@
 """Files of conversations. A confined chat leaves them to a process that was forked before.
 
 The chat is not trusted once it has read a model, and may ask for any path. The other process therefore returns nothing
-but messages of conversations, without other keys, the names of kept ones, and files that begin as images or sounds do.
-It writes nothing but conversations: to new files with the suffix `.json`, and over files that hold a conversation. Its
+but messages of conversations, without other keys, the names of kept ones, and files that begin as images, sounds or
+videos do. It writes nothing but conversations: to new files with the suffix `.json`, and over files that hold a conversation. Its
 errors never quote the content of a file.
 """
 
@@ -31,6 +31,7 @@ from pumice.encoded import MAX_BYTES
 from pumice.errors import PumiceError
 from pumice.images import Image
 from pumice.spawning.fork import detach, fork_helper
+from pumice.videos import Video, is_video
 
 SUFFIX = ".json"
 
@@ -66,6 +67,11 @@ def read_image(path: Path) -> Image:
 def read_sound(path: Path) -> Audio:
     """Return a sound to play to the model. Raises PumiceError for a file that does not begin as one."""
     return Audio.from_base64(_media(path, "sound"))
+
+
+def read_video(path: Path) -> Video:
+    """Return a video to show to the model. Raises PumiceError for a file that does not begin as one."""
+    return Video.from_base64(_media(path, "video"))
 
 
 def _media(path: Path, task: str) -> str:
@@ -192,6 +198,7 @@ class _Beginning:
 _BEGINNINGS = {
     "image": _Beginning(_IMAGE.match, "PNG, JPEG, WebP, GIF, BMP or TIFF image"),
     "sound": _Beginning(is_sound, "WAV, FLAC, OGG, MP3 or AIFF sound"),
+    "video": _Beginning(is_video, "MP4, MOV, WebM or Matroska video"),
 }
 
 
@@ -251,7 +258,7 @@ def _answer(request: Any) -> bytes:
         match request:
             case ["read", str(path)]:
                 return _pack([_read(Path(path)), ""])
-            case ["image" | "sound" as kind, str(path)]:
+            case ["image" | "sound" | "video" as kind, str(path)]:
                 return _pack([_BEGINNINGS[kind].read(Path(path)), ""])
             case ["names", _]:
                 return _pack([_list_names(), ""])

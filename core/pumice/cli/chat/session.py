@@ -36,6 +36,7 @@ HELP = {
     "/edit [TEXT]": "change the last message, or replace it by TEXT, and answer it again",
     "/image FILE": "show an image to the model with the next message",
     "/audio FILE": "play a sound to the model with the next message",
+    "/video FILE": "show a video to the model with the next message",
     "/model [NAME]": "go on with another model that is on this machine, or show the name of this one",
     "/undo [N]": "take back the last message, or the last N, with all answers since",
     "/name [NAME]": "keep the conversation under a name, for pumice chat --resume NAME, or show the names in use",
@@ -128,6 +129,7 @@ class Session:
             "/edit": self._edit,
             "/image": self._show_image,
             "/audio": self._play_sound,
+            "/video": self._show_video,
             "/model": self._switch_model,
             "/name": self._rename,
             "/undo": self._undo,
@@ -171,6 +173,10 @@ class Session:
 
     def _play_sound(self, path: str) -> None:
         self._conversation.play(_file(path))
+        self._tell_media()
+
+    def _show_video(self, path: str) -> None:
+        self._conversation.watch(_file(path))
         self._tell_media()
 
     def _tell_media(self) -> None:
