@@ -186,7 +186,7 @@ async def events(app: Starlette, deltas: list[dict[str, Any]], delay: float, bre
 
 def models(_: Request) -> Response:
     data = [{"id": name, "object": "model", "meta": {"n_ctx": 8192}} for name in ("pumice-8b", "pumice-1b")]
-    listed = [{"name": "pumice-8b", "capabilities": ["completion", "vision"]}]
+    listed = [{"name": "pumice-8b", "capabilities": ["completion", "vision", "video"]}]
     return JSONResponse({"object": "list", "data": data, "models": listed})
 
 

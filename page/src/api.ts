@@ -57,8 +57,13 @@ export async function models(): Promise<Model[]> {
     data: { id: string; parent?: string; meta?: { n_ctx?: number } }[];
     models?: { name: string; capabilities?: string[] }[];
   };
-  const seeing = new Set((listed.models ?? []).filter(({ capabilities }) => capabilities?.includes("vision")).map(({ name }) => name));
-  return listed.data.map(({ id, parent, meta }) => ({ id, n_ctx: meta?.n_ctx, sees: seeing.has(id) || seeing.has(parent ?? "") }));
+  const named = (capability: string) =>
+    new Set((listed.models ?? []).filter(({ capabilities }) => capabilities?.includes(capability)).map(({ name }) => name));
+  const [seeing, watching] = [named("vision"), named("video")];
+  const isIn = (names: Set<string>, id: string, parent = "") => names.has(id) || names.has(parent);
+  return listed.data.map(({ id, parent, meta }) => ({
+    id, n_ctx: meta?.n_ctx, sees: isIn(seeing, id, parent), watches: isIn(watching, id, parent),
+  }));
 }
 
 /** The text of a PDF file in base64, which the server reads. Throws ApiError. */

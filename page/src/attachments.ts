@@ -1,26 +1,34 @@
-/** Files of a message: pictures for models that see, texts, and PDF files as texts. */
+/** Files of a message: pictures and videos for models that see them, texts, and PDF files as texts. */
 
 import { pdfText } from "./api";
 import { t } from "./language";
-import type { Attachment } from "./types";
+import type { Attachment, Model } from "./types";
+
+type Senses = Pick<Model, "sees" | "watches">;
 
 export const MOST = 8; // files of a message
 const MAX_TEXT = 256 << 10; // bytes of a text
 const MAX_FILE = 32 << 20; // bytes of a PDF file, or of a picture before it is made smaller
+const MAX_VIDEO = 16 << 20; // bytes
 const KEPT = 400 << 10; // bytes up to which a picture stays as it is
 const SIDE = 1536; // pixels to which larger pictures are reduced
 
-/** Read files. Throws for one that is too large, or neither a picture nor text. */
-export async function readFiles(files: readonly File[], seesPictures: boolean): Promise<Attachment[]> {
-  return Promise.all(files.map((file) => readFile(file, seesPictures)));
+/** Read files for a model. Throws for one that is too large, or that the model does not take. */
+export async function readFiles(files: readonly File[], senses: Senses): Promise<Attachment[]> {
+  return Promise.all(files.map((file) => readFile(file, senses)));
 }
 
-async function readFile(file: File, seesPictures: boolean): Promise<Attachment> {
+async function readFile(file: File, { sees, watches }: Senses): Promise<Attachment> {
   const { name } = file;
   if (file.type.startsWith("image/") && file.type !== "image/svg+xml") {
-    if (!seesPictures) throw new Error(t("{name}: this model sees no pictures.", { name }));
+    if (!sees) throw new Error(t("{name}: this model sees no pictures.", { name }));
     if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
     return { name, kind: "image", data: await picture(file) };
+  }
+  if (file.type.startsWith("video/")) {
+    if (!watches) throw new Error(t("{name}: this model sees no videos.", { name }));
+    if (file.size > MAX_VIDEO) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_VIDEO >> 20 }));
+    return { name, kind: "video", data: await dataUrl(file) };
   }
   if (file.type === "application/pdf") {
     if (file.size > MAX_FILE) throw new Error(t("{name} has more than {n} MiB.", { name, n: MAX_FILE >> 20 }));
@@ -68,13 +76,15 @@ function dataUrl(file: File): Promise<string> {
   });
 }
 
-/** The content of a request's message: its text, with those of files before it, and pictures. */
+/** The content of a request's message: its text, with those of files before it, pictures and videos. */
 export function contentOf(text: string, attachments: readonly Attachment[] = []): string | object[] {
   const texts = attachments.filter(({ kind }) => kind === "text").map(({ name, data }) => `${name}:\n\n${fenced(data)}`);
   const whole = [...texts, text].filter(Boolean).join("\n\n");
-  const pictures = attachments.filter(({ kind }) => kind === "image");
-  if (!pictures.length) return whole;
-  const parts: object[] = pictures.map(({ data }) => ({ type: "image_url", image_url: { url: data } }));
+  const seen = attachments.filter(({ kind }) => kind !== "text");
+  if (!seen.length) return whole;
+  const parts: object[] = seen.map(({ kind, data }) =>
+    kind === "video" ? { type: "video_url", video_url: { url: data } } : { type: "image_url", image_url: { url: data } },
+  );
   return whole ? [...parts, { type: "text", text: whole }] : parts;
 }
 

@@ -91,7 +91,7 @@ export function Composer() {
 /** Add files to the next message; one that cannot be read is a line on the page. */
 export async function attach(files: FileList | null, picker?: HTMLInputElement): Promise<void> {
   await attempt(async () => {
-    const read = await readFiles([...(files ?? [])], !!model.value?.sees);
+    const read = await readFiles([...(files ?? [])], model.value ?? {});
     if (attached.value.length + read.length > MOST) throw new Error(t("A message has at most {n} files.", { n: MOST }));
     attached.value = [...attached.value, ...read];
   });

@@ -112,6 +112,7 @@ const isString: Check = (value) => typeof value === "string";
 const isNumber: Check = (value) => Number.isFinite(value);
 /** Pictures of a file are data: nothing of another server is shown. */
 const isPicture: Check = (value) => isString(value) && /^data:image\/(png|jpeg);base64,/.test(value);
+const isVideo: Check = (value) => isString(value) && /^data:video\/[\w.+-]+;base64,/.test(value);
 const orNone = (check: Check): Check => (value) => value === undefined || check(value);
 const orNull = (check: Check): Check => (value) => value === null || check(value);
 const listOf = (check: Check): Check => (value) => Array.isArray(value) && value.every(check);
@@ -119,7 +120,8 @@ const has = (fields: Record<string, Check>): Check => (value) =>
   typeof value === "object" && value !== null && !Array.isArray(value) && Object.entries(fields).every(([name, check]) => check(value[name]));
 
 const isAttachment: Check = (value) =>
-  has({ name: isString, data: isString })(value) && (value.kind === "text" || (value.kind === "image" && isPicture(value.data)));
+  has({ name: isString, data: isString })(value) &&
+  (value.kind === "text" || (value.kind === "image" && isPicture(value.data)) || (value.kind === "video" && isVideo(value.data)));
 
 const isFigures = has({ model: isString, tokens: isNumber, perSecond: isNumber, promptTokens: isNumber, cachedTokens: isNumber, firstMs: isNumber });
 

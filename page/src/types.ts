@@ -21,7 +21,7 @@ export interface Message {
 
 export interface Attachment {
   name: string;
-  kind: "image" | "text";
+  kind: "image" | "video" | "text";
   data: string; // a data URL, or the text
 }
 
@@ -71,4 +71,5 @@ export interface Model {
   id: string;
   n_ctx?: number;
   sees?: boolean; // takes pictures
+  watches?: boolean; // takes videos
 }

@@ -79,8 +79,10 @@ async def list_models(request: Request) -> Annotated[Response, ModelList]:
 
 def _abilities(served_model: ServedModel, summary: pumice.Summary | None) -> list[str]:
     """Return the capabilities of a model by the names of Ollama and llama-server."""
-    abilities = capabilities(summary, served_model.service)
-    return [*abilities, *(["multimodal"] if "vision" in abilities else [])]
+    service = served_model.service
+    abilities = capabilities(summary, service)
+    watches = service is not None and service.watches
+    return [*abilities, *(["video"] if watches else []), *(["multimodal"] if "vision" in abilities else [])]
 
 
 async def show_model(request: Request) -> Annotated[Response, ModelInfo]:

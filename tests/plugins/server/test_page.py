@@ -70,6 +70,7 @@ def opened(context: "playwright.BrowserContext", url: str) -> "playwright.Page":
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 PICTURE = {"name": "a.png", "mimeType": "image/png", "buffer": base64.b64decode(PIXEL)}
+CLIP = {"name": "a.mp4", "mimeType": "video/mp4", "buffer": b"\0\0\0\x18ftypmp42"}
 BINARY = {"name": "a.bin", "mimeType": "", "buffer": b"\0\1\2"}
 GIVE = r"""([kind, selector, name]) => {
     const data = new DataTransfer();
@@ -428,10 +429,20 @@ def test_files_of_a_message(page, chats):
     expect(answer(page)).to_contain_text("You sent: image_url text")
     expect(page.get_by_role("article", name="You").locator("img")).to_have_attribute("alt", "a.png")
     page.get_by_label("Model", exact=True).select_option("pumice-1b")
-    for file, problem in ((PICTURE, "sees no pictures"), (BINARY, "neither a picture nor text")):
+    refused = (PICTURE, "sees no pictures"), (CLIP, "sees no videos"), (BINARY, "neither a picture nor text")
+    for file, problem in refused:
         page.get_by_label("Files to attach").set_input_files([file])
         expect(page.locator(".notice")).to_contain_text(problem)
     expect(page.locator(".composer .attached")).to_have_count(0)
+
+
+def test_videos_are_attached(page, chats):
+    page.get_by_label("Files to attach").set_input_files([CLIP])
+    expect(page.locator(".composer .attached")).to_contain_text("a.mp4")
+    say(page, "Look")
+    video, text = chats.requests[-1]["messages"][-1]["content"]
+    assert video == {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAAGGZ0eXBtcDQy"}}
+    assert text["text"] == "Look"
 
 
 def test_pdf_files_are_attached_as_text(page, chats):

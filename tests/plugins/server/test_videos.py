@@ -64,6 +64,7 @@ def test_every_protocol_takes_videos(server, expected):
     assert told.message.content == expected.message.content
     properties = server.client.get("/props").json()
     assert properties["modalities"] == {"vision": True, "video": True, "audio": False}
+    assert "video" in server.client.get("/v1/models").json()["models"][0]["capabilities"]
     native = {"prompt_string": f"{properties['media_marker']}?", "multimodal_data": [BASE64]}
     assert "content" in server.client.post("/completion", json={"prompt": native, "n_predict": 2}).json()
 
