@@ -2,8 +2,8 @@
 
 The chat is not trusted once it has read a model, and may ask for any path. The other process therefore returns nothing
 but messages of conversations, without other keys, the names of kept ones, and files that begin as images, sounds or
-videos do. It writes nothing but conversations: to new files with the suffix `.json`, and over files that hold a conversation. Its
-errors never quote the content of a file.
+videos do. It writes nothing but conversations: to new files with the suffix `.json`, and over files that hold a
+conversation. Its errors never quote the content of a file.
 """
 
 from __future__ import annotations
