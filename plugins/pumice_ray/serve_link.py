@@ -43,7 +43,6 @@ from pumice.engine.messages import (
     Timings,
 )
 from pumice.process.codec import decode_events, decode_facts, encode_command
-from pumice.process.linked import NO_SPEECH
 from pumice_ray.errors import explain
 from pumice_ray.mailbox import numbered
 
@@ -111,7 +110,7 @@ class ServeLink:
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
         elif isinstance(command, (DecodeSpeech, Speak)):
-            raise pumice.RequestError(NO_SPEECH)
+            raise pumice.RequestError("replicas behind Ray Serve do not speak")
 
     def close(self) -> None:
         """Cancel open requests and shut down the replicas."""

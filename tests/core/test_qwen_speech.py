@@ -9,10 +9,15 @@ from click.testing import CliRunner
 
 import pumice
 import qwen_speech_models as tiny
+from gguf_files import write_gguf
 from pumice.audio import VOICE_RATE
 from pumice.cli import cli
-from pumice.errors import RequestError
+from pumice.engine import speaker
+from pumice.errors import ModelError, RequestError
 from pumice.frontend.speaking import Words
+from pumice.gguf import GGUFFile
+from pumice.model_files.opening import check_projector
+from pumice.speech_model import SpeechTask
 from vision_models import described
 
 FRAME = 1920
@@ -63,19 +68,37 @@ def test_codes_are_those_of_the_package(model):
         np.testing.assert_array_equal(np.array(frames, np.int32), expected)
 
 
-def frames_of(model, n, voice, language):
+def frames_of(model, n, voice, language, **changes):
     """Return the frames of the text, before any sound is made of them."""
-    from pumice.engine import speaker
-    from pumice.speech_model import SpeechTask
-
     model.check_speaks()
     speaks = model._load_speaker()
     (text,) = speaks.model.pieces(tiny.TEXT, Words(model.tokenizer), language)
     rows = None if voice is None else speaks.model.voice(speaks._graphs, voice.source)
-    task = SpeechTask(replace(text, max_frames=n), rows, 0.0, np.random.default_rng(0))
+    task = SpeechTask(replace(text, max_frames=n, **changes), rows, 0.0, np.random.default_rng(0))
     frames = []
     speaks._engine.begin(lambda engine: speaker._frames(engine, speaks._graphs, task, frames.append)).result()
     return frames
+
+
+@pytest.mark.parametrize("changes", [{"codes": [1 << 30] * 12}, {"codes": [-2] * 12}, {"codes": []}, {"end": 5000}])
+def test_codes_that_do_not_fit_are_refused(model, changes):
+    with pytest.raises(RequestError, match="codes of the prompt do not fit"):
+        frames_of(model, 1, None, "", **changes)
+
+
+def test_damaged_files_are_refused(path, tmp_path):
+    with GGUFFile.open(path.parent / "mmproj.gguf") as file:
+        metadata = dict(file.metadata)
+        tensors = {name: tensor.dequantize().copy() for name, tensor in file.tensors.items()}
+    name = "a.gen.wav.quant.first.codebook.weight"
+    few = write_gguf(tmp_path / "few.gguf", metadata, {**tensors, name: tensors[name][:9]})
+    with GGUFFile.open(few) as file, pytest.raises(ModelError, match=name):
+        check_projector(file)
+    name = "a.gen.code.head.weight"
+    wrong = write_gguf(tmp_path / "wrong.gguf", metadata, {**tensors, name: np.full_like(tensors[name], np.nan)})
+    unfinished = pytest.raises(RequestError, match="not a finite number")
+    with pumice.load(path, mmproj=str(wrong), **OPTIONS) as model, unfinished:
+        model.speak("hello")
 
 
 def test_the_speech_model_is_converted_as_by_llama_cpp(tmp_path):

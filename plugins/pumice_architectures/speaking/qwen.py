@@ -103,7 +103,7 @@ class Qwen3TTS(SpeechModel):
             "first rows": SpeechGraph(self._build_first_rows, 64),
             "code": SpeechGraph(self._build_code, 2, N_CODES),
             "row": SpeechGraph(self._build_row, 1),
-            **codec_graphs(N_CODES),
+            **codec_graphs(N_CODES, BOOK),
         }
         return {**graphs, **voice_graphs(self.n_mels, self.max_voice_seconds)} if self.n_mels else graphs
 
@@ -111,6 +111,7 @@ class Qwen3TTS(SpeechModel):
 
     def frames(self, run: GraphRuns, backbone: Backbone, task: SpeechTask) -> Iterator[Array]:
         text = task.text
+        _check(text)
         rows = self._added(run, text.codes)
         n, pad = len(text.before_voice), text.tokens[-1]
         parts = [AddedRows(text.before_voice, rows[:n]), AddedRows(text.tokens, rows[n:])]
@@ -191,6 +192,13 @@ class Qwen3TTS(SpeechModel):
         return voice_row(run, samples[: int(self.max_voice_seconds * 24_000)], self.n_mels)
 
 
+def _check(text: SpokenText) -> None:
+    """Raise RequestError for codes that are none of the model's, or not as many as tokens."""
+    fits = len(text.codes) == len(text.before_voice) + len(text.tokens) and text.tokens
+    if not fits or not all(-1 <= code < N_FIRST for code in (*text.codes, text.end)):
+        raise RequestError("speech: the codes of the prompt do not fit its tokens or the model")
+
+
 def _id(vocabulary: SpeechVocabulary, token: str) -> int:
     id = vocabulary.find(token)
     if id is None:
@@ -210,6 +218,8 @@ def _code_inputs(given: Array, codes: list[int], heads: list[int], is_code: floa
 
 def _drawn(scores: NDArray[np.float64], task: SpeechTask) -> int:
     """Return one of the ``TOP_K`` codes of the highest scores, at temperature 0 the first."""
+    if not np.isfinite(scores.max()):
+        raise RequestError("speech: a score is not a finite number; the model's file may be damaged")
     if not task.temperature:
         return int(scores.argmax())
     best = np.argsort(-scores, kind="stable")[:TOP_K]

@@ -95,24 +95,27 @@ def _scaled(g: GraphBuilder, x: Tensor, name: str) -> Tensor:
     return x * weight if weight else x
 
 
-def codec_graphs(n_codes: int) -> Mapping[str, SpeechGraph]:
-    """Return the graphs of the decoder, for frames of ``n_codes`` codes."""
+def codec_graphs(n_codes: int, book: int) -> Mapping[str, SpeechGraph]:
+    """Return the graphs of the decoder, for frames of ``n_codes`` codes, of codebooks of ``book`` rows."""
     return {
-        "latents": SpeechGraph(lambda g: _build_latents(g, n_codes), WINDOW + CODE_CONTEXT),
+        "latents": SpeechGraph(lambda g: _build_latents(g, n_codes, book), WINDOW + CODE_CONTEXT),
         "rows": SpeechGraph(_build_rows, WINDOW, MOST_FRAMES + WINDOW, N_LAYER),
         "fine rows": SpeechGraph(_build_fine_rows, WINDOW + CONTEXT),
         "samples": SpeechGraph(_build_samples, MOST_FINE),
     }
 
 
-def _build_latents(g: GraphBuilder, n_codes: int) -> None:
+def _build_latents(g: GraphBuilder, n_codes: int, book: int) -> None:
     """Make a row of each frame: that of its first code, and the sum of those of the others, both projected."""
     name, rate = "a.gen.wav.", Rate(1, WINDOW + CODE_CONTEXT)
     n = int(g.weight(f"{name}quant.first.out_proj.weight").shape[0])
-    first = g.embedding(g.weight(f"{name}quant.first.codebook.weight"), g.input("first", (N_TOKENS,), "i32"))
+    inner = int(g.weight(f"{name}quant.first.codebook.weight").shape[-1])
+    first = g.weight(f"{name}quant.first.codebook.weight", (book, inner))
+    g.weight(f"{name}quant.rest.codebook.weight", (n_codes - 1, book, inner))
     books = g.all_rows(f"{name}quant.rest.codebook.weight")
     rest = g.sum(g.embedding(books, g.input("rest", (N_TOKENS, n_codes - 1), "i32")), axis=-2)
-    x = blocks.linear(g, first, f"{name}quant.first.out_proj", n)
+    x = g.embedding(first, g.input("first", (N_TOKENS,), "i32"))
+    x = blocks.linear(g, x, f"{name}quant.first.out_proj", n)
     x = x + blocks.linear(g, rest, f"{name}quant.rest.out_proj", n)
     x = convolved(g, x, f"{name}pre_conv", rate)
     n_embd = int(g.weight(f"{name}tfm.in_proj.weight").shape[0])
