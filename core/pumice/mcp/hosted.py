@@ -9,7 +9,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
@@ -97,11 +97,11 @@ class HostedTools:
             raise ToolError(_GONE)
         number = next(self._numbers)
         self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._send(RunTool(number, name, json.dumps(arguments, ensure_ascii=False)))
+        self._send(lambda: RunTool(number, name, json.dumps(arguments, ensure_ascii=False)), number)
         try:
             result = await self._waiting[number]
         except asyncio.CancelledError:
-            self._send(CancelTool(number))
+            self._send(lambda: CancelTool(number))
             raise
         finally:
             del self._waiting[number]
@@ -115,21 +115,22 @@ class HostedTools:
             self._channel.shutdown(socket.SHUT_RDWR)
         self._sending.shutdown(cancel_futures=True)
 
-    def _send(self, message: ToolMessage) -> None:
+    def _send(self, make: Callable[[], ToolMessage], number: int | None = None) -> None:
+        """Send the message that ``make`` returns, which may take long; without success the call ``number`` fails."""
         with contextlib.suppress(RuntimeError):  # the server ends
-            self._sending.submit(self._send_now, message)
+            self._sending.submit(self._send_now, make, number)
 
-    def _send_now(self, message: ToolMessage) -> None:
+    def _send_now(self, make: Callable[[], ToolMessage], number: int | None) -> None:
         try:
-            wire.send(self._channel, message)
-        except OverflowError as error:
-            self._fail(message, f"the call cannot be sent: {error}")
-        except (OSError, UnicodeEncodeError):
-            self._fail(message, _GONE)
+            wire.send(self._channel, make())
+        except (OverflowError, RecursionError) as error:
+            self._fail(number, f"the call cannot be sent: {error}")
+        except (OSError, ValueError):
+            self._fail(number, _GONE)
 
-    def _fail(self, message: ToolMessage, reason: str) -> None:
-        if isinstance(message, RunTool) and (future := self._waiting.get(message.number)):
-            future.get_loop().call_soon_threadsafe(self._take, ToolResult(message.number, reason, True))
+    def _fail(self, number: int | None, reason: str) -> None:
+        if number is not None and (future := self._waiting.get(number)):
+            future.get_loop().call_soon_threadsafe(self._take, ToolResult(number, reason, True))
 
     def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
         received = None

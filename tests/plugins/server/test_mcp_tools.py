@@ -304,6 +304,15 @@ def test_single_tools_are_listed_and_called(server):
     assert server.client.post("/tools", json={"tool": "rm"}).status_code == 400
 
 
+def test_large_arguments_hold_nobody_up(server):
+    """They were written as JSON on the event loop: 160 ms for these."""
+    body = json.dumps({"tool": "echo", "params": {"a": [1] * 2_000_000}})
+    with monitored() as held:
+        answer = server.client.post("/tools", content=body, headers={"Content-Type": "application/json"})
+    assert answer.is_success
+    assert [what for what in held if "HostedTools.call" in what.what] == []
+
+
 def test_a_message_without_end_ends_its_server(server):
     error = server.client.post("/tools", json={"tool": "flood"}).json()["error"]
     assert error == "the MCP server other failed: it has ended: it sent a message of more than 16 MiB"
