@@ -25,7 +25,8 @@ _MAX_UPLOADS = 4  # at once
 _PIECE_BYTES = 1 << 20  # that are written and hashed at once
 _KEPT_FREE = 1 << 30  # bytes of the disk that uploads leave free
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
+_NO_NAME = re.compile(r'[/\\:*?"<>|]|\A\.|\A\Z')
+_MAX_NAME = 200  # bytes
 _PARTIAL, _LOCK = ".incomplete", ".lock"
 
 
@@ -97,8 +98,8 @@ class Uploads:
         """
         targets: dict[str, Path] = {}
         for name, digest in files.items():
-            if not _FILE_NAME.fullmatch(name):
-                raise bad_request(f"{name!r:.100} must be a file's name of letters, digits, '.', '_', '+' and '-'")
+            if not name.isprintable() or _NO_NAME.search(name) or len(name.encode()) > _MAX_NAME:
+                raise bad_request(f"{name!r:.100} must be the name of a file, of at most {_MAX_NAME} bytes")
             target = self.find(digest)
             if target is None:
                 raise bad_request(f"{name}: there is no file {digest}; upload it to /api/blobs/DIGEST")

@@ -51,7 +51,7 @@ def test_ollamas_client_creates_a_model_of_a_local_file(path, folder):
             expected = model.chat(messages, temperature=0, max_tokens=5).message.content
         for _ in range(2):  # the second time in place of the first
             assert client.chat("own", CHAT, options=GREEDY).message.content == expected
-            client.create("own", files={"tiny.gguf": digest}, system="Be brief.")
+            client.create("own", files={"Tïny (1).gguf": digest}, system="Be brief.")
         assert [model.model for model in client.list().models] == ["first", "own"]
         assert client.show("own").details.family == "llama"
         client.create("brief", from_="own", system="x")
@@ -113,7 +113,9 @@ def test_uploads_are_checked_and_bounded(model, folder, monkeypatch):
     ("files", "message"),
     [
         ({}, "from must name"),
-        ({"../x.gguf": "tiny"}, "must be a file's name"),
+        ({"../x.gguf": "tiny"}, "must be the name of a file"),
+        ({".gguf": "tiny"}, "must be the name of a file"),
+        ({"a\n.gguf": "tiny"}, "must be the name of a file"),
         ({"x.safetensors": "tiny"}, "must have one model"),
         ({"x.gguf": "tiny", "y.gguf": "tiny"}, "must have one model"),
         ({"x.gguf": "sha256:" + "0" * 64}, "upload it to"),
