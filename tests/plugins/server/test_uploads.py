@@ -8,11 +8,14 @@ import ollama
 import pytest
 
 import pumice
+from adapters import write_adapter
 from gguf_files import tiny_llama
+from pumice.gguf import GGUFFile
 from pumice.plugin import ModelSpec
 from pumice_server import limits, uploads
 from pumice_server.uploads import Uploads
 from server_thread import running, serving
+from tiny_models import TinyModel
 
 OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
 GREEDY = {"temperature": 0, "num_predict": 5}
@@ -62,6 +65,30 @@ def test_ollamas_client_creates_a_model_of_a_local_file(path, folder):
         assert names_in(folder / "blobs") == set()
         assert [model.model for model in client.list().models] == ["first"]
     assert names_in(folder / "models") == set()
+
+
+def test_a_model_with_an_uploaded_adapter(path, folder):
+    with GGUFFile.open(path) as file:
+        tiny = TinyModel(file.architecture, {}, {name: tensor.shape for name, tensor in file.tensors.items()})
+    lora = write_adapter(path.with_name("style.gguf"), tiny, ["blk.0.attn_q.weight", "blk.0.attn_v.weight"], seed=1)
+    spec = ModelSpec(["first"], str(path), OPTIONS)
+    with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
+        client = ollama.Client(host=server.url)
+        adapter, model = client.create_blob(lora), client.create_blob(path)
+        client.create("tuned", from_="first", adapters={"style.gguf": adapter})
+        client.create("own", files={"tiny.gguf": model})
+        client.create("own-tuned", from_="own", adapters={"style.gguf": adapter})
+        client.delete("own")
+        texts = {
+            name: client.generate(name, "a", raw=True, options=GREEDY).response
+            for name in ("first", "tuned", "own-tuned")
+        }
+        with pumice.load(path, **OPTIONS | {"config": {"adapters": {"style": str(lora)}}}) as loaded:
+            expected = loaded.generate("a", temperature=0, max_tokens=5).text
+        assert texts == {"first": texts["first"], "tuned": expected, "own-tuned": expected}
+        assert texts["first"] != expected
+        with pytest.raises(ollama.ResponseError, match="a file of the model and an adapter"):
+            client.create("x", from_="own-tuned", adapters={"tiny.gguf": adapter})
 
 
 def test_files_outlive_the_server_and_models_do_not(path, folder):
