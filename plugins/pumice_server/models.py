@@ -312,7 +312,7 @@ class Models:
         except BaseException:
             model.close()
             raise
-        threading.Thread(target=_prepare_texts, args=(model,), name="pumice-tokenizer", daemon=True).start()
+        _prepare_texts(model)
         return model
 
     def _take(self, served_model: ServedModel, model: AnyModel, seconds: float) -> None:
@@ -378,8 +378,8 @@ async def _end_if_silent(service: Service) -> None:
 
 
 def _prepare_texts(model: AnyModel) -> None:
-    """Build what splits texts into tokens, half a second for large vocabularies, before a request waits for it."""
-    with contextlib.suppress(pumice.PumiceError):
+    """Build what splits texts into tokens: half a second for large vocabularies, in which no stream goes on."""
+    with contextlib.suppress(Exception):  # requests that need it get the error
         model.tokenize("a")
 
 
