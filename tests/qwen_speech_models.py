@@ -22,6 +22,7 @@ CODES = {
     "codec_nothink_id": 2155, "codec_think_bos_id": 2156, "codec_think_eos_id": 2157,
 }  # fmt: skip
 LANGUAGES = {"chinese": 2055, "english": 2050}
+SPEAKERS = {"serena": 2066}
 
 
 def voice() -> np.ndarray:
@@ -101,7 +102,8 @@ def config() -> dict[str, Any]:
         **layers, **CODES, "hidden_size": WIDTH, "text_hidden_size": TEXT_WIDTH, "text_vocab_size": N_TEXT,
         "intermediate_size": N_FF, "num_hidden_layers": N_LAYER, "vocab_size": N_FIRST, "num_code_groups": N_CODES,
         "rope_scaling": {"interleaved": True, "mrope_section": [4, 2, 2], "rope_type": "default", "type": "default"},
-        "codec_language_id": LANGUAGES, "spk_id": {}, "spk_is_dialect": {}, "code_predictor_config": predictor,
+        "codec_language_id": LANGUAGES, "spk_id": SPEAKERS, "spk_is_dialect": {"serena": False},
+        "code_predictor_config": predictor,
         "model_type": "qwen3_tts_talker",
     }  # fmt: skip
     encoder = {

@@ -152,11 +152,16 @@ class SpeechModel(ABC):
         self.width = hparams.positive("projection_dim")
 
     @classmethod
+    def has_speaker(cls, name: str, vocabulary: SpeechVocabulary) -> bool:
+        """Return True if a voice of this name is part of the model."""
+        return False
+
+    @classmethod
     @abstractmethod
-    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "") -> list[SpokenText]:
+    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "", speaker: str = "") -> list[SpokenText]:
         """Return the pieces of a text. Raises RequestError for a text or language that cannot be spoken.
 
-        ``language``: such as "english"; empty leaves it to the model.
+        ``language``: such as "english"; empty leaves it to the model. ``speaker``: name of a voice of the model.
         """
 
     @abstractmethod

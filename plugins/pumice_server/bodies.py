@@ -353,7 +353,7 @@ class SpeechBody(ModelBody, kw_only=True):
     input: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Text; in Latin letters for OuteTTS."""
     voice: Word = "default"
-    """Name of a file of `--voices` without its ending; `default` leaves the voice to the model."""
+    """Name of a file of `--voices` without its ending, or of a voice of the model; `default` leaves it to the model."""
     response_format: Literal["mp3", "opus", "flac", "wav", "pcm"] = "mp3"
     """Form of the sound: one channel of 24,000 samples a second; `pcm` has 16 bits a sample and no header."""
     stream_format: Literal["audio", "sse"] = "audio"

@@ -75,10 +75,12 @@ async def speech(request: Request, body: SpeechBody) -> Annotated[Response, byte
     return _SoundStream(_written(first, parts, writer), media_type=media_type)
 
 
-def _voice(service: Service, name: str) -> pumice.Voice | pumice.Audio | None:
+def _voice(service: Service, name: str) -> pumice.Voice | pumice.Audio | str | None:
     """Return a voice by its name; None for the default. Raises HTTPException for one that is not served."""
     if name == DEFAULT_VOICE:
         return None
+    if name not in service.voices and service.model.has_speaker(name):
+        return name
     if name not in service.voices:
         served = ", ".join([DEFAULT_VOICE, *sorted(service.voices)[:20]])
         raise bad_request(f"voice: there is no voice {name!r}; served: {served} (--voices names a folder of more)")

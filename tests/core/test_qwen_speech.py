@@ -23,7 +23,11 @@ from vision_models import described
 FRAME = 1920
 OPTIONS = {"backend": "numpy", "kv_type": "f32"}  # as exact as the package
 VOICE = pumice.Audio(tiny.voice(), VOICE_RATE)
-KINDS = {"plain": {}, "voice": {"voice": VOICE, "language": "english"}}
+KINDS = {
+    "plain": {},
+    "voice": {"voice": VOICE, "language": "english"},
+    "named": {"voice": "Serena", "language": "english"},
+}
 
 
 def theirs(name):
@@ -64,15 +68,17 @@ def test_samples_are_those_of_the_package(model, kind):
 def test_codes_are_those_of_the_package(model):
     for kind, options in KINDS.items():
         expected = theirs(f"{kind}, codes")
-        frames = frames_of(model, len(expected), options.get("voice"), options.get("language", ""))
+        voice = options.get("voice")
+        name = voice if isinstance(voice, str) else ""
+        frames = frames_of(model, len(expected), None if name else voice, options.get("language", ""), name)
         np.testing.assert_array_equal(np.array(frames, np.int32), expected)
 
 
-def frames_of(model, n, voice, language, **changes):
+def frames_of(model, n, voice, language, name="", **changes):
     """Return the frames of the text, before any sound is made of them."""
     model.check_speaks()
     speaks = model._load_speaker()
-    (text,) = speaks.model.pieces(tiny.TEXT, Words(model.tokenizer), language)
+    (text,) = speaks.model.pieces(tiny.TEXT, Words(model.tokenizer), language, name)
     rows = None if voice is None else speaks.model.voice(speaks._graphs, voice.source)
     task = SpeechTask(replace(text, max_frames=n, **changes), rows, 0.0, np.random.default_rng(0))
     frames = []
@@ -162,6 +168,8 @@ def test_special_tokens_in_a_text_are_letters(model):
 def test_the_command_speaks_with_a_language(path, tmp_path):
     out = tmp_path / "sound.pcm"
     arguments = ["speak", "hello", str(path), "-o", str(out), "--language", "English", "--max-seconds", "0.2"]
-    result = CliRunner().invoke(cli, [*arguments, "--backend", "numpy"])
+    unknown = CliRunner().invoke(cli, [*arguments, "--backend", "numpy", "--speaker", "anna"])
+    assert "this model has no voice 'anna'" in unknown.output
+    result = CliRunner().invoke(cli, [*arguments, "--backend", "numpy", "--speaker", "serena"])
     assert not result.exit_code, result.output
     assert len(out.read_bytes()) == 2 * 4800

@@ -39,10 +39,11 @@ def spoken(codec: torch.nn.Module, found: dict[str, np.ndarray]) -> None:
     row = model.extract_speaker_embedding(tiny.voice(), 24000)
     found["voice row"] = row.numpy()
     clone = {"ref_spk_embedding": [row], "x_vector_only_mode": [True], "icl_mode": [False], "ref_code": None}
-    kinds = {"plain": (None, "auto"), "voice": (clone, "english")}
-    for kind, (voice, language) in kinds.items():
+    kinds = {"plain": (None, "auto", None), "voice": (clone, "english", None), "named": (None, "english", "serena")}
+    for kind, (voice, language, speaker) in kinds.items():
         codes, _ = model.generate(
-            input_ids=[ids], voice_clone_prompt=voice, languages=[language], non_streaming_mode=True, do_sample=False,
+            input_ids=[ids], voice_clone_prompt=voice, languages=[language], speakers=[speaker],
+            non_streaming_mode=True, do_sample=False,
             subtalker_dosample=False, max_new_tokens=MOST + 1,
         )  # fmt: skip
         print(kind, len(codes[0]), codes[0][:, 0].tolist())

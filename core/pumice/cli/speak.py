@@ -38,6 +38,12 @@ from pumice.options import SAMPLING
     help="Voice to speak with: OuteTTS's form (JSON), else a sound.  [default: the model's choice]",
 )
 @option(
+    "--speaker",
+    metavar="NAME",
+    group="Prompt",
+    help="Voice of the model's own, of a Qwen3-TTS that has some, such as serena; excludes --voice.",
+)
+@option(
     "--language",
     metavar="NAME",
     group="Prompt",
@@ -62,6 +68,7 @@ def command(
     out: Path,
     force: bool,
     voice: Path | None,
+    speaker: str | None,
     language: str | None,
     max_seconds: float | None,
     temperature: float | None,
@@ -78,14 +85,18 @@ def command(
     from pumice.sound_files import check_format, encode_file
     from pumice.speech.waveform import RATE
 
+    if speaker and voice:
+        raise click.UsageError("--speaker and --voice exclude each other")
     spoken = read_prompt(text, None)
     kind = out.suffix.removeprefix(".").lower()
     check_format(kind)
     with NewFiles([out], force=force) as file:
         with load_model(model, rest) as loaded, show_progress("speaking", unit="s") as progress:
+            if speaker and not loaded.has_speaker(speaker):
+                raise click.UsageError(f"--speaker: this model has no voice {speaker!r:.60}")
             sound = loaded.speak(
                 spoken,
-                voice=voice,
+                voice=speaker or voice,
                 temperature=temperature,
                 seed=seed,
                 max_seconds=max_seconds or DEFAULT_SECONDS,

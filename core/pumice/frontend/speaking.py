@@ -124,8 +124,8 @@ class Speaking(Generating):
 
         Args:
             text: Text, up to 4,096 characters; for OuteTTS in Latin letters. It is spoken in pieces.
-            voice: File or value of a voice: for OuteTTS in its form, for a speech model a sound of up to 30 seconds.
-                None leaves the voice to the model.
+            voice: File or value of a voice: for OuteTTS in its form, for a speech model a sound of up to 30 seconds, or
+                the name of a voice of the model's own. None leaves the voice to the model.
             temperature: Temperature of the sampler. None is the model's own: 0.1 for OuteTTS, 0.3 for Pocket TTS, 0.9
                 for Qwen3-TTS.
             seed: Seed of the sampler. None is random.
@@ -271,14 +271,24 @@ class Speaking(Generating):
             raise RequestError(f"temperature must be a number from 0 to {MAX_TEMPERATURE}, not {spread!r:.60}")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**53):
             raise RequestError(f"seed must be a whole number from 0 to 2^53, not {seed!r:.60}")
-        if isinstance(voice, (str, Path)):
+        speaker = voice if isinstance(voice, str) and self.has_speaker(voice) else ""
+        if speaker:
+            voice = None
+        elif isinstance(voice, (str, Path)):
             voice = Audio(Path(voice))
         if voice is not None and not isinstance(voice, Audio):
             raise RequestError(f"voice must be a file of sound or a pumice.Audio for this model, not {voice!r:.60}")
-        pieces = model.pieces(text, Words(self.tokenizer), language)
+        pieces = model.pieces(text, Words(self.tokenizer), language, speaker)
         samples = b"" if voice is None else voice_samples(voice).tobytes()
         self.check_speaks()
         return [FramePiece(piece, samples, float(spread), seed) for piece in pieces]
+
+    def has_speaker(self, name: str) -> bool:
+        """Return True if the model has a voice of its own of this name, for ``voice``."""
+        if not self.speech_type or not name.isprintable():
+            return False
+        model: type[SpeechModel] = self._registry.speech_models.find(self.speech_type)
+        return model.has_speaker(name, Words(self.tokenizer))
 
     def speech_codes(self, completion: Completion) -> list[int]:
         """Return the audio codes among the tokens of a piece. Raises RequestError if it has none."""

@@ -83,7 +83,7 @@ class PocketTTS(SpeechModel):
         self.most_voice_frames = int(self.max_voice_seconds * FRAMES_A_SECOND) + 2
 
     @classmethod
-    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "") -> list[SpokenText]:
+    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "", speaker: str = "") -> list[SpokenText]:
         if language:
             raise RequestError("language: this model was trained for one language; leave it out")
         begin, voice = (vocabulary.find(f"<|{name}|>") for name in ("audio_bos", "bos_before_voice"))

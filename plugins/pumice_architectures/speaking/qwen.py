@@ -68,7 +68,11 @@ class Qwen3TTS(SpeechModel):
         self.n_mels = voice.positive("num_mel_bins") if voice else 0
 
     @classmethod
-    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "") -> list[SpokenText]:
+    def has_speaker(cls, name: str, vocabulary: SpeechVocabulary) -> bool:
+        return vocabulary.find(f"<|spk_{name.lower()}|>") is not None
+
+    @classmethod
+    def pieces(cls, text: str, vocabulary: SpeechVocabulary, language: str = "", speaker: str = "") -> list[SpokenText]:
         text = text.strip()
         if len(text) > MOST_CHARACTERS:
             raise RequestError(f"speech: the text has {len(text)} characters; at most {MOST_CHARACTERS} are supported")
@@ -83,6 +87,8 @@ class Qwen3TTS(SpeechModel):
             if spoken is None:
                 raise RequestError(f"language: the model does not know {language!r:.60}; give a name such as 'english'")
             thoughts = [code["think"], code["think_bos"], spoken - first, code["think_eos"]]
+        if speaker:
+            thoughts.append(_id(vocabulary, f"<|spk_{speaker.lower()}|>") - first)
         role = [_id(vocabulary, "<|im_start|>"), *vocabulary.encode("assistant\n")]
         words = vocabulary.encode(text)
         most = min(MOST_FRAMES, FRAMES_AROUND + FRAMES_A_TOKEN * len(words))
