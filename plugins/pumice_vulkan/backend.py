@@ -69,6 +69,7 @@ class VulkanBackend(Backend):
     offload = True
     renews_weights = True
     scratch_bytes = SCRATCH_BYTES
+    shares_arenas = True
     Options = VulkanOptions
 
     @classmethod
@@ -209,7 +210,7 @@ class VulkanBackend(Backend):
         except BaseException:
             device.close()
             raise
-        memories = Weights(device), Arena(device), Scratch(device, SCRATCH_BYTES)
+        memories = Weights(device), Arena(device), Scratch(device, SCRATCH_BYTES), Scratch(device)
         return Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes, invariant)
 
 

@@ -79,7 +79,7 @@ class Arena:
 
 
 class Scratch:
-    """Scratch memory of a device by name; each name's grows to the largest request.
+    """Memory of a device by name; each name's grows to the largest request.
 
     All programs of a device share it: a device computes one command buffer after the other, and each begins and ends
     with a barrier. Contents last for one step.

@@ -63,6 +63,7 @@ class Shared:
     weights: Weights
     cache: Arena
     scratch: Scratch
+    arenas: Scratch  # of activations of programs that give no logits
     int8: bool = False
     cooperative: bool = False
     prepares: bool = False
@@ -81,6 +82,7 @@ class Shared:
             preparer.close()
         self.cache.close()
         self.scratch.close()
+        self.arenas.close()
         self.device.close()
 
 
@@ -174,7 +176,7 @@ class DeviceProgram(Program):
     def __init__(self, shared: Shared, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
         self._shared = shared
         self._segment = segment
-        self._arena = Arena(shared.device, plan.size)
+        self._arena = Arena(shared.device, plan.size if segment.gives_logits else 0)
         self._memory = self._new_memory(plan, limits)
         self._host = HostMemory(self._memory, segment.inputs, segment.outputs)
         self._buckets = Buckets(limits)
@@ -312,11 +314,11 @@ class DeviceProgram(Program):
 
     @property
     def memory(self) -> dict[str, int]:
-        scratch = self._shared.scratch.nbytes if self._is_first else 0  # all programs share it
+        shared = self._shared.scratch.nbytes + self._shared.arenas.nbytes if self._is_first else 0
         return {
             "weights": self._weights_nbytes,
             "kv_cache": self._cache_bytes,
-            "activations": self._arena.nbytes + scratch,
+            "activations": self._arena.nbytes + shared,
         }
 
     def close(self) -> None:
@@ -337,13 +339,16 @@ class DeviceProgram(Program):
 
     def _new_memory(self, plan: MemoryPlan, limits: Limits) -> SegmentMemory:
         shared = self._shared
+        n_bytes = max(plan.size, 4)
+        own = self._segment.gives_logits
+        activations = self._arena.take(n_bytes) if own else shared.arenas.take("activations", n_bytes)
         layout = StepLayout(limits, reads_memory=any(map(reads_memory, self._segment.nodes)))
         return SegmentMemory(
             device=shared.device,
             limits=limits,
             plan=plan,
             weights=shared.weights,
-            activations=self._arena.take(max(plan.size, 4)),
+            activations=activations,
             step=shared.device.new_buffer(4 * layout.n_words),
             layout=layout,
             cache=shared.cache,

@@ -249,6 +249,8 @@ class Recorder:
         encoder.barrier()
         if not recording.n_steps:
             self._host.record_download(encoder, sizes)
+        if self._picker is None:  # the next program may overwrite what was copied
+            encoder.barrier()
         encoder.end()
 
 

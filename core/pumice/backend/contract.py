@@ -218,6 +218,8 @@ class Backend(ABC):
     renews_weights: ClassVar[bool] = False
     #: Bytes of scratch memory that the programs of a model share on each device, besides weights, states and arenas.
     scratch_bytes: ClassVar[int] = 0
+    #: True if the programs of a device that give no logits share an arena: each step ends before another begins.
+    shares_arenas: ClassVar[bool] = False
     #: A dataclass whose fields are the keys of the configuration section named after the backend.
     Options: ClassVar[type] = NoOptions
 

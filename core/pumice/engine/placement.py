@@ -151,9 +151,11 @@ def devices_in_use(
 def uses_of(programs: Iterable[tuple[Segment, int]], backends: Mapping[str, Backend]) -> dict[DeviceName, DeviceUse]:
     """Return the use of each device by placed segments and the arenas of their programs, in bytes.
 
-    Activations of a device are these arenas, and the scratch memory that its programs share.
+    Activations of a device are these arenas, and the scratch memory that its programs share. A shared arena that is too
+    small for a program stays beside a larger one.
     """
     uses: dict[DeviceName, DeviceUse] = {}
+    largest: dict[DeviceName, int] = {}
     for segment, activations in programs:
         shared = DeviceUse(activations=backends[segment.backend].scratch_bytes)
         use = uses.setdefault(DeviceName(segment.backend, segment.device), shared)
@@ -161,6 +163,11 @@ def uses_of(programs: Iterable[tuple[Segment, int]], backends: Mapping[str, Back
         weights = [tensor for node in parts for tensor in node.operands() if isinstance(tensor, Weight)]
         use.weights |= {weight.name: weight for weight in weights}
         use.states |= dict.fromkeys(segment.states)
+        if backends[segment.backend].shares_arenas and not segment.gives_logits:
+            device = DeviceName(segment.backend, segment.device)
+            if activations <= largest.get(device, 0):
+                continue
+            largest[device] = activations
         use.activations += activations
     return uses
 

@@ -154,7 +154,7 @@ def test_a_device_is_closed_behind_the_threads_that_use_it() -> None:
     preparer = Preparer(BUCKETS.all, lambda bucket: iter([work] * 1000))
     device, cache = mock.Mock(), mock.Mock()
     device.close.side_effect = lambda: order.append(f"closed, thread {preparer._thread.is_alive()}")
-    shared = programs.Shared(device, mock.Mock(), mock.Mock(), cache, mock.Mock())
+    shared = programs.Shared(device, mock.Mock(), mock.Mock(), cache, mock.Mock(), mock.Mock())
     shared.preparers.add(preparer)
     preparer.start()
     assert begun.wait(60)
