@@ -28,7 +28,6 @@ DOCS = Path(__file__).parents[1] / "docs" / "media.md"
 FILES = ("idefics3", "mlp")  # of vision_files
 #: Types whose file here libmtmd cannot read or encode, and why.
 NOT_RUN = {
-    "dots_ocr": "-",
     "gemma3nv": "knows 16 x 16 rows alone",
     "hunyuanvl": "aborts: it counts other rows than it makes",
     "kimivl": "-",

@@ -328,6 +328,29 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "picture": (80, 60),
     },
+    "dots_ocr": {
+        "config": {
+            "architectures": ["DotsOCRForCausalLM"],
+            "hidden_size": TEXT,
+            "vision_config": {
+                "hidden_size": N, "embed_dim": N, "num_hidden_layers": 3, "num_attention_heads": 2,
+                "intermediate_size": FF, "patch_size": 8, "spatial_merge_size": 2, "rms_norm_eps": 1e-5,
+            },
+        },
+        "processor": {
+            "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2,
+        },
+        "shapes": {
+            **_named("vision_tower.patch_embed.patchifier.", {"proj": (N, 3, 8, 8)}),
+            "vision_tower.patch_embed.patchifier.norm.weight": (N,),
+            **_layers("vision_tower.blocks.", 3, {
+                "attn.qkv": (3 * N, N), "attn.proj": (N, N), "norm1": (N,), "norm2": (N,), "mlp.fc1": (FF, N),
+                "mlp.fc2": (N, FF), "mlp.fc3": (FF, N),
+            }, bias=False),
+            "vision_tower.post_trunk_norm.weight": (N,),
+            **_named("vision_tower.merger.", {"ln_q": (N,), "mlp.0": (4 * N, 4 * N), "mlp.2": (TEXT, 4 * N)}),
+        },
+    },
     "gemma3n": {
         "config": {
             "architectures": ["Gemma3nForConditionalGeneration"],

@@ -255,6 +255,22 @@ def deepseekocr2(w: Weights) -> dict[str, np.ndarray]:
     return values | {"rows": torch.cat([*rows, w["model.view_seperator"][None]])}
 
 
+def dots_ocr(w: Weights) -> dict[str, np.ndarray]:
+    p = "vision_tower."
+    x = cells(resized((48, 96), Image.Resampling.BICUBIC), 2, 8, [0.5] * 3, [0.5] * 3).flatten(1)
+    x = rms(w[f"{p}patch_embed.patchifier.norm.weight"], linear(w, f"{p}patch_embed.patchifier.proj", x), 1e-5)
+    where = places(6, 12, 2)
+    for i in range(3):
+        layer = f"{p}blocks.{i}."
+        y = rms(w[f"{layer}norm1.weight"], x, 1e-5)
+        q, k, v = linear(w, f"{layer}attn.qkv", y).unflatten(-1, (3, 2, -1)).unbind(1)
+        x = x + linear(w, f"{layer}attn.proj", attended(turned(q, where), turned(k, where), v))
+        y = rms(w[f"{layer}norm2.weight"], x, 1e-5)
+        x = x + linear(w, f"{layer}mlp.fc2", F.silu(linear(w, f"{layer}mlp.fc1", y)) * linear(w, f"{layer}mlp.fc3", y))
+    x = norm(w, f"{p}merger.ln_q", rms(w[f"{p}post_trunk_norm.weight"], x, 1e-5)).reshape(-1, 4 * N)
+    return {"rows": linear(w, f"{p}merger.mlp.2", F.gelu(linear(w, f"{p}merger.mlp.0", x)))}
+
+
 MOBILENET = [
     ["er_r1_k3_s2_e2_c16", "er_r1_k3_s1_e2_c16"],
     ["uir_r1_a3_k5_s2_e2_c16", "uir_r1_a5_k0_s1_e2_c16"],
