@@ -19,18 +19,19 @@ from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables
 from pumice.proposers.index import Index
 
-ASSUMED = {1: 1.6, 3: 2.0, 7: 2.6, 15: 3.6}
-"""Time of a step by its drafted tokens, relative to a step without, until it is measured."""
+ASSUMED = {1: 2.6, 3: 2.8, 7: 3.0, 15: 3.5}
+"""Time of a step by its drafted tokens, relative to a step without, until it is measured: as on an NVIDIA GPU."""
 SHORTEST = 2  # tokens of the shortest match; see shaders/verify.comp
 KEPT = 9  # latest measurements of a kind
 LATEST = 8  # drafts over which acceptance is averaged
 ENTERS, STAYS = 1.1, 1.05  # least expected speed with drafts, relative to steps without
 LOSS = 0.007  # share of time that rejected drafts may take
-START = 4.0  # initial credit for rejected drafts, in steps without drafts
-MOST_SAVED = 16.0  # maximum credit from earlier gains, in steps
+START = 6.0  # initial credit for rejected drafts, in steps without drafts
+MOST_SAVED = 40.0  # maximum credit from earlier gains, in steps
 COMPARING = 0.01  # share of time that comparisons may take
 LONGEST_REST = 4  # maximum submissions without drafts per submission that is compared
-FIRST = 8  # steps of a text's first submissions, after which drafts may begin
+FIRST, N_FIRST = 8, 32  # steps of submissions among a text's first tokens, after which drafts may begin
+BEGINS = 2  # steps of the first submission with drafts, if there is credit for them
 
 
 class Plan(NamedTuple):
@@ -51,7 +52,7 @@ class _Sequence:
         tables: blocks of the context; others hold another text.
         index: tokens of the context, up to the latest comparison or submission with drafts.
         emitted: expected tokens of a step by its number of drafted tokens, of ``n_counted`` drafts.
-        n_last: steps of the latest submission with drafts; 0: it had none.
+        n_last: steps of the latest submission with drafts; 0: it had none, fewer than it had if they did not pay.
         rest, n_rested: submissions from one comparison to the next, and since the latest.
     """
 
@@ -126,7 +127,9 @@ class _Costs:
         n_drafted, n_steps = plan
         measured = [other.n_steps for other in self._seconds if other.n_drafted == n_drafted]
         if not measured or not self._plain:
-            return n_steps * ASSUMED.get(n_drafted, float(1 + n_drafted))
+            longer = [plan for plan in self._seconds if plan.n_drafted > n_drafted and self._plain]
+            assumed = ASSUMED.get(n_drafted, float(1 + n_drafted))
+            return n_steps * min([assumed, *(self.of(plan) / plan.n_steps for plan in longer)])
         nearest = max((n for n in measured if n <= n_steps), default=min(measured))
         seconds = _median(self._seconds[Plan(n_drafted, nearest)]) / nearest
         return n_steps * max(1.0, seconds / _median(self._plain))
@@ -161,8 +164,8 @@ class DeviceDrafts:
             return Plan(n_drafted, most) if n_drafted else NO_DRAFTS
         own = self._of(running)
         offered = [length for length in lengths if limit is None or length <= limit]
-        plans = [self._affordable(length, min(max(1, 2 * own.n_last), most)) for length in offered]
-        gains = {plan: self._gain(own, plan) for plan in plans if plan.n_steps}
+        plans = [self._affordable(length, min(max(BEGINS, 2 * own.n_last), most)) for length in offered]
+        gains = {plan: self._gain(own, plan.n_drafted, most) for plan in plans if plan.n_steps}
         best = max(gains, key=lambda plan: gains[plan], default=NO_DRAFTS)
         if not best.n_steps or not self._costs.is_measured or gains[best] < (STAYS if own.n_last else ENTERS):
             own.n_last = 0
@@ -171,7 +174,8 @@ class DeviceDrafts:
 
     def most_plain(self, running: Running) -> int:
         """Return the maximum steps of a submission without drafts: few at first, to find out soon what drafts save."""
-        return max(FIRST, len(running.generation.generated))
+        n_generated = len(running.generation.generated)
+        return FIRST if n_generated < N_FIRST else n_generated
 
     def text(self, running: Running) -> NDArray[np.int32]:
         """Return the tokens of a sequence's context."""
@@ -189,7 +193,8 @@ class DeviceDrafts:
             seconds: time of a step.
         """
         self._costs.took_plain(seconds)
-        self._credit = min(self._credit + LOSS * n_steps, max(self._credit, START))
+        least = self._costs.of(Plan(lengths[-1], 1))
+        self._credit = min(self._credit + LOSS * n_steps, max(self._credit, START, least))
         own = self._of(running)
         own.n_rested += 1
         if self._fixed < 0 and own.n_rested >= own.rest:
@@ -201,12 +206,13 @@ class DeviceDrafts:
     def took(self, running: Running, lengths: Sequence[int], plan: Plan, taken: Sequence[int], seconds: float) -> None:
         """Record a submission with drafts, and how many tokens each of its steps gave, after these tokens."""
         own = self._of(running)
-        own.n_last = plan.n_steps
         for n_tokens in taken:
             own.count(lengths, plan.n_drafted, n_tokens - 1)
         own.read(running)
         self._costs.took(plan, seconds)
-        self._credit = min(self._credit + sum(taken) - self._costs.of(plan), MOST_SAVED)
+        saved = sum(taken) - self._costs.of(plan)
+        own.n_last = plan.n_steps if saved > 0 else plan.n_steps // 4  # the next one has twice as many
+        self._credit = min(self._credit + saved, MOST_SAVED)
 
     def close(self, generation: Generation) -> None:
         """Forget a sequence."""
@@ -224,9 +230,9 @@ class DeviceDrafts:
             n_steps //= 2
         return Plan(n_drafted, n_steps)
 
-    def _gain(self, own: _Sequence, plan: Plan) -> float:
-        """Return the expected speed of a plan, relative to steps without drafts."""
-        return own.emitted.get(plan.n_drafted, 1.0) * plan.n_steps / self._costs.of(plan)
+    def _gain(self, own: _Sequence, n_drafted: int, most: int) -> float:
+        """Return the expected speed of many steps with drafts, relative to steps without."""
+        return own.emitted.get(n_drafted, 1.0) * most / self._costs.of(Plan(n_drafted, most))
 
 
 def _beyond(n_right: int, n: int) -> float:
