@@ -79,9 +79,9 @@ class _Run:
 
     def step(self, n: int, inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
         if not self._most:
-            starts, none = np.array([0, n], np.int32), np.zeros(0, np.int32)
+            starts, slot = np.array([0, n], np.int32), np.zeros(1, np.int32)
             rows = np.arange(n, dtype=np.int32)
-            return self._runner.outputs(Batch(np.zeros_like(rows), rows, none, starts, none[:0], {}, inputs))
+            return self._runner.outputs(Batch(np.zeros_like(rows), rows, slot[:0], starts, slot, {}, inputs))
         if self._n_past + n > self._most or not self._cache.extend(self._place.tables, self._n_past, n):
             raise ModelError(f"speech: more than {self._most} rows of a sound")
         batch = batch_of(self._cache, [Part(self._place, [0] * n, self._n_past)])
