@@ -123,6 +123,21 @@ def _store_pairs_emulated(place, even, odd):
     store_i32(place, shift_right_i32(_rounded(even), np.int32(16)) | high)
 
 
+@inline
+def activation_tiles(x, n_tokens, n_blocks, token, block):
+    """Return the address of the tile of 16 rows from ``token`` on and of ``block``; the next rows' is BLOCKS further.
+
+    The tiles that a panel is multiplied with, those of BLOCKS blocks of TOKENS rows, are together: with the rows of a
+    large matrix apart by powers of two, they would compete for the same lines of the second-level cache.
+    """
+    padded = (n_tokens + ROWS - 1) // ROWS * ROWS
+    first = token // TOKENS * TOKENS
+    n_groups = (padded - first if padded - first < TOKENS else TOKENS) // 16
+    n_chunks = (n_blocks + BLOCKS - 1) // BLOCKS
+    number = (first // 16 * n_chunks + block // BLOCKS * n_groups + (token - first) // 16) * BLOCKS + block % BLOCKS
+    return x + number * TILE
+
+
 class Kind(NamedTuple):
     """The functions of a kind of tiles.
 
@@ -169,7 +184,7 @@ def group(kind: str) -> Any:
         padded = (n_rows + ROWS - 1) // ROWS * ROWS
         for row in range(part_start(padded, thread, n_threads), part_start(padded, thread + 1, n_threads)):
             for block in range(n_blocks):
-                to = y + (row // 16 * n_blocks + block) * TILE + row % 16 * 64
+                to = activation_tiles(y, n_rows, n_blocks, row, block) + row % 16 * 64
                 if row < n_rows:
                     store_row(x + 128 * (row * n_blocks + block), to)
                 else:
@@ -247,17 +262,17 @@ def panel_multiplier(kind: str) -> Any:
     _, clear, load, multiply, store, *_ = KINDS[kind]
 
     @inline
-    def multiply_panel(state, sums, x, first, end_token, block, width, n_blocks):
+    def multiply_panel(state, sums, x, n_tokens, first, end_token, block, width, n_blocks):
         panel = state + STATE
         for token in range(first, end_token, ROWS):
-            low = x + (token // 16 * n_blocks + block) * TILE
+            low = activation_tiles(x, n_tokens, n_blocks, token, block)
             place = sums + 4 * ROWS * (token - first)
             if block == 0:
                 clear(state)
             else:
                 load(state, place)
             for i in range(width):
-                multiply(state, low + TILE * i, low + TILE * (n_blocks + i), panel + 2 * TILE * i)
+                multiply(state, low + TILE * i, low + TILE * (BLOCKS + i), panel + 2 * TILE * i)
             store(state, place)
 
     return multiply_panel
@@ -307,7 +322,7 @@ def matmul(format_name: str, kind: str) -> Any:
                                     block, width, n_rows, n_blocks, scale_stride,
                                 )  # fmt: skip
                             to = sums + (tile // 2 - part) * SUMS
-                            multiply_panel(state, to, x, first, end_token, block, width, n_blocks)
+                            multiply_panel(state, to, x, n_tokens, first, end_token, block, width, n_blocks)
                     _store_sums(sums, bias, y, first, end_token, 2 * part, end_tile, n_rows)
                 part = next_part(ticket) * step
             end(state)

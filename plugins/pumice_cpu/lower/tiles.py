@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pumice.plugin import Tensor
-from pumice_cpu.formats import BY_NAME, COLUMNS, TILE_ROWS, TILE_SCRATCH
+from pumice_cpu.formats import BY_NAME, COLUMNS, TILE_BLOCKS, TILE_ROWS, TILE_SCRATCH
 from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering
 
@@ -21,7 +21,8 @@ def multiply_tiles(
         matrix: arguments of the kernel that describe the matrix.
     """
     kind, n_columns = lowering.memory.tiles, int(x.shape[-1])
-    values = lowering.scratch_memory("activation tiles", 2 * (lowering.max_rows + TILE_ROWS) * n_columns)
+    padded = -(-n_columns // (COLUMNS * TILE_BLOCKS)) * COLUMNS * TILE_BLOCKS
+    values = lowering.scratch_memory("activation tiles", 2 * (lowering.max_rows + TILE_ROWS) * padded)
     if lowering.in_tiles is not x:
         n_blocks = n_columns // COLUMNS
         lowering.add(f"tiles.group:{kind}", count=count, x=lowering.address(x), y=values, n_blocks=n_blocks)
