@@ -66,6 +66,22 @@ print("مرحبا")
 ```
 """
 
+FLOWCHARTS = """\
+```mermaid
+flowchart TD
+    A[Read the file] --> B{Is it <b>large</b>?}
+    B -->|yes| C(A line<br>at a time)
+    B -- no --> D["All at once"]:::fast
+    C & D ==> E((Done)) -.-> A
+    classDef fast fill:#f00
+```
+
+```mermaid
+sequenceDiagram
+    A->>B: not drawn
+```
+"""
+
 XSS = """\
 <script>window.hacked = 1</script>
 <img src=x onerror="window.hacked = 2">
@@ -135,6 +151,8 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return pieces(r"Behind $\hspace{-8em}x$ nothing.")
     if "Arabic" in said:
         return pieces(ARABIC)
+    if "flowchart" in said:
+        return pieces(FLOWCHARTS)
     if "draw" in said:
         return pieces(SHOWN)
     if "attack" in said:

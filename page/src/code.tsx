@@ -14,7 +14,6 @@ import java from "highlight.js/lib/languages/java";
 import json from "highlight.js/lib/languages/json";
 import kotlin from "highlight.js/lib/languages/kotlin";
 import lua from "highlight.js/lib/languages/lua";
-import makefile from "highlight.js/lib/languages/makefile";
 import markdown from "highlight.js/lib/languages/markdown";
 import php from "highlight.js/lib/languages/php";
 import python from "highlight.js/lib/languages/python";
@@ -31,30 +30,34 @@ import yaml from "highlight.js/lib/languages/yaml";
 import { Artifact, isShowable } from "./artifact";
 import { CopyButton, IconButton } from "./buttons";
 import { css } from "./css-language";
+import { chartOf, Diagram } from "./diagram";
 import { t } from "./language";
 import { memo } from "./memo";
 
 const MAX_COLOURED = 50_000; // characters of a block; longer ones are plain
 
 const lowlight = createLowlight({
-  bash, cpp, csharp, css, diff, dockerfile, go, ini, java, json, kotlin, lua, makefile, markdown, php,
+  bash, cpp, csharp, css, diff, dockerfile, go, ini, java, json, kotlin, lua, markdown, php,
   python, r, ruby, rust, shell, sql, swift, typescript, xml, yaml,
 });
 
-// Each of these is a part of the other, whose grammar is enough.
-lowlight.registerAlias({ cpp: ["c", "h"], typescript: ["javascript", "js", "jsx", "mjs", "cjs"] });
+// The grammar of the other is enough for each of these, most of which are a part of it.
+lowlight.registerAlias({ bash: ["make", "makefile", "mk"], cpp: ["c", "h"], typescript: ["javascript", "js", "jsx", "mjs", "cjs"] });
 
 export const CodeBlock = memo(function CodeBlock({ code, language }: { code: string; language?: string }) {
   const [shows, setShows] = useState(false);
   const canShow = isShowable(code, language);
+  const chart = chartOf(code, language);
   return (
     <figure class="code" dir="ltr">
       <figcaption>
         <span>{language || "text"}</span>
         {canShow && <IconButton icon="play" label={t("Show it in a frame")} pressed={shows} onClick={() => setShows(!shows)} />}
+        {chart && <IconButton icon="play" label={t("Draw it")} pressed={shows} onClick={() => setShows(!shows)} />}
         <CopyButton text={code} label={t("Copy code")} />
       </figcaption>
       {canShow && shows && <Artifact key={code} code={code} />}
+      {chart && shows && <Diagram chart={chart} />}
       <pre tabIndex={0} role="region" aria-label={language ? t("Code, {language}", { language }) : t("Code")}>
         <code>{coloured(code, language)}</code>
       </pre>

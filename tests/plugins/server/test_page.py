@@ -603,6 +603,25 @@ def test_html_is_shown_in_a_frame_that_reaches_nothing(page):
     page.problems.clear()
 
 
+def test_a_flowchart_is_text_until_it_is_drawn(page):
+    say(page, "a flowchart")
+    expect(answer(page).locator("figure")).to_have_count(2)
+    expect(answer(page).get_by_label("Draw it")).to_have_count(1)  # other diagrams stay text
+    expect(answer(page).locator(".diagram")).to_have_count(0)
+    answer(page).get_by_label("Draw it").click()
+    drawn = answer(page).locator(".diagram svg")
+    words = ["Read the file", "Is it <b>large</b>?", "A line", "at a time", "All at once", "Done"]
+    assert drawn.locator("text:not(.over)").all_text_contents() == words
+    assert [text for text in drawn.locator(".over").all_text_contents() if text] == ["yes", "no"]
+    assert drawn.locator(".link").count() == 6
+    boxes = [box.bounding_box() for box in drawn.locator("g > rect, g > path:not(.link)").all()]
+    middles = [box["y"] + box["height"] / 2 for box in boxes]
+    assert middles == sorted(middles), "each below what leads to it"
+    assert middles[2] == pytest.approx(middles[3], abs=1)
+    assert boxes[2]["x"] + boxes[2]["width"] < boxes[3]["x"], "beside each other"
+    expect(answer(page).locator("pre").first).to_be_visible()
+
+
 def test_folders(page):
     say(page, "about cats")
     page.get_by_label("Move about cats to a folder").click()
