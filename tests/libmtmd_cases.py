@@ -30,7 +30,6 @@ FILES = ("idefics3", "mlp")  # of vision_files
 NOT_RUN = {
     "gemma3nv": "knows 16 x 16 rows alone",
     "hunyuanvl": "aborts: it counts other rows than it makes",
-    "kimivl": "-",
     "ldp": "knows 336 pixels alone",
     "ldpv2": "knows 336 pixels alone",
     "minicpmv4_6": "aborts with this image",

@@ -470,7 +470,50 @@ CASES: dict[str, dict[str, Any]] = {
             "visual.merger.mlp.2.weight": (TEXT, 4 * N),
         },
     },
+    "smolvlm": {
+        "config": {
+            "architectures": ["SmolVLMForConditionalGeneration"],
+            "scale_factor": 2,
+            "text_config": {"hidden_size": TEXT},
+            "vision_config": {
+                "model_type": "smolvlm_vision", "hidden_size": N, "num_hidden_layers": 2, "num_attention_heads": 2,
+                "intermediate_size": FF, "image_size": 32, "patch_size": 8, "layer_norm_eps": 1e-6,
+            },
+        },
+        "processor": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"longest_edge": 64}},
+        "shapes": {
+            **_named("model.vision_model.embeddings.", {"patch_embedding": (N, 3, 8, 8)}),
+            "model.vision_model.embeddings.position_embedding.weight": (16, N),
+            **_layers("model.vision_model.encoder.layers.", 2, SIGLIP),
+            **_named("model.vision_model.", {"post_layernorm": (N,)}),
+            "model.connector.modality_projection.proj.weight": (TEXT, 4 * N),
+        },
+    },
+    "kimivl": {
+        "config": {
+            "architectures": ["KimiVLForConditionalGeneration"],
+            "text_config": {"hidden_size": TEXT},
+            "vision_config": {
+                "hidden_size": N, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": FF,
+                "patch_size": 8, "init_pos_emb_height": 6, "init_pos_emb_width": 6, "merge_kernel_size": [2, 2],
+            },
+        },
+        "processor": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "in_token_limit": 4096},
+        "shapes": {
+            **_named("vision_tower.patch_embed.", {"proj": (N, 3, 8, 8)}),
+            "vision_tower.patch_embed.pos_emb.weight": (6, 6, N),
+            **_layers("vision_tower.encoder.blocks.", 3, {
+                "wqkv": (3 * N, N), "wo": (N, N), "norm0": (N,), "norm1": (N,), "mlp.fc0": (FF, N),
+                "mlp.fc1": (N, FF),
+            }),
+            **_named("vision_tower.encoder.", {"final_layernorm": (N,)}),
+            **_named("multi_modal_projector.", {"pre_norm": (N,), "linear_1": (4 * N, 4 * N)}),
+            **_named("multi_modal_projector.", {"linear_2": (TEXT, 4 * N)}),
+        },
+    },
 }  # fmt: skip
+#: Cases whose rows are compared elsewhere.
+CONVERTED = ("kimivl", "smolvlm")
 _CLIP = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
 #: Keys ``clip.vision.*`` of the oldest files.
 KEYS: dict[str, Any] = {

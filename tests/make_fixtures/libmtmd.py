@@ -2,8 +2,8 @@
 
     python tests/make_fixtures/libmtmd.py path/to/libmtmd.so vocabulary.gguf [case...]
 
-It needs Pumice, Pillow and gguf, and llama.cpp's libraries in one folder; the vocabulary is any model's. It also writes
-the column of libmtmd in the table of docs/media.md.
+It needs Pumice, Pillow and gguf, and llama.cpp's libraries in one folder; the vocabulary is any model's. For all cases
+it also writes the column of libmtmd in the table of docs/media.md.
 """
 
 import ctypes
@@ -177,4 +177,5 @@ if __name__ == "__main__":
         print(kind, name, rows.shape, value, flush=True)
         stored[kind], found[name] = rows, max(found.get(name, 0.0), value)
     np.savez_compressed(FIXTURE, **stored)
-    write_column(found)
+    if not names:
+        write_column(found)

@@ -56,7 +56,7 @@ from pillow_resizing import by_pillow
 
 from checkpoints import weights
 from vision_files import picture
-from vision_formulas import CASES, FILES, FIXTURE, KEYS, OLD, SIZE, SIZES, TEXT, THEIRS, N, write_folder
+from vision_formulas import CASES, CONVERTED, FILES, FIXTURE, KEYS, OLD, SIZE, SIZES, TEXT, THEIRS, N, write_folder
 from vision_models import described
 
 Weights = dict[str, Tensor]
@@ -547,7 +547,11 @@ if __name__ == "__main__":
     for name in names or [*CASES, *OLD]:
         shapes = CASES[name]["shapes"] if name in CASES else OLD[name]
         with torch.no_grad():
-            made = globals()[name]({key: torch.tensor(weights(key, shape)) for key, shape in shapes.items()})
+            made = (
+                {}
+                if name in CONVERTED
+                else globals()[name]({key: torch.tensor(weights(key, shape)) for key, shape in shapes.items()})
+            )
         stored = {key: value for key, value in stored.items() if not key.startswith(f"{name}.")}
         stored |= {f"{name}.{key}": np.asarray(value) for key, value in made.items()}
         if name in THEIRS:

@@ -17,7 +17,7 @@ from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from vision_files import picture
-from vision_formulas import CASES, FILES, FIXTURE, OLD, SIZES, THEIRS, old_metadata, size_of, write_folder
+from vision_formulas import CASES, CONVERTED, FILES, FIXTURE, OLD, SIZES, THEIRS, old_metadata, size_of, write_folder
 from vision_models import described
 
 pytest.importorskip("PIL")
@@ -56,7 +56,8 @@ def opened(folder, backend="numpy", **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "backend"), [*((kind, "numpy") for kind in (*CASES, *OLD)), *((kind, "cpu") for kind in ON_CPU)]
+    ("kind", "backend"),
+    [*((kind, "numpy") for kind in (*CASES, *OLD) if kind not in CONVERTED), *((kind, "cpu") for kind in ON_CPU)],
 )
 def test_rows_are_those_of_the_formulas(folders, kind, backend):
     projector = opened(folders(kind), backend)
@@ -111,5 +112,7 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
     more = MORE_KEYS - theirs["metadata"].keys()
     # Gemma 3n's part of sounds is not converted.
     read = {key: value for key, value in theirs["metadata"].items() if "audio" not in key}
+    if kind == "kimivl":  # the side of the published table of positions; other tables have other sides here
+        assert (read.pop("clip.vision.image_size"), ours["metadata"].pop("clip.vision.image_size")) == (896, 48)
     assert {key: value for key, value in ours["metadata"].items() if key not in more} == read
     assert ours["tensors"] == theirs["tensors"]
