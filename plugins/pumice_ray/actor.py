@@ -37,9 +37,11 @@ class EngineActor:
         self._mailbox = Mailbox()
         try:
             model = await asyncio.to_thread(pumice.load, name, **own_devices(options))
+            self._stack.callback(model.close)
+            await asyncio.to_thread(model.open_speaker)
         except Exception as error:
+            await asyncio.to_thread(self._stack.close)
             return encode_report(NotLoaded(error))
-        self._stack.callback(model.close)
         self._running = RunningModel("ray", name, model.backends, model.memory, model.n_ctx, own_address())
         self._stack.enter_context(listed(self._running))
         self._host = EngineHost(model, self._mailbox.put)

@@ -12,6 +12,7 @@ import pumice
 from hearing_models import sound
 from pumice.audio import decode
 from pumice.config import load_config
+from pumice.engine.messages import Facts
 from pumice.errors import RequestError
 from pumice.frontend import speaking
 from pumice.frontend.speaking import MAX_SECONDS, most_samples
@@ -268,5 +269,6 @@ def test_samples_that_are_no_numbers_are_an_error(tmp_path):
 
 def test_models_in_a_cluster_say_that_they_do_not_speak():
     model = LinkedModel.__new__(LinkedModel)
-    with pytest.raises(RequestError, match=r"runs in a cluster \(--ray\), which carries no speech"):
+    model.facts = Facts(512, 512, 100, ["cpu"], {})
+    with pytest.raises(RequestError, match=r"in a cluster whose replicas do not \(--ray\)"):
         model.speech_pieces("hello")

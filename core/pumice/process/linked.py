@@ -52,7 +52,7 @@ Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]],
 """Makes a link from two callbacks: one for lists of events, and one that is called once if the engine dies."""
 
 
-NO_SPEECH = "this model does not speak: its engine runs in a cluster (--ray), which carries no speech"
+NO_SPEECH = "this model does not speak, or its engine runs in a cluster whose replicas do not (--ray)"
 
 
 class LinkedModel(Frontend):
@@ -65,7 +65,7 @@ class LinkedModel(Frontend):
         deliver: schedules the processing of events; None: in the thread that receives them.
 
     Attributes:
-        carries_speech: the link carries speech.
+        carries_speech: the link carries speech. Others do if their engine says that it speaks.
     """
 
     carries_speech: ClassVar[bool] = False
@@ -131,7 +131,7 @@ class LinkedModel(Frontend):
         seed: int | None = None,
         language: str = "",
     ) -> list[AnyPiece]:
-        if not self.carries_speech:
+        if not (self.carries_speech or self.facts.speech or self.facts.audio_codes):
             raise RequestError(NO_SPEECH)
         return super().speech_pieces(text, voice, temperature, seed, language)
 

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
 
+import pocket_models
 import pumice
 import pumice_ray.actor
 import pumice_ray.replica
@@ -23,8 +24,12 @@ from pumice.engine.messages import (
     Output,
     Request,
     Score,
+    Speak,
+    SpeechEnded,
+    SpeechPart,
 )
 from pumice.process.codec import CodecError, decode_events, decode_facts, encode_command
+from pumice.speech_model import SpokenText
 from pumice_ray.actor import EngineActor
 from pumice_ray.replica import EngineReplica
 from waiting import PATIENCE
@@ -66,6 +71,24 @@ def test_an_engine_in_an_actor_speaks_in_bytes(path):
         assert sum(len(event.tokens) for event in heard if isinstance(event, Output)) == 3
         await actor.close()
         assert await actor.receive() is None
+
+    run(ask())
+
+
+def test_an_actor_speaks_with_a_speech_model(tmp_path):
+    path = str(pocket_models.write_converted(tmp_path / "pocket"))
+
+    async def ask() -> None:
+        actor = EngineActor()
+        assert decode_facts(await actor.load(path, OPTIONS)).speech == "pockettts_gen"
+        await actor.send(encode_command(Speak(3, SpokenText("a", [1, 2], [], 2, 0), 0.0)))
+        heard: list[Event] = []
+        while not heard or isinstance(heard[-1], SpeechPart):
+            for data in await actor.receive() or []:
+                heard += decode_events(data)
+        assert heard[-1] == SpeechEnded(3, 2)
+        assert sum(len(event.samples) for event in heard if isinstance(event, SpeechPart)) == 2 * 1920
+        await actor.close()
 
     run(ask())
 
