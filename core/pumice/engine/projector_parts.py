@@ -47,7 +47,7 @@ class ProjectorParts:
 
 
 class ChosenProjector:
-    """The projector file of a model, found and read once.
+    """The projector file of a model, read once it is found; it may come after the model was loaded.
 
     Args:
         model: the model's file.
@@ -57,16 +57,22 @@ class ChosenProjector:
     def __init__(self, model: Path, mmproj: str) -> None:
         self._model = model
         self._mmproj = mmproj
+        self._path: Path | None = None
 
-    @cached_property
+    @property
     def path(self) -> Path | None:
-        """The file; None if there is none."""
-        return find_projector(self._model, self._mmproj)
+        """The file; None as long as there is none."""
+        if self._path is None:
+            self._path = find_projector(self._model, self._mmproj)
+        return self._path
 
-    @cached_property
+    @property
     def parts(self) -> ProjectorParts:
         """The parts of the file; none without one. Raises PumiceError for a file that cannot be read."""
-        if self.path is None:
-            return ProjectorParts()
+        return ProjectorParts() if self.path is None else self._parts
+
+    @cached_property
+    def _parts(self) -> ProjectorParts:
+        assert self.path is not None
         with GGUFFile.open(self.path) as file:
             return ProjectorParts.of(file.metadata)
