@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, read_source
+from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import RequestError
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.sound_files import SoundFormat, encode_file
@@ -77,7 +77,8 @@ class Audio:
 
         Raises RequestError for a file that cannot be read, or a sound that is damaged or beyond a limit.
         """
-        return samples_of(self.content())
+        with named_errors(self.source):
+            return samples_of(self.content())
 
     def save(self, path: str | Path, format: SoundFormat | None = None) -> None:
         """Write an array as a file of its own rate, with one channel of 16 bits.
@@ -167,10 +168,11 @@ def voice_samples(sound: Audio) -> NDArray[np.float32]:
     if isinstance(source, np.ndarray):
         most = VOICE_SECONDS * sound.rate if sound.rate is not None else 0
         return Audio(source[:most] if most > 0 else source, sound.rate).array_samples(VOICE_RATE)
-    content = sound.content()
-    assert isinstance(content, bytes)
-    data = _workers().call(f"{__name__}:decode_voice", content, bytes)
-    return _checked(np.frombuffer(data, np.float32)[: VOICE_SECONDS * VOICE_RATE])
+    with named_errors(source):
+        content = sound.content()
+        assert isinstance(content, bytes)
+        data = _workers().call(f"{__name__}:decode_voice", content, bytes)
+        return _checked(np.frombuffer(data, np.float32)[: VOICE_SECONDS * VOICE_RATE])
 
 
 def read_voice(path: Path) -> Audio:

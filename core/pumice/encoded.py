@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ MAX_BYTES = 32 << 20  # of an encoded image or sound
 _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
 _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
 _MAX_HEAD = 256  # characters of a data: URL before its data
+_KIND = re.compile(r"(image|audio|video): ")  # the beginning of an error that does not name its file
 
 
 def decode_base64(text: str, kind: str) -> bytes:
@@ -55,13 +59,34 @@ def read_source(source: Any, kind: str, expected: str) -> bytes:
         try:
             with Path(source).open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise RequestError(f"{kind}: cannot read {os.fspath(source)!r}: {error.strerror}") from None
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+            reason = getattr(error, "strerror", None) or error
+            raise RequestError(f"{kind} {os.fspath(source)!r}: cannot be read: {reason}") from None
     else:
         raise RequestError(f"{kind}: expected {expected}, not {type(source).__name__}")
     if len(data) > MAX_BYTES:
-        raise too_large(kind)
+        with named_errors(source):
+            raise too_large(kind)
     return data
+
+
+@contextlib.contextmanager
+def named_errors(source: Any, number: str = "") -> Iterator[None]:
+    """Name the file in each RequestError about an image, sound or video: "image 'cat.png': ...".
+
+    Args:
+        source: path of the file; anything else has no name.
+        number: name of a source that is no path, such as "2 of 3".
+    """
+    try:
+        yield
+    except RequestError as error:
+        name = repr(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else number
+        if name and type(error) is RequestError:
+            text = error.describe()
+            if _KIND.match(text):
+                error.args = (_KIND.sub(lambda kind: f"{kind[1]} {name}: ", text, count=1),)
+        raise
 
 
 def too_large(kind: str) -> RequestError:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, read_source
+from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import RequestError
 from pumice.isolation import CallLimits, WorkerPool
 
@@ -52,7 +52,8 @@ class Image:
 
         Raises RequestError for a file that cannot be read, or an image that is damaged or beyond a limit.
         """
-        return pixels_of(self.content())
+        with named_errors(self.source):
+            return pixels_of(self.content())
 
     def content(self) -> bytes | NDArray[np.uint8]:
         """Return the bytes of the file, or the pixels of an image that has been decoded. Raises as ``pixels``."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, read_source
+from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import RequestError
 from pumice.images import MAX_PIXELS, check_size
 from pumice.isolation import CallLimits, WorkerPool
@@ -122,12 +122,14 @@ class Video:
 
         Raises RequestError for a file that cannot be read, or a video that is damaged or beyond a limit.
         """
-        return form_of(self.content(), self.rate)
+        with named_errors(self.source):
+            return form_of(self.content(), self.rate)
 
     def frames(self, plan: VideoPlan) -> NDArray[np.uint8]:
         """Return some frames ``[n, height, width, 3]``, resized. Raises as ``form``."""
-        content = self.content()
-        return frames_of(content, form_of(content, self.rate), plan)
+        with named_errors(self.source):
+            content = self.content()
+            return frames_of(content, form_of(content, self.rate), plan)
 
     def content(self) -> bytes | NDArray[np.uint8]:
         """Return the bytes of the file, or the frames of an array. Raises as ``form``."""

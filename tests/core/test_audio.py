@@ -107,12 +107,12 @@ def test_a_file_that_ends_early_is_what_it_has():
         (np.broadcast_to(np.float32(0), (MAX_SECONDS * RATE + 1,)), RATE, "at most 1800"),
         (TONE, 10, "10 samples a second"),
         (7, None, "expected a path, bytes or an array, not int"),
-        ("/no/such/file.wav", None, "cannot read"),
+        ("/no/such/file.wav", None, "cannot be read"),
         (bytes(33 << 20), None, "more than 32 MiB"),
     ],
 )
 def test_wrong_sources_are_named(source, rate, problem):
-    with pytest.raises(pumice.RequestError, match=f"audio: .*{problem}"):
+    with pytest.raises(pumice.RequestError, match=f"audio.*: .*{problem}"):
         Audio(source, rate).content() if isinstance(source, bytes) else Audio(source, rate).samples()
 
 

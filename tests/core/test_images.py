@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import io
+import re
 import threading
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,32 @@ def test_rotated_transparent_and_deep_images():
 def test_wrong_images_are_refused_in_one_line(source, problem):
     with pytest.raises(pumice.RequestError, match=problem):
         pumice.Image(source).pixels()
+
+
+def test_errors_name_the_file_or_the_number(tmp_path):
+    paths = [tmp_path / name for name in ("a.png", "b.wav", "c.mp4")]
+    for path in paths:
+        path.write_bytes(b"text")
+    reads = (pumice.Image(paths[0]).pixels, pumice.Audio(paths[1]).samples, pumice.Video(paths[2]).form)
+    for read, path, kind in zip(reads, paths, ("image", "audio", "video"), strict=True):
+        with pytest.raises(pumice.RequestError, match=rf"\A{kind} '{re.escape(str(path))}': the bytes are no "):
+            read()
+    with pytest.raises(pumice.RequestError, match=r"\Aimage 'a\\x00b': cannot be read: .*null byte"):
+        pumice.Image("a\0b").pixels()
+
+
+def test_errors_of_prompts_name_the_file_or_the_number(tmp_path):
+    write_projector(tmp_path / "mmproj.gguf", "mlp")
+    good, bad = pumice.Image(picture(8, 8)), tmp_path / "bad.png"
+    bad.write_bytes(b"text")
+    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy") as model:
+        for media, name in (
+            ([good, pumice.Image(b"text")], "image 2 of 2: "),
+            ([good, pumice.Image(bad)], f"image {str(bad)!r}: "),
+            ([pumice.Image(b"text")], "image: "),
+        ):
+            with pytest.raises(pumice.RequestError, match=rf"\A{re.escape(name)}the bytes are no PNG"):
+                model.generate([*media, "a"], max_tokens=1)
 
 
 def test_damaged_files_are_decoded_or_refused_in_one_line():

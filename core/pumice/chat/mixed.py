@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pumice.audio import Audio
+from pumice.encoded import named_errors
 from pumice.errors import PromptTooLongError
 from pumice.images import Image
 from pumice.videos import Video
@@ -35,10 +37,20 @@ def at_markers(texts: Sequence[str], media: Sequence[T]) -> Iterator[str | T]:
 
 
 def encode_media(parts: Iterable[str | Media], encode: EncodeMedia) -> Iterator[PromptPart]:
-    """Yield texts, and for each image or sound the texts and embeddings that stand for it. Raises as ``encode``."""
+    """Yield texts, and for each image or sound the texts and embeddings that stand for it.
+
+    Raises as ``encode``; an error about one of several names its file or its number.
+    """
+    parts = list(parts)
+    totals = Counter(type(part) for part in parts)
+    counts: Counter[type] = Counter()
     for part in parts:
         if isinstance(part, MEDIA):
-            yield from encode(part)
+            kind = type(part)
+            counts[kind] += 1
+            with named_errors(part.source, f"{counts[kind]} of {totals[kind]}" if totals[kind] > 1 else ""):
+                encoded = encode(part)
+            yield from encoded
         else:
             yield str(part)
 
