@@ -117,7 +117,8 @@ def stream_seconds(
         n_tokens: rows of the step.
         layer_bytes: bytes of the experts of each layer.
     """
-    upload = max(rate.upload for rate in rates.values())
+    uploads = [rates[part.device].upload for part in parts]
+    upload = min((rate for rate in uploads if rate), default=0.0)  # programs in host memory get weights at once, or not
     if not upload:
         return math.inf
     first, *others = (n_bytes / upload for n_bytes in layer_bytes)
