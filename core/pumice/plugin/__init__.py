@@ -7,7 +7,7 @@ from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.backend.step import Batch, Limits, Memory, Pending, Step
-from pumice.cache_files import is_private, is_safe, read_file, stated_cache, write_file
+from pumice.cache_files import PRIVATE, is_private, is_safe, read_file, stated_cache, write_file
 from pumice.chat import ChatFormat, Keys
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
@@ -25,6 +25,7 @@ from pumice.gguf import (
     row_bytes,
     type_size,
 )
+from pumice.gguf.split import SPLIT_NAME
 from pumice.graph import (
     ELEMENTWISE,
     GATES,
@@ -112,8 +113,10 @@ __all__ = [
     "N_SEQS",
     "N_TOKENS",
     "OPERATIONS",
+    "PRIVATE",
     "REQUEST_CANCELLED",
     "SOUND_TYPES",
+    "SPLIT_NAME",
     "STREAM",
     "VIDEO_TYPES",
     "VOICE_SOUNDS",
