@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from checkpoints import N_TOKENS, write_checkpoint
-from pumice.gguf import GGUFFile
+from pumice.convert import ConvertOptions, write_model
+from pumice.gguf import GGMLType, GGUFFile
+from pumice.model_files.opening import open_model
 
 FIXTURE = Path(__file__).parent / "fixtures" / "vision_models" / "values.npz"
 SHAPES = FIXTURE.with_name("cases.json")
@@ -699,6 +701,16 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": BREAK, "content": "[IMG_BREAK]"})
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+def converted(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:
+    """Write a case's checkpoint, its projector and, if texts are compared, its model, and return the folder."""
+    if not folder.exists():
+        write_folder(folder, kind, shapes)
+        for name, mmproj in (("model", False), ("mmproj", True))[not CASES[kind].get("texts", True) :]:
+            with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
+                write_model(file, folder / f"{name}.gguf")
     return folder
 
 

@@ -7,19 +7,16 @@ import pytest
 
 import pumice
 from pumice.config import load_config
-from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.projector import Projector
-from pumice.gguf import GGMLType
 from pumice.media_encoder import Embeddings, JoinedPieces
-from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice.videos import Video, VideoForm
 from videos import FIXTURE, MODELS, SIZE, frames
 from vision_files import write_projector
-from vision_models import IMAGE, SHAPES, raster, write_folder
+from vision_models import IMAGE, SHAPES, converted, raster
 
 pytest.importorskip("PIL")
 VALUES, TOLD = np.load(FIXTURE), json.loads(FIXTURE.with_suffix(".json").read_text())
@@ -40,12 +37,7 @@ def folders(tmp_path_factory):
         if not folder.exists() and kind == "smolvlm":
             folder.mkdir()
             write_projector(folder / "mmproj.gguf", "idefics3")
-        elif not folder.exists():
-            write_folder(folder, kind, FILES[kind]["shapes"])
-            for name, mmproj in (("model", False), ("mmproj", True))[kind not in WITH_TEXTS :]:
-                with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
-                    write_model(file, folder / f"{name}.gguf")
-        return folder
+        return folder if kind == "smolvlm" else converted(folder, kind, FILES[kind]["shapes"])
 
     return make
 

@@ -13,19 +13,17 @@ import pumice
 from checkpoints import weights
 from gguf_files import write_gguf
 from pumice.config import load_config
-from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.projector import Projector
 from pumice.engine.sizing import BLOCK_SIZE
-from pumice.gguf import GGMLType, GGUFFile
+from pumice.gguf import GGUFFile
 from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
-from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_architectures.vision import ENCODERS
 from vision_files import picture
-from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, described, raster, write_folder
+from vision_models import CASES, FIXTURE, IMAGE, SHAPES, SIZE, SIZES, converted, described, raster
 
 pytest.importorskip("PIL")
 VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
@@ -56,13 +54,7 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
 
     def make(kind):
-        folder = root / kind
-        if not folder.exists():
-            write_folder(folder, kind, FILES[kind]["shapes"])
-            for name, mmproj in (("model", False), ("mmproj", True))[kind not in WITH_TEXTS :]:
-                with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
-                    write_model(file, folder / f"{name}.gguf")
-        return folder
+        return converted(root / kind, kind, FILES[kind]["shapes"])
 
     return make
 
