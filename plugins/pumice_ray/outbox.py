@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from pumice.engine.messages import Event, Failed, Finished, Output
+from pumice.engine.messages import Event, Failed, Finished, Output, SpeechEnded, SpeechPart
 from pumice_ray.mailbox import Mailbox
 
 STREAM_SECONDS = 0.05  # interval of messages; the first token of a completion is sent at once
@@ -22,12 +22,12 @@ class Outbox:
         self._silent: set[int] = set()  # completions without a token so far
 
     def put(self, events: list[Event]) -> None:
-        first = {event.id for event in events if isinstance(event, Output)} & self._silent
+        first = {event.id for event in events if isinstance(event, (Output, SpeechPart))} & self._silent
         self._silent -= first
         self._mailbox.put(events, at_once=bool(first))
 
     def expect(self, ids: Sequence[int]) -> None:
-        """Register completions that begin."""
+        """Register completions, or speeches, that begin."""
         self._left |= {id: asyncio.Event() for id in ids}
         self._silent |= set(ids)
 
@@ -54,5 +54,5 @@ class Outbox:
                 return
             yield events
             for event in events:
-                if isinstance(event, (Finished, Failed)) and (ended := self._left.pop(event.id, None)):
+                if isinstance(event, (Finished, Failed, SpeechEnded)) and (ended := self._left.pop(event.id, None)):
                     ended.set()

@@ -26,6 +26,7 @@ from pumice.engine.messages import (
     Cancel,
     Close,
     Command,
+    DecodeSpeech,
     Encode,
     EncodesMedia,
     Event,
@@ -36,6 +37,7 @@ from pumice.engine.messages import (
     PlanVideo,
     SavePrompt,
     Score,
+    Speak,
 )
 from pumice.process.codec import Loaded, decode_command, encode_events, encode_report
 from pumice.process.engine_host import EngineHost
@@ -57,6 +59,7 @@ class EngineReplica:
     def __init__(self, path: str, options: Mapping[str, Any], name: str) -> None:
         """Load the model. Raises the errors of ``pumice.load``."""
         self._model = pumice.load(path, **own_devices(options))
+        self._model.open_speaker()
         self._running = RunningModel(
             "serve", name, self._model.backends, self._model.memory, self._model.n_ctx, own_address()
         )
@@ -80,16 +83,17 @@ class EngineReplica:
     async def generate(self, command: bytes, asker: str) -> AsyncIterator[str]:
         """Yield this replica's name, then wait until all events of the completions are sent to the client's stream.
 
-        If the caller cancels, the completions end. ``command`` is an ``Add`` whose ids no other process uses.
+        If the caller cancels, the completions end. ``command`` is an ``Add`` or a ``Speak`` whose ids no other process
+        uses.
         """
         add = decode_command(command)
-        if not isinstance(add, Add):
-            raise pumice.RequestError(f"generate expects an Add message, not {type(add).__name__}")
-        ids = add.ids
+        if not isinstance(add, (Add, Speak)):
+            raise pumice.RequestError(f"generate expects an Add or Speak message, not {type(add).__name__}")
+        ids = add.ids if isinstance(add, Add) else [add.id]
         with self._outbox(asker) as outbox:
             outbox.expect(ids)
             self._boxes |= dict.fromkeys(ids, outbox)
-            self._names |= dict.fromkeys(ids, add.request.request_id)
+            self._names |= dict.fromkeys(ids, add.request.request_id if isinstance(add, Add) else "")
             try:
                 self._commands.put(add)
                 yield self._name
@@ -113,14 +117,14 @@ class EngineReplica:
                     yield data
 
     async def answer(self, command: bytes) -> bytes:
-        """Return the event that answers an ``Encode``, ``EncodesMedia``, ``PlanVideo``, ``Score`` or ``SavePrompt``.
+        """Return the event that answers an ``Encode``, ``EncodesMedia``, ``PlanVideo``, ``DecodeSpeech`` or the like.
 
         This replica assigns its id.
         """
         asked = decode_command(command)
-        if not isinstance(asked, (Encode, EncodesMedia, PlanVideo, Score, SavePrompt)):
+        if not isinstance(asked, (Encode, EncodesMedia, PlanVideo, DecodeSpeech, Score, SavePrompt)):
             raise pumice.RequestError(
-                "answer expects an Encode, EncodesMedia, PlanVideo, Score or SavePrompt message, "
+                "answer expects an Encode, EncodesMedia, PlanVideo, DecodeSpeech, Score or SavePrompt message, "
                 f"not {type(asked).__name__}"
             )
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from ray.serve.exceptions import BackPressureError
 
 import pumice
@@ -40,6 +41,8 @@ from pumice.engine.messages import (
     Score,
     Snapshot,
     Speak,
+    SpeechEnded,
+    SpeechPart,
     Timings,
 )
 from pumice.process.codec import decode_events, decode_facts, encode_command
@@ -61,7 +64,7 @@ class _Call:
     answered: bool = False  # whether any event has arrived
 
 
-_Asked = Encode | EncodesMedia | PlanVideo | Score | SavePrompt
+_Asked = Encode | EncodesMedia | PlanVideo | DecodeSpeech | Score | SavePrompt
 
 
 def first_id() -> int:
@@ -101,7 +104,7 @@ class ServeLink:
         """Send a command without waiting. Raises ModelClosedError."""
         if self._closing:
             raise pumice.ModelClosedError("the model is closed")
-        if isinstance(command, Add):
+        if isinstance(command, (Add, Speak)):
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
@@ -109,8 +112,6 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._begin, command)
         elif isinstance(command, Inspect):
             self._start(self._answer(command.id, self._snapshot(command.id)))
-        elif isinstance(command, (DecodeSpeech, Speak)):
-            raise pumice.RequestError("replicas behind Ray Serve do not speak")
 
     def close(self) -> None:
         """Cancel open requests and shut down the replicas."""
@@ -148,8 +149,8 @@ class ServeLink:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _add(self, add: Add) -> None:
-        self._requests |= dict.fromkeys(add.ids, self._spawn(self._generate(add)))
+    def _add(self, add: Add | Speak) -> None:
+        self._requests |= dict.fromkeys(_ids(add), self._spawn(self._generate(add)))
 
     def _begin(self, command: _Asked) -> None:
         task = self._asked[command.id] = self._spawn(self._answer(command.id, self._ask(command)))
@@ -165,9 +166,9 @@ class ServeLink:
             if task not in self._requests.values():
                 task.cancel()
 
-    async def _generate(self, add: Add) -> None:
+    async def _generate(self, add: Add | Speak) -> None:
         for left in reversed(range(_TRIES)):
-            call = _Call({next(self._ids): id for id in add.ids}, self._loop.create_future())
+            call = _Call({next(self._ids): id for id in _ids(add)}, self._loop.create_future())
             try:
                 await self._call(call, add)
                 return
@@ -175,16 +176,18 @@ class ServeLink:
                 failure = explain(error)
                 if call.answered or not left or not isinstance(failure, pumice.EngineDiedError):
                     break
-        failed = [id for id in add.ids if self._requests.pop(id, None)]
+        failed = [id for id in _ids(add) if self._requests.pop(id, None)]
         self._receive([Failed(id, failure) for id in failed])
 
-    async def _call(self, call: _Call, add: Add) -> None:
+    async def _call(self, call: _Call, add: Add | Speak) -> None:
         """Send a call to a replica and wait. Raises an error if the replica refuses it or dies."""
         ids = list(call.ids)
         self._calls |= dict.fromkeys(ids, call)
-        stream = self._generating.remote(encode_command(Add(ids, add.request)), self._name)
+        command = Add(ids, add.request) if isinstance(add, Add) else msgspec.structs.replace(add, id=ids[0])
+        stream = self._generating.remote(encode_command(command), self._name)
         reading = self._spawn(self._read(call, stream))
-        seconds = math.inf if add.request.timeout is None else add.request.timeout
+        limit = add.request.timeout if isinstance(add, Add) else None
+        seconds = math.inf if limit is None else limit
         timer = self._loop.call_later(seconds, self._give_up, call)
         try:
             await call.over
@@ -245,9 +248,9 @@ class ServeLink:
             if call is None or event.id not in call.ids:  # the completion was cancelled
                 continue
             id = call.ids[event.id]
-            call.answered = call.answered or isinstance(event, Output)
+            call.answered = call.answered or isinstance(event, (Output, SpeechPart))
             is_open = id in self._requests
-            if isinstance(event, (Finished, Failed)):
+            if isinstance(event, (Finished, Failed, SpeechEnded)):
                 self._requests.pop(id, None)
                 del call.ids[event.id]
                 if not call.ids and not call.over.done():
@@ -279,6 +282,11 @@ class ServeLink:
         if failed:
             return numbered(failed, id)
         return Inspected(id, added([event.snapshot for event in events if isinstance(event, Inspected)]))
+
+
+def _ids(command: Add | Speak) -> list[int]:
+    """Return the ids of a command whose events come in a stream."""
+    return list(command.ids) if isinstance(command, Add) else [command.id]
 
 
 def _of_living(answers: list[Any]) -> list[bytes]:

@@ -12,13 +12,11 @@ import pumice
 from hearing_models import sound
 from pumice.audio import decode
 from pumice.config import load_config
-from pumice.engine.messages import Facts
 from pumice.errors import RequestError
 from pumice.frontend import speaking
 from pumice.frontend.speaking import MAX_SECONDS, most_samples
 from pumice.hub.projectors import find_vocoder
 from pumice.model_files.policy import files_beside
-from pumice.process import LinkedModel
 from pumice.sound_files import FORMATS, SoundWriter, check_format, encode_file
 from pumice.speech.number_words import number_words
 from pumice.speech.outetts import MOST_WORDS, OuteTTS, OuteTTS02, OuteTTS03
@@ -265,10 +263,3 @@ def test_samples_that_are_no_numbers_are_an_error(tmp_path):
     with pytest.raises(RequestError, match="a sample is not a finite number"):
         vocoder.decode([1, 2]).result()
     vocoder.close()
-
-
-def test_models_in_a_cluster_say_that_they_do_not_speak():
-    model = LinkedModel.__new__(LinkedModel)
-    model.facts = Facts(512, 512, 100, ["cpu"], {})
-    with pytest.raises(RequestError, match=r"in a cluster whose replicas do not \(--ray\)"):
-        model.speech_pieces("hello")

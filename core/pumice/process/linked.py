@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pumice.architecture import MediaKind
 from pumice.chat.mixed import PromptPart
@@ -19,7 +19,6 @@ from pumice.engine.messages import Event, Facts, MediaPart, Speak
 from pumice.engine.projector import no_projector, refusal
 from pumice.errors import RequestError
 from pumice.frontend import Frontend
-from pumice.frontend.speaking import AnyPiece, AnyVoice
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
 from pumice.images import REQUEST_CANCELLED, cancelled_request
@@ -52,9 +51,6 @@ Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]],
 """Makes a link from two callbacks: one for lists of events, and one that is called once if the engine dies."""
 
 
-NO_SPEECH = "this model does not speak, or its engine runs in a cluster whose replicas do not (--ray)"
-
-
 class LinkedModel(Frontend):
     """Like ``Model``, but the engine runs elsewhere, and only the tokenizer in this process.
 
@@ -63,12 +59,7 @@ class LinkedModel(Frontend):
     Args:
         path: path of the model's file, which is opened unless the engine sends its header.
         deliver: schedules the processing of events; None: in the thread that receives them.
-
-    Attributes:
-        carries_speech: the link carries speech. Others do if their engine says that it speaks.
     """
-
-    carries_speech: ClassVar[bool] = False
 
     def __init__(self, path: Path, config: Config, connect: Connect, deliver: Deliver | None = None) -> None:
         client = EngineClient(lambda command: link.send(command), confirms=True)
@@ -122,18 +113,6 @@ class LinkedModel(Frontend):
 
     def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
         return _prompt_parts(_wanted(self.client.encode_video(form, frames)), "video")
-
-    def speech_pieces(
-        self,
-        text: str,
-        voice: AnyVoice = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        language: str = "",
-    ) -> list[AnyPiece]:
-        if not (self.carries_speech or self.facts.speech or self.facts.audio_codes):
-            raise RequestError(NO_SPEECH)
-        return super().speech_pieces(text, voice, temperature, seed, language)
 
     def check_speaks(self) -> None:
         if not (self.facts.audio_codes or self.facts.speech):

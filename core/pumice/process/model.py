@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
 from pumice.config import Config
 from pumice.engine.messages import Event
@@ -23,7 +22,6 @@ class ProcessModel(LinkedModel):
     ``name`` and ``command`` are shown by ``pumice ps``; ``process`` is the engine's process.
     """
 
-    carries_speech: ClassVar = True
     process: EngineProcess
 
     def __init__(

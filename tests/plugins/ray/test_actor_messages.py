@@ -138,6 +138,34 @@ def test_a_replica_speaks_in_bytes(replica):
     run(ask())
 
 
+def test_a_replica_speaks_with_a_speech_model(tmp_path, path, monkeypatch):
+    class Gauges:
+        def __init__(self, *_: object) -> None:
+            self.set: Any = lambda snapshot: None
+
+    monkeypatch.setattr(pumice_ray.replica, "Gauges", Gauges)
+    monkeypatch.setattr(pumice_ray.replica, "own_name", lambda: "replica")
+    path = str(pocket_models.write_converted(tmp_path / "pocket"))
+
+    async def ask() -> None:
+        replica = EngineReplica(path, OPTIONS, "name")
+        assert decode_facts(await replica.facts()).speech == "pockettts_gen"
+        command = encode_command(Speak(7, SpokenText("a", [1, 2], [], 2, 0), 0.0))
+        heard: list[Event] = []
+
+        async def listen() -> None:
+            async for data in replica.listen("replica", "asker"):
+                heard.extend(decode_events(data))
+
+        listening = asyncio.create_task(listen())
+        assert [name async for name in replica.generate(command, "asker")] == ["replica"]
+        assert heard[-1] == SpeechEnded(7, 2)
+        assert sum(len(event.samples) for event in heard[:-1] if isinstance(event, SpeechPart)) == 2 * 1920
+        await listening
+
+    run(ask())
+
+
 @pytest.mark.parametrize("said", [b"garbage", encode_command(Cancel(1)), encode_command(Inspect(1))])
 def test_what_is_no_request_is_refused(replica, said):
     with pytest.raises((CodecError, pumice.RequestError)):

@@ -20,9 +20,14 @@ from pumice.engine.messages import (
     Output,
     Request,
     Snapshot,
+    Speak,
+    SpeechEnded,
+    SpeechPart,
     Timings,
 )
 from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
+from pumice.speech.stream import SpeechStream
+from pumice.speech_model import SpokenText
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
 
@@ -72,7 +77,9 @@ class Handle:
         if isinstance(arguments[0], str):
             self.listened.append(Stream(self._messages(arguments[0])))
             return self.listened[-1]
-        self.calls.append(Stream(self._generate(len(self.calls), COMMANDS.decode(arguments[0]).ids)))
+        command = COMMANDS.decode(arguments[0])
+        ids = [command.id] if isinstance(command, Speak) else command.ids
+        self.calls.append(Stream(self._generate(len(self.calls), ids)))
         return self.calls[-1]
 
     async def _generate(self, call: int, ids: Sequence[int]) -> AsyncIterator[str]:
@@ -106,6 +113,35 @@ def ask(
 
 def ended(heard: list[Any]) -> bool:
     return any(type(event).__name__ in ("Finished", "Failed") for event in heard)
+
+
+def test_a_speech_comes_in_parts():
+    async def answer(call: int) -> AsyncIterator[Any]:
+        yield [SpeechPart(0, np.ones(3, np.float32))]
+        yield [SpeechPart(0, np.zeros(2, np.float32)), SpeechEnded(0, 2)]
+
+    client = EngineClient(lambda command: link.send(command), confirms=True)
+    link = ServeLink(Handle(answer), client.receive, lambda: None)
+    stream = SpeechStream()
+    client.speak(lambda id: Speak(id, SpokenText("a", [1], [], 2, 0), 0.0), stream)
+    parts = [stream.next().result(PATIENCE) for _ in range(3)]
+    assert [None if part is None else part.tolist() for part in parts] == [[1, 1, 1], [0, 0], None]
+    assert stream.n_frames == 2
+
+
+def test_a_speech_that_is_closed_ends_its_call():
+    async def answer(call: int) -> AsyncIterator[Any]:
+        yield [SpeechPart(0, np.ones(3, np.float32))]
+        await asyncio.sleep(3600)
+
+    handle = Handle(answer)
+    client = EngineClient(lambda command: link.send(command), confirms=True)
+    link = ServeLink(handle, client.receive, lambda: None)
+    stream = SpeechStream()
+    client.speak(lambda id: Speak(id, SpokenText("a", [1], [], 2, 0), 0.0), stream)
+    assert stream.next().result(PATIENCE).tolist() == [1, 1, 1]
+    stream.close()
+    wait_until(lambda: handle.calls[0].cancelled)
 
 
 def test_the_time_of_a_request_is_over_while_it_waits_for_a_replica():
