@@ -76,7 +76,7 @@ async def serve_uploaded(models: Models, body: OllamaCreateBody, base: ServedMod
         served_model.uploaded, served_model.folder, served_model.defaults = files, folder, defaults
         await models.replace(served_model)
     except BaseException:
-        await waiting(uploads.unlink, folder)
+        await waiting(uploads.discard, folder)
         raise
 
 

@@ -93,7 +93,7 @@ class Uploads:
             files: Digests of files by name.
 
         Raises:
-            HTTPException: A file is missing or has a wrong name.
+            HTTPException: A file is missing or has a wrong name, or the disk has no links.
         """
         targets: dict[str, Path] = {}
         for name, digest in files.items():
@@ -105,9 +105,19 @@ class Uploads:
             targets[name] = target
         folder = self._models / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
-        for name, target in targets.items():
-            os.link(target, folder / name)
+        try:
+            for name, target in targets.items():
+                os.link(target, folder / name)
+        except OSError as error:
+            self.discard(folder)
+            if isinstance(error, FileNotFoundError):  # removed to make room for another upload
+                raise bad_request(f"{name}: the file {files[name]} was removed; upload it again") from None
+            raise HTTPException(507, f"{name}: the uploaded file cannot be linked: {error.strerror}") from None
         return folder
+
+    def discard(self, folder: Path) -> None:
+        """Remove a folder of files that became no model. The files stay until their room is needed."""
+        shutil.rmtree(folder, ignore_errors=True)
 
     def unlink(self, folder: Path) -> None:
         """Remove a folder of files, and the files unless other models have them."""

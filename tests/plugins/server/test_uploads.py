@@ -1,11 +1,15 @@
 """Ollama's blobs: files that clients upload, in a folder with a bound, and models created of them by its own client."""
 
+import errno
 import hashlib
+import os
+from functools import partial
 from pathlib import Path
 
 import httpx2
 import ollama
 import pytest
+from starlette.exceptions import HTTPException
 
 import pumice
 from adapters import write_adapter
@@ -160,8 +164,33 @@ def test_wrong_files_of_a_model(path, folder, files, message):
             client.create("own", files={name: uploaded.get(file, file) for name, file in files.items()})
         assert error.value.status_code == 400
         assert list((folder / "models").glob("*/*")) == []
-        with pytest.raises(ollama.ResponseError, match="server's own"):
-            client.create("first", files={"x.gguf": uploaded["tiny"]})
+        for _ in range(2):  # a refusal removes no upload
+            with pytest.raises(ollama.ResponseError, match="server's own"):
+                client.create("first", files={"x.gguf": uploaded["tiny"]})
+
+
+def test_files_that_cannot_be_linked_leave_no_folder(tmp_path, monkeypatch):
+    kept = Uploads(tmp_path, 100)
+    digests = {}
+    for letter in "ab":
+        digests[f"{letter}.gguf"] = digest_of(letter.encode())
+        (tmp_path / "blobs" / digest_of(letter.encode()).replace(":", "-")).write_bytes(letter.encode())
+    link = os.link
+
+    def failing(failure, source, target):
+        if target.name == "b.gguf":
+            raise failure
+        link(source, target)
+
+    failures = FileNotFoundError(errno.ENOENT, "No such file"), PermissionError(errno.EPERM, "Not permitted")
+    for failure, status in zip(failures, (400, 507), strict=True):
+        monkeypatch.setattr("os.link", partial(failing, failure))
+        with pytest.raises(HTTPException, match=r"b\.gguf") as error:
+            kept.link(digests)
+        assert error.value.status_code == status
+        assert list((tmp_path / "models").glob("*/*")) == []
+        assert all(map(kept.find, digests.values()))
+    kept.close()
 
 
 def test_room_is_made_of_files_that_no_model_has(tmp_path):
