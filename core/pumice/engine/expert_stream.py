@@ -18,6 +18,7 @@ from pumice.backend import Program
 from pumice.backend.step import Limits, Step
 from pumice.engine.expert_cache import Mixture, host_mixtures, retrace, tracer
 from pumice.engine.placement import Backends, PlacementRules
+from pumice.errors import BackendError
 from pumice.gguf import GGMLType
 from pumice.graph import Graph, GraphBuilder, Input, Node, Segment, Tensor, Weight
 
@@ -116,12 +117,20 @@ class ExpertStream:
         return [mixture.n_bytes for mixture in self.mixtures]
 
     def attach(self, placed: Sequence[Segment], programs: Sequence[Program]) -> None:
-        """Copy matrices between the programs of ``placed`` segments. Raises LookupError if a node is elsewhere."""
+        """Copy matrices between the programs of ``placed`` segments. Raises BackendError if a layer is not on a GPU."""
+        pairs = list(zip(placed, programs, strict=True))
         for number, mixture in enumerate(self.mixtures):
-            pairs = list(zip(placed, programs, strict=True))
-            mixture.program = next(program for segment, program in pairs if mixture.product in segment.nodes)
-            before = next(program for segment, program in pairs if mixture.ids in segment.inputs)
-            self._watch(number, before)
+            holders = (program for segment, program in pairs if mixture.product in segment.nodes)
+            choosers = (program for segment, program in pairs if mixture.ids in segment.inputs)
+            holder, chooser = next(holders, None), next(choosers, None)
+            if holder is None or chooser is None:
+                layer = mixture.product.layer
+                raise BackendError(
+                    f"op_offload: layer {layer} is not on a GPU, so that its experts cannot be copied there; load the "
+                    "model with op_offload=off (--no-op-offload)"
+                )
+            mixture.program = holder
+            self._watch(number, chooser)
         self._fetching = ThreadPoolExecutor(1, "pumice-experts")
 
     def _watch(self, number: int, program: Program) -> None:

@@ -84,3 +84,11 @@ def test_a_plan_counts_the_shared_matrices(path: Path) -> None:
     assert experts("off") == 0
     assert experts("on") == 2 * 3 * N_EXPERT * 64 * 96 * 4
     assert PREFIX == "expert_stream."
+
+
+def test_layers_off_the_gpu_are_refused_in_one_line(path: Path) -> None:
+    with load(path, op_offload="on") as model:
+        stream = model.runner._stream
+        assert stream is not None
+        with pytest.raises(pumice.BackendError, match=r"layer 0 is not on a GPU.*--no-op-offload"):
+            stream.attach([], [])
