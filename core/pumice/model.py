@@ -100,18 +100,14 @@ class Model(SpeakingModel):
             tiers = None if observer else make_tiers(config, self.runner, _all_files(path, config), versions)
             engine = Engine(self.runner, policy, config.lookahead, masks, speculation, tiers)
             client = EngineClient(lambda command: thread.send(command))
-            facts = _facts(self.architecture, self.runner, engine)
-            if self.runner.media_width and find_projector(file.path, config.mmproj):
-                facts = replace(facts, media_width=self.runner.media_width)
+            self._chosen_projector = chosen = ChosenProjector(file.path, config.mmproj)
+            facts = _facts(self.architecture, self.runner, engine, chosen)
             super().__init__(file, config, registry, client, facts)
-            self._chosen_projector = ChosenProjector(file.path, config.mmproj)
-            self._load_projector = LazyProjector(self._chosen_projector, config, registry)
+            self._load_projector = LazyProjector(chosen, config, registry)
             stack.callback(self._load_projector.close)
             self._load_vocoder = LazyVocoder(file.path, config, _open_vocoder)
             stack.callback(self._load_vocoder.close)
-            self._load_speaker = LazySpeaker(
-                self._chosen_projector, config, registry, partial(_engine_of, weakref.ref(self))
-            )
+            self._load_speaker = LazySpeaker(chosen, config, registry, partial(_engine_of, weakref.ref(self)))
             stack.callback(self._load_speaker.close)
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
@@ -369,7 +365,7 @@ def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPol
     return FairPolicy(config.max_delay or (0.05 if on_gpu else 0.2))
 
 
-def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
+def _facts(architecture: Architecture, runner: Runner, engine: Engine, projector: ChosenProjector) -> Facts:
     n_ctx = engine.limits.n_ctx
     head = runner.results(HEAD)
     hidden = runner.results(runner.embedder)["hidden"] if runner.embedder else 0
@@ -385,6 +381,7 @@ def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
         n_labels=head.get("scores", 0),
         devices=facts_of(runner.held, dict(runner.backends)),
         speculates=runner.generates and _verifies(runner) and engine.speculation.is_default,
+        media_width=runner.media_width if projector.path else 0,
     )
 
 

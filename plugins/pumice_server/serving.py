@@ -113,28 +113,32 @@ def serve(
         signal.signal(number, lambda *_: None)  # uvicorn handles signals and raises them again at its end
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
     system_socket()
-    fetches = settings.allow_pull or not all(is_here(spec.path) for spec in specs)
+    needs = _needs(specs, settings)
     with contextlib.ExitStack() as stack:
         models_by_path = {spec.path: spec.names[0] for spec in specs}
         stack.enter_context(listed_server(RunningServer(own_address(settings, listening), models_by_path)))
         if settings.mcp_servers:
             run_tools(application, stack.enter_context(hosted_tools(settings.mcp_servers)))
         if load is None:
-            paths, own = [spec.path for spec in specs], [spec.options for spec in specs]
-            needs = Needs(
-                paths,
-                own[0],
-                settings.read,
-                settings.written,
-                uploads=str(settings.uploads) if settings.uploads else None,
-                fetches=fetches,
-                own=own,
-                connects=bool(settings.media_hosts),
-            )
             stack.enter_context(confined_server(needs))
         server.run(sockets=list(listening))
     if errors:
         raise errors[0]
+
+
+def _needs(specs: Sequence[ModelSpec], settings: Settings) -> Needs:
+    """Return what the confined server may read, write and reach."""
+    own = [spec.options for spec in specs]
+    return Needs(
+        [spec.path for spec in specs],
+        own[0],
+        settings.read,
+        settings.written,
+        uploads=str(settings.uploads) if settings.uploads else None,
+        fetches=settings.allow_pull or not all(is_here(spec.path) for spec in specs),
+        own=own,
+        connects=bool(settings.media_hosts),
+    )
 
 
 def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
