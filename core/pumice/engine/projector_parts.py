@@ -1,4 +1,4 @@
-"""What a projector file (mmproj) has: encoders of media for prompts, a speech model, or both."""
+"""The parts of a projector file (mmproj): encoders of media for prompts, a speech model, or both."""
 
 from __future__ import annotations
 

@@ -321,9 +321,9 @@ class NemotronOmni(NemotronV2VL):
             "subsampling_factor": self.audio.need("subsampling_factor"),
             "conv_kernel_size": self.audio.need("conv_kernel_size"),
         }
-        seen = super().metadata()
-        seen["vision.projector_type"] = seen.pop("projector_type")
-        return seen | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
+        vision = super().metadata()
+        vision["vision.projector_type"] = vision.pop("projector_type")
+        return vision | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
 
     def rename(self, name: str) -> str | None:
         return None if "num_batches" in name else super().rename(name)

@@ -55,8 +55,8 @@ class Gemma3n(ProjectorConversion):
         return GGMLType.F32 if "stem" in name else super().forced_type(name, type)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if found := BLOCK.match(name):
-            yield f"v.blk.{found[1]}", tensor
+        if match := BLOCK.match(name):
+            yield f"v.blk.{match[1]}", tensor
         elif name.endswith("conv_stem.conv.bias"):
             yield self.names(name), tensor.reshape(1, -1, 1, 1)
         else:

@@ -187,8 +187,8 @@ class GraniteSpeech(AudioEncoder):
         q, k, v = (
             blocks.linear(g, rows, f"{name}{part}", n).reshape(*shape) for rows, part in ((y, "q"), (x, "k"), (x, "v"))
         )
-        seen = g.attention(q, k, v, scale=shape[2] ** -0.5, causal=False, cache=False, mask=self._mask(g, mask))
-        return blocks.linear(g, seen.reshape(N_TOKENS, n), f"{name}out", n)
+        rows = g.attention(q, k, v, scale=shape[2] ** -0.5, causal=False, cache=False, mask=self._mask(g, mask))
+        return blocks.linear(g, rows.reshape(N_TOKENS, n), f"{name}out", n)
 
 
 def paired_mel(samples: Samples, n_mels: int) -> Mel:

@@ -199,9 +199,9 @@ class DeepSeekOCR2(AfterSam):
     def second(self, side: int) -> Inputs:
         n, tile = side**2, self.sam.n_out(self.sam.sides[1]) ** 2
         i = np.arange(2 * n, dtype=np.int32)
-        seen = (i < n) | (i <= i[:, None])
+        visible = (i < n) | (i <= i[:, None])
         mask = np.zeros((2 * n, mask_width(2 * MOST_ROWS)), np.float32)
-        mask[:, : 2 * n] = np.where(seen, np.float32(0), HIDDEN)
+        mask[:, : 2 * n] = np.where(visible, np.float32(0), HIDDEN)
         query = np.where(i < n, 0, 1 + i - n + (0 if n == tile else tile))
         inputs: Inputs = {
             "row_ids": (i % n).astype(np.int32),

@@ -102,9 +102,9 @@ class Sam:
         """
         n_keys, first = _padded(max(sides)), sum(sides[:number])
         of_keys = [(np.arange(n_keys) == place[:, None]).astype(np.float32) for place in places]
-        seen = np.ones(len(places[0]), bool) if inside is None else inside
-        hidden = np.zeros((len(seen), UNIT), np.float32)
-        hidden[:, 0] = np.where(seen, np.float32(0), HIDDEN)
+        visible = np.ones(len(places[0]), bool) if inside is None else inside
+        hidden = np.zeros((len(visible), UNIT), np.float32)
+        hidden[:, 0] = np.where(visible, np.float32(0), HIDDEN)
         within = [np.minimum(place, sides[number] - 1) + first for place in places]
         tables = [np.repeat(place[:, None], self.n_head, 1).astype(np.int32) for place in within]
         return {
