@@ -34,7 +34,7 @@ CREATE TABLE message (
 );
 """
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
-_ROWS = 8  # that are read at once
+_ROWS = 2  # that are read at once; each may have MAX_SAID characters
 
 
 Row = tuple[int, str]

@@ -22,7 +22,7 @@ MAX_KEPT_STREAM = 4 << 20  # bytes of a stream that outlives its connection; the
 MAX_KEPT_STREAMS = 64  # such streams, of which the oldest that have ended are dropped first
 MAX_KEPT = 64 << 20  # bytes of kept responses, the oldest forgotten first
 
-MAX_SAID = 4 << 20  # characters of a conversation's or a message's object, where the server keeps them
+MAX_SAID = 24 << 20  # characters of a stored conversation's or message's object, enough for a video of the page
 
 # --- of fields, and of what is in them
 

@@ -1,16 +1,21 @@
 """Conversations of the page that the server keeps: who has which, bad requests, bad files."""
 
 import os
+import re
 import sqlite3
+from pathlib import Path
 
 import httpx2
 import pytest
 
 import pumice
 from pumice_server.conversations import Conversations
+from pumice_server.limits import MAX_SAID
 from scripted_server import scripted
 from server_thread import running
 from waiting import PATIENCE
+
+ROOT = Path(__file__).parents[3]
 
 
 def client(url: str, key: str = "") -> httpx2.Client:
@@ -66,6 +71,18 @@ def test_bad_bodies(tmp_path, body):
     with scripted(tmp_path / "chats.db") as server, client(server.url) as ask:
         assert ask.put("/conversations/a", content=body).status_code == 400
         assert ask.get("/conversations").json() == []
+
+
+def test_a_message_has_room_for_the_largest_video_of_the_page(tmp_path):
+    megabytes = int(re.search(r"MAX_VIDEO = (\d+) << 20", (ROOT / "page/src/attachments.ts").read_text())[1])
+    said = {"content": "A" * (4 * (megabytes << 20) // 3)}
+    with scripted(tmp_path / "chats.db") as server, client(server.url) as ask:
+        ask.put("/conversations/a", json={})
+        assert ask.put("/conversations/a/messages/m", json=said).status_code == 200
+        longer = ask.put("/conversations/a/messages/n", json={"content": "A" * MAX_SAID})
+        assert longer.status_code == 400
+        assert f"at most {MAX_SAID} characters" in longer.text
+        assert ask.get("/conversations/a/messages").json() == [said]
 
 
 def test_nothing_is_kept_unless_asked_for():
