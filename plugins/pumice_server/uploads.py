@@ -21,6 +21,7 @@ from pumice_server.errors import bad_request
 from pumice_server.work import waiting
 
 _MAX_UPLOADS = 4  # at once
+_MAX_FILES = 4096  # beyond, the oldest that no model has are removed
 _PIECE_BYTES = 1 << 20  # that are written and hashed at once
 _KEPT_FREE = 1 << 30  # bytes of the disk that uploads leave free
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -150,10 +151,14 @@ class Uploads:
             raise HTTPException(413, f"the file has {n_bytes} bytes; --allow-uploads allows {self.space} altogether")
         files = sorted(self._files(), key=lambda file: file[1].st_mtime)
         excess = sum(status.st_size for _, status in files) + n_bytes - self.space
+        n_excess = len(files) + 1 - _MAX_FILES
         for path, status in files:
-            if excess > 0 and status.st_nlink == 1 and path.suffix != _PARTIAL:
+            if (excess > 0 or n_excess > 0) and status.st_nlink == 1 and path.suffix != _PARTIAL:
                 path.unlink(missing_ok=True)
                 excess -= status.st_size
+                n_excess -= 1
+        if n_excess > 0:
+            raise HTTPException(507, f"models have {_MAX_FILES} uploaded files, which is the most; delete models")
         if excess > 0:
             raise HTTPException(
                 507, f"uploaded files take more than {self.space} bytes, which --allow-uploads allows; delete models"

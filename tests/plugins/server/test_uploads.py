@@ -210,3 +210,21 @@ def test_room_is_made_of_files_that_no_model_has(tmp_path):
     Uploads(tmp_path, 100).close()
     kept._make_room(100)
     assert names_in(tmp_path / "blobs") == set()
+
+
+def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("pumice_server.uploads._MAX_FILES", 3)
+    kept = Uploads(tmp_path, 100)
+    digests = [digest_of(letter.encode()) for letter in "abc"]
+    for i, digest in enumerate(digests):
+        path = tmp_path / "blobs" / digest.replace(":", "-")
+        path.write_bytes(b"abc"[i : i + 1])
+        os.utime(path, (i, i))
+    kept.link({"a.gguf": digests[0]})
+    kept._make_room(1)
+    assert [bool(kept.find(digest)) for digest in digests] == [True, False, True], "the oldest without a model is gone"
+    (tmp_path / "blobs" / digests[1].replace(":", "-")).write_bytes(b"b")
+    kept.link({"b.gguf": digests[1], "c.gguf": digests[2]})
+    with pytest.raises(HTTPException, match="delete models"):
+        kept._make_room(1)
+    kept.close()
