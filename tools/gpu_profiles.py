@@ -27,7 +27,7 @@ from pumice_vulkan.buckets import Bucket  # noqa: E402
 from pumice_vulkan.device import DeviceDescription  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402
 from pumice_vulkan.lower.rule import Dispatch  # noqa: E402
-from pumice_vulkan.memory import Arena, Weights  # noqa: E402
+from pumice_vulkan.memory import Arena, Scratch, Weights  # noqa: E402
 from pumice_vulkan.probe import SHAPE, has_lanes  # noqa: E402
 from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
 from pumice_vulkan.program import DeviceProgram, Shared  # noqa: E402
@@ -75,7 +75,8 @@ def shared_on(device: PaperDevice) -> Shared:
     cooperative = SHAPE in device.cooperative_matrices and "float16" in device.features
     int8 = "integer_dot_product_fast" in device.features
     lanes = cooperative and has_lanes(device.description)
-    return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative, lanes=lanes)
+    memories = Weights(device), Arena(device), Scratch(device), Scratch(device)
+    return Shared(device, Kernels(device), *memories, int8, cooperative, lanes=lanes)
 
 
 @contextmanager

@@ -703,8 +703,12 @@ def test_accessibility(browser, chats, scheme, size):
     page.evaluate(axe.read_text())
 
     def check(part: str) -> None:
+        page.evaluate(
+            """Promise.allSettled(document.getAnimations().filter(animation => animation instanceof CSSTransition)
+               .map(transition => transition.finished))"""
+        )
         found = page.evaluate("axe.run().then(({violations}) => violations)")
-        told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+        told = [(each["id"], [(node["html"], node["failureSummary"]) for node in each["nodes"]]) for each in found]
         assert told == [], part
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), part
 
