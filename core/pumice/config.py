@@ -8,6 +8,7 @@ Maps are merged key by key; every other value, lists included, replaces the one 
 describes the keys.
 """
 
+import functools
 import os
 import re
 import reprlib
@@ -470,6 +471,11 @@ def _read(path: Path) -> Layer:
         raise ConfigError(f"{path}: cannot read it: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: cannot read it: {error}") from None
+    return _layer(str(path), content)
+
+
+@functools.lru_cache(maxsize=8)  # a command reads its files before and after it is confined
+def _layer(path: str, content: bytes) -> Layer:
     try:
         data = parse_yaml(content)
     except yaml.MarkedYAMLError as error:
@@ -479,7 +485,7 @@ def _read(path: Path) -> Layer:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict | None):
         raise ConfigError(f"{path}: expected `key: value` lines, not a {type(data).__name__}")
-    return Layer(str(path), _without_none(data or {}))
+    return Layer(path, _without_none(data or {}))
 
 
 def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -146,10 +146,11 @@ def _locate(name: str, config: Config) -> Located:
 
 def _cache_folder(path: Path) -> Iterator[str]:
     """Yield the cache folder of a downloaded model, where its name is resolved again."""
-    from pumice.hub.repository import cache_directory
+    from pumice.hub.repository import FOLDER, cache_directory
     from pumice.hub.web import web_directory
 
-    for directory in (cache_directory, web_directory):
+    is_named = any(part.startswith(FOLDER) for part in path.parts)  # else huggingface_hub, which says where, stays out
+    for directory in (*([cache_directory] if is_named else []), web_directory):
         with contextlib.suppress(RuntimeError, ValueError):  # no home directory, or a path outside the cache
             yield str(directory() / path.relative_to(directory()).parts[0])
 

@@ -119,7 +119,9 @@ def _policy(needs: Needs, config: Config, fetched: Sequence[str]) -> Policy:
     if needs.fetches:
         access |= Access(read=(_token(),), write=tuple(fetched))
     else:
-        access |= Access(read=tuple(str(path) for folder in fetched for path in Path(folder).glob("models--*/refs")))
+        from pumice.hub.repository import FOLDER
+
+        access |= Access(read=tuple(str(path) for folder in fetched for path in Path(folder).glob(f"{FOLDER}*/refs")))
     files = {"NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}  # one per connection
     return Policy(python_access() | access, families=families, limits=files)
 

@@ -37,6 +37,7 @@ from pumice.wording import printable
 if TYPE_CHECKING:
     from pumice.hub.client import HubClient
 
+FOLDER = "models--"  # beginning of the name of a model's folder
 _COMMIT = re.compile("[0-9a-f]{40}")
 _CHECKSUM = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP}  # errors of systems without links
@@ -300,7 +301,7 @@ def _repository(name: HubName) -> Path:
 
 
 def _folder(name: HubName) -> str:
-    return f"models--{name.repo.replace('/', '--')}"
+    return f"{FOLDER}{name.repo.replace('/', '--')}"
 
 
 def _first_line(error: Exception) -> str:

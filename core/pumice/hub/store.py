@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pumice.hub.choice import ModelFiles, models_in
 from pumice.hub.names import HubName
-from pumice.hub.repository import cache_directory
+from pumice.hub.repository import FOLDER, cache_directory
 from pumice.hub.web import source_of, web_directory
 
 
@@ -62,7 +62,7 @@ def _tidy(repository: Path) -> None:
 
 
 def _from_hub() -> Iterator[StoredModel]:
-    for repository in sorted(cache_directory().glob("models--*--*")):
+    for repository in sorted(cache_directory().glob(f"{FOLDER}*--*")):
         repo = _repo(repository)
         versions = sorted(repository.glob("snapshots/*"), key=lambda path: path.stat().st_mtime, reverse=True)
         models_by_name: dict[str, StoredModel] = {}
@@ -97,7 +97,7 @@ def _from_web() -> Iterator[StoredModel]:
 
 
 def _unfinished() -> Iterator[StoredModel]:
-    roots = [*cache_directory().glob("models--*--*"), *web_directory().glob("*/*/")]
+    roots = [*cache_directory().glob(f"{FOLDER}*--*"), *web_directory().glob("*/*/")]
     for root in sorted(roots):
         hub = root.is_relative_to(cache_directory())
         if files := sorted(root.glob("blobs/*.incomplete" if hub else "*/*.incomplete")):
@@ -107,7 +107,7 @@ def _unfinished() -> Iterator[StoredModel]:
 
 
 def _repo(repository: Path) -> str:
-    return repository.name.removeprefix("models--").replace("--", "/", 1)
+    return repository.name.removeprefix(FOLDER).replace("--", "/", 1)
 
 
 def _add(model: StoredModel, files: list[Path]) -> None:
