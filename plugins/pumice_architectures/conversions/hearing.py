@@ -206,9 +206,27 @@ class Qwen3Omni(Qwen3VL):
         yield from self.sound.more_tensors()
 
 
-class Gemma4Conformer(Gemma4):
+class SoundBeside(ProjectorConversion):
+    """Part of the conversion of an encoder of images, for the encoder of sound in the same folder."""
+
+    sound_key: ClassVar[str]  # section of the configuration
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        values = self.config.get(self.sound_key)
+        assert isinstance(values, dict)
+        self.audio = HFConfig(self.config.path, values)
+        self.n_sound_layers = self.audio.need("num_hidden_layers", most=MOST_LAYERS)
+        self.n_layer = max(self.n_layer, self.n_sound_layers)  # for names of both
+
+    def of_vision(self) -> dict[str, Any]:
+        return super().of_vision() | {"block_count": self.count_layers()}
+
+
+class Gemma4Conformer(SoundBeside, Gemma4):
     """Gemma 4's encoders of images and of sound."""
 
+    sound_key = "audio_config"
     prefixes = (*Gemma4.prefixes, "audio_tower.", "embed_audio.")
     renames: ClassVar[dict[str, str]] = {
         r"^audio_tower\.": "conformer.",
@@ -219,21 +237,8 @@ class Gemma4Conformer(Gemma4):
 
     @classmethod
     def made_for(cls, folder: Folder) -> ProjectorConversion:
-        hears = isinstance(folder.config.get("audio_config"), dict)
+        hears = isinstance(folder.config.get(cls.sound_key), dict)
         return cls(folder) if hears else Gemma4(folder)
-
-    def __init__(self, folder: Folder) -> None:
-        super().__init__(folder)
-        values = self.config.get("audio_config")
-        assert isinstance(values, dict)
-        self.audio = HFConfig(self.config.path, values)
-        self.n_layer = max(self.n_layer, self.count_sound_layers())  # for names of both
-
-    def count_sound_layers(self) -> int:
-        return self.audio.need("num_hidden_layers", most=MOST_LAYERS)
-
-    def of_vision(self) -> dict[str, Any]:
-        return super().of_vision() | {"block_count": self.count_layers()}
 
     def metadata(self) -> dict[str, Any]:
         width = self.audio.need("hidden_size")
@@ -242,7 +247,7 @@ class Gemma4Conformer(Gemma4):
             "projection_dim": self.config.need("hidden_size"),
             "embedding_length": width,
             "feed_forward_length": 4 * width,
-            "block_count": self.count_sound_layers(),
+            "block_count": self.n_sound_layers,
             "attention.head_count": self.audio.need("num_attention_heads"),
             "attention.layer_norm_epsilon": float(self.audio.first("layer_norm_eps") or 1e-6),
             "num_mel_bins": int(self.audio.first("input_feat_size") or 128),
@@ -262,9 +267,10 @@ class Gemma4Conformer(Gemma4):
         return GGMLType.F32 if is_convolution else super().forced_type(name, type)
 
 
-class NemotronOmni(NemotronV2VL):
+class NemotronOmni(SoundBeside, NemotronV2VL):
     """Nemotron Nano VL v2's encoder of images, and that of sounds of models that hear."""
 
+    sound_key = "sound_config"
     prefixes = (*NemotronV2VL.prefixes, "sound_encoder.", "sound_projection.")
     more_names: ClassVar[dict[str, str]] = {
         **NemotronV2VL.more_names,
@@ -294,19 +300,8 @@ class NemotronOmni(NemotronV2VL):
 
     @classmethod
     def made_for(cls, folder: Folder) -> ProjectorConversion:
-        hears = isinstance(folder.config.get("sound_config"), dict)
+        hears = isinstance(folder.config.get(cls.sound_key), dict)
         return cls(folder) if hears else NemotronV2VL(folder)
-
-    def __init__(self, folder: Folder) -> None:
-        super().__init__(folder)
-        values = self.config.get("sound_config")
-        assert isinstance(values, dict)
-        self.audio = HFConfig(self.config.path, values)
-        self.n_sound_layers = self.audio.need("num_hidden_layers", most=MOST_LAYERS)
-        self.n_layer = max(self.n_layer, self.n_sound_layers)  # for names of both
-
-    def of_vision(self) -> dict[str, Any]:
-        return super().of_vision() | {"block_count": self.count_layers()}
 
     def metadata(self) -> dict[str, Any]:
         keys = {

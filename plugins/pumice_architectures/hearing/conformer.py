@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor
 from pumice.plugin.nn import blocks
+from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW_FRAMES, Mel, padded_to
 from pumice_architectures.hearing.whisper import halved
 from pumice_architectures.vision.gemma4 import clamped_linear
@@ -19,12 +20,10 @@ from pumice_architectures.vision.gemma4 import clamped_linear
 FRAME, N_FFT = 320, 512  # samples of a frame, and of its transform
 MEL_FLOOR = 1e-3
 N_MELS = 128
-TAPS = 9  # of a kernel of 3 x 3
 REACH = 12  # rows to which a row attends: its own and those before it
 PADDED = 4  # values of zero behind the positions in queries and keys, whose size is then a multiple of 16
 SOFTCAP = 50.0
 N_PAST = 5  # rows of the convolution of a block
-MOST_BINS = 256
 
 
 class Gemma4Conformer(AudioEncoder):
@@ -34,14 +33,7 @@ class Gemma4Conformer(AudioEncoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.n_embd = hparams.positive("embedding_length")
-        self.n_head = hparams.positive("attention.head_count")
-        self.eps = hparams.number("attention.layer_norm_epsilon")
-        self.n_mels = hparams.positive("num_mel_bins")
-        if self.n_embd % (2 * self.n_head):
-            raise hparams.wrong("attention.head_count", f"is {self.n_head}, which does not divide {self.n_embd}")
-        if self.n_mels > MOST_BINS:
-            raise hparams.wrong("num_mel_bins", f"is {self.n_mels}, expected at most {MOST_BINS}")
+        self.n_embd, self.n_head, self.eps, self.n_mels = conformer_sizes(hparams)
         self.bins = [self.n_mels, halved(self.n_mels), halved(halved(self.n_mels))]
         self.n_rows = halved(halved(WINDOW_FRAMES))
 
@@ -62,12 +54,7 @@ class Gemma4Conformer(AudioEncoder):
         bordered = np.pad(mel, 1 + np.zeros((2, 2), int))
         views = np.lib.stride_tricks.sliding_window_view(bordered, (3, 3))[::2, ::2][: n_times[1], : self.bins[1]]
         inputs: dict[str, NDArray[Any]] = {"frames": np.ascontiguousarray(views).reshape(-1, TAPS)}
-        time, bin = np.indices((n_times[2], self.bins[2]), np.int32).reshape(2, -1)
-        for tap in range(TAPS):
-            t, f = 2 * time - 1 + tap // 3, 2 * bin - 1 + tap % 3
-            is_inside = (t >= 0) & (t < n_times[1]) & (f >= 0) & (f < self.bins[1])
-            inputs[f"conv.{tap}"] = np.where(is_inside, t * self.bins[1] + f, 0).astype(np.int32)
-            inputs[f"conv.{tap}.inside"] = is_inside.astype(np.float32)[:, None]
+        inputs |= taps_of("conv", n_times[1:], self.bins[1:])
         rows = np.arange(n_times[2], dtype=np.int32)
         inputs |= {f"bin.{f}": rows * np.int32(self.bins[2]) + np.int32(f) for f in range(self.bins[2])}
         inputs |= self._positions(rows)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.hearing.around import Around
+from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW, WINDOW_FRAMES, Mel, mel_filters
 from pumice_architectures.hearing.whisper import halved
 from pumice_architectures.vision.vit import gelu_erf
@@ -19,9 +20,8 @@ from pumice_architectures.vision.vit import gelu_erf
 N_FFT = 512
 EMPHASIS = np.float32(0.97)  # share of the sample before that is taken off each sample
 LEAST_POWER, LEAST_DEVIATION = 2**-24, 1e-5
-TAPS = 9  # of a kernel of 3 x 3
 STAGES = 3  # convolutions that halve frames and bins
-MOST_BINS, MOST_TAPS = 256, 255
+MOST_TAPS = 255
 NORM_EPS, PROJECTED_EPS = 1e-5, 1e-6
 N_TAPS = 9  # rows that the convolution of a block sees
 LANES = 16  # the size of heads is a multiple of it
@@ -33,14 +33,7 @@ class FastConformer(AudioEncoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.n_embd = hparams.positive("embedding_length")
-        self.n_head = hparams.positive("attention.head_count")
-        self.eps = hparams.number("attention.layer_norm_epsilon")
-        self.n_mels = hparams.positive("num_mel_bins")
-        if self.n_embd % (2 * self.n_head):
-            raise hparams.wrong("attention.head_count", f"is {self.n_head}, which does not divide {self.n_embd}")
-        if self.n_mels > MOST_BINS:
-            raise hparams.wrong("num_mel_bins", f"is {self.n_mels}, expected at most {MOST_BINS}")
+        self.n_embd, self.n_head, self.eps, self.n_mels = conformer_sizes(hparams)
         self.around = Around(self.taps())
         self.bins, self.times = [self.n_mels], [WINDOW_FRAMES]
         for _ in range(STAGES):
@@ -69,7 +62,7 @@ class FastConformer(AudioEncoder):
         views = np.lib.stride_tricks.sliding_window_view(np.pad(mel, 1), (3, 3))[::2, ::2]
         inputs: dict[str, NDArray[Any]] = {"frames": np.ascontiguousarray(views).reshape(-1, TAPS)}
         for stage in (2, 3):
-            inputs |= self._neighbours(stage, times)
+            inputs |= taps_of(f"conv{stage}", times[stage - 1 : stage + 1], self.bins[stage - 1 : stage + 1])
         rows = np.arange(times[-1], dtype=np.int32)
         inputs |= {f"bin.{f}": rows * np.int32(self.bins[-1]) + np.int32(f) for f in range(self.bins[-1])}
         distances = rows[:, None] - np.arange(self.n_rows, dtype=np.int32) + np.int32(self.n_rows - 1)
@@ -78,18 +71,6 @@ class FastConformer(AudioEncoder):
         inputs["zeros"] = np.zeros((len(rows), 1, max(self.places - self.n_rows, 1)), np.float32)
         inputs |= self.around.inputs(len(rows), len(rows))
         return SoundPiece({"patches": rows, **inputs}, len(rows))
-
-    def _neighbours(self, stage: int, times: list[int]) -> dict[str, NDArray[Any]]:
-        """Return the inputs of a convolution: the rows under each tap of its kernel, and whether there is one."""
-        n_times, n_bins = times[stage - 1], self.bins[stage - 1]
-        time, bin = np.indices((times[stage], self.bins[stage]), np.int32).reshape(2, -1)
-        inputs: dict[str, NDArray[Any]] = {}
-        for tap in range(TAPS):
-            t, f = 2 * time - 1 + tap // 3, 2 * bin - 1 + tap % 3
-            is_inside = (t >= 0) & (t < n_times) & (f >= 0) & (f < n_bins)
-            inputs[f"conv{stage}.{tap}"] = np.where(is_inside, t * n_bins + f, 0).astype(np.int32)
-            inputs[f"conv{stage}.{tap}.inside"] = is_inside.astype(np.float32)[:, None]
-        return inputs
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self._convolved(g)
