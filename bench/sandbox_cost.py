@@ -60,11 +60,11 @@ def main() -> None:
             order = (0, 1) if turn % 2 else (1, 0)
             taken = {i: measured([*options, *switches[i]]) for i in order}
             pairs[case].append((taken[0], taken[1]))
-    for case, found in pairs.items():
+    for case, measurements in pairs.items():
         for i, kind in enumerate(KINDS):
-            ratios = [confined[i] / free[i] for confined, free in found]
-            seconds = statistics.median(free[i] for _, free in found)
-            print(f"{case}: {kind} {interval(ratios)}, {seconds:.3f} s without the sandbox, {len(found)} pairs")
+            ratios = [confined[i] / free[i] for confined, free in measurements]
+            seconds = statistics.median(free[i] for _, free in measurements)
+            print(f"{case}: {kind} {interval(ratios)}, {seconds:.3f} s without the sandbox, {len(measurements)} pairs")
 
 
 if __name__ == "__main__":
