@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -24,6 +25,7 @@ _N_CTX = 256
 _READ_BYTES = 32 * 2**20  # that a step reads, as real ones read weights, so that the host's code begins without caches
 
 
+@functools.cache  # the same for every device
 def host_seconds() -> float:
     """Return the shortest time of a token beside its step, with default sampling, by steps that compute nothing.
 
