@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from pumice_server.work import waiting
 _MAX_UPLOADS = 4  # at once
 _MAX_FILES = 4096  # beyond, the oldest that no model has are removed
 _PIECE_BYTES = 1 << 20  # that are written and hashed at once
+_MAX_UNCOUNTED = 1 << 26  # bytes that arrive before the files are counted again
 _KEPT_FREE = 1 << 30  # bytes of the disk that uploads leave free
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NO_NAME = re.compile(r'[/\\:*?"<>|]|\A\.|\A\Z')
@@ -34,7 +36,8 @@ class Uploads:
     """Uploaded files in ``blobs``, and for each model made of them a folder of hard links in ``models``.
 
     Several servers may share the folder: a file is in use as long as a model of any of them links to it. Each has a
-    folder of models with a lock, by which others know that it runs.
+    folder of models with a lock, by which others know that it runs. The files are counted once for up to a quarter of
+    the room that is left, so four servers may receive at once without exceeding ``space``.
 
     Args:
         folder: Folder of both.
@@ -47,6 +50,8 @@ class Uploads:
         self._models = self._all_models / secrets.token_hex(8)  # of this server
         self._lock = FileLock(self._models.with_suffix(_LOCK))
         self._n_arriving = 0
+        self._writing = threading.Lock()
+        self._n_uncounted = 0  # bytes that may arrive before the files are counted
         for made in (self._blobs, self._all_models):
             made.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_leftovers()
@@ -76,6 +81,8 @@ class Uploads:
         self._n_arriving += 1
         try:
             await waiting(self._make_room, length)
+            # Only here, so that a thread that outlives a cancellation does not create the file again.
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
             sha256 = hashlib.sha256()
             async for piece in _pieces(parts):
                 await waiting(self._append, partial, piece, sha256)
@@ -137,16 +144,26 @@ class Uploads:
             Path(self._lock.lock_file).unlink(missing_ok=True)
 
     def _append(self, partial: Path, piece: bytes, sha256: hashlib._Hash) -> None:
-        self._make_room(len(piece))
+        """Write a piece to the end of a file that exists. Raises HTTPException."""
         sha256.update(piece)
-        try:
-            with open(partial, "ab", opener=lambda path, flags: os.open(path, flags, PRIVATE)) as file:
-                file.write(piece)
-        except OSError as error:
-            raise HTTPException(507, f"the file cannot be kept: {error.strerror}") from None
+        with self._writing:
+            if len(piece) > self._n_uncounted:
+                n_free = self._make_room(len(piece))
+                self._n_uncounted = max(len(piece), min(n_free // 4, _MAX_UNCOUNTED))
+            try:
+                with partial.open("r+b") as file:
+                    file.seek(0, os.SEEK_END)
+                    file.write(piece)
+            except OSError as error:
+                raise HTTPException(507, f"the file cannot be kept: {error.strerror}") from None
+            self._n_uncounted -= len(piece)
 
-    def _make_room(self, n_bytes: int) -> None:
-        """Remove the files that no model has, the oldest first, until there is room. Raises HTTPException."""
+    def _make_room(self, n_bytes: int) -> int:
+        """Remove the files that no model has, the oldest first, until there is room for more. Raises HTTPException.
+
+        Returns:
+            Bytes that fit.
+        """
         if n_bytes > self.space:
             raise HTTPException(413, f"the file has {n_bytes} bytes; --allow-uploads allows {self.space} altogether")
         files = sorted(self._files(), key=lambda file: file[1].st_mtime)
@@ -163,8 +180,10 @@ class Uploads:
             raise HTTPException(
                 507, f"uploaded files take more than {self.space} bytes, which --allow-uploads allows; delete models"
             )
-        if shutil.disk_usage(self._blobs).free < n_bytes + _KEPT_FREE:
+        n_free = shutil.disk_usage(self._blobs).free - _KEPT_FREE
+        if n_free < n_bytes:
             raise HTTPException(507, f"the disk has less than {_KEPT_FREE >> 20} MiB left besides the file")
+        return min(n_bytes - excess, n_free)
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Yield the uploaded files. Those that models have, of any server, have more than one link."""

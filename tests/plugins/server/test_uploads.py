@@ -1,8 +1,11 @@
 """Ollama's blobs: files that clients upload, in a folder with a bound, and models created of them by its own client."""
 
+import asyncio
 import errno
 import hashlib
 import os
+import threading
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -227,4 +230,68 @@ def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
     kept.link({"b.gguf": digests[1], "c.gguf": digests[2]})
     with pytest.raises(HTTPException, match="delete models"):
         kept._make_room(1)
+    kept.close()
+
+
+async def parts_of(content: bytes, size: int) -> AsyncIterator[bytes]:
+    for begin in range(0, len(content), size):
+        yield content[begin : begin + size]
+
+
+def test_a_cancelled_upload_leaves_no_file(tmp_path, monkeypatch):
+    """Also if a thread is about to write when the client goes away."""
+    kept = Uploads(tmp_path, 1 << 20)
+    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+    append = kept._append
+
+    def slowly(*arguments):
+        begun.set()
+        goes_on.wait(10)
+        try:
+            append(*arguments)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(kept, "_append", slowly)
+
+    async def cancel() -> None:
+        upload = asyncio.create_task(kept.receive(digest_of(b"abc"), parts_of(b"abc", 3)))
+        await asyncio.to_thread(begun.wait, 10)
+        upload.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await upload
+        goes_on.set()
+        await asyncio.to_thread(ended.wait, 10)
+
+    asyncio.run(cancel())
+    assert names_in(tmp_path / "blobs") == set()
+    kept.close()
+
+
+def test_files_are_counted_seldom_and_within_the_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr("pumice_server.uploads._PIECE_BYTES", 10)
+    monkeypatch.setattr("pumice_server.uploads._KEPT_FREE", 0)
+    servers = [Uploads(tmp_path, 4000) for _ in range(2)]
+    counts: list[int] = []
+    make_room = Uploads._make_room
+    monkeypatch.setattr(Uploads, "_make_room", lambda self, n: (counts.append(n), make_room(self, n))[1])
+    asyncio.run(servers[0].receive(digest_of(b"a" * 2000), parts_of(b"a" * 2000, 10)))
+    assert len(counts) < 10, "of 200 pieces"
+    servers[0].link({"a.gguf": digest_of(b"a" * 2000)})
+
+    async def receive_both() -> list[BaseException | None]:
+        uploads = (server.receive(digest_of(b"b" * 2000), parts_of(b"b" * 2000, 10)) for server in servers)
+        return await asyncio.gather(*uploads, return_exceptions=True)
+
+    results = asyncio.run(receive_both())
+    assert any(isinstance(result, HTTPException) and result.status_code == 507 for result in results)
+    assert sum(file.stat().st_size for file in (tmp_path / "blobs").iterdir()) <= 4000
+    for server in servers:
+        server.close()
+
+
+def test_an_empty_file_is_uploaded(tmp_path):
+    kept = Uploads(tmp_path, 100)
+    asyncio.run(kept.receive(digest_of(b""), parts_of(b"", 1)))
+    assert kept.find(digest_of(b"")) is not None
     kept.close()
