@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
-from pumice.errors import RequestError
+from pumice.errors import MediaError
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.sound_files import SoundFormat, encode_file
 
@@ -92,7 +92,7 @@ class Audio:
         import numpy as np
 
         if not isinstance(self.source, np.ndarray) or self.source.ndim != 1 or self.rate is None:
-            raise RequestError("audio: only an array [samples] with its rate can be saved")
+            raise MediaError("audio", "only an array [samples] with its rate can be saved")
         kind = format or Path(path).suffix.removeprefix(".").lower()
         data = encode_file(_float(self.source), self.rate, kind)
         Path(path).write_bytes(data)
@@ -107,7 +107,7 @@ class Audio:
 
         if not isinstance(self.source, np.ndarray):
             if self.rate is not None:
-                raise RequestError("audio: rate belongs to an array; a file has its own")
+                raise MediaError("audio", "rate belongs to an array; a file has its own")
             return read_source(self.source, "audio", "a path, bytes or an array")
         return self.array_samples(RATE)
 
@@ -116,11 +116,11 @@ class Audio:
         import numpy as np
 
         if self.rate is None:
-            raise RequestError("audio: an array needs its rate: pumice.Audio(samples, rate=16000)")
+            raise MediaError("audio", "an array needs its rate: pumice.Audio(samples, rate=16000)")
         array = self.source[:, None] if self.source.ndim == 1 else self.source
         if array.ndim != 2 or not (array.dtype == np.int16 or np.issubdtype(array.dtype, np.floating)):
             shape = list(self.source.shape)
-            raise RequestError(f"audio: expected float or int16 [samples, channels], not {self.source.dtype} {shape}")
+            raise MediaError("audio", f"expected float or int16 [samples, channels], not {self.source.dtype} {shape}")
         check_form(len(array), self.rate, array.shape[1])
         blocks = (_float(array[i : i + _BLOCK]) for i in range(0, len(array), _BLOCK))
         return _joined(blocks, self.rate, wanted)
@@ -137,16 +137,16 @@ class SoundBudget:
         """Count a file before it is decoded. Raises RequestError for too many bytes together."""
         self._bytes += len(sound.source) if isinstance(sound.source, bytes | bytearray) else 0
         if self._bytes > MAX_BYTES:
-            raise RequestError(
-                f"audio: the sounds of the request have more than {MAX_BYTES >> 20} MiB together; send fewer or less"
+            raise MediaError(
+                "audio", f"the sounds of the request have more than {MAX_BYTES >> 20} MiB together; send fewer or less"
             )
 
     def checked(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return samples before they are encoded. Raises RequestError for too many seconds together."""
         self._samples += len(samples)
         if self._samples > RATE * MAX_SECONDS:
-            raise RequestError(
-                f"audio: the sounds of the request take more than {MAX_SECONDS // 60} minutes together; send fewer"
+            raise MediaError(
+                "audio", f"the sounds of the request take more than {MAX_SECONDS // 60} minutes together; send fewer"
             )
         return samples
 
@@ -194,11 +194,11 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
         import soundfile
         import soxr  # noqa: F401  (before a file is read)
     except (ImportError, OSError):  # OSError: libsndfile is missing
-        raise RequestError(f"audio: {_INSTALL}") from None
+        raise MediaError("audio", _INSTALL) from None
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS:
-                raise RequestError(f"audio: the format {file.format} is not supported; send {_SHOWN}")
+                raise MediaError("audio", f"the format {file.format} is not supported; send {_SHOWN}")
             frames = 0 if file.frames == _UNKNOWN_FRAMES else file.frames
             check_form(frames, file.samplerate, file.channels)
             # Else it seeks after each block, after which an MP3 lacks what earlier frames hold for the next ones.
@@ -206,19 +206,19 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
             return _joined(_blocks(file, seconds), file.samplerate, rate).tobytes()
     except soundfile.LibsndfileError as error:
         reason = error.error_string.strip().rstrip(".")
-        raise RequestError(f"audio: the bytes are no sound, or damaged: {reason}; send {_SHOWN}") from None
+        raise MediaError("audio", f"the bytes are no sound, or damaged: {reason}; send {_SHOWN}") from None
     except (ValueError, RuntimeError) as error:
-        raise RequestError(f"audio: it cannot be decoded: {type(error).__name__}: {error}") from None
+        raise MediaError("audio", f"it cannot be decoded: {type(error).__name__}: {error}") from None
 
 
 def check_form(frames: int, rate: int, channels: int) -> None:
     """Raise RequestError for a sound that is too long, or has an unusual rate or number of channels."""
     if not 1 <= channels <= MAX_CHANNELS:
-        raise RequestError(f"audio: {channels} channels; 1 to {MAX_CHANNELS} are supported")
+        raise MediaError("audio", f"{channels} channels; 1 to {MAX_CHANNELS} are supported")
     if not MIN_RATE <= rate <= MAX_RATE:
-        raise RequestError(f"audio: {rate} samples a second; {MIN_RATE} to {MAX_RATE} are supported")
+        raise MediaError("audio", f"{rate} samples a second; {MIN_RATE} to {MAX_RATE} are supported")
     if frames > rate * MAX_SECONDS:
-        raise RequestError(f"audio: {frames / rate:.0f} seconds; at most {MAX_SECONDS} are supported")
+        raise MediaError("audio", f"{frames / rate:.0f} seconds; at most {MAX_SECONDS} are supported")
 
 
 def _blocks(file: Any, seconds: int) -> Iterator[NDArray[np.float32]]:
@@ -253,7 +253,7 @@ def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int, wanted: int) ->
     try:
         import soxr
     except ImportError:
-        raise RequestError(f"audio: {_INSTALL}") from None
+        raise MediaError("audio", _INSTALL) from None
     stream = soxr.ResampleStream(rate, wanted, 1, dtype="float32", quality="HQ")
     for block in blocks:
         yield stream.resample_chunk(block)
@@ -264,9 +264,9 @@ def _checked(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     import numpy as np
 
     if not len(samples):
-        raise RequestError("audio: the sound has no samples")
+        raise MediaError("audio", "the sound has no samples")
     if not np.isfinite(samples).all():
-        raise RequestError("audio: a sample is not a finite number")
+        raise MediaError("audio", "a sample is not a finite number")
     return samples
 
 

@@ -6,18 +6,16 @@ import base64
 import binascii
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pumice.errors import RequestError
+from pumice.errors import MediaError
 
 MAX_BYTES = 32 << 20  # of an encoded image or sound
 _MAX_BASE64 = 4 * -(-MAX_BYTES // 3)  # characters
 _PIECE = 1 << 18  # characters of base64 that are decoded at once; a multiple of 4
 _MAX_HEAD = 256  # characters of a data: URL before its data
-_KIND = re.compile(r"(image|audio|video): ")  # the beginning of an error that does not name its file
 
 
 def decode_base64(text: str, kind: str) -> bytes:
@@ -28,9 +26,9 @@ def decode_base64(text: str, kind: str) -> bytes:
         pieces = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
         data = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
     except (binascii.Error, ValueError):  # ValueError: letters beyond ASCII
-        raise RequestError(f"{kind}: the data is not valid base64") from None
+        raise MediaError(kind, "the data is not valid base64") from None
     if not data:
-        raise RequestError(f"{kind}: the data is empty")
+        raise MediaError(kind, "the data is empty")
     return data
 
 
@@ -44,10 +42,10 @@ def decode_data_url(url: str, kind: str, example: str) -> bytes:
     """
     head, comma, _ = url[:_MAX_HEAD].partition(",")
     if not head.lower().startswith("data:"):
-        raise RequestError(f"{kind}: URLs and paths are not opened: send a data: URL, not {url[:40]!r}")
+        raise MediaError(kind, f"URLs and paths are not opened: send a data: URL, not {url[:40]!r}")
     media_type, *others = head[len("data:") :].lower().split(";")
     if not comma or "base64" not in others or not media_type.startswith(f"{kind}/"):
-        raise RequestError(f"{kind}: expected data:{example};base64,... or another {kind}, not {head[:40]!r}")
+        raise MediaError(kind, f"expected data:{example};base64,... or another {kind}, not {head[:40]!r}")
     return decode_base64(url[len(head) + 1 :], kind)
 
 
@@ -61,9 +59,9 @@ def read_source(source: Any, kind: str, expected: str) -> bytes:
                 data = file.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
             reason = getattr(error, "strerror", None) or error
-            raise RequestError(f"{kind} {os.fspath(source)!r}: cannot be read: {reason}") from None
+            raise MediaError(kind, f"cannot be read: {reason}", repr(os.fspath(source))) from None
     else:
-        raise RequestError(f"{kind}: expected {expected}, not {type(source).__name__}")
+        raise MediaError(kind, f"expected {expected}, not {type(source).__name__}")
     if len(data) > MAX_BYTES:
         with named_errors(source):
             raise too_large(kind)
@@ -72,7 +70,7 @@ def read_source(source: Any, kind: str, expected: str) -> bytes:
 
 @contextlib.contextmanager
 def named_errors(source: Any, number: str = "") -> Iterator[None]:
-    """Name the file in each RequestError about an image, sound or video: "image 'cat.png': ...".
+    """Name the file in each MediaError that names none: "image 'cat.png': ...".
 
     Args:
         source: path of the file; anything else has no name.
@@ -80,15 +78,11 @@ def named_errors(source: Any, number: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except RequestError as error:
-        name = repr(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else number
-        if name and type(error) is RequestError:
-            text = error.describe()
-            if _KIND.match(text):
-                error.args = (_KIND.sub(lambda kind: f"{kind[1]} {name}: ", text, count=1),)
+    except MediaError as error:
+        error.name = error.name or (repr(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else number)
         raise
 
 
-def too_large(kind: str) -> RequestError:
+def too_large(kind: str) -> MediaError:
     """Return the error of a file with more than ``MAX_BYTES``."""
-    return RequestError(f"{kind}: more than {MAX_BYTES >> 20} MiB; send a smaller file")
+    return MediaError(kind, f"more than {MAX_BYTES >> 20} MiB; send a smaller file")

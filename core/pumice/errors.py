@@ -1,6 +1,7 @@
 """All errors that users can cause. Each message is one line: the problem, its place, and what to do."""
 
 from collections import abc
+from typing import TypeAlias
 
 
 class PumiceError(Exception):
@@ -94,6 +95,33 @@ class QueueFullError(RequestError):
         return f"{self.n_queued} requests wait already, max_queue is {self.max_queue}: try again later"
 
 
+class MediaError(RequestError):
+    """An image, a sound or a video of a request that cannot be read, or is beyond a limit.
+
+    Attributes:
+        kind: "image", "audio" or "video".
+        name: the file's path in quotation marks, or its number such as "2 of 3"; empty if the request has one without
+            a path.
+    """
+
+    def __init__(self, kind: str, problem: str, name: str = "") -> None:
+        super().__init__(kind, problem, name)
+        self.kind = kind
+
+    @property
+    def name(self) -> str:
+        return str(self.args[2])
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.args = *self.args[:2], name
+
+    def describe(self) -> str:
+        """Return the message: the kind, the file and the problem."""
+        kind, problem, name = self.args
+        return f"{kind} {name}: {problem}" if name else f"{kind}: {problem}"
+
+
 class TooExpensiveError(RequestError):
     """A request that takes too much time or memory, or crashes the worker process that prepares it."""
 
@@ -157,3 +185,26 @@ def class_named(name: str) -> type[PumiceError] | None:
     """Return the error class of a name, as another process reports it; None if there is none."""
     kind = globals().get(name)
     return kind if isinstance(kind, type) and issubclass(kind, PumiceError) else None
+
+
+PlainArguments: TypeAlias = "list[str | int | float | bool | None]"
+
+
+def to_plain(error: PumiceError) -> tuple[str, PlainArguments]:
+    """Return an error for another process: the name of its nearest class of this module, and arguments of that."""
+    kind = next(cls for cls in type(error).__mro__ if class_named(cls.__name__) is cls)
+    is_plain = kind is type(error) and all(isinstance(item, (str, int, float, type(None))) for item in error.args)
+    return kind.__name__, list(error.args) if is_plain else [str(error)]
+
+
+def from_plain(name: str, arguments: PlainArguments) -> PumiceError:
+    """Return the error of ``to_plain``. Raises ValueError for an unknown class, and arguments that are not its own."""
+    kind = class_named(name)
+    if kind is None:
+        raise ValueError(f"unknown class of errors {name[:60]!r}")
+    try:
+        error = kind(*arguments)
+        str(error)
+    except (TypeError, ValueError) as failure:
+        raise ValueError(f"arguments of {name} that it does not take: {failure}") from None
+    return error

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
-from pumice.errors import RequestError
+from pumice.errors import MediaError, RequestError
 from pumice.isolation import CallLimits, WorkerPool
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def pixels_of(content: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
         return content
     width, height, data = _workers().call(f"{__name__}:decode", content, tuple[int, int, bytes])
     if len(data) != 3 * width * height:
-        raise RequestError("image: the decoder returned a wrong number of pixels")
+        raise MediaError("image", "the decoder returned a wrong number of pixels")
     return _checked(np.frombuffer(data, np.uint8).reshape(height, width, 3))
 
 
@@ -102,7 +102,7 @@ def decode(data: bytes) -> tuple[int, int, bytes]:
         from PIL import Image as Pillow
         from PIL import UnidentifiedImageError
     except ImportError:
-        raise RequestError("image: decoding needs Pillow; install it with: pip install 'pumice[media]'") from None
+        raise MediaError("image", "decoding needs Pillow; install it with: pip install 'pumice[media]'") from None
     try:
         with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:
             check_size(*image.size)
@@ -111,9 +111,9 @@ def decode(data: bytes) -> tuple[int, int, bytes]:
     except RequestError:
         raise
     except UnidentifiedImageError:
-        raise RequestError(f"image: the bytes are no {', '.join(FORMATS)} image") from None
+        raise MediaError("image", f"the bytes are no {', '.join(FORMATS)} image") from None
     except Exception as error:
-        raise RequestError(f"image: it cannot be decoded: {type(error).__name__}: {error}") from None
+        raise MediaError("image", f"it cannot be decoded: {type(error).__name__}: {error}") from None
 
 
 def flat(image: Any) -> Any:
@@ -140,26 +140,26 @@ def _is_unread(image: Any) -> bool:
 def _unread_bytes(image: Any) -> bytes:
     """Return the first bytes of the file of a Pillow image, one more than are permitted."""
     if image.tell():
-        raise RequestError(f"image: frame {image.tell()} of the Pillow image is not loaded; call its load() first")
+        raise MediaError("image", f"frame {image.tell()} of the Pillow image is not loaded; call its load() first")
     try:
         position = image.fp.tell()
         image.fp.seek(0)
         data = bytes(image.fp.read(MAX_BYTES + 1))
         image.fp.seek(position)
     except (AttributeError, OSError, ValueError):  # ValueError: a closed file
-        raise RequestError("image: the file of the Pillow image is closed; call load() before it is closed") from None
+        raise MediaError("image", "the file of the Pillow image is closed; call load() before it is closed") from None
     return data
 
 
 def check_size(width: int, height: int) -> None:
     """Raise RequestError for an image with too many pixels, or none."""
     if not 0 < width * height <= MAX_PIXELS:
-        raise RequestError(f"image: {width} x {height} pixels; at most {MAX_PIXELS} are supported")
+        raise MediaError("image", f"{width} x {height} pixels; at most {MAX_PIXELS} are supported")
 
 
 def _checked(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != "uint8":
-        raise RequestError(f"image: expected uint8 [height, width, 3], not {pixels.dtype} {list(pixels.shape)}")
+        raise MediaError("image", f"expected uint8 [height, width, 3], not {pixels.dtype} {list(pixels.shape)}")
     check_size(pixels.shape[1], pixels.shape[0])
     return pixels
 

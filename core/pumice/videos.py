@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
-from pumice.errors import RequestError
+from pumice.errors import MediaError, RequestError
 from pumice.images import MAX_PIXELS, check_size
 from pumice.isolation import CallLimits, WorkerPool
 
@@ -87,11 +87,12 @@ class VideoPlan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
         for height, width in self.sizes:
             check_size(width, height)
         if not self.frames or not all(0 <= i < form.n_frames for i in self.frames) or self.filter not in _FILTERS:
-            raise RequestError("video: the model wants frames that the video does not have")
+            raise MediaError("video", "the model wants frames that the video does not have")
         if len(self.frames) * math.prod(self.size) > MAX_PIXELS:
-            raise RequestError(
-                f"video: its {len(self.frames)} frames of {self.size[1]} x {self.size[0]} pixels that the model sees "
-                f"have more than {MAX_PIXELS} pixels; send a shorter video"
+            raise MediaError(
+                "video",
+                f"its {len(self.frames)} frames of {self.size[1]} x {self.size[0]} pixels that the model sees "
+                f"have more than {MAX_PIXELS} pixels; send a shorter video",
             )
 
 
@@ -137,13 +138,13 @@ class Video:
 
         if not isinstance(self.source, np.ndarray):
             if self.rate is not None:
-                raise RequestError("video: rate belongs to an array; a file has its own")
+                raise MediaError("video", "rate belongs to an array; a file has its own")
             return read_source(self.source, "video", "a path, bytes or an array")
         if self.rate is None:
-            raise RequestError("video: an array needs its rate: pumice.Video(frames, rate=25)")
+            raise MediaError("video", "an array needs its rate: pumice.Video(frames, rate=25)")
         if self.source.ndim != 4 or self.source.shape[3] != 3 or self.source.dtype != np.uint8:
             shape = list(self.source.shape)
-            raise RequestError(f"video: expected uint8 [frames, height, width, 3], not {self.source.dtype} {shape}")
+            raise MediaError("video", f"expected uint8 [frames, height, width, 3], not {self.source.dtype} {shape}")
         return self.source
 
 
@@ -171,21 +172,21 @@ def frames_of(content: bytes | NDArray[np.uint8], form: VideoForm, plan: VideoPl
     payload = {"data": content, "plan": msgspec.to_builtins(plan)}
     data = _workers().call(f"{__name__}:decode", payload, bytes)
     if len(data) != math.prod(shape):
-        raise RequestError("video: the decoder returned a wrong number of pixels")
+        raise MediaError("video", "the decoder returned a wrong number of pixels")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def check_form(n_frames: int, rate: float, height: int, width: int) -> None:
     """Raise RequestError for a video with too many frames or pixels, none, or an unusual rate."""
     if not (height > 0 < width and height * width <= MAX_PIXELS):
-        raise RequestError(f"video: frames of {width} x {height} pixels; at most {MAX_PIXELS} are supported")
+        raise MediaError("video", f"frames of {width} x {height} pixels; at most {MAX_PIXELS} are supported")
     if not 0 < n_frames <= MAX_FRAMES:
         problem = "it has no frames" if n_frames <= 0 else f"more than {MAX_FRAMES} frames"
-        raise RequestError(f"video: {problem}; send one of at most {MAX_SECONDS // 3600} hours")
+        raise MediaError("video", f"{problem}; send one of at most {MAX_SECONDS // 3600} hours")
     if not (math.isfinite(rate) and 0 < rate <= MAX_RATE):
-        raise RequestError(f"video: {rate:g} frames a second; at most {MAX_RATE} are supported")
+        raise MediaError("video", f"{rate:g} frames a second; at most {MAX_RATE} are supported")
     if n_frames / rate > MAX_SECONDS:
-        raise RequestError(f"video: {n_frames / rate:.0f} seconds; at most {MAX_SECONDS} are supported")
+        raise MediaError("video", f"{n_frames / rate:.0f} seconds; at most {MAX_SECONDS} are supported")
 
 
 # --- in the worker
@@ -204,7 +205,7 @@ def probe(data: bytes) -> tuple[int, float, int, int]:
         container.seek(times[0], stream=stream, backward=True)
         first = next(container.decode(stream), None)
         if first is None:
-            raise RequestError("video: no frame can be decoded; the file is damaged")
+            raise MediaError("video", "no frame can be decoded; the file is damaged")
         width, height = _upright(first).size
         check_form(len(times), rate, height, width)
         return len(times), rate, height, width
@@ -218,13 +219,13 @@ def decode(payload: dict[str, Any]) -> bytes:
         times = sorted(time for time, _ in packets)
         keys = sorted(time for time, is_key in packets if is_key)
         if not times or max(plan.frames) >= len(times):
-            raise RequestError("video: it ends before the last frame that the model sees")
+            raise MediaError("video", "it ends before the last frame that the model sees")
         made: dict[int, bytes] = {}
         wanted = sorted(set(plan.frames))
         for i, frame in zip(wanted, _at(container, stream, [times[i] for i in wanted], keys), strict=False):
             made[i] = _resized(_upright(frame), plan).tobytes()
         if not made:
-            raise RequestError("video: no frame can be decoded; the file is damaged")
+            raise MediaError("video", "no frame can be decoded; the file is damaged")
         for i in wanted:  # a file that ends in the middle of a frame lacks its last ones
             made.setdefault(i, made[max(made)])
         return b"".join(made[i] for i in plan.frames)
@@ -241,10 +242,10 @@ class _Opened:
             import av
             from PIL import Image  # noqa: F401  (before a file is read)
         except ImportError:
-            raise RequestError("video: decoding needs PyAV; install it with: pip install 'pumice[media]'") from None
+            raise MediaError("video", "decoding needs PyAV; install it with: pip install 'pumice[media]'") from None
         format = _format_of(self._data[:16])
         if not format:
-            raise RequestError(f"video: the bytes are no video; send {SHOWN}")
+            raise MediaError("video", f"the bytes are no video; send {SHOWN}")
         av.logging.set_level(None)
         try:
             self._container = av.open(io.BytesIO(self._data), format=format, metadata_errors="replace")
@@ -264,17 +265,17 @@ class _Opened:
 
 def _unreadable(error: Exception) -> RequestError:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return RequestError(f"video: it cannot be decoded: {reason.splitlines()[0]}")
+    return MediaError("video", f"it cannot be decoded: {reason.splitlines()[0]}")
 
 
 def _stream(container: Any) -> Any:
     """Return the first stream of video, of a codec that is supported."""
     if not container.streams.video:
-        raise RequestError("video: the file has no video")
+        raise MediaError("video", "the file has no video")
     stream = container.streams.video[0]
     name = stream.codec_context.codec.canonical_name if stream.codec_context else "unknown"
     if name not in CODECS:
-        raise RequestError(f"video: the codec {name} is not supported; send {SHOWN}")
+        raise MediaError("video", f"the codec {name} is not supported; send {SHOWN}")
     stream.thread_count = 1
     stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     return stream

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pumice.errors import EngineError, TooExpensiveError, UnavailableError, class_named
+from pumice.errors import EngineError, TooExpensiveError, UnavailableError, from_plain
 from pumice.isolation import wire
 from pumice.isolation.limits import CallLimits, measure
 from pumice.spawning import Child, describe_status, end, start
@@ -130,12 +130,13 @@ class WorkerPool:
             message = wire.decode(answer, wire.TaskResult)
             if not message.error:
                 return wire.decode(message.result, returns)
-        except msgspec.MsgspecError as error:
-            raise EngineError(f"{self._work} failed: the worker process returned an invalid result: {error}") from None
-        kind = class_named(message.error) or EngineError
-        if kind in (TooExpensiveError, EngineError):
-            raise kind(f"{self._work} {message.message}")
-        raise kind(message.message)
+            error = from_plain(message.error, message.arguments)
+        except (msgspec.MsgspecError, ValueError) as failure:
+            problem = f"the worker process returned an invalid result: {failure}"
+            raise EngineError(f"{self._work} failed: {problem}") from None
+        if type(error) in (TooExpensiveError, EngineError):
+            raise type(error)(f"{self._work} {error}")
+        raise error
 
 
 class _LostError(Exception):

@@ -9,7 +9,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from pumice.errors import RequestError
+from pumice.errors import PlainArguments, RequestError
 
 T = TypeVar("T")
 
@@ -24,11 +24,11 @@ class TaskCall(msgspec.Struct, array_like=True):
 
 
 class TaskResult(msgspec.Struct, array_like=True):
-    """The result of a task, or its error: the name of a class in ``pumice.errors``, and a message."""
+    """The result of a task, or its error: the name of a class in ``pumice.errors``, and its arguments."""
 
     result: msgspec.Raw = msgspec.Raw(b"\xc0")
     error: str = ""
-    message: str = ""
+    arguments: PlainArguments = []
 
 
 def encode(value: object) -> bytes:

@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from pumice.errors import PumiceError
+from pumice.errors import PumiceError, to_plain
 from pumice.isolation.limits import CallLimits, allow_seconds, confine
 from pumice.isolation.wire import TaskCall, TaskResult, decode, encode, read_frame, take_standard_streams, write_frame
 from pumice.lazy import resolve
@@ -27,7 +27,7 @@ def main(argument: str) -> None:
             answer = _answer(frame, limits)
         except MemoryError:
             message = f"takes more than {limits.memory >> 20} MiB of memory: send less"
-            write_frame(answers, encode(TaskResult(error="TooExpensiveError", message=message)))
+            write_frame(answers, encode(TaskResult(error="TooExpensiveError", arguments=[message])))
             return  # the remaining memory may be too small for the next call
         write_frame(answers, encode(answer))
 
@@ -39,12 +39,13 @@ def _answer(frame: bytes, limits: CallLimits) -> TaskResult:
     except MemoryError:
         raise
     except PumiceError as error:
-        return TaskResult(error=type(error).__name__, message=str(error))
+        kind, arguments = to_plain(error)
+        return TaskResult(error=kind, arguments=arguments)
     except Exception as error:
-        return TaskResult(error="EngineError", message=f"failed: {type(error).__name__}: {error}")
+        return TaskResult(error="EngineError", arguments=[f"failed: {type(error).__name__}: {error}"])
     if len(result) > limits.max_out - _HEAD:
         return TaskResult(
-            error="TooExpensiveError", message=f"returns {len(result)} bytes, but the limit is {limits.max_out}"
+            error="TooExpensiveError", arguments=[f"returns {len(result)} bytes, but the limit is {limits.max_out}"]
         )
     return TaskResult(msgspec.Raw(result))
 

@@ -7,7 +7,6 @@ float32 values, configurations to their layers, errors to the name of a class of
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-import pumice.errors
 from pumice.config import Config, Layer, merge_layers
 from pumice.engine.messages import (
     Add,
@@ -34,7 +32,7 @@ from pumice.engine.messages import (
     Output,
     Span,
 )
-from pumice.errors import EngineError, PumiceError, RequestError
+from pumice.errors import EngineError, PlainArguments, PumiceError, RequestError, from_plain, to_plain
 from pumice.process.header import MAX_HEADER_BYTES, Header
 
 MAX_BYTES: Final = 16 << 20  # of a message, unless a larger answer is owed
@@ -111,16 +109,13 @@ class _Fault(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The encoding of a PumiceError."""
 
     kind: Name
-    arguments: list[str | int | float | bool | None]
+    arguments: PlainArguments
     prompt_index: Count | None = None
 
 
 class _Array(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     shape: Annotated[list[Count], Meta(max_length=4)]
     data: bytearray
-
-
-_ERRORS = dict(inspect.getmembers(pumice.errors, inspect.isclass))
 
 
 class Codec(Generic[T]):
@@ -314,20 +309,14 @@ def _path_of(value: object) -> Path:
 def _fault_of(error: Exception) -> _Fault:
     if not isinstance(error, PumiceError):
         error = portable(error)
-    kind = next(cls for cls in type(error).__mro__ if _ERRORS.get(cls.__name__) is cls)
-    is_plain = kind is type(error) and all(isinstance(item, (str, int, float, type(None))) for item in error.args)
-    arguments = list(error.args) if is_plain else [str(error)]
+    kind, arguments = to_plain(error)
     index = error.prompt_index if isinstance(error, RequestError) else None
-    return _Fault(kind.__name__, [one_line(item) if isinstance(item, str) else item for item in arguments], index)
+    return _Fault(kind, [one_line(item) if isinstance(item, str) else item for item in arguments], index)
 
 
 def _error_of(value: object) -> PumiceError:
     fault = msgspec.convert(value, _Fault)
-    kind = _ERRORS.get(fault.kind)
-    if kind is None or not issubclass(kind, PumiceError):
-        raise ValueError(f"unknown class of errors {fault.kind[:60]!r}")
-    error: PumiceError = kind(*(one_line(item) if isinstance(item, str) else item for item in fault.arguments))
-    str(error)  # raises if the arguments do not fit the class
+    error = from_plain(fault.kind, [one_line(item) if isinstance(item, str) else item for item in fault.arguments])
     if isinstance(error, RequestError):
         error.prompt_index = fault.prompt_index
     return error

@@ -89,14 +89,20 @@ def test_errors_of_a_task_are_raised_again(make):
     pool = make()
     with pytest.raises(RequestError, match=r"^once$"):
         pool.call(EVALUATE, "(_ for _ in ()).throw(__import__('pumice').RequestError('once'))", object)
+    with pytest.raises(pumice.MediaError, match=r"^image: large$") as error:
+        pool.call(EVALUATE, "(_ for _ in ()).throw(__import__('pumice').MediaError('image', 'large'))", object)
+    error.value.name = "2 of 3"
+    assert (str(error.value), error.value.kind) == ("image 2 of 3: large", "image")
     with pytest.raises(EngineError, match="the work failed: ZeroDivisionError: division by zero"):
         pool.call(EVALUATE, "1 / 0", object)
     assert pool.call(EVALUATE, "1 + 1", int) == 2
 
 
-@pytest.mark.parametrize("name", ["pickle", "Exception", "PumiceError", "__doc__", "NoChatTemplateError"])
+@pytest.mark.parametrize(
+    "name", ["pickle", "Exception", "PumiceError", "__doc__", "NoChatTemplateError", "QueueFullError"]
+)
 def test_an_answer_makes_nothing_but_an_error(make, monkeypatch, name):
-    forged = wire.encode(wire.TaskResult(error=name, message="forged"))
+    forged = wire.encode(wire.TaskResult(error=name, arguments=["forged"]))
     monkeypatch.setattr(pumice.isolation.pool._Worker, "ask", lambda *_: forged)
     with pytest.raises(pumice.PumiceError):
         make().call(ECHO, {}, dict)
