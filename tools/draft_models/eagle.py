@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tools.demo_model.model import Llama, ModelConfig, rotate
+from tools.demo_model.model import Block, Llama, ModelConfig, rotate
 
 N_FEATURES = 3
 
@@ -52,6 +52,28 @@ class Eagle(nn.Module):
         self.up = nn.Linear(n, n_ff, bias=False)
         self.down = nn.Linear(n_ff, n, bias=False)
         self.norm = nn.RMSNorm(n, config.norm_eps)
+
+    @torch.no_grad()
+    def begin_as(self, target: Llama) -> None:
+        """Take the weights of the target's last layer, which training then changes, and the latest of the features."""
+        block, n = target.blocks[-1], self.config.n_embd
+        assert isinstance(block, Block)
+        self.fc.weight.mul_(0.05)
+        self.fc.weight[:, -n:] += torch.eye(n, device=self.fc.weight.device)
+        attention = block.attention
+        for matrix, other in ((self.q, attention.q), (self.k, attention.k), (self.v, attention.v)):
+            matrix.weight.mul_(0.3)
+            matrix.weight[:, n:] = other.weight
+        pairs = [
+            (self.output, attention.output),
+            (self.hidden_norm, block.attention_norm),
+            (self.ffn_norm, block.ffn_norm),
+            (self.norm, target.norm),
+        ]
+        if self.n_ff == self.config.n_ff:
+            pairs += [(self.gate, block.gate), (self.up, block.up), (self.down, block.down)]
+        for module, other in pairs:
+            module.weight.copy_(other.weight)
 
     def unrolled(self, tokens: Tensor, features: Tensor, target: Llama, n_steps: int) -> list[Tensor]:
         """Return the logits ``[batch, n, n_vocab]`` of ``n_steps`` steps of drafting from every position.
