@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,42 @@ CASES: dict[str, dict[str, Any]] = {
             "audio_token_id": SOUND,
             "boa_token_id": 411,
             "eoa_token_id": 412,
+        },
+    },
+    "gemma3n": {
+        "class": "Gemma3nForConditionalGeneration",
+        "config_class": "Gemma3nConfig",
+        "model_type": "gemma3n",
+        "config": {
+            "text_config": TEXT
+            | {
+                "num_hidden_layers": 5,
+                "num_kv_shared_layers": 0,
+                "intermediate_size": 96,
+                # Deviations are of 96 values here and in transformers, of 95 in llama.cpp and Pumice.
+                "activation_sparsity_pattern": [NormalDist().cdf(NormalDist().inv_cdf(0.95) * (96 / 95) ** 0.5)] * 5,
+                "layer_types": [*["sliding_attention"] * 4, "full_attention"],
+                "vocab_size_per_layer_input": 396,
+                "hidden_size_per_layer_input": 8,
+                "laurel_rank": 4,
+                "sliding_window": 64,
+                "model_type": "gemma3n_text",
+            },
+            "vision_config": {"hidden_size": 2048, "vocab_offset": 396, "vocab_size": 12},
+            "audio_config": {
+                "model_type": "gemma3n_audio",
+                "vocab_size": 13,
+                "vocab_offset": 408,
+                "input_feat_size": 32,
+                "hidden_size": 32,
+                "conf_num_attention_heads": 2,
+                "conf_num_hidden_layers": 2,
+                "sscp_conv_channel_size": [16, 8],
+            },
+            "audio_token_id": SOUND,
+            "image_token_id": 397,
+            "eoa_token_id": 408,
+            "eoi_token_id": 396,
         },
     },
     "qwen3asr": {
@@ -344,7 +381,8 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
     write_checkpoint(folder, config_of(kind), shapes, "bpe")
     (folder / "tokenizer_config.json").write_text("{}")
     seeing = {"qwen25omni": "qwen25vl", "qwen3omni": "qwen3vl"}.get(kind, kind)
-    processor = SEEING["nemotron_v2_vl"]["processor"] if kind == "parakeet" else PROCESSORS.get(seeing)
+    formulas = SEEING.get({"parakeet": "nemotron_v2_vl"}.get(kind, kind))
+    processor = formulas["processor"] if formulas else PROCESSORS.get(seeing)
     if processor:  # it sees, too
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     tokenizer = json.loads((folder / "tokenizer.json").read_text())

@@ -22,6 +22,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
+from transformers.models.gemma3n import modeling_gemma3n as gemma3n
+from transformers.models.gemma3n.feature_extraction_gemma3n import Gemma3nAudioFeatureExtractor
 from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import Gemma4UnifiedAudioFeatureExtractor
 from transformers.models.granite_speech.feature_extraction_granite_speech import GraniteSpeechFeatureExtractor
@@ -114,6 +116,8 @@ def make(kind, case):
     samples = sound(SECONDS)
     if kind in ("ultravox", "meralion"):
         return (make_ultravox if kind == "ultravox" else make_meralion)(case, samples)
+    if kind == "gemma3n":
+        return make_gemma3n(kind, case, samples)
     if kind in ("lfm2audio", "parakeet"):
         return (make_lfm2audio if kind == "lfm2audio" else make_parakeet)(case, samples)
     model, shapes = make_model(kind, case)
@@ -146,6 +150,29 @@ def make(kind, case):
     return shapes, continued(model, rows_of(kind, model, given), given)
 
 
+def make_gemma3n(kind, case, samples):
+    """Return transformers' rows, with those of padding and of the end of the sound, and the logits after them."""
+    make_tower = gemma3n.AutoModel.from_config
+    gemma3n.AutoModel.from_config = lambda config: (
+        torch.nn.Identity() if config.model_type == "gemma3n_vision" else make_tower(config)
+    )
+    model, shapes = make_model(kind, case)
+    shapes |= {name: list(shape) for name, shape in SEEING["gemma3n"]["shapes"].items()}
+    n_mels, end = case["config"]["audio_config"]["input_feat_size"], case["config"]["eoa_token_id"]
+    given = Gemma3nAudioFeatureExtractor(feature_size=n_mels)(samples, return_tensors="pt")
+    ids = torch.tensor([[*[SOUND] * 188, end]])
+    embedded = []
+    hook = model.model.language_model.register_forward_pre_hook(
+        lambda module, args, given: embedded.append(given["inputs_embeds"][0]), with_kwargs=True
+    )
+    model(input_ids=ids, **given)
+    hook.remove()
+    mel = given["input_features"][0].numpy()[::STEP]
+    values = continued(model, embedded[0], given, end)
+    # Transformers embeds the third generated token, since its id is among those of sounds, by another table.
+    return shapes, values | {"logprobs": values["logprobs"][:3], "mel": mel}
+
+
 def make_qwen3(model, shapes, features):
     n = features.shape[-1]
     mask = torch.nn.functional.pad(torch.ones(1, n, dtype=torch.long), (0, -n % 100))
@@ -153,9 +180,10 @@ def make_qwen3(model, shapes, features):
     return shapes, continued(model, model.get_audio_features(**given).pooler_output, given)
 
 
-def continued(model, rows, given):
-    """Return rows, and the logits of the tokens after a prompt with them."""
-    ids = [*[(7 * i + 3) % 300 for i in range(13)], *[SOUND] * len(rows), *[(7 * i + 5) % 300 for i in range(16)]]
+def continued(model, rows, given, end=SOUND):
+    """Return rows, and the logits of the tokens after a prompt with them, the last one of which is of token ``end``."""
+    sounds = [*[SOUND] * (len(rows) - 1), end]
+    ids = [*[(7 * i + 3) % 300 for i in range(13)], *sounds, *[(7 * i + 5) % 300 for i in range(16)]]
     values = {"rows": rows.numpy(), "ids": np.array(ids, np.int32)}
     logits = []
     for _ in range(N_GENERATED):
@@ -300,6 +328,7 @@ def normed(x, weight):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
+LEFT_OUT = ("conv_0.norm.weight", "conv_1.norm.weight")
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 SIZED = """
 import runpy, sys
@@ -315,6 +344,10 @@ def theirs(sources, kind, shapes):
     """Return metadata and tensors of the projector that llama.cpp's converter writes."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder) / kind, kind, shapes)
+        if kind == "gemma3n":  # of which the converter knows no norms of convolutions, and fails
+            path = Path(folder) / kind / "model.safetensors"
+            values = {name: v for name, v in load_file(path).items() if not name.endswith(LEFT_OUT)}
+            save_file(values, path, {"format": "pt"})
         if kind == "qwen3omni":  # whose converter finds the images' encoder under this name alone
             path = Path(folder) / kind / "model.safetensors"
             values = {name.replace("thinker.visual.", "model.visual."): v for name, v in load_file(path).items()}

@@ -275,6 +275,7 @@ PROJECTORS = {
     name: f"pumice_architectures.conversions.{cls}"
     for cls, names in {
         "hearing:AudioFlamingo3": ("AudioFlamingo3ForConditionalGeneration",),
+        "hearing:Gemma3nConformer": ("Gemma3nForConditionalGeneration",),
         "hearing:Gemma4Conformer": ("Gemma4ForConditionalGeneration",),
         "hearing:GLMASR": ("GlmasrModel",),
         "hearing:GraniteSpeech": ("GraniteSpeechForConditionalGeneration",),
@@ -322,7 +323,6 @@ PROJECTORS = {
         "vision_more:Phi4": ("Phi4ForCausalLMV",),
         "vision_more:Step3VL": ("StepVLForConditionalGeneration", "Step3p7ForConditionalGeneration"),
         "vision_more:YoutuVL": ("YoutuVLForConditionalGeneration",),
-        "vision_mobilenet:Gemma3n": ("Gemma3nForConditionalGeneration",),
         "vision_ocr:DeepSeekOCR": ("DeepseekOCRForCausalLM",),
         "vision_ocr:DeepSeekOCR2": ("DeepseekOCR2ForCausalLM",),
         "vision_ocr:UnlimitedOCR": ("UnlimitedOCRForCausalLM",),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
 from pumice_architectures.conversions.vision import Qwen3VL, Qwen25VL
+from pumice_architectures.conversions.vision_mobilenet import Gemma3n
 from pumice_architectures.conversions.vision_more import NemotronV2VL
 from pumice_architectures.conversions.vision_recent import Gemma4
 
@@ -210,13 +211,14 @@ class SoundBeside(ProjectorConversion):
     """Part of the conversion of an encoder of images, for the encoder of sound in the same folder."""
 
     sound_key: ClassVar[str]  # section of the configuration
+    layers_key = "num_hidden_layers"
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         values = self.config.get(self.sound_key)
         assert isinstance(values, dict)
         self.audio = HFConfig(self.config.path, values)
-        self.n_sound_layers = self.audio.need("num_hidden_layers", most=MOST_LAYERS)
+        self.n_sound_layers = self.audio.need(self.layers_key, most=MOST_LAYERS)
         self.n_layer = max(self.n_layer, self.n_sound_layers)  # for names of both
 
     def of_vision(self) -> dict[str, Any]:
@@ -263,6 +265,50 @@ class Gemma4Conformer(SoundBeside, Gemma4):
             yield from super().convert(name, tensor)
 
     def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        is_convolution = name.startswith("a.") and "conv" in name and name.endswith(".weight")
+        return GGMLType.F32 if is_convolution else super().forced_type(name, type)
+
+
+class Gemma3nConformer(SoundBeside, Gemma3n):
+    """Gemma 3n's encoders of images and of sound."""
+
+    sound_key = "audio_config"
+    layers_key = "conf_num_hidden_layers"
+    prefixes = (*Gemma3n.prefixes, "audio_tower.", "embed_audio.")
+    renames: ClassVar[dict[str, str]] = {
+        **Gemma3n.renames,
+        r"^model\.audio_tower\.conformer\.": "conformer.layers.",
+    }
+    more_names: ClassVar[dict[str, str]] = {
+        **Gemma3n.more_names,
+        **{f"model.audio_tower.subsample_conv_projection.conv_{i}.norm": f"a.conv1d.{i}.norm" for i in range(2)},
+    }  # which llama.cpp's converter does not know
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> ProjectorConversion:
+        hears = isinstance(folder.config.get(cls.sound_key), dict)
+        return cls(folder) if hears and any("audio_tower." in name for name in folder.tensors) else Gemma3n(folder)
+
+    def count_layers(self) -> int:
+        return Gemma3n.count_layers(self)
+
+    def metadata(self) -> dict[str, Any]:
+        width = self.audio.need("hidden_size")
+        keys = {
+            "projector_type": "gemma3na",
+            "projection_dim": self.config.need("hidden_size"),
+            "embedding_length": width,
+            "feed_forward_length": int(self.audio.first("intermediate_size") or 6144),
+            "block_count": self.n_sound_layers,
+            "attention.head_count": self.audio.need("conf_num_attention_heads"),
+            "attention.layer_norm_epsilon": 1e-5,
+            "num_mel_bins": self.audio.need("input_feat_size"),
+        }
+        return super().metadata() | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        if name == "a.pre_encode.out.weight":
+            return GGMLType.F16
         is_convolution = name.startswith("a.") and "conv" in name and name.endswith(".weight")
         return GGMLType.F32 if is_convolution else super().forced_type(name, type)
 

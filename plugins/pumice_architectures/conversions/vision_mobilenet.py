@@ -1,4 +1,4 @@
-"""Projector of Gemma 3n: its encoder of images, MobileNetV5, without that of sounds."""
+"""Projector of Gemma 3n: its encoder of images, MobileNetV5."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Gemma3n(ProjectorConversion):
     projector_type = "gemma3nv"
     type_key = "vision.projector_type"
     activation = ""
-    prefixes = ("vision_tower.", "embed_vision.")
+    prefixes: tuple[str, ...] = ("vision_tower.", "embed_vision.")
     renames: ClassVar[dict[str, str]] = {r"^": "model."}
     more_names: ClassVar[dict[str, str]] = {
         "model.embed_vision.embedding": "mm.embedding",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor
+from pumice.plugin import N_TOKENS, AudioEncoder, GraphBuilder, HParams, Samples, SoundPiece, Tensor, Weight
 from pumice.plugin.nn import blocks
 from pumice_architectures.hearing.halving import TAPS, conformer_sizes, taps_of
 from pumice_architectures.hearing.mel import HOP, RATE, WINDOW_FRAMES, Mel, padded_to
@@ -21,7 +21,7 @@ FRAME, N_FFT = 320, 512  # samples of a frame, and of its transform
 MEL_FLOOR = 1e-3
 N_MELS = 128
 REACH = 12  # rows to which a row attends: its own and those before it
-PADDED = 4  # values of zero behind the positions in queries and keys, whose size is then a multiple of 16
+LANES = 16  # the size of heads is a multiple of it
 SOFTCAP = 50.0
 N_PAST = 5  # rows of the convolution of a block
 
@@ -30,12 +30,17 @@ class Gemma4Conformer(AudioEncoder):
     """Two convolutions that quarter frames and bins, and blocks of attention to the latest rows and convolution."""
 
     around = ("<|audio>", "<audio|>")
+    reach = REACH
+    key_scale = math.log(1 + math.e) / math.log(2)
+    relative = "attn_k_rel"  # tensor by which sines and cosines of distances are multiplied
+    before_attention, behind_attention = "attn_pre_norm", "attn_post_norm"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.n_embd, self.n_head, self.eps, self.n_mels = conformer_sizes(hparams)
         self.bins = [self.n_mels, halved(self.n_mels), halved(halved(self.n_mels))]
         self.n_rows = halved(halved(WINDOW_FRAMES))
+        self.padded = -self.reach % LANES
 
     def prepare(self, samples: Samples) -> Iterator[str | SoundPiece]:
         yield self.around[0]
@@ -63,16 +68,16 @@ class Gemma4Conformer(AudioEncoder):
     def _positions(self, rows: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         """Return the inputs for relative positions, and for rows before others.
 
-        Key ``j`` has a 1 at ``j % REACH``, where a query has its score for the distance of that key: within reach, each
+        Key ``j`` has a 1 at ``j % reach``, where a query has its score for the distance of that key: within reach, each
         key has another place.
         """
-        places = np.arange(REACH, dtype=np.int32)
-        distances = (rows[:, None] - places) % REACH
+        places = np.arange(self.reach, dtype=np.int32)
+        distances = (rows[:, None] - places) % self.reach
         n = len(rows)
         inputs: dict[str, NDArray[Any]] = {
             "distances": np.ascontiguousarray(np.repeat(distances[:, None], self.n_head, 1), np.int32),
-            "places": (rows[:, None, None] % REACH == np.arange(REACH + PADDED)).astype(np.float32),
-            "none": np.zeros((n, 1, PADDED), np.float32),
+            "places": (rows[:, None, None] % self.reach == np.arange(self.reach + self.padded)).astype(np.float32),
+            "none": np.zeros((n, 1, self.padded), np.float32),
         }
         for i in range(1, N_PAST):
             inputs[f"before.{i}"] = np.maximum(rows - i, 0)
@@ -83,16 +88,17 @@ class Gemma4Conformer(AudioEncoder):
         x = self._convolved(g)
         for i in range(self.n_layer):
             with g.layer(i):
-                blk = f"a.blk.{i}."
-                x = self._feed_forward(g, x, blk, "")
-                y = self._attention(g, self._norm(g, x, f"{blk}attn_pre_norm"), blk)
-                x = x + self._norm(g, y, f"{blk}attn_post_norm")
-                x = x + self._convolution(g, x, blk)
-                x = self._feed_forward(g, x, blk, "_1")
-                x = self._norm(g, x, f"{blk}ln2")
+                x = self._norm(g, self._block(g, x, f"a.blk.{i}."), f"a.blk.{i}.ln2")
         out = g.weight("a.pre_encode.out.weight")
         x = blocks.linear(g, x, "a.pre_encode.out", int(out.shape[0]))
         return blocks.linear(g, g.rms_norm(x, None, self.eps), "mm.a.input_projection", self.width)
+
+    def _block(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        x = self._feed_forward(g, x, blk, "")
+        y = self._attention(g, self._norm(g, x, blk + self.before_attention), blk)
+        x = x + self._norm(g, y, blk + self.behind_attention)
+        x = x + self._convolution(g, x, blk)
+        return self._feed_forward(g, x, blk, "_1")
 
     def _norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         return blocks.rms_norm(g, x, name, self.eps)
@@ -137,16 +143,21 @@ class Gemma4Conformer(AudioEncoder):
             clamped_linear(g, x, blk + name, self.n_embd).reshape(N_TOKENS, n_head, d)
             for name in ("attn_q", "attn_k", "attn_v")
         )
-        q = q * g.weight(f"{blk}per_dim_scale.weight", (d,)) * (d**-0.5 / math.log(2))
-        k = k * (math.log(1 + math.e) / math.log(2))
-        relative = functools.partial(_relative, n_head)
-        table = g.derived(f"{blk}attn_k_rel.rows", (n_head, REACH, d), relative, g.weight(f"{blk}attn_k_rel.weight"))
-        scores = g.gather(g.batched_linear(q, table), g.input("distances", (N_TOKENS, n_head, REACH), "i32"))
-        zeros = g.input("none", (N_TOKENS, 1, PADDED))
+        q = q * self._query_scale(g, blk, d) * (d**-0.5 / math.log(2))
+        k = k * self.key_scale
+        relative = functools.partial(_relative, n_head, self.reach)
+        matrix = g.weight(f"{blk}{self.relative}.weight")
+        table = g.derived(f"{blk}{self.relative}.rows", (n_head, self.reach, d), relative, matrix)
+        scores = g.gather(g.batched_linear(q, table), g.input("distances", (N_TOKENS, n_head, self.reach), "i32"))
+        zeros = g.input("none", (N_TOKENS, 1, self.padded))
         q = g.concat(g.concat(q, scores), zeros)
-        k = g.concat(k, g.input("places", (N_TOKENS, 1, REACH + PADDED)))
-        y = g.attention(q, k, v, scale=1.0, softcap=SOFTCAP, window=REACH, cache=False)
+        k = g.concat(k, g.input("places", (N_TOKENS, 1, self.reach + self.padded)))
+        y = g.attention(q, k, v, scale=1.0, softcap=SOFTCAP, window=self.reach, cache=False)
         return clamped_linear(g, y.reshape(N_TOKENS, self.n_embd), f"{blk}attn_out", self.n_embd)
+
+    def _query_scale(self, g: GraphBuilder, blk: str, d: int) -> Weight:
+        """Return the positive factors of a query's values."""
+        return g.weight(f"{blk}per_dim_scale.weight", (d,))
 
     def _convolution(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
         """Return a gate, a convolution of each channel over the latest rows, and a linear map."""
@@ -177,15 +188,18 @@ def usm_mel(samples: Samples, n_mels: int) -> Mel:
     frames = np.lib.stride_tricks.sliding_window_view(padded, FRAME)[::HOP][:n]
     window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME) / FRAME)).astype(np.float32)
     magnitudes = np.abs(np.fft.rfft(frames * window, n=N_FFT))
-    return np.log(magnitudes @ htk_filters(n_mels) + MEL_FLOOR).astype(np.float32)
+    return np.log(magnitudes @ htk_filters(n_mels, N_FFT) + MEL_FLOOR).astype(np.float32)
 
 
 @functools.cache
-def htk_filters(n_mels: int) -> NDArray[np.float64]:
-    """Return triangles ``[N_FFT // 2 + 1, n_mels]`` of height 1 on the mel scale of HTK (Young et al. 2006)."""
-    top = 2595 * np.log10(1 + RATE / 2 / 700)
-    hertz = 700 * (10 ** (np.linspace(0, top, n_mels + 2) / 2595) - 1)
-    bins = np.linspace(0, RATE // 2, N_FFT // 2 + 1)[:, None]
+def htk_filters(n_mels: int, n_fft: int, lowest: float = 0.0, highest: float = RATE / 2) -> NDArray[np.float64]:
+    """Return triangles ``[n_fft // 2 + 1, n_mels]`` of height 1 on the mel scale of HTK (Young et al. 2006).
+
+    ``lowest``, ``highest``: hertz where the first one begins and the last one ends.
+    """
+    first, last = (2595 * math.log10(1 + hertz / 700) for hertz in (lowest, highest))
+    hertz = 700 * (10 ** (np.linspace(first, last, n_mels + 2) / 2595) - 1)
+    bins = np.linspace(0, RATE // 2, n_fft // 2 + 1)[:, None]
     low, middle, high = hertz[:-2], hertz[1:-1], hertz[2:]
     triangles: NDArray[np.float64] = np.maximum(
         0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle))
@@ -193,13 +207,13 @@ def htk_filters(n_mels: int) -> NDArray[np.float64]:
     return triangles
 
 
-def _relative(n_head: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return rows ``[n_head, REACH, d]`` that queries are multiplied by for each distance, of sines and cosines."""
+def _relative(n_head: int, reach: int, matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return rows ``[n_head, reach, d]`` that queries are multiplied by for each distance, of sines and cosines."""
     n = matrix.shape[1] // 2
     speeds = np.exp(np.arange(n) * -(math.log(10000) / max(n - 1, 1)))
-    angles = np.arange(REACH)[:, None] * speeds
+    angles = np.arange(reach)[:, None] * speeds
     rows = np.concatenate([np.sin(angles), np.cos(angles)], 1) @ matrix.T.astype(np.float64)
-    return np.ascontiguousarray(rows.reshape(REACH, n_head, -1).transpose(1, 0, 2), np.float32)
+    return np.ascontiguousarray(rows.reshape(reach, n_head, -1).transpose(1, 0, 2), np.float32)
 
 
 def _tap(number: int, n_out: int, n_in: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -202,6 +202,6 @@ def paired_mel(samples: Samples, n_mels: int) -> Mel:
     start = (N_FFT - WINDOW) // 2
     window[start : start + WINDOW] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
     power = np.abs(np.fft.rfft(frames * window)) ** 2
-    mel = np.log10(np.maximum(power @ htk_filters(n_mels), FLOOR))
+    mel = np.log10(np.maximum(power @ htk_filters(n_mels, N_FFT), FLOOR))
     mel = np.maximum(mel, mel.max() - 8) / 4 + 1
     return mel[: len(mel) // 2 * 2].reshape(-1, 2 * n_mels).astype(np.float32)

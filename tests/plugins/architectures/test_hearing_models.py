@@ -25,6 +25,7 @@ from pumice.streaming.stream import Stream
 from pumice_architectures.hearing import SOUND_ENCODERS
 from pumice_architectures.hearing.conformer import usm_mel
 from pumice_architectures.hearing.fast_conformer import normalized_mel
+from pumice_architectures.hearing.gemma3n import emphasized_mel
 from pumice_architectures.hearing.granite import paired_mel
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, log_mel
 from vision_models import described
@@ -61,6 +62,7 @@ TEXTS = {
     "qwen25omni": ["<|audio_bos|>", "<|audio_eos|>"],
     "qwen3omni": ["<|audio_start|>", "<|audio_end|>"],
     "audioflamingo3": [],
+    "gemma3n": ["\n\n<start_of_audio>", "\n\n"],
     "gemma4": ["<|audio>", "<audio|>"],
     "gemma4unified": ["<|audio>", "<audio|>"],
 }
@@ -101,6 +103,9 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         theirs = {**theirs, "tensors": tensors}
         for name in [name for name in tensors if ".conv_norm." in name]:  # torch's root differs in the last bit
             assert ours["tensors"].pop(name)[:2] == tensors.pop(name)[:2]
+    if kind == "gemma3n":  # llama.cpp's converter does not know these
+        for i in range(2):
+            assert ours["tensors"].pop(f"a.conv1d.{i}.norm.weight")[0] == "F32"
     if kind == "parakeet":  # torch's interpolation differs in the last bit
         assert ours["tensors"].pop("v.position_embd.weight")[:2] == ["F32", [1, 64, 32]]
         theirs["tensors"].pop("v.position_embd.weight")
@@ -125,6 +130,11 @@ def test_spectrograms_are_those_of_transformers(n_mels, seconds):
 
 def test_gemma_4s_spectrograms_are_those_of_transformers():
     np.testing.assert_allclose(usm_mel(sound(SECONDS), 128)[::STEP], VALUES["gemma4.mel"], rtol=0, atol=2e-6)
+
+
+def test_gemma_3ns_spectrograms_are_those_of_transformers():
+    ours = emphasized_mel(sound(SECONDS), 32)[::STEP]
+    np.testing.assert_allclose(ours, VALUES["gemma3n.mel"], rtol=0, atol=2e-6)
 
 
 def test_granites_spectrograms_are_those_of_transformers():
@@ -153,7 +163,7 @@ def test_rows_are_those_of_transformers(folders, kind, backend):
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
 
 
-@pytest.mark.parametrize("kind", ["audioflamingo3", "qwen2audio", "qwen3asr", "voxtral"])
+@pytest.mark.parametrize("kind", ["audioflamingo3", "gemma3n", "qwen2audio", "qwen3asr", "voxtral"])
 def test_texts_after_a_sound_are_those_of_transformers(folders, kind):
     logprobs, ids = VALUES[f"{kind}.logprobs"], VALUES[f"{kind}.ids"].tolist()
     span = Span(ids.index(SOUND), VALUES[f"{kind}.rows"])
@@ -178,6 +188,7 @@ def test_long_sounds_have_a_window_for_each_30_seconds(folders, monkeypatch):
         "meralion": {1: [100], WINDOW: [100], WINDOW + 1: [100, 100]},
         "qwen25omni": {1: [1], RATE: [25], 2 * RATE: [50], 5 * RATE: [50, 50, 25]},
         "qwen3omni": {1: [7], RATE: [13], 9 * RATE + 800: [104, 14]},
+        "gemma3n": {1: [189], WINDOW: [189], WINDOW + 1: [189, 189]},
         "gemma4": {1: [1], RATE: [25], WINDOW: [750], WINDOW + RATE: [750, 25]},
         "gemma4unified": {1: [1], 641: [2], WINDOW: [750], WINDOW + RATE: [750, 25]},
     }.items():
