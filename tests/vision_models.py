@@ -43,6 +43,12 @@ TOWER: dict[str, Any] = {
     "patch_size": 8,
 }
 QWEN: dict[str, Any] = {"depth": 4, "num_heads": 2, "patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2}
+MULTIPLIERS: dict[str, Any] = {
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.0,
+}
 TOKENS: dict[str, Any] = {"vision_start_token_id": 413, "vision_end_token_id": 414, "video_token_id": 415}
 
 
@@ -218,14 +224,57 @@ CASES: dict[str, dict[str, Any]] = {
             "image_grid_pinpoints": [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]],
         },
     },
+    "granite4vision": {
+        "class": "Granite4VisionForConditionalGeneration",
+        "config_class": "Granite4VisionConfig",
+        "model_type": "granite4_vision",
+        "config": {
+            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            | {
+                "model_type": "granite4_vision_text",
+                "architectures": ["GraniteForCausalLM"],
+                "num_hidden_layers": 6,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+                **MULTIPLIERS,
+            },
+            "vision_config": TOWER
+            | {
+                "model_type": "siglip_vision_model",
+                "hidden_size": 128,
+                "num_hidden_layers": 6,
+                "image_size": 64,
+            },
+            "qformer_config": {
+                "model_type": "blip_2_qformer",
+                "num_hidden_layers": 1,
+                "intermediate_size": 96,
+                "cross_attention_frequency": 1,
+                "use_qformer_text_input": False,
+            },
+            "image_token_index": IMAGE,
+            "vision_feature_select_strategy": "full",
+            "downsample_rate": "2/4",
+            "deepstack_layer_map": [[-2, 2], [-1, 0]],
+            "spatial_vision_layer": -1,
+            "spatial_target_layers": [1, 3, 4, 5],
+            "image_grid_pinpoints": [[64, 128], [128, 64], [64, 192]],
+        },
+    },
     "granitevision": {
         "class": "LlavaNextForConditionalGeneration",
-        "texts": False,
         "theirs": False,  # llama.cpp has a script of its own for it
         "config_class": "LlavaNextConfig",
         "model_type": "llava_next",
         "config": {
-            "text_config": TEXT | {"model_type": "granite", "num_hidden_layers": 1},
+            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            | {
+                "model_type": "granite",
+                "architectures": ["GraniteForCausalLM"],
+                "num_hidden_layers": 1,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+                **MULTIPLIERS,
+                "logits_scaling": 1.0,  # transformers does not read it here
+            },
             "vision_config": TOWER | {"model_type": "siglip_vision_model", "image_size": 32},
             "image_token_index": IMAGE,
             "image_grid_pinpoints": [[32, 64], [64, 32], [32, 96], [96, 32], [64, 64], [32, 160], [160, 32]],
@@ -657,6 +706,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "hunyuanvl": {**_CLIP, "min_pixels": 4 * 16**2, "max_pixels": 64 * 16**2},
     "minicpmv46": {**_HALF, "scale_resolution": 96},
     "llavanext": _CLIP,
+    "granite4vision": _HALF,
     "granitevision": _HALF,
     "janus": _HALF,
     "lfm2vl": {**_HALF, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 64, "max_tiles": 4},
@@ -716,6 +766,8 @@ def converted(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> P
 
 def raster(inputs: Mapping[str, Any]) -> NDArray[np.int64] | slice:
     """Return the rows of patches by row and column of an image, without the empty ones of windows over its edge."""
+    if "in_window" in inputs:
+        return np.argsort(inputs["place"])
     if "hidden" not in inputs:
         return slice(None)
     filled = np.flatnonzero(inputs["hidden"][:, 0, 0] == 0)

@@ -140,20 +140,22 @@ class MediaRules:
     Attributes:
         axes: for each pair of values that RoPE rotates, whether it turns by a token's place in time (0), its row (1)
             or its column (2) (M-RoPE, Wang et al. 2024, arXiv:2409.12191); empty if positions have one dimension.
-        n_deepstack: further embeddings of an image, side by side in its rows, that are added to the hidden states
-            after the first layers, one each (DeepStack, Meng et al. 2024, arXiv:2406.04334).
+        deepstack: for each further embedding of an image, side by side in its rows, the layer to whose output it is
+            added (DeepStack, Meng et al. 2024, arXiv:2406.04334).
         both_ways: kinds of media whose tokens attend to each other in both directions, within one image or sound.
         windows_only: they do so only in layers whose attention has a window.
         pads: further tables of embeddings give an image's tokens the row of token 0.
+        scales: a factor of the embeddings of tokens applies to those of media, too.
         own_grid: rows and columns begin at 0 in each image, and places in time count all embeddings (Hunyuan).
             Otherwise an image's axes begin at its place in time, and text continues after the largest of them.
     """
 
     axes: tuple[int, ...] = ()
-    n_deepstack: int = 0
+    deepstack: tuple[int, ...] = ()
     both_ways: tuple[MediaKind, ...] = ()
     windows_only: bool = False
     pads: bool = False
+    scales: bool = False
     own_grid: bool = False
 
 

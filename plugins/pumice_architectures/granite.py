@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import GraphBuilder, HParams, MediaRules, Tensor
 from pumice.plugin.nn.blocks import fused_feed_forward, gated_feed_forward
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import mixture_of_experts, n_expert, read_experts
@@ -16,6 +16,7 @@ class Granite(Decoder):
     """Llama with multipliers of embeddings, attention, residual stream and logits. A multiplier of 0 is unset."""
 
     neox = False
+    scales_media = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -23,6 +24,22 @@ class Granite(Decoder):
         self.attention_scale = hparams.number("attention.scale", 0.0)
         self.residual_scale = hparams.number("residual_scale", 0.0) or 1.0
         self.logit_scale = 1 / self.logit_divisor()
+        deepstack = self._deepstack()
+        self.media_rules = MediaRules(deepstack=deepstack, scales=self.scales_media and not deepstack)
+
+    def _deepstack(self) -> tuple[int, ...]:
+        """Return the layers to whose outputs further embeddings of an image are added, in order of the embeddings.
+
+        The file has the number of such an embedding for each layer whose input it is added to, -1 for others.
+        """
+        key = "deepstack_mapping"
+        numbers = self.hparams.integers(key, ())
+        layers = {number: i for i, number in enumerate(numbers) if number >= 0}
+        if len(numbers) not in (0, self.n_layer) or sorted(layers) != list(range(1, 1 + len(layers))):
+            raise self.hparams.wrong(key, f"is {numbers!r:.60}, expected 1, 2, ... or -1 for each of the layers")
+        if sum(number >= 0 for number in numbers) != len(layers) or 0 in layers.values():
+            raise self.hparams.wrong(key, f"is {numbers!r:.60}, expected a layer but the first for each number")
+        return tuple(layers[number] - 1 for number in sorted(layers))
 
     def logit_divisor(self) -> float:
         divisor = self.hparams.number("logit_scale")

@@ -18,6 +18,8 @@ EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256  # same for all sizes;
 class MiniCPM(Granite):
     """Granite's graph. Without a key for it, logits are divided by ``256 / n_embd``, as in llama.cpp."""
 
+    scales_media = False
+
     def __init__(self, hparams: HParams) -> None:
         constants = {
             "embedding_scale": EMBEDDING_SCALE,

@@ -46,7 +46,7 @@ class Qwen3Vision(Decoder):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         axes = rope_axes(hparams, self.heads(0).k_dim // 2, interleaved=True)
-        self.media_rules = MediaRules(axes, n_deepstack(hparams))
+        self.media_rules = MediaRules(axes, tuple(range(n_deepstack(hparams))))
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

@@ -63,6 +63,7 @@ PROCESSORS = {
     ),
     "minicpmv46": lambda: MiniCPMV4_6ImageProcessorPil(patch_size=8, scale_resolution=96, **HALF),
     "llavanext": lambda: llava_next("llavanext"),
+    "granite4vision": lambda: llava_next("granite4vision", **HALF),
     "granitevision": lambda: llava_next("granitevision", **HALF),
     "janus": lambda: JanusImageProcessorPil(size={"height": 64, "width": 64}, **HALF),
     "lfm2vl": lambda: Lfm2VlImageProcessor(
@@ -85,8 +86,9 @@ TORCHVISION = ("kimik25", "lfm2vl", "llama4", "museglimmer")  # have no processo
 
 
 def llava_next(kind, **more):
-    sizes = CASES[kind]["config"]["image_grid_pinpoints"]
-    square = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    config = CASES[kind]["config"]
+    sizes, side = config["image_grid_pinpoints"], config["vision_config"]["image_size"]
+    square = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
     return LlavaNextImageProcessorPil(image_grid_pinpoints=sizes, **square, **more)
 
 
@@ -109,7 +111,7 @@ def make_model(kind, case):
         model_class(config).save_pretrained(folder)
         with safetensors.safe_open(Path(folder) / "model.safetensors", "np") as file:
             shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        if kind == "gemma3":  # as its authors stored it
+        if kind in ("gemma3", "granite4vision"):  # as their authors stored them
             shapes = {
                 name.replace("vision_tower.", "vision_tower.vision_model."): shape for name, shape in shapes.items()
             }
@@ -154,7 +156,7 @@ def arguments(kind, processed):
         }
     if kind == "minicpmv46":
         return {"pixel_values": pixels, "target_sizes": torch.tensor(np.array(processed["target_sizes"]))}
-    if kind in ("pixtral", "mistral3", "lightonocr", "llavanext", "granitevision"):
+    if kind in ("pixtral", "mistral3", "lightonocr", "llavanext", "granitevision", "granite4vision"):
         return {"pixel_values": pixels, "image_sizes": torch.tensor(np.array(processed["image_sizes"]))}
     return {"pixel_values": pixels}
 
@@ -178,6 +180,8 @@ def features(kind, model, given):
 
 def rows_of(features):
     deep = getattr(features, "deepstack_features", None)
+    if deep and isinstance(deep[0], tuple):  # with the number of a layer each
+        return torch.cat([torch.cat(list(rows)) for _, rows in sorted(deep, key=lambda pair: pair[0])], -1).numpy()
     features = getattr(features, "pooler_output", features)
     rows = torch.cat(list(features)) if isinstance(features, (list, tuple)) else features
     rows = rows.reshape(-1, rows.shape[-1])
@@ -248,7 +252,7 @@ def unscaled(kind, pixels, processor, processed):
     elif kind.startswith(("qwen", "glm", "exaone")):
         channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)
     else:
-        pixels = pixels[0] if kind in ("llavanext", "granitevision") else pixels
+        pixels = pixels[0] if kind in ("llavanext", "granitevision", "granite4vision") else pixels
         channels = pixels.transpose(0, 2, 3, 1)
     return ((channels * std + mean) * 255).round().astype(np.uint8)
 

@@ -10,7 +10,7 @@ from pumice.graph.builder import GraphBuilder
 from pumice.graph.shape import N_TOKENS
 from pumice.graph.tensor import Graph, Node, Tensor
 
-ROWS = "media_rows"  # float32 [n_tokens, n_embd * (1 + n_deepstack)]: embeddings of media; zero for tokens
+ROWS = "media_rows"  # float32 [n_tokens, n_embd * (1 + len(deepstack))]: embeddings of media; zero for tokens
 IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
 PLACES = "media_places"  # int32 [n_tokens, 3]: place in time, row and column, if RoPE has axes
 
@@ -21,11 +21,13 @@ class Rules(Protocol):
     @property
     def axes(self) -> Sequence[int]: ...
     @property
-    def n_deepstack(self) -> int: ...
+    def deepstack(self) -> Sequence[int]: ...
     @property
     def windows_only(self) -> bool: ...
     @property
     def pads(self) -> bool: ...
+    @property
+    def scales(self) -> bool: ...
 
 
 def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | None:
@@ -34,20 +36,22 @@ def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | N
     None if it reads tokens elsewhere, too, and the model does not pad there, or has no RoPE that could turn by axes.
 
     Weights and caches are those of ``graph``. Where a family scales embeddings, as Gemma does, media rows are not
-    scaled. With ``both_ways`` the graph is for steps of one image's positions, all of which attend to each other.
+    scaled unless the rules say so. With ``both_ways`` the graph is for steps of one image's positions, all of which
+    attend to each other.
     """
-    axes, n_deepstack = rules.axes, rules.n_deepstack
+    axes, deepstack = rules.axes, rules.deepstack
     readers = [node for node in graph.nodes if graph.inputs.get("tokens") in node.operands()]
     if not readers or (len(readers) > 1 and not rules.pads) or any(node.op != "embedding" for node in readers):
         return None
     g = readers[0].output.builder
     assert isinstance(g, GraphBuilder)
     width = int(readers[0].output.shape[-1])
-    rows = g.input(ROWS, (N_TOKENS, width * (1 + n_deepstack)))
+    rows = g.input(ROWS, (N_TOKENS, width * (1 + len(deepstack))))
     inputs = {**graph.inputs, ROWS: rows, IS_TOKEN: g.input(IS_TOKEN, (N_TOKENS, 1))}
-    replaced = _mixed(g, graph, readers[0], rows)
-    for i, output in enumerate(graph.layer_outputs[:n_deepstack]):
-        replaced |= _with_added(g, graph, output, rows, (i + 1) * width)
+    replaced = _mixed(g, graph, readers[0], rows, rules.scales)
+    for i, layer in enumerate(deepstack, 1):
+        if layer < len(graph.layer_outputs):
+            replaced |= _with_added(g, graph, graph.layer_outputs[layer], rows, i * width)
     nodes = [part for node in graph.nodes for part in replaced.get(node.output, [node])]
     if axes:
         inputs[PLACES] = g.input(PLACES, (N_TOKENS, 3), "i32")
@@ -60,11 +64,14 @@ def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | N
     return replace(graph, nodes=nodes, inputs=inputs).only(graph.outputs)
 
 
-def _mixed(g: GraphBuilder, graph: Graph, embedding: Node, rows: Tensor) -> dict[Tensor, list[Node]]:
-    """Return the nodes that compute the embeddings, scaled if the graph scales them, with media rows among them."""
+def _mixed(g: GraphBuilder, graph: Graph, embedding: Node, rows: Tensor, scales: bool) -> dict[Tensor, list[Node]]:
+    """Return the nodes that compute the embeddings with media rows among them.
+
+    If the graph scales the embeddings of tokens, so does this, those of media only with ``scales``.
+    """
     target = embedding
     following = [node for node in graph.nodes if embedding.output in node.operands()]
-    if len(following) == 1 and following[0].op == "scale":
+    if not scales and len(following) == 1 and following[0].op == "scale":
         target = following[0]
     with g.collecting() as nodes:
         x = g.embedding(embedding.weight("weight"), g.tokens)

@@ -114,7 +114,10 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Granite": ("GraniteForCausalLM",),
         "GraniteHybrid": ("GraniteMoeHybridForCausalLM", "BambaForCausalLM"),
         "GraniteMoE": ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
-        "GraniteSpeech": ("GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration"),
+        "GraniteSpeech": (
+            "GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration",
+            "Granite4VisionForConditionalGeneration",
+        ),
         "GraniteSWA": ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"),
     },
     "granite_switch": {"GraniteSwitch": ("GraniteSwitchForCausalLM",)},
@@ -311,6 +314,7 @@ PROJECTORS = {
         "vision_documents:GLM4V": (
             "Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration",
         ),
+        "vision_granite:Granite4Vision": ("Granite4VisionForConditionalGeneration",),
         "vision_documents:HunyuanVL": ("HunYuanVLForConditionalGeneration",),
         "vision_documents:LightOnOCR": ("LightOnOCRForConditionalGeneration", "LightOnOcrForConditionalGeneration"),
         "vision_documents:MiniCPMV46": ("MiniCPMV4_6ForConditionalGeneration",),

@@ -3,11 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, sliding_layers
+from pumice.plugin.convert import (
+    MOST_LAYERS,
+    Conversion,
+    ConvertError,
+    Folder,
+    HFConfig,
+    LazyTensor,
+    layer_of,
+    sliding_layers,
+)
 from pumice_architectures.conversions.llama import Llama
 from pumice_architectures.conversions.mamba import mamba2_tensor
+
+
+@dataclass(frozen=True)
+class VisionStream:
+    """Embeddings of an image that Granite 4 Vision adds to the inputs of a layer of the text model.
+
+    Attributes:
+        layer: that layer.
+        block: block of the encoder whose output they are of.
+        projector: start of the names of the tensors of their projector.
+        offset: which patch of each 2 x 2 the queries see; -1 for the mean of more patches.
+    """
+
+    layer: int
+    block: int
+    projector: str
+    offset: int
+
+
+def vision_streams(config: HFConfig) -> list[VisionStream]:
+    """Return the embeddings of an image by layer of the text model; empty for models without an encoder.
+
+    Raises ConvertError unless the first ones belong to the first layer, and others to a layer each.
+    """
+    pairs, layers = config.first("deepstack_layer_map") or [], config.first("spatial_target_layers") or []
+    vision = config.get("vision_config")
+    if not isinstance(vision, dict) or not (pairs or layers):
+        return []
+    n_blocks = (config | vision).need("num_hidden_layers", most=MOST_LAYERS)
+    n_layer = config.need("num_hidden_layers", most=MOST_LAYERS)
+    last = config.get("spatial_vision_layer", -1)
+    wanted = [(block, layer, f"layerwise_projectors.{i}.", -1) for i, (block, layer) in enumerate(pairs)]
+    wanted += [(last, layer, f"spatial_projectors.{i}.", i) for i, layer in enumerate(layers)]
+    streams = []
+    for block, layer, projector, offset in wanted:
+        # Outputs are counted from the embeddings on, or from the end.
+        number = block - 1 if block > 0 else n_blocks + block
+        at = layer if layer >= 0 else n_layer + layer
+        if not 0 <= number < n_blocks or not 0 <= at < n_layer or block == 0:
+            raise ConvertError(f"{config.path}: 'deepstack_layer_map' has block {block} and layer {layer}")
+        streams.append(VisionStream(at, number, projector, offset))
+    streams.sort(key=lambda stream: stream.layer)
+    if streams[0].layer or len({stream.layer for stream in streams}) < len(streams):
+        raise ConvertError(f"{config.path}: 'deepstack_layer_map' must begin with layer 0 and name each layer once")
+    return streams
 
 
 class Granite(Llama):
@@ -27,7 +82,14 @@ class Granite(Llama):
 
     def metadata(self) -> dict[str, Any]:
         metadata = super().metadata()
-        return {key: value for key, value in metadata.items() if value or key not in self.numbers}
+        metadata = {key: value for key, value in metadata.items() if value or key not in self.numbers}
+        streams = vision_streams(self.config)
+        if not streams:
+            return metadata
+        numbers = [-1] * self.n_layer
+        for number, stream in enumerate(streams[1:], 1):
+            numbers[stream.layer] = number
+        return metadata | {"deepstack_mapping": numbers}
 
     def rename(self, name: str) -> str | None:
         other = ("image_", "layerwise_projectors", "spatial_projectors")
@@ -153,7 +215,7 @@ class GraniteHybrid(GraniteMoE):
 
 
 class GraniteSpeech(Granite):
-    """The text model of Granite Speech: Granite 3 or 4."""
+    """The text model of Granite Speech and Granite 4 Vision: Granite 3 or 4."""
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:

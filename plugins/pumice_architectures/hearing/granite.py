@@ -15,13 +15,13 @@ from pumice.plugin.nn import blocks
 from pumice_architectures.hearing.around import Around
 from pumice_architectures.hearing.conformer import htk_filters
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel
-from pumice_architectures.vision.vit import HIDDEN, gelu_erf, window_mask
+from pumice_architectures.vision.qformer import query_block, query_norm
+from pumice_architectures.vision.vit import HIDDEN, window_mask
 
 N_FFT = 512
 FLOOR = 1e-10
 MOST_ROWS = 1800  # that are encoded at once: 36 seconds
 MOST_CHUNK, MOST_TAPS, MOST_WINDOW, MOST_BINS = 8192, 255, 1024, 512
-QUERY_EPS = 1e-12
 LANES = 16  # the size of heads is a multiple of it
 
 
@@ -166,29 +166,17 @@ class GraniteSpeech(AudioEncoder):
         n = int(g.weight("a.proj_norm.weight").shape[0])
         table = g.weight("a.proj_query", (1, self.n_queries, n))
         rows = g.derived("a.proj_query.rows", (self.n_queries, n), lambda w: w.reshape(self.n_queries, n), table)
-        y = blocks.layer_norm(g, g.embedding(rows, g.input("query", (N_TOKENS,), "i32")), "a.proj_norm", QUERY_EPS)
+        y = query_norm(g, g.embedding(rows, g.input("query", (N_TOKENS,), "i32")), "a.proj_norm")
+        among, to_rows = (functools.partial(self._looked, g, mask) for mask in ("queries", "windows"))
         i = 0
         while g.find_weight(f"a.proj_blk.{i}.self_attn_q.weight"):
-            blk = f"a.proj_blk.{i}."
-            y = self._post_norm(g, y + self._looked(g, y, y, f"{blk}self_attn_", "queries"), f"{blk}self_attn_norm")
-            y = self._post_norm(g, y + self._looked(g, y, x, f"{blk}cross_attn_", "windows"), f"{blk}cross_attn_norm")
-            n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
-            h = gelu_erf(g, blocks.linear(g, y, f"{blk}ffn_up", n_ff))
-            y = self._post_norm(g, y + blocks.linear(g, h, f"{blk}ffn_down", n), f"{blk}ffn_norm")
+            y = query_block(g, y, x, f"a.proj_blk.{i}.", self.n_query_head, among, to_rows)
             i += 1
         return y
 
-    def _post_norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        return blocks.layer_norm(g, x, name, QUERY_EPS)
-
-    def _looked(self, g: GraphBuilder, y: Tensor, x: Tensor, name: str, mask: str) -> Tensor:
-        n = blocks.width(y)
-        shape = N_TOKENS, self.n_query_head, n // self.n_query_head
-        q, k, v = (
-            blocks.linear(g, rows, f"{name}{part}", n).reshape(*shape) for rows, part in ((y, "q"), (x, "k"), (x, "v"))
-        )
-        rows = g.attention(q, k, v, scale=shape[2] ** -0.5, causal=False, cache=False, mask=self._mask(g, mask))
-        return blocks.linear(g, rows.reshape(N_TOKENS, n), f"{name}out", n)
+    def _looked(self, g: GraphBuilder, mask: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scale = int(q.shape[-1]) ** -0.5
+        return g.attention(q, k, v, scale=scale, causal=False, cache=False, mask=self._mask(g, mask))
 
 
 def paired_mel(samples: Samples, n_mels: int) -> Mel:

@@ -12,6 +12,7 @@ ENCODERS = {
     "gemma4v": "pumice_architectures.vision.gemma4:Gemma4",
     "glm4v": "pumice_architectures.vision.glm:GLM4V",
     "glm5v": "pumice_architectures.vision.glm:GLM5V",
+    "granite4_vision": "pumice_architectures.vision.granite:Granite4Vision",
     "hunyuanvl": "pumice_architectures.vision.hunyuan:HunyuanVL",
     "idefics3": "pumice_architectures.vision.idefics3:Idefics3",
     "internvl": "pumice_architectures.vision.internvl:InternVL",

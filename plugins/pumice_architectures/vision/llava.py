@@ -25,6 +25,7 @@ class Llava(ViT):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.n_rows = self.side**2 + 1
+        self.side_out = self.side  # rows a side that result from a square
         self.features = self._numbers("feature_layer", self.n_layer) or [self.n_layer - 1]
         self.n_run = max(self.features)
         sides = self._numbers("image_grid_pinpoints", 1 << 16)
@@ -62,7 +63,7 @@ class Llava(ViT):
 
         ``shape``: pixels of the image; ``grid``: rows and columns of tiles.
         """
-        side, n = self.side, self.side**2 + self._has_line_ends
+        side, n = self.side_out, self.side_out**2 + self._has_line_ends
         y, x = np.indices((grid[0] * side, grid[1] * side))
         lines = n * (1 + y // side * grid[1] + x // side) + y % side * side + x % side
         height, width = lines.shape

@@ -46,7 +46,7 @@ N_TOP = 20
 TORCHVISION = 1.01  # largest difference of a pixel resized by it, of 255; it rounds otherwise than Pillow
 IN_BLOCKS = ("qwen", "glm", "exaone")  # whose processors order patches by square
 WITH_TEXTS = [kind for kind in CASES if CASES[kind].get("texts", True)]
-ON_CPU = ("gemma3", "qwen3vl")  # one of them attends in both directions, the other has positions of three axes
+ON_CPU = ("gemma3", "granite4vision", "qwen3vl")  # attention in both directions, by windows; positions of three axes
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_the_table_in_the_documentation_has_every_type():
     theirs = [FILES[kind]["theirs"]["metadata"] for kind in WITH_TEXTS if "theirs" in FILES[kind]]
     compared = {keys.get("clip.projector_type") or keys["clip.vision.projector_type"] for keys in theirs}
     found = re.findall(r"^\| `([\w.-]+)` .*rows and texts: NumPy", table, re.MULTILINE)
-    assert set(found) == compared | {"gemma4uv", "internvl", "lfm2"}
+    assert set(found) == compared | {"gemma4uv", "internvl", "lfm2", "mlp"}
 
 
 @pytest.mark.parametrize("kind", CASES)
