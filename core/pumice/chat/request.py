@@ -98,18 +98,32 @@ class ChatRequest:
 
 
 def _allowed(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, Any]], Any]:
-    """Return the allowed tools and the choice among them; OpenAI's ``allowed_tools`` contains both."""
+    """Return the allowed tools and the choice among them."""
+    allowed, mode = _split(choice)
+    if allowed is None:
+        return tools, mode
+    by_name = _by_name(tools)
+    chosen = {name: _tool(by_name, name) for name in (_choice(item)[1] or "" for item in allowed)}
+    return list(chosen.values()), mode
+
+
+def _split(choice: Any) -> tuple[list[Any] | None, Any]:
+    """Return the tools that OpenAI's ``allowed_tools`` names and its mode; None and the choice if it is another."""
     if not isinstance(choice, Mapping) or choice.get("type") != "allowed_tools":
-        return tools, choice
+        return None, choice
     inner = choice.get("allowed_tools", choice)
     allowed = inner.get("tools") if isinstance(inner, Mapping) else None
     if not isinstance(allowed, list):
         raise RequestError("tool_choice: 'allowed_tools' needs a mode and a list of tools")
     if len(allowed) > MAX_ALLOWED:
         raise RequestError(f"tool_choice: {len(allowed)} allowed tools; at most {MAX_ALLOWED} are accepted")
-    by_name = _by_name(tools)
-    chosen = {name: _tool(by_name, name) for name in (_choice(item)[1] or "" for item in allowed)}
-    return list(chosen.values()), inner.get("mode", "auto")
+    return allowed, inner.get("mode", "auto")
+
+
+def chosen_names(choice: Any) -> set[str]:
+    """Return the names of tools in a ``tool_choice``. Raises RequestError unless it is in a known form."""
+    allowed, mode = _split(choice)
+    return {name for item in (mode, *(allowed or ())) if (name := _choice(item)[1])}
 
 
 def _choice(choice: Any) -> tuple[str, str | None]:

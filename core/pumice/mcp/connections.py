@@ -69,13 +69,13 @@ class Connections:
 
     Attributes:
         tools: Tools by the names that the model sees; complete after ``open``.
-        failures: One line for each server that cannot be used.
+        failures: A line for each server that cannot be used, by its name.
         problems: One line for each tool that is left out or renamed.
     """
 
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
         self.tools: dict[str, ServerTool] = {}
-        self.failures: list[str] = []
+        self.failures: dict[str, str] = {}
         self.problems: list[str] = []
         logging.getLogger("mcp").addHandler(logging.NullHandler())  # its tracebacks are for handlers that users set up
         self._connections = [_Connection(name, server) for name, server in servers.items()]
@@ -85,7 +85,7 @@ class Connections:
         outcomes = await asyncio.gather(*(connection.open() for connection in self._connections))
         for connection, (listed, problem) in zip(self._connections, outcomes, strict=True):
             if problem:
-                self.failures.append(f"MCP server {connection.name}: {problem}")
+                self.failures[connection.name] = f"MCP server {connection.name}: {problem}"
             for tool in listed[:_MAX_LISTED]:
                 self._add(connection, tool)
             if not problem:

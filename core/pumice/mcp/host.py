@@ -57,6 +57,7 @@ class _Host:
     """Runs calls, each in a task of its own."""
 
     def __init__(self, servers: Mapping[str, McpServer], channel: socket.socket, refusal: Refusal) -> None:
+        self._names = list(servers)
         self._connections = Connections(servers)
         self._channel = channel
         self._refusal = refusal
@@ -84,7 +85,7 @@ class _Host:
         except Exception as error:
             reason = printable(f"{type(error).__name__}: {error}")
             with contextlib.suppress(OSError):  # the other process is gone
-                wire.send(self._channel, Offer([], [f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"]))
+                wire.send(self._channel, Offer([], [f"MCP: no tool can be used: {reason:.{_MAX_REASON}}"], self._names))
 
     async def _run(self, call: RunTool) -> None:
         """Run a call that is allowed, and answer it in any case."""
@@ -114,11 +115,11 @@ def offer(connections: Connections) -> Offer:
         OfferedTool(tool.name, tool.description, tool.parameters, tool.server, tool.own_name)
         for tool in connections.tools.values()
     ]
-    problems = [*connections.failures, *connections.problems]
+    problems = [*connections.failures.values(), *connections.problems]
     n_more = len(problems) - _MAX_PROBLEMS
     if n_more > 0:
         problems[_MAX_PROBLEMS:] = [f"MCP: {n_more} more problems of servers and tools"]
-    return Offer(tools, problems)
+    return Offer(tools, problems, list(connections.failures))
 
 
 def read_arguments(text: str) -> Mapping[str, object]:

@@ -43,7 +43,7 @@ def mcp_tools(config: str | PathLike[str] | Mapping[str, Any]) -> Iterator[list[
         connections = loop.run(_connect(servers))
         try:
             if connections.failures:
-                raise UnavailableError("; ".join(connections.failures))
+                raise UnavailableError("; ".join(connections.failures.values()))
             for problem in connections.problems:
                 logging.getLogger("pumice").warning("%s", problem)
             yield [_tool(tool, connections, loop) for tool in connections.tools.values()]

@@ -42,10 +42,14 @@ class CancelTool(ToolMessage, frozen=True):
 
 
 class Offer(ToolMessage, frozen=True):
-    """All tools, and a line for each server or tool that cannot be used; the host's first message."""
+    """All tools, and a line for each server or tool that cannot be used; the host's first message.
+
+    ``failed`` are the names of the servers that cannot be used.
+    """
 
     tools: list[OfferedTool]
     problems: list[str]
+    failed: list[str]
 
 
 class ToolResult(ToolMessage, frozen=True):

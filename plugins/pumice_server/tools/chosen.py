@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from pumice.chat.request import chosen_names
 from pumice.mcp import HostedTools, Offer, OfferedTool, ToolError
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_NAME, MAX_TOOLS
@@ -47,16 +48,32 @@ class ChosenTools:
         functions: Functions that the client runs.
         by_name: Tools that the server runs, by the names that the model sees.
         labels: Names of the MCP servers that the request names.
+        failed: Those of ``labels`` that did not start, and so have no tools.
     """
 
     functions: Sequence[Function] = ()
     by_name: Mapping[str, ServerTool] = field(default_factory=dict)
     labels: Sequence[str] = ()
+    failed: Sequence[str] = ()
 
     @property
     def definitions(self) -> list[Function]:
         """All tools, for the model."""
         return [*self.functions, *(tool.definition for tool in self.by_name.values())]
+
+    def check_choice(self, choice: object) -> None:
+        """Raise HTTPException if ``tool_choice`` needs tools that only a server that did not start could have.
+
+        Raises RequestError for a choice in no known form.
+        """
+        if not self.failed or choice is None:
+            return
+        names = {function.get("function", {}).get("name") for function in self.functions} | self.by_name.keys()
+        if chosen_names(choice) - names or (choice == "required" and not names):
+            servers = ", ".join(self.failed)
+            raise HTTPException(
+                503, f"tool_choice: the MCP server {servers:.300} did not start, so its tools are missing; see the log"
+            )
 
     def of(self, label: str) -> Iterator[ServerTool]:
         """Yield the tools of an MCP server."""
@@ -106,7 +123,7 @@ async def choose(
         for added in named.tools(offer, taken):
             chosen[added.name] = added
             taken.add(added.name)
-    return ChosenTools(functions, chosen, labels)
+    return ChosenTools(functions, chosen, labels, [label for label in labels if label in offer.failed])
 
 
 class _Named:

@@ -114,6 +114,7 @@ class ToolTurns:
         if remaining <= 0:
             raise too_late()
         self._turns_left -= 1
+        self.tools.check_choice(self._options.get("tool_choice"))
         definitions = await aside(lambda: self.tools.definitions, size=sum(map(_size, self.tools.by_name.values())))
         options = {**self._options, "tools": definitions}
         if self._turns_left == 0 or self._calls_left <= 0:

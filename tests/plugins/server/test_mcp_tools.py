@@ -40,6 +40,7 @@ def folder(tmp_path_factory):
 def server(model, folder):
     servers = {"raw": raw_server(folder, ["echo", "hang", "fail", "big", "wrong"], timeout=1.5)}
     servers |= {name: raw_server(folder / name, tools) for name, tools in MORE.items()}
+    servers["absent"] = {"command": "/nowhere/server"}
     with tool_server(model, servers) as server:
         yield server
 
@@ -276,7 +277,7 @@ def test_a_client_that_leaves_cancels_its_call(server, folder, stream):
 REFUSED = [
     (
         {"server_label": "none"},
-        "tools[0].server_label: there is no MCP server 'none' (known: raw, other, slow, brittle)",
+        "tools[0].server_label: there is no MCP server 'none' (known: raw, other, slow, brittle, absent)",
     ),
     ({"server_label": 3}, "tools[0].server_label: expected the name of an MCP server"),
     ({"server_url": "http://127.0.0.1:1"}, "tools[0].server_url: only MCP servers of this server's configuration"),
@@ -292,6 +293,23 @@ def test_what_a_client_may_not_name(server, fields, problem):
     response = server.client.post("/v1/responses", json={"input": "Add", "tools": [{**MCP, **fields}]})
     assert response.status_code == 400
     assert response.json()["error"]["message"].startswith(problem)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "lookup"}])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+def test_a_required_tool_of_a_server_that_did_not_start(server, path, choice):
+    body = {"input": "Add", "messages": ASK, "tools": [{**MCP, "server_label": "absent"}]}
+    if path == "/v1/responses":
+        del body["messages"]
+    else:
+        del body["input"]
+    response = server.client.post(path, json={**body, "tool_choice": choice})
+    assert response.status_code == 503
+    assert "the MCP server absent did not start" in response.json()["error"]["message"]
+    server.model.script = ["None."]
+    assert server.client.post(path, json=body).status_code == 200, "auto needs no tool"
+    both = {**body, "tools": [*body["tools"], {**MCP, "require_approval": "never"}], "tool_choice": "required"}
+    assert server.client.post(path, json=both).status_code == 200, "another server has tools"
 
 
 def test_single_tools_are_listed_and_called(server):
