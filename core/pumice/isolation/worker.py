@@ -5,6 +5,7 @@ It ends with its input, so it outlives its parent by at most one call.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import msgspec
@@ -18,6 +19,11 @@ _HEAD = 1 << 10  # bytes of a frame beside a payload or a result
 
 
 def main(argument: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the parent was killed during a call
+        _work(argument)
+
+
+def _work(argument: str) -> None:
     calls, answers = take_standard_streams()
     limits = msgspec.json.decode(argument, type=CallLimits)
     confine(limits)

@@ -98,7 +98,8 @@ class _Host:
             text = f"the call failed: {type(error).__name__}"
         finally:
             del self._calls[call.number]
-            wire.send(self._channel, ToolResult(call.number, text, is_error))
+            with contextlib.suppress(OSError):  # the other process is gone
+                wire.send(self._channel, ToolResult(call.number, text, is_error))
 
     async def _result(self, call: RunTool) -> str:
         arguments = read_arguments(call.arguments)

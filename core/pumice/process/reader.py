@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -69,8 +70,9 @@ def _read(path: Path) -> Summary | None:
 def main(paths: Sequence[str]) -> None:
     """Send the summary of each file in turn. An empty path stands for a file that must not be read."""
     _, answers = take_standard_streams()
-    for path in paths:
-        write_frame(answers, _report(Path(path)) if path else REPORTS.encode(Summarized(None)))
+    with contextlib.suppress(BrokenPipeError):  # the parent was killed
+        for path in paths:
+            write_frame(answers, _report(Path(path)) if path else REPORTS.encode(Summarized(None)))
 
 
 def _report(path: Path) -> bytes:

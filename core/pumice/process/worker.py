@@ -51,12 +51,16 @@ def main() -> int:
     commands, events = take_standard_streams()
     frames = FrameWriter(events)
 
+    def send(data: bytes) -> None:
+        with contextlib.suppress(ConnectionError):  # the parent was killed: commands end, and this process with them
+            frames(data)
+
     def write(report: Report) -> None:
-        frames(REPORTS.encode(report))
+        send(REPORTS.encode(report))
 
     def write_events(events: list[Event]) -> None:
         for data in encode_events(events):
-            frames(data)
+            send(data)
 
     loaded: Future[EngineHost] = Future()
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -171,3 +172,26 @@ sys.exit(worker.main())
         assert model.generate([5], max_tokens=1).tokens
         loaded = next(i for i, report in enumerate(heard) if isinstance(report, Loaded))
         assert Alive() not in heard[loaded:]
+
+
+ORPHANING = """
+import sys
+import pumice
+
+model = pumice.load_process(sys.argv[1], backend="numpy", kv_type="f32", n_ctx=256)
+streams = [model.stream([5], temperature=0.0, max_tokens=200, ignore_eos=True) for _ in range(3)]
+next(iter(streams[0]))
+print("generating", flush=True)
+for piece in streams[1]:
+    pass
+"""
+
+
+def test_an_engine_whose_parent_is_killed_ends_without_a_word(path):
+    command = [sys.executable, "-c", ORPHANING, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "generating\n"
+        parent.kill()
+        _, errors = parent.communicate(timeout=60)  # ends with the engine, which has the same standard error
+    assert errors == ""
