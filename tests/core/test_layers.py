@@ -35,7 +35,7 @@ ENGINES = {
     "pumice.process.engine_host",
     "pumice.process.stage",
 }
-TOOLS = {"pumice.chat.tools", "pumice.mcp"}
+TOOLS = {"pumice.chat.tool_choice", "pumice.chat.tools", "pumice.mcp"}
 FILES = {"pumice.documents"}
 ALSO = {"pumice_server": COMMANDS | TOOLS | FILES, "pumice_ray": COMMANDS | ENGINES}
 BELOW = {"pumice_ray": "pumice_server"}

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.chat.bounds import MAX_ALLOWED, MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, SizeBudget
+from pumice.chat.bounds import MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, SizeBudget
 from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
 from pumice.chat.mixed import Media
+from pumice.chat.tool_choice import read_choice, split_choice
 from pumice.chat.tools import Tool, list_tools
 from pumice.errors import RequestError
 from pumice.grammar import grammar_source
@@ -17,7 +18,6 @@ from pumice.wording import unknown_name
 
 Messages = Iterable[Mapping[str, Any] | Message]
 
-_CHOICES = ("auto", "none", "required")
 _READ_ELSEWHERE = ("tools", "tool_choice", "response_format", "template_variables")  # each has a reader of its own
 
 
@@ -56,7 +56,7 @@ class ChatRequest:
         described: list[Any] = [tool.definition if isinstance(tool, Tool) else tool for tool in listed]
         budget.take(described, "tools")
         tools, mode = _allowed(read_tools(described), settings.pop("tool_choice", "auto"))
-        choice, name = _choice(mode)
+        choice, name = read_choice(mode)
         if name is not None:
             tools, settings["parallel_tool_calls"] = [_tool(_by_name(tools), name)], False
         elif choice == "none":
@@ -99,43 +99,12 @@ class ChatRequest:
 
 def _allowed(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, Any]], Any]:
     """Return the allowed tools and the choice among them."""
-    allowed, mode = _split(choice)
+    allowed, mode = split_choice(choice)
     if allowed is None:
         return tools, mode
     by_name = _by_name(tools)
-    chosen = {name: _tool(by_name, name) for name in (_choice(item)[1] or "" for item in allowed)}
+    chosen = {name: _tool(by_name, name) for name in (read_choice(item)[1] or "" for item in allowed)}
     return list(chosen.values()), mode
-
-
-def _split(choice: Any) -> tuple[list[Any] | None, Any]:
-    """Return the tools that OpenAI's ``allowed_tools`` names and its mode; None and the choice if it is another."""
-    if not isinstance(choice, Mapping) or choice.get("type") != "allowed_tools":
-        return None, choice
-    inner = choice.get("allowed_tools", choice)
-    allowed = inner.get("tools") if isinstance(inner, Mapping) else None
-    if not isinstance(allowed, list):
-        raise RequestError("tool_choice: 'allowed_tools' needs a mode and a list of tools")
-    if len(allowed) > MAX_ALLOWED:
-        raise RequestError(f"tool_choice: {len(allowed)} allowed tools; at most {MAX_ALLOWED} are accepted")
-    return allowed, inner.get("mode", "auto")
-
-
-def chosen_names(choice: Any) -> set[str]:
-    """Return the names of tools in a ``tool_choice``. Raises RequestError unless it is in a known form."""
-    allowed, mode = _split(choice)
-    return {name for item in (mode, *(allowed or ())) if (name := _choice(item)[1])}
-
-
-def _choice(choice: Any) -> tuple[str, str | None]:
-    """Return the mode of calling tools, and the name of the chosen tool, if any."""
-    if isinstance(choice, Mapping):
-        function = choice.get("function")
-        name = function.get("name") if isinstance(function, Mapping) else choice.get("name")
-    else:
-        name = choice
-    if not isinstance(name, str):
-        raise RequestError('tool_choice: expected "auto", "none", "required" or the name of a tool')
-    return (name, None) if name is choice and name in _CHOICES else ("required", name)
 
 
 def _by_name(tools: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:

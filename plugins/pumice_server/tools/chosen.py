@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from pumice.chat.request import chosen_names
+from pumice.chat.tool_choice import chosen_names
 from pumice.mcp import HostedTools, Offer, OfferedTool, ToolError
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_NAME, MAX_TOOLS
