@@ -111,8 +111,8 @@ class Audio:
             return read_source(self.source, "audio", "a path, bytes or an array")
         return self.array_samples(RATE)
 
-    def array_samples(self, wanted: int) -> NDArray[np.float32]:
-        """Return the samples of an array at ``wanted`` samples a second. Raises as ``samples``."""
+    def array_samples(self, target: int) -> NDArray[np.float32]:
+        """Return the samples of an array at ``target`` samples a second. Raises as ``samples``."""
         import numpy as np
 
         if self.rate is None:
@@ -123,7 +123,7 @@ class Audio:
             raise MediaError("audio", f"expected float or int16 [samples, channels], not {self.source.dtype} {shape}")
         check_form(len(array), self.rate, array.shape[1])
         blocks = (_float(array[i : i + _BLOCK]) for i in range(0, len(array), _BLOCK))
-        return _joined(blocks, self.rate, wanted)
+        return _joined(blocks, self.rate, target)
 
 
 class SoundBudget:
@@ -224,19 +224,19 @@ def check_form(frames: int, rate: int, channels: int) -> None:
 def _blocks(file: Any, seconds: int) -> Iterator[NDArray[np.float32]]:
     """Yield the samples ``[n, channels]`` of an open file up to ``seconds``, however many its header names."""
     n_read, most = 0, file.samplerate * MAX_SECONDS
-    wanted = most + 1 if seconds == MAX_SECONDS else file.samplerate * seconds
-    while n_read < wanted and len(block := file.read(max(_BLOCK // file.channels, 1), dtype="float32", always_2d=True)):
+    limit = most + 1 if seconds == MAX_SECONDS else file.samplerate * seconds
+    while n_read < limit and len(block := file.read(max(_BLOCK // file.channels, 1), dtype="float32", always_2d=True)):
         n_read += len(block)
         check_form(min(n_read, most + 1), file.samplerate, file.channels)
         yield block
 
 
-def _joined(blocks: Iterator[NDArray[np.float32]], rate: int, wanted: int = RATE) -> NDArray[np.float32]:
-    """Return blocks ``[n, channels]`` as one channel of ``wanted`` samples a second. Raises RequestError."""
+def _joined(blocks: Iterator[NDArray[np.float32]], rate: int, target: int = RATE) -> NDArray[np.float32]:
+    """Return blocks ``[n, channels]`` as one channel of ``target`` samples a second. Raises RequestError."""
     import numpy as np
 
     mixed = (block.mean(axis=1, dtype=np.float64).astype(np.float32) for block in blocks)
-    parts = list(mixed if rate == wanted else _resampled(mixed, rate, wanted))
+    parts = list(mixed if rate == target else _resampled(mixed, rate, target))
     return _checked(np.concatenate(parts) if parts else np.zeros(0, np.float32))
 
 
@@ -247,14 +247,14 @@ def _float(values: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(values * np.float32(1 / 32768 if values.dtype == np.int16 else 1), np.float32)
 
 
-def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int, wanted: int) -> Iterator[NDArray[np.float32]]:
+def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int, target: int) -> Iterator[NDArray[np.float32]]:
     import numpy as np
 
     try:
         import soxr
     except ImportError:
         raise MediaError("audio", _INSTALL) from None
-    stream = soxr.ResampleStream(rate, wanted, 1, dtype="float32", quality="HQ")
+    stream = soxr.ResampleStream(rate, target, 1, dtype="float32", quality="HQ")
     for block in blocks:
         yield stream.resample_chunk(block)
     yield stream.resample_chunk(np.zeros(0, np.float32), last=True)

@@ -221,12 +221,12 @@ def decode(payload: dict[str, Any]) -> bytes:
         if not times or max(plan.frames) >= len(times):
             raise MediaError("video", "it ends before the last frame that the model sees")
         made: dict[int, bytes] = {}
-        wanted = sorted(set(plan.frames))
-        for i, frame in zip(wanted, _at(container, stream, [times[i] for i in wanted], keys), strict=False):
+        numbers = sorted(set(plan.frames))
+        for i, frame in zip(numbers, _at(container, stream, [times[i] for i in numbers], keys), strict=False):
             made[i] = _resized(_upright(frame), plan).tobytes()
         if not made:
             raise MediaError("video", "no frame can be decoded; the file is damaged")
-        for i in wanted:  # a file that ends in the middle of a frame lacks its last ones
+        for i in numbers:  # a file that ends in the middle of a frame lacks its last ones
             made.setdefault(i, made[max(made)])
         return b"".join(made[i] for i in plan.frames)
 

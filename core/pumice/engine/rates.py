@@ -162,17 +162,17 @@ def rates_of(
 ) -> Rates:
     """Return the rates of a device with those of ``types``, like ``known_rates``, or measure them and write the file.
 
-    ``measure`` gets the rates that are known, and the types that they lack.
+    ``measure`` gets the rates in the file, if there are any, and the types that these lack.
     """
-    known = known_rates(backend, device, options)
-    lacking = [type for type in types if type != _TYPE and (known is None or type.name not in known.products)]
-    if known and not lacking:
-        return known
+    kept = known_rates(backend, device, options)
+    missing = [type for type in types if type != _TYPE and (kept is None or type.name not in kept.products)]
+    if kept and not missing:
+        return kept
     name = _file_name(backend, device, options)
     paths = _paths(name)
     is_busy = _is_busy()
     logger.info("measuring %s on %s", device.name, backend)
-    rates = _measured[name] = measure(known, lacking)
+    rates = _measured[name] = measure(kept, missing)
     if is_busy:
         logger.warning("%s: other programs run, so its measured rates are too low; they are not kept", device.name)
     elif paths:

@@ -203,15 +203,15 @@ async def bounded_requests(
             traffic.sent(item.message)
 
     received, passed_on = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-    given, to_send = anyio.create_memory_object_stream["SessionMessage"](0)
+    requests, to_send = anyio.create_memory_object_stream["SessionMessage"](0)
     async with transport as (incoming, outgoing):
         tasks = [asyncio.create_task(_until_closed(relay())) for relay in (take, give)]
         try:
-            yield passed_on, given
+            yield passed_on, requests
         finally:
             for task in tasks:
                 task.cancel()
-            for stream in (received, passed_on, given, to_send):
+            for stream in (received, passed_on, requests, to_send):
                 stream.close()
 
 

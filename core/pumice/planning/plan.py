@@ -282,15 +282,15 @@ def _types_of(parts: Sequence[StepPart]) -> list[GGMLType]:
     return [GGMLType[type] for type, size in sizes.items() if size >= _LEAST_SHARE * sizes.total()]
 
 
-def _measure(name: str, registry: Registry, config: Config, known: Rates | None, types: Sequence[GGMLType]) -> Rates:
+def _measure(name: str, registry: Registry, config: Config, kept: Rates | None, types: Sequence[GGMLType]) -> Rates:
     """Measure a backend by an instance of its own, whose memory is free again for the plan."""
     with ExitStack() as stack:
         backends = backend_line(registry, config.model_copy(update={"backend": name, "devices": []}))
         for _, backend in backends:
             stack.callback(backend.close)
         backend = dict(backends)[name]
-        known = known or replace(measure_rates(name, backend), host_seconds=host_seconds())
-        return measure_types(name, backend, known, types)
+        rates = kept or replace(measure_rates(name, backend), host_seconds=host_seconds())
+        return measure_types(name, backend, rates, types)
 
 
 def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list[StepPart]:

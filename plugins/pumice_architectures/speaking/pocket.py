@@ -289,9 +289,9 @@ class Decoder:
             "has before": np.where(rows[:, None] < STRIDE, 0, ones).astype(np.float32) if is_first else ones,
         }
         made = np.array(self._run("rows", n, inputs)["rows"])
-        seen = made if self._rows is None else np.concatenate([self._rows, made])
-        samples = self._samples(seen)[-n * ROW :]
-        self._frame, self._rows = frames[-1], seen[-CONTEXT:]
+        context = made if self._rows is None else np.concatenate([self._rows, made])
+        samples = self._samples(context)[-n * ROW :]
+        self._frame, self._rows = frames[-1], context[-CONTEXT:]
         if is_first:
             samples[:FADE] *= np.linspace(0, 1, FADE, dtype=np.float32)[: len(samples)]
         return samples
