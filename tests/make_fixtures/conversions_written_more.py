@@ -258,6 +258,16 @@ MORE = {
         OUTSIDE | {"model.sam_model.neck.0.weight": [8, 8]},
         without(ROUTED, "k_proj", "v_proj") | SHARED | {
             f"{LAYER}self_attn.{part}_proj.weight": [32, 32] for part in "kv"}),
+    "deepseek-ocr2": written(
+        "DeepseekOCR2ForCausalLM", MOE | NUMBERED | {
+            "num_key_value_heads": 4, "norm_topk_prob": False,
+            "language_config": {
+                "architectures": ["DeepseekV2ForCausalLM"], "use_mla": False, "kv_lora_rank": None,
+                "topk_method": "greedy"},
+            "v_head_dim": 0, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0},
+        OUTSIDE | {"model.sam_model.neck.0.weight": [8, 8], "model.qwen2_model.query_768.weight": [8, 8]},
+        without(ROUTED, "k_proj", "v_proj") | SHARED | {
+            f"{LAYER}self_attn.{part}_proj.weight": [32, 32] for part in "kv"}),
     "lfm2-bidirectional": written(
         "Lfm2BidirectionalModel", {
             "layer_types": ["conv", "full_attention"], "conv_L_cache": 3, "norm_eps": 1e-5, "rms_norm_eps": ABSENT,

@@ -25,7 +25,8 @@ TEXT_PARTS = (
 OUTER_CLASSES = {
     "StepVLForConditionalGeneration", "Sarashina2VisionForCausalLM", "Exaone4_5_ForConditionalGeneration",
     "Step3p7ForConditionalGeneration", "KimiK3ForConditionalGeneration", "Eagle3Speculator", "Eagle3DraftModel",
-    "DSparkSpeculator", "DSparkDraftModel",
+    "DSparkSpeculator", "DSparkDraftModel", "DeepseekOCRForCausalLM", "DeepseekOCR2ForCausalLM",
+    "UnlimitedOCRForCausalLM",
 }  # fmt: skip
 
 

@@ -32,7 +32,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
             "DeepseekV3ForCausalLM", "KimiVLForConditionalGeneration", "KimiK25ForConditionalGeneration",
         ),
         "DeepSeek32": ("DeepseekV32ForCausalLM",),
-        "DeepSeekOCR": ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM"),
+        "DeepSeekOCR": ("DeepseekOCRForCausalLM", "DeepseekOCR2ForCausalLM", "UnlimitedOCRForCausalLM"),
     },
     "deepseek4": {
         "DSpark4": ("DeepseekV4DSparkModel",),
