@@ -18,7 +18,7 @@ from pumice.backend import Backend
 from pumice.config import load_config
 from pumice.engine.backends import configured_backend, unavailable
 from pumice.engine.overrides import DeviceName
-from pumice.engine.rates import measure_rates
+from pumice.engine.rates import measure_rates, product_seconds
 from pumice.errors import BackendError, GGUFError, PumiceError
 from pumice.gguf import GGMLType, TensorSource, block_size, dequantize, row_bytes
 from pumice.graph import BlocksSource, GraphBuilder, Tensor
@@ -26,8 +26,7 @@ from pumice.registry import get_registry
 from pumice.testing import Build, difference_from_numpy, is_supported
 
 N_ROWS, N_COLUMNS = 96, 512  # of the matrices of products
-BATCHES = (1, 4, 70)  # tokens of a step: decode, a few sequences, a prompt
-PRODUCT_BATCHES = (1, 4, 20, 70)  # also of many sequences, whose products have kernels of their own
+BATCHES = (1, 4, 20, 70)  # tokens of a step: decode, a few sequences, many sequences, a prompt
 N_MANY_ROWS = 4096  # of matrices whose products with several sequences occupy a large device
 MANY_BATCHES = (12, 20, 40, 64)
 N_EXPERTS, N_USED = 8, 2
@@ -36,6 +35,8 @@ MOST_DIFFERENCE = 0.02  # of the largest value: activations may be rounded to 8 
 _LARGEST, _SMALLEST = 4.0, 1e-3  # a block's largest value
 _BLOCKS_AT_ONCE = 20_000
 _WIDTH = 1024  # columns of the matrices whose rates are measured
+_MEASURED_ROWS = (1, 2, 4, 8, 9, 12, 16, 24, 32, 48, 64, 128)  # vectors; kernels change at 9 and 65
+_MEASURED_TYPES = (GGMLType.Q4_0, GGMLType.Q4_K)
 
 Array = NDArray[np.float32]
 
@@ -115,7 +116,7 @@ def _dense_cases() -> Iterator[Case]:
         if (blocks := random_blocks(type)) is None:
             continue
         weights = {"w": BlocksSource(blocks, type)}
-        for n in PRODUCT_BATCHES:
+        for n in BATCHES:
             activations = {"x": _normal(n, N_COLUMNS)}
             yield Case(
                 f"linear {type.name}, {_tokens(n)}", lambda g, a: g.linear(a["x"], g.weight("w")), activations, weights
@@ -232,7 +233,7 @@ def _tokens(n: int) -> str:
 
 
 def main(name: str, index: int) -> None:
-    """Write the device's facts, the result of each check, and its rates."""
+    """Write the device's facts, the result of each check, its rates, and times of products by their vectors."""
 
     def write(kind: str, value: object) -> None:
         print(json.dumps({kind: value}, default=list), flush=True)
@@ -247,6 +248,12 @@ def main(name: str, index: int) -> None:
     backend = open_backend(name, index)
     write("rates", asdict(measure_rates(name, backend, _WIDTH)))
     backend.close()
+    seconds = {}
+    for type in _MEASURED_TYPES:
+        backend = open_backend(name, index)
+        seconds[type.name] = product_seconds(name, backend, type, _MEASURED_ROWS, _WIDTH)
+        backend.close()
+    write("product_seconds", seconds)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pumice.cli.machine_report import Finding
 from pumice.wording import printable
 
 _REFERENCE = "numpy"
-_MESSAGES = ("facts", "n_checks", "check", "rates")  # of `pumice.device_checks`
+_MESSAGES = ("facts", "n_checks", "check", "rates", "product_seconds")  # of `pumice.device_checks`
 _MAX_ERROR = 4096  # bytes of standard error that are read
 
 
@@ -56,7 +56,8 @@ def _examine(name: str, number: int, progress: Callable[[int, int], None]) -> di
     from pumice.sandbox import launch
 
     command, environment = launch("pumice.device_checks", [name, str(number)])
-    report: dict[str, Any] = {"facts": {}, "n_checks": 0, "checks": [], "rates": None, "error": None}
+    report: dict[str, Any] = {"facts": {}, "n_checks": 0, "checks": [], "rates": None}
+    report |= {"product_seconds": {}, "error": None}
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors) as process,

@@ -251,6 +251,17 @@ def _product_rates(name: str, backend: Backend, overheads: Rates, type: GGMLType
         return chain.weight_bytes / moving, chain.row_flops * rows / computed
 
 
+def product_seconds(
+    name: str, backend: Backend, type: GGMLType, rows: Sequence[int], width: int = WIDTH
+) -> dict[int, float]:
+    """Return the shortest time of a product with so many rows, by their number. Raises BackendError.
+
+    It is the mean of two products, whose matrices are ``2 width x width`` and ``width x 2 width``.
+    """
+    with _chain(name, backend, 2, width, type) as chain:
+        return {n: chain.seconds(n) / chain.n_matrices for n in rows}
+
+
 @contextlib.contextmanager
 def _chain(name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType = _TYPE) -> Iterator[_Chain]:
     chain = _Chain(name, backend, n_matrices, width, type)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pumice import device_checks
 from pumice.cli import device_report
 from pumice.cli.device_list import format_backend
 from pumice.cli.doctor import command
@@ -59,7 +60,7 @@ def test_the_kernels_of_a_check_are_named():
 )
 def test_each_kind_of_operation_is_checked(name):
     found = list(check_cases(NumpyBackend, cases(name)))
-    assert [check.name.rpartition(", ")[2] for check in found] == ["1 token", "4 tokens", "70 tokens"]
+    assert [check.name.rpartition(", ")[2] for check in found] == [*("1 token", "4 tokens", "20 tokens", "70 tokens")]
     assert all(check.difference == 0 and not check.problem for check in found)
 
 
@@ -173,6 +174,17 @@ def test_a_report_has_what_came_before_a_crash_and_no_identifiers(tmp_path, monk
     assert found["details"] == {"type": "discrete"}
     assert len(found["checks"]) == 2
     assert str(home) not in path.read_text()
+
+
+def test_the_times_of_products_by_rows_are_messages(monkeypatch, capsys):
+    """Those of 9 to 64 vectors have kernels of their own."""
+    monkeypatch.setattr(device_checks, "all_cases", lambda: iter(()))
+    monkeypatch.setattr(device_checks, "_WIDTH", 256)
+    device_checks.main("numpy", 0)
+    found = dict(device_report._message(line.encode()) for line in capsys.readouterr().out.splitlines())
+    for seconds in found["product_seconds"].values():
+        assert {"9", "16", "32", "64"} <= set(seconds)
+        assert min(seconds.values()) > 0
 
 
 def test_a_report_in_a_missing_folder_is_refused_before_anything_is_checked(tmp_path):
