@@ -72,7 +72,7 @@ class Shared:
     invariant: bool = False  # results of up to 16 rows do not depend on their number
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
-    n_programs: int = 0
+    programs: list[Program] = field(default_factory=list)  # that are not closed; the first one counts shared memory
     used: set[tuple[int, str]] = field(default_factory=set)  # source and name of the uploaded weights
     preparers: weakref.WeakSet[Preparer] = field(default_factory=weakref.WeakSet)  # whose threads use the device
 
@@ -184,7 +184,6 @@ class DeviceProgram(Program):
         shared.weights.expect(_weight_bytes(new))
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         cache_bytes = shared.cache.nbytes
-        self._is_first, shared.n_programs = not shared.n_programs, shared.n_programs + 1
         self._lowered: dict[Bucket, list[Dispatch]] = {}
         if shared.persistent:
             expect_cache(self._memory, segment)
@@ -205,6 +204,7 @@ class DeviceProgram(Program):
         if shared.prepares:
             shared.preparers.add(self._preparer)
             self._preparer.start()
+        shared.programs.append(self)
 
     def _capabilities(self) -> Capabilities:
         recurrent = any(isinstance(state, RecurrentState) for state in self._segment.states)
@@ -314,7 +314,8 @@ class DeviceProgram(Program):
 
     @property
     def memory(self) -> dict[str, int]:
-        shared = self._shared.scratch.nbytes + self._shared.arenas.nbytes if self._is_first else 0
+        is_first = self._shared.programs[:1] == [self]
+        shared = self._shared.scratch.nbytes + self._shared.arenas.nbytes if is_first else 0
         return {
             "weights": self._weights_nbytes,
             "kv_cache": self._cache_bytes,
@@ -322,6 +323,8 @@ class DeviceProgram(Program):
         }
 
     def close(self) -> None:
+        if self in self._shared.programs:
+            self._shared.programs.remove(self)
         self._preparer.close()
         for part in (
             self._recorder,
