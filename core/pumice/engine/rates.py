@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -137,7 +137,9 @@ def known_rates(backend: str, device: DeviceInfo, options: Mapping[str, object])
     for path in _paths(name):
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             content = json.loads(read_file(path, _LARGEST_FILE))
-            pairs = content.pop("products", {}).items()
+            if set(content) != {item.name for item in fields(Rates)}:
+                continue  # another build measured other rates
+            pairs = content.pop("products").items()
             return Rates(**content, products={type: (memory, compute) for type, (memory, compute) in pairs})
     return None
 

@@ -294,10 +294,12 @@ def test_rates_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(measured) == 1
     assert measured[0].memory > 0
     (file,) = (tmp_path / "pumice" / "rates").iterdir()
-    for damaged in (b"", b"[1]", b'{"memory": -1}', b"{" * 2000, file.read_bytes().replace(b'"memory"', b'"memori"')):
-        file.write_bytes(damaged)
+    older = {name: value for name, value in json.loads(file.read_bytes()).items() if name != "upload"}
+    damaged = (b"", b"[1]", b'{"memory": -1}', b"{" * 2000, json.dumps(older).encode())
+    for content in damaged:
+        file.write_bytes(content)
         rates()
-    assert len(measured) == 6, "a damaged file is measured again"
+    assert len(measured) == 6, "a damaged file is measured again, as is one of a build that measured less"
     rates("2")
     assert len(measured) == 7, "as is a new driver"
     monkeypatch.setattr("pumice.engine.rates._is_busy", lambda: True)
