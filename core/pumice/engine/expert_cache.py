@@ -37,9 +37,9 @@ _MOST_BYTES = 64 * 2**20  # copied between two steps
 _LEAST_TOKENS = 16  # counted before copies are replaced
 _HALF_LIFE = 2048  # tokens after which a choice counts half
 _MARGIN = 1.5  # an expert replaces another that was chosen less often by this factor
-_VALUES = 256  # a matrix has a multiple of them, for ``Program.renew_weight``
+MATRIX_VALUES = 256  # a matrix has a multiple of them, for ``Program.renew_weight``
 _NAMES = re.compile(EXPERTS)
-_ALSO = ("reshape", "slice")  # operations between products of experts, beside element-wise ones
+VIEWS = ("reshape", "slice")  # operations between products of experts, beside element-wise ones
 
 
 class SlotSource:
@@ -311,13 +311,13 @@ def _mixture(graph: Graph, ids: Tensor, products: Sequence[Node]) -> Mixture | N
             if node.op == "expert_sum" and node.inputs["weights"] not in made:
                 ends.append(node)
                 continue
-            if node.op not in ELEMENTWISE and node.op not in _ALSO:
+            if node.op not in ELEMENTWISE and node.op not in VIEWS:
                 return None
             nodes.append(node)
         else:
             continue
         made.add(node.output)
-    are_whole = all(math.prod(map(int, node.weight("weight").shape[1:])) % _VALUES == 0 for node in products)
+    are_whole = all(math.prod(map(int, node.weight("weight").shape[1:])) % MATRIX_VALUES == 0 for node in products)
     if not are_whole or len(ends) != 1 or not made.isdisjoint(graph.outputs.values()):
         return None
     return Mixture(ids, nodes, ends[0])

@@ -1,7 +1,7 @@
-"""Prompts through a GPU with experts in host memory: their matrices are copied to it, layer by layer.
+"""Prompts through a GPU with weights in host memory: their matrices are copied to it, layer by layer.
 
-Two sets of matrices on the GPU take turns: while it computes a layer with one, the next layer's fill the other.
-Steps of few tokens need few experts each and stay with the processor.
+Sets of matrices on the GPU take turns: while it computes a layer with one, the next layer's fill another. Steps of few
+tokens need few experts each and stay with the processor. ``matrix_stream`` does the same for dense layers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pumice.backend import Program
 from pumice.backend.step import Limits, Step
 from pumice.engine.expert_cache import Mixture, host_mixtures, retrace, tracer
+from pumice.engine.overrides import Override
 from pumice.engine.placement import Backends, PlacementRules
 from pumice.errors import BackendError
 from pumice.gguf import GGMLType
@@ -28,7 +29,7 @@ PREFIX = "expert_stream."
 LEAST_TOKENS = 32
 """Tokens of a step from which on weights are copied, where no rates say when that is faster."""
 
-_N_SETS = 2
+N_SETS = 2
 _MOST_CHOSEN = 0.75  # share of a layer's experts from which on all experts of the next layer are copied ahead
 
 
@@ -62,16 +63,18 @@ class StreamedMixture:
         product: a node that multiplies by shared matrices.
         copies: stacks in host memory, and shared ones.
         program: the program of the shared ones, once compiled.
+        is_dense: the weights are matrices that all tokens use, copied as a whole; ``ids`` has no meaning.
     """
 
     ids: Tensor
     product: Node
     copies: list[tuple[Weight, Weight]]
     program: Program | None = None
+    is_dense: bool = False
 
     @property
     def n_expert(self) -> int:
-        return int(self.copies[0][0].shape[0])
+        return 1 if self.is_dense else int(self.copies[0][0].shape[0])
 
     @property
     def n_bytes(self) -> int:
@@ -85,6 +88,9 @@ class StreamedMixture:
         for stack, shared in self.copies:
             assert isinstance(shared.source, SharedSource)
             shared.source.stack = stack
+            if self.is_dense:
+                self.program.renew_weight(shared, 0, stack)
+                continue
             for run in runs:
                 first, end = int(run[0]), int(run[-1]) + 1
                 self.program.renew_weight(shared, first, stack.rows(first, end))
@@ -98,11 +104,15 @@ class ExpertStream:
         graph: the main graph, in which the GPU multiplies by shared matrices.
         mixtures: the layers whose experts are copied, in order.
         least: tokens of a step from which on this graph computes it.
+        n_sets: sets of shared matrices, which consecutive mixtures use in turn.
+        overrides: places of shared matrices whose layers are not on a GPU.
     """
 
     graph: Graph
     mixtures: list[StreamedMixture]
     least: int = LEAST_TOKENS
+    n_sets: int = N_SETS
+    overrides: tuple[Override, ...] = ()
     _fetched: dict[int, Future[None]] = field(default_factory=dict)  # by number of the mixture
     _fetching: ThreadPoolExecutor | None = None
 
@@ -144,19 +154,21 @@ class ExpertStream:
         program.run = run_copying  # type: ignore[method-assign]
 
     def _bring(self, number: int, ids: NDArray[np.int32]) -> None:
-        """Copy the matrices that ``ids`` name, unless they were copied ahead; begin with the next layer's."""
+        """Copy the matrices that ``ids`` name, unless they were copied ahead; begin with those of the next mixtures."""
         assert self._fetching is not None
         mixture, ahead = self.mixtures[number], self._fetched.pop(number, None)
-        for other in list(self._fetched):  # of a step that failed
+        following = range(number + 1, min(number + self.n_sets, len(self.mixtures)))
+        for other in set(self._fetched) - set(following):  # of a step that failed
             self._fetched.pop(other).exception()
         chosen = np.unique(ids)
         if ahead is None:
             mixture.copy(chosen)
         else:
             ahead.result()
-        if number + 1 < len(self.mixtures) and len(chosen) >= _MOST_CHOSEN * mixture.n_expert:
-            following = self.mixtures[number + 1]
-            self._fetched[number + 1] = self._fetching.submit(following.copy, np.arange(following.n_expert))
+        for other in following if len(chosen) >= _MOST_CHOSEN * mixture.n_expert else ():
+            if other not in self._fetched:
+                experts = np.arange(self.mixtures[other].n_expert)
+                self._fetched[other] = self._fetching.submit(self.mixtures[other].copy, experts)
 
     def close(self) -> None:
         if self._fetching is not None:
@@ -180,7 +192,7 @@ def stream_experts(
     if not mixtures:
         return None
     shared: dict[tuple[object, ...], Weight] = {}
-    parts = {mixture.end: _streamed(mixture, number % _N_SETS, shared) for number, mixture in enumerate(mixtures)}
+    parts = {mixture.end: _streamed(mixture, number % N_SETS, shared) for number, mixture in enumerate(mixtures)}
     replaced = {node for mixture in mixtures for node in mixture.nodes}
     kept = [node for node in graph.nodes if node not in replaced]
     nodes = [new for node in kept for new in (parts[node].nodes if node in parts else [node])]

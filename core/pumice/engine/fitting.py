@@ -14,6 +14,7 @@ from pumice.engine.costs import step_parts
 from pumice.engine.expert_cache import ExpertCache, cache_experts
 from pumice.engine.expert_stream import ExpertStream, stream_experts
 from pumice.engine.experts import chosen_rules, known_device_rates, may_move_experts
+from pumice.engine.matrix_stream import stream_matrices
 from pumice.engine.overrides import host_layers, unmatched_overrides
 from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
 from pumice.engine.rates import step_seconds, stream_seconds
@@ -56,6 +57,8 @@ def fit_graphs(
         fitted, rules = fitted_with(n_mib + -(-stream.n_bytes // 2**20))
         stream = _stream(graphs[MAIN], traced, backends, make_limits(graphs, fitted), rules, config)
     own = replace(rules, margin=config.fit_target * 2**20)
+    if stream is not None:
+        own = replace(own, overrides=(*own.overrides, *stream.overrides))
     if not n_mib:
         return FittedModel(dict(graphs), fitted, own, None, stream)
     divided, experts = cache_experts(graphs, backends, make_limits(graphs, fitted), rules, n_mib * 2**20)
@@ -77,10 +80,12 @@ def _stream(
     if config.op_offload == "off":
         return None
     stream = stream_experts(graph, traced, backends, limits, rules)
+    stream = stream or stream_matrices(graph, traced, backends, limits, rules)
     if stream is None or config.op_offload == "on":
         return stream
     rates = known_device_rates(backends, config)
-    placed = find_placement([*traced, stream.graph], backends, limits, replace(rules, margin=0)).segments
+    rules = replace(rules, margin=0, overrides=(*rules.overrides, *stream.overrides))
+    placed = find_placement([*traced, stream.graph], backends, limits, rules).segments
     own, streamed = step_parts(placed[0], graph, limits), step_parts(placed[-1], stream.graph, limits)
     if not all(part.device in rates for part in (*own, *streamed)):
         return None

@@ -671,8 +671,8 @@ class EngineOptions(TypedDict, total=False):
         Literal["auto", "on", "off"],
         _Device(
             "auto",
-            "Copy experts that stay in host memory to a GPU for prompts, layer by layer: auto where measured rates "
-            "predict that it is faster, on for all steps of at least 32 tokens.",
+            "Copy weights that stay in host memory (experts, or matrices of dense layers) to a GPU for prompts, layer "
+            "by layer: auto where measured rates predict that it is faster, on for all steps of at least 32 tokens.",
         ),
     ]
     kv_offload: Annotated[

@@ -13,7 +13,7 @@ from pumice.engine.expert_cache import OF_HOST
 from pumice.engine.expert_stream import PREFIX, StreamedMixture
 from pumice.engine.rates import Rates
 from pumice_numpy import NumpyBackend
-from tiny_models import ATTENTION, EXPERTS, tiny
+from tiny_models import ATTENTION, EXPERTS, LLAMA, tiny
 
 OPTIONS: dict[str, Any] = {"n_ctx": 128, "n_batch": 48, "n_parallel": 1, "n_cpu_moe": -1}
 N_EXPERT = 16
@@ -57,6 +57,36 @@ def test_same_logits_by_copies(path: Path, more: dict[str, Any]) -> None:
         assert model.generate(PROMPT, max_tokens=16, temperature=0).tokens == expected[1]
         (gpu,) = (device for device in model.facts.devices if device.is_gpu)
         assert not gpu.parts.get("experts") or n_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "n_blocks", "n_shared"),
+    [
+        ({"n_cpu_ffn": -1}, 4, 6),
+        ({"n_cpu_ffn": 2}, 2, 6),
+        ({"n_gpu_layers": 2}, 9, 7),  # the products of q, k and v, the output's, and the feed-forward network's
+        ({"n_gpu_layers": 2, "n_cpu_ffn": -1, "kv_offload": False}, 10, 10),
+        ({"override_tensors": ["attn_q=CPU"]}, 4, 2),
+    ],
+)
+def test_dense_matrices_are_copied(tmp_path: Path, options: dict[str, Any], n_blocks: int, n_shared: int) -> None:
+    path = tiny("llama", LLAMA, n_layer=4, dims={"d": 32}).write(tmp_path / "dense.gguf")
+    options = {"n_cpu_moe": 0, **options}
+    with load(path, op_offload="off", **options) as model:
+        expected = model.logits(PROMPT), model.generate(PROMPT, max_tokens=16, temperature=0).tokens
+    copying = patch.object(StreamedMixture, "copy", autospec=True, side_effect=StreamedMixture.copy)
+    with copying as copy, load(path, op_offload="on", **options) as model:
+        for _ in range(2):
+            copy.reset_mock()
+            np.testing.assert_allclose(model.logits(PROMPT), expected[0], atol=1e-5)
+            assert copy.call_count == 2 * n_blocks, "the last four tokens need no copies"
+        assert model.generate(PROMPT, max_tokens=16, temperature=0).tokens == expected[1]
+        segments = [segment for segment in model.runner._streaming.segments if segment.backend == "gpu"]
+        shared = [weight for segment in segments for weight in segment.weights if weight.name.startswith(PREFIX)]
+        assert len({weight.name for weight in shared}) == n_shared
+        stream = model.runner._stream
+        assert stream is not None
+        assert len(shared) == sum(len(mixture.copies) for mixture in stream.mixtures)
 
 
 def test_rates_decide(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

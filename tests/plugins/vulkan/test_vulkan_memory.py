@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
 from pumice_vulkan.memory import Weights
 from pumice_vulkan.program import DeviceProgram
-from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
+from tiny_models import ATTENTION, EXPERTS, LLAMA, N_CTX, tiny
 from tiny_zoo import ZOO
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
@@ -126,6 +127,10 @@ def test_programs_share_scratch_memory(tmp_path: Path, monkeypatch: pytest.Monke
             plan = pumice.plan(path, measure=False, backend="vulkan", **options)
             planned = sum(device.parts["activations"] for device in plan.devices if device.is_gpu)
             assert watch.parts["activations"] + 2**20 == pytest.approx(planned, rel=0.01)
+            first, *others = watch.programs
+            counted = first.memory["activations"] - first._arena.nbytes
+            with patch.object(first._shared, "programs", others):  # as if the first were closed
+                assert others[0].memory["activations"] - others[0]._arena.nbytes == counted > 0
             return int(watch.beyond) + int(watch.parts["activations"])
 
     assert step_bytes(8) == step_bytes(2)
@@ -194,6 +199,25 @@ def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     on_device, by_copies = logits(), logits(n_cpu_moe=-1, op_offload="on")
     assert sum(renewed) >= 2 * 3 * 3 * 4
     np.testing.assert_allclose(by_copies, on_device, atol=1e-5 * np.abs(on_device).max())
+
+
+@pytest.mark.parametrize("type", ["F16", "Q4_K"])
+def test_prompts_with_copied_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
+    """Products of layers in host memory are computed on the device, as in a model that is there as a whole."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
+    cases = importlib.import_module("random_placements")
+    model = tiny("llama", LLAMA, n_layer=4, dims={"n": 256, "d": 64, "f": 512})
+    path = tmp_path / "model.gguf"
+    cases.write_model(cases.Case("dense", model, GGMLType[type], {}, 1.0), path, 1)
+    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 32, "n_parallel": 1, "backend": "vulkan"}
+    prompt = [(7 * i + 3) % 31 for i in range(64)]
+
+    def logits(**more: Any) -> NDArray[np.float32]:
+        with pumice.load(path, config={"vulkan": {"prepare": "never"}}, **options, **more) as loaded:
+            return loaded.logits(prompt)
+
+    on_device, by_copies = logits(), logits(n_gpu_layers=2, op_offload="on")
+    np.testing.assert_allclose(by_copies, on_device, atol=2e-3 * np.abs(on_device).max())
 
 
 def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> None:
