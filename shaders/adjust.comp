@@ -9,6 +9,7 @@ layout(constant_id = 0) const uint MOST_PAST = 256u; // size of the ring of toke
 layout(constant_id = 1) const uint MOST_BIASES = 64u;
 layout(constant_id = 2) const uint MOST_ADDED = 256u; // maximum biases of a single step
 layout(constant_id = 3) const bool SAVES = false; // save the original logits that may change
+layout(constant_id = 4) const bool DRAFTED = false; // all rows are of the first sequence, and tokens behind the first are drafted
 layout(std430, set = 0, binding = 1) readonly buffer R { uint r[]; };
 layout(std430, set = 0, binding = 2) coherent buffer X { float x[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Saved { uvec2 saved[]; };
@@ -16,26 +17,33 @@ layout(push_constant) uniform Push {
     uint rows, r_at, x_at, saved_at;
     uint width;
     uint stride; // words per row of restrictions; 0: no restrictions
-    uint adjustments, biases, past, past_counts; // indices in the step block
+    uint adjustments, biases, past, past_counts, drafts; // indices in the step block; drafts: its tokens
 };
 
 shared uint tokens[256];
 
 const uint ABSENT = 0xffffffffu;
-uint me, row, from, what, n_past, n_added;
+uint me, row, sequence, from, what, n_past, n_added;
 
 void settle() {
     memoryBarrierBuffer();
     barrier();
 }
 
-uint bias_at() { return biases + (row * MOST_BIASES + me) * 2u; }
+uint bias_at() { return biases + (sequence * MOST_BIASES + me) * 2u; }
 
 uint added_at() { return r_at + row * stride + 2u + me * 2u; }
 
 void save(uint place, uint token) {
     const uint most = MOST_BIASES + MOST_PAST + MOST_ADDED;
     saved[saved_at / 2u + row * most + place] = uvec2(token, token == ABSENT ? 0u : floatBitsToUint(x[from + token]));
+}
+
+// The token ``age`` tokens before the next one of a row.
+uint past_token(uint age, uint count) {
+    const uint n_drafted = DRAFTED ? row : 0u;
+    if (age < n_drafted) return step_words[drafts + n_drafted - age];
+    return step_words[past + sequence * MOST_PAST + (count - 1u - (age - n_drafted)) % MOST_PAST];
 }
 
 void penalize() {
@@ -58,12 +66,13 @@ void main() {
     row = gl_WorkGroupID.x;
     if (row >= row_count(rows)) return;
     from = x_at + row * width;
-    what = adjustments + 8u * row;
-    const uint count = step_words[past_counts + row];
-    n_past = min(min(count, step_words[what + 1u]), MOST_PAST);
+    sequence = DRAFTED ? 0u : row;
+    what = adjustments + 8u * sequence;
+    const uint count = step_words[past_counts + sequence];
+    n_past = min(min(count + (DRAFTED ? row : 0u), step_words[what + 1u]), MOST_PAST);
     n_added = stride > 0u ? r[r_at + row * stride + 1u] : 0u;
     const bool biased = me < step_words[what], added = me < n_added;
-    tokens[me] = me < n_past ? step_words[past + row * MOST_PAST + (count - 1u - me) % MOST_PAST] : ABSENT;
+    tokens[me] = me < n_past ? past_token(me, count) : ABSENT;
     if (SAVES) {
         if (me < MOST_BIASES) save(me, biased ? step_words[bias_at()] : ABSENT);
         save(MOST_BIASES + me, tokens[me]);

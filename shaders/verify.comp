@@ -14,7 +14,8 @@ layout(std430, set = 0, binding = 3) writeonly buffer Taken { uint taken[]; };
 layout(push_constant) uniform Push {
     uint rows, picked_at, text_at, taken_at;
     uint stride; // words per row of picked tokens; 0: there are none yet
-    uint tokens, positions, text_length, n_picked; // indices in the step block
+    uint tokens, positions, text_length, n_picked, past, past_counts; // indices in the step block
+    uint most_past;
 };
 
 const uint LONGEST = 32u; // compared tokens of a match
@@ -40,7 +41,10 @@ void take() {
         fresh[n_fresh] = picked[picked_at + n_fresh * stride];
         n_fresh++;
     } while (n_fresh < ROWS && fresh[n_fresh - 1u] == step_words[tokens + n_fresh]);
-    for (uint i = 0u; i < n_fresh; i++) text[text_at + n_before + i] = fresh[i];
+    for (uint i = 0u; i < n_fresh; i++) {
+        text[text_at + n_before + i] = fresh[i];
+        step_words[past + step_words[past_counts]++ % most_past] = fresh[i];
+    }
     step_words[text_length] = n_before + n_fresh;
     step_words[n_picked] += n_fresh;
     taken[taken_at] = n_fresh;

@@ -103,6 +103,9 @@ class Picker:
                 "positions": layout.positions,
                 "text_length": layout.text_length,
                 "n_picked": layout.n_picked,
+                "past": layout.past,
+                "past_counts": layout.past_counts,
+                "most_past": MAX_PAST,
             },
             constants=[rows],
             grid=(1, 1, 1),
@@ -141,8 +144,9 @@ class Picker:
                 "biases": layout.biases,
                 "past": layout.past,
                 "past_counts": layout.past_counts,
+                "drafts": layout.tokens,
             },
-            constants=[MAX_PAST, MAX_BIASES, MAX_ADDED, int(choice.raw)],
+            constants=[MAX_PAST, MAX_BIASES, MAX_ADDED, int(choice.raw), int(choice.drafted)],
             grid=(rows, 1, 1),
         )
 

@@ -105,9 +105,9 @@ class Ask:
         restrictions: one per sequence if a pick is restricted, with ``n_steps`` of 1; empty: they follow through
             ``Pending.restrict``. Only for programs that ``decide``.
         n_drafted: tokens that the program drafts for each step and verifies in it, one of ``drafted``; 0: none. Then
-            there is one sequence, whose pick adjusts nothing. Each step has ``1 + n_drafted`` rows; those of the batch
-            after the first are replaced by the drafted tokens. ``numbers`` are ``[n_steps, 1 + n_drafted]``: one for
-            each picked token in turn.
+            there is one sequence, whose pick is not ``restricted``. Each step has ``1 + n_drafted`` rows; those of the
+            batch after the first are replaced by the drafted tokens. ``numbers`` are ``[n_steps, 1 + n_drafted]``: one
+            for each picked token in turn.
         text: int32, the tokens from which the program drafts, the one of the batch last; for ``n_drafted``.
     """
 

@@ -112,7 +112,7 @@ class Lookahead:
     def drafts(self, members: Sequence[tuple[Running, int]]) -> bool:
         """Return True if the program may draft the next tokens of this batch by itself: of a lone generating sequence.
 
-        Its picks adjust no logits, its cache needs no copies, and positions are those of the text.
+        Its picks have no restrictions, its cache needs no copies, and positions are those of the text.
         """
         if not self.can.drafted or len(members) != 1 or self._cache.checkpoints is not None:
             return False
@@ -122,7 +122,7 @@ class Lookahead:
         if not (is_text and generation.generated and n_new == running.pending == 1 and not running.undecided):
             return False
         pick = generation.chain.pick
-        return self.trusts(generation) and pick is not None and not pick.adjusts and not generation.wants_raw
+        return self.trusts(generation) and pick is not None and not pick.restricted and not generation.wants_raw
 
     def passes(self, running: Running, n_drafted: int, most: int) -> int:
         """Return the number of steps with drafts, a power of two, with blocks held for all; ``most`` at most."""

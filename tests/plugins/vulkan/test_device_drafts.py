@@ -24,19 +24,21 @@ def drafted(made: Program, text: list[int], pick: Pick, numbers: np.ndarray) -> 
     each = np.arange(n_rows, dtype=np.int32)
     tokens = np.full(n_rows, text[-1], np.int32)
     batch = Batch(tokens, n_past + each, each, np.array([0, n_rows], np.int32), np.zeros(1, np.int32), {})
-    ask = Ask([pick], numbers, pick.top_k, n_drafted=n_rows - 1, text=np.array(text, np.int32))
+    pasts = [text[-pick.last_n :]] if pick.last_n else []
+    ask = Ask([pick], numbers, pick.top_k, pasts or [[]], n_drafted=n_rows - 1, text=np.array(text, np.int32))
     return next(made.submit(step_of(batch, ask)).tokens())
 
 
-def one_by_one(made: Program, token: int, pick: Pick, numbers: np.ndarray) -> list[int]:
+def one_by_one(made: Program, text: list[int], pick: Pick, numbers: np.ndarray) -> list[int]:
     """Return the tokens that steps without drafts pick with these numbers."""
-    tokens = []
+    tokens = list(text)
     for number in numbers.ravel():
         each = np.zeros(1, np.int32)
-        batch = Batch(np.array([token], np.int32), each, each, np.array([0, 1], np.int32), each, {})
-        token = int(picked(made, batch, Ask([pick], np.array([[number]], np.float32), pick.top_k)).picked[0, 0])
-        tokens.append(token)
-    return tokens
+        batch = Batch(np.array(tokens[-1:], np.int32), each, each, np.array([0, 1], np.int32), each, {})
+        pasts = [tokens[-pick.last_n :]] if pick.last_n else [[]]
+        ask = Ask([pick], np.array([[number]], np.float32), pick.top_k, pasts)
+        tokens.append(int(picked(made, batch, ask).picked[0, 0]))
+    return tokens[len(text) :]
 
 
 def taken_of(found: Ahead) -> list[int]:
@@ -84,8 +86,31 @@ def test_each_token_takes_the_next_number(tmp_path: Path, vulkan: VulkanBackend,
     pick, numbers = Pick(40, 0.9, 0.05, 0.7), random.random((16, n_rows)).astype(np.float32)
     text = random.integers(12, size=40).tolist()
     tokens = taken_of(drafted(made, text, pick, numbers))
-    assert tokens == one_by_one(made, text[-1], pick, numbers)[: len(tokens)]
+    assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
     assert len(tokens) > 16
+
+
+@pytest.mark.parametrize("last_n", [3, 12, 256])
+def test_penalties_count_drafted_tokens(tmp_path: Path, vulkan: VulkanBackend, last_n: int) -> None:
+    """Each drafted token is one of the past of those behind it, and biases hold for all rows."""
+    random = np.random.default_rng(last_n)
+    table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
+    table[:, :12] = random.standard_normal((N_VOCAB, 12))
+    table[:, :12] += 4 * np.roll(np.eye(N_VOCAB, 12, dtype=np.float32), 1, axis=0)
+    made = table_program(tmp_path, vulkan, table, LIMITS)
+    pick = Pick(
+        40,
+        temperature=0.3,
+        biases=((3, -0.7), (5, 0.9)),
+        last_n=last_n,
+        repeat_penalty=1.1,
+        frequency_penalty=0.02,
+        presence_penalty=0.3,
+    )
+    numbers, text = random.random((8, 8)).astype(np.float32), [*range(11, -1, -1)] * 18
+    tokens = taken_of(drafted(made, text, pick, numbers))
+    assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
+    assert 12 < len(tokens) < 64
 
 
 def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:
@@ -97,6 +122,7 @@ def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:
         {"prompt": "ab ab ab", "logprobs": 2, "logprobs_sampled": True, **few},
         {"prompt": "abcabc", "n_ctx": 24, "context_shift": True, **few},
         {"prompt": "abcabc", "temperature": 0, "repeat_penalty": 1.1, "max_tokens": 20},
+        {"prompt": "fe fe fe", "frequency_penalty": 0.05, "repeat_last_n": 7, "logit_bias": {3: 0.5}, **few},
     ]
     config["vulkan"] = {"batch_invariant": True}  # else GPUs round rows of several tokens differently
     with pumice.load(path, backend="vulkan", config=config, n_ctx=96, n_batch=16, n_parallel=2) as model:
@@ -108,7 +134,7 @@ def texts(path: Path, **config: Any) -> tuple[list[Any], int, int]:
 @pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize("name", ["rope-plain", "gemma2"])
 def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
-    """The last request is for the host: a penalty looks at drafted tokens, too."""
+    """Greedily and sampled, with stop strings, log-probabilities, shifts, penalties and biases."""
     path = write_model(name, tmp_path)
     expected, _, _ = texts(path, speculate="off")
     for n_draft in (3, 15):
