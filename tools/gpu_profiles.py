@@ -232,12 +232,19 @@ def decisions(quirk: Quirk) -> str:
     return ", ".join(parts)
 
 
+def drivers(quirk: Quirk) -> str:
+    """Return the drivers and versions that a quirk is about."""
+    names = ", ".join(driver.title for driver in quirk.drivers) or "any"
+    since, before = (".".join(map(str, version)) for version in (quirk.since, quirk.before))
+    return names + (f" from {since}" if since else "") + (f" before {before}" if before else "")
+
+
 def quirks() -> str:
     """Return the table of quirks, with the profiles that each applies to."""
-    lines = ["| quirk | then | profiles |\n", "| --- | --- | --- |\n"]
+    lines = ["| quirk | driver | then | profiles |\n", "| --- | --- | --- | --- |\n"]
     for quirk in QUIRKS:
         names = ", ".join(f"`{name}`" for name, profile in PROFILES.items() if quirk.applies(profile.described()))
-        lines.append(f"| {quirk.why} | {decisions(quirk)} | {names} |\n")
+        lines.append(f"| {quirk.why} | {drivers(quirk)} | {decisions(quirk)} | {names or 'none'} |\n")
     return "".join(lines)
 
 

@@ -110,6 +110,8 @@ class VulkanBackend(Backend):
         device = shared.device.description
         return {
             "driver": f"{device.driver} on {device.vulkan_driver}",
+            "driver_id": device.driver_id,
+            "driver_version": ".".join(map(str, device.driver_version)),
             "vulkan": device.api_version,
             "vendor": device.vendor,
             "type": device.type,

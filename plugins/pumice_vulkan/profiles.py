@@ -14,7 +14,28 @@ from dataclasses import dataclass, replace
 from pumice.plugin import BackendError
 from pumice_vulkan.device import DeviceDescription, MatrixShape
 from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, version
+from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.quirks import without_quirks
+
+_DRIVERS = {
+    "AMD proprietary": DriverId.AMD_PROPRIETARY,
+    "AMD open-source": DriverId.AMD_OPEN_SOURCE,
+    "radv": DriverId.RADV,
+    "NVIDIA": DriverId.NVIDIA,
+    "Intel Corporation": DriverId.INTEL_WINDOWS,
+    "Intel open-source": DriverId.INTEL_MESA,
+    "Qualcomm": DriverId.QUALCOMM,
+    "Mali": DriverId.ARM,
+    "v1.r": DriverId.ARM,
+    "SwiftShader": DriverId.SWIFTSHADER,
+    "llvmpipe": DriverId.LLVMPIPE,
+    "MoltenVK": DriverId.MOLTENVK,
+    "turnip": DriverId.TURNIP,
+    "V3DV": DriverId.V3DV,
+    "panvk": DriverId.PANVK,
+    "Honeykrisp": DriverId.HONEYKRISP,
+}
+"""Drivers by how the names that llama.cpp writes begin; reports do not have their identifiers."""
 
 LEAST_SHARED, LEAST_PUSH, LEAST_BUFFER = 16384, 128, 2**27  # bytes; Vulkan 1.3 specification, table "Required Limits"
 LEAST_GROUPS = (65535, 65535, 65535)
@@ -50,12 +71,17 @@ class Profile:
     threads: int = THREADS
     buffer: int = LEAST_BUFFER
     vulkan: str = ""  # version, if known
+    driver_version: tuple[int, ...] = ()  # if known
     subgroup_sizes: tuple[int, int] = (0, 0)  # that pipelines may ask for; of Mesa and AMD by generation
     lacking: frozenset[str] = frozenset()  # of what is assumed
 
     @property
     def api(self) -> str:
         return self.vulkan or ("1.3.0" if self.matrices else "1.2.0")
+
+    @property
+    def driver_id(self) -> DriverId:
+        return next(driver for name, driver in _DRIVERS.items() if self.vulkan_driver.startswith(name))
 
     @property
     def all_features(self) -> frozenset[str]:
@@ -85,6 +111,8 @@ class Profile:
             features=self.all_features,
             cooperative_matrices=self.matrices,
             subgroup_sizes=self.subgroup_sizes if any(self.subgroup_sizes) else (self.subgroup_size,) * 2,
+            driver_id=self.driver_id,
+            driver_version=self.driver_version,
             limited=True,
         )
 
@@ -272,6 +300,8 @@ def narrowed(device: DeviceDescription, profile: Profile) -> DeviceDescription:
         device,
         name=f"{narrowed.name} (on {device.name})",
         vulkan_driver=narrowed.vulkan_driver,
+        driver_id=narrowed.driver_id,
+        driver_version=narrowed.driver_version,
         vendor=narrowed.vendor,
         api_version=min(device.api_version, narrowed.api_version, key=version),
         max_buffer_bytes=min(device.max_buffer_bytes, narrowed.max_buffer_bytes),

@@ -1,7 +1,8 @@
 """Drivers that offer what is wrong or slow on a device: each row takes a feature or a kernel away, or changes a choice.
 
-A row applies to devices of a vendor whose name and driver match; the backend does without the feature, as if the device
-did not have it. docs/gpu_profiles.md says which workarounds of other programs have no row, and why.
+A row applies to devices of a vendor with the driver and version that it names, and whose name matches; the backend
+does without the feature, as if the device did not have it. docs/gpu_profiles.md says which workarounds of other
+programs have no row, and why.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from pumice_vulkan.device import DeviceDescription
+from pumice_vulkan.device.driver_ids import DriverId
 
 MATRICES = "cooperative_matrix"
 ATTENTION = "attention_cooperative"
@@ -28,7 +30,9 @@ class Quirk:
         without: the features and kernels that are not used.
         why: what was observed, and where it was reported.
         device: regular expression that the device's name contains.
-        driver: regular expression that the driver's name and version contain.
+        drivers: the drivers that have it; empty: any.
+        since: the first version of these drivers that has it; empty: all before ``before``.
+        before: the first version without it; empty: it stands. An unknown version is taken to be the newest.
         type: the row is for devices of this type, such as "cpu" without a GPU; empty: any.
         size: the row is for devices with subgroups of this size; 0: any.
         subgroup: the size of subgroups to ask for, if the device offers it.
@@ -39,7 +43,9 @@ class Quirk:
     without: frozenset[str]
     why: str
     device: str = ""
-    driver: str = ""
+    drivers: tuple[DriverId, ...] = ()
+    since: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
     type: str = ""
     size: int = 0
     subgroup: int = 0
@@ -49,13 +55,18 @@ class Quirk:
         return (
             self.vendor in ("", device.vendor)
             and bool(re.search(self.device, device.name))
-            and bool(re.search(self.driver, device.vulkan_driver))
+            and (not self.drivers or device.driver_id in self.drivers)
+            and self._has_version(device.driver_version)
             and self.type in ("", device.type)
             and self.size in (0, device.subgroup_size)
         )
 
+    def _has_version(self, version: tuple[int, ...]) -> bool:
+        is_new = not version or version >= self.since
+        return is_new and (not self.before or (bool(version) and version < self.before))
 
-_AMDS_OWN = r"AMD (proprietary|open-source) driver|LLPC"
+
+_AMDS_OWN = (DriverId.AMD_PROPRIETARY, DriverId.AMD_OPEN_SOURCE)
 _RDNA12 = r"RX (5[3567]|6[3-9])\d{2}\b|PRO W[56]\d{3}|NAVI[12]\d|Pro 5[356]00M|680M|660M|GFX103\d"
 _GCN = r"RX [45]\d{2}\b|R[579] |Vega|VII|POLARIS|FIJI|HAWAII|TONGA|VEGA|RAVEN|RENOIR|GFX90|GFX[678]\d\d\b"
 
@@ -65,19 +76,35 @@ QUIRKS = (
         frozenset({MATRICES}),
         "AMD's own driver lists matrix shapes for GPUs without matrix units (ggml-org/llama.cpp#10597)",
         device=r"^(?!.*(RX 7\d{3}|RX 9\d{3}|PRO W7|AI PRO R9|80[456]0S|(7[48]0|8[89]0)M)).*$",
-        driver=r"AMD (proprietary|open-source) driver|LLPC",
+        drivers=_AMDS_OWN,
     ),
     Quirk(
         "Intel",
         frozenset({MATRICES}),
         "products on the matrix units of the first Arc cards are slower than without (ggml-org/llama.cpp#24404)",
         device=r"\bA\d{3}M?\b|\(DG2\)",
+        drivers=(DriverId.INTEL_MESA, DriverId.INTEL_WINDOWS),
+    ),
+    Quirk(
+        "Intel",
+        frozenset({MATRICES}),
+        "the driver computes products of matrix units without them (ggml-org/llama.cpp#10597, #10721)",
+        drivers=(DriverId.INTEL_MESA,),
+        before=(24, 3),
+    ),
+    Quirk(
+        "Intel",
+        frozenset({ATTENTION}),
+        "subgroups that multiply different numbers of matrices disturb each other (ggml-org/llama.cpp#24406)",
+        drivers=(DriverId.INTEL_MESA,),
+        since=(26, 1),
     ),
     Quirk(
         "NVIDIA",
         frozenset({ATTENTION}),
         "Turing's compiler fails at attention on matrix units (ggml-org/llama.cpp#19290)",
         device=r"RTX 20\d\d|GTX 16\d\d|Quadro RTX|TITAN RTX|Tesla T4|\bT4\b",
+        drivers=(DriverId.NVIDIA,),
     ),
     Quirk(
         "",
@@ -89,7 +116,7 @@ QUIRKS = (
         "AMD",
         frozenset({MATRICES}),
         "the driver crashes when asked for the matrix shapes of integrated GPUs (ggml-org/llama.cpp#22750)",
-        driver=_AMDS_OWN,
+        drivers=_AMDS_OWN,
         type="integrated",
     ),
     Quirk(
@@ -97,13 +124,14 @@ QUIRKS = (
         NOTHING,
         "RDNA 1 and 2 compute with 32 lanes, and list 64 first (as in ggml-vulkan's choices by generation)",
         device=_RDNA12,
+        drivers=(DriverId.RADV, *_AMDS_OWN),
         subgroup=32,
     ),
     Quirk(
         "AMD",
         frozenset({"subgroup_arithmetic", "subgroup_shuffle"}),
         "subgroups of 64 are two of Metal's, and sums over them wrong (KhronosGroup/MoltenVK#2750, #2756)",
-        driver="MoltenVK",
+        drivers=(DriverId.MOLTENVK,),
         size=64,
     ),
     Quirk(
@@ -137,13 +165,13 @@ QUIRKS = (
         "Intel",
         frozenset({"full_subgroups"}),
         "kernels that require full subgroups give wrong results on Windows (ggml-org/llama.cpp#17374)",
-        driver=r"^Intel Corporation",
+        drivers=(DriverId.INTEL_WINDOWS,),
     ),
     Quirk(
         "Intel",
         frozenset({"integer_dot_product_fast"}),
         "on Windows products with int8 are slower than with floats (ggml-org/llama.cpp#17628)",
-        driver=r"^Intel Corporation",
+        drivers=(DriverId.INTEL_WINDOWS,),
     ),
     Quirk(
         "Intel",
@@ -155,13 +183,13 @@ QUIRKS = (
         "",
         frozenset({SIGMOID_ROUTE}),
         "a kernel that chooses experts by sigmoids gives infinities through Metal (as in ggml-vulkan)",
-        driver="MoltenVK",
+        drivers=(DriverId.MOLTENVK,),
     ),
     Quirk(
         "Mesa",
         frozenset({UNROLLED}),
         "Asahi's compiler does badly at loops that are unrolled (as in ggml-vulkan)",
-        driver="Honeykrisp",
+        drivers=(DriverId.HONEYKRISP,),
     ),
 )
 

@@ -16,6 +16,7 @@ import pumice
 from device_commands import encode_scale, record, spirv, words
 from pumice_vulkan import VulkanBackend, backend, quirks
 from pumice_vulkan.device import Device, DeviceDescription, open_device
+from pumice_vulkan.device.driver_ids import DriverId, driver_version
 from pumice_vulkan.device.spirv import instructions
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.profiles import HALF, PROFILES, SQUARE
@@ -28,10 +29,10 @@ F, T, FAST = "full_subgroups", "timeline_semaphore", "integer_dot_product_fast"
 NOT_AT_APPLE = {"subgroup_arithmetic", "subgroup_shuffle", S}
 
 
-def claiming(name: str) -> DeviceDescription:
+def claiming(name: str, version: tuple[int, ...] = ()) -> DeviceDescription:
     """A profile's device that claims matrix units of the shape that kernels use, and fast products of int8."""
     features = PROFILES[name].features | HALF | {FAST}
-    return replace(PROFILES[name], matrices=SQUARE, features=features).described()
+    return replace(PROFILES[name], matrices=SQUARE, features=features, driver_version=version).described()
 
 
 @pytest.mark.parametrize(
@@ -49,12 +50,12 @@ def claiming(name: str) -> DeviceDescription:
         ("rdna35-8060s-amdvlk", {M}, 64, 16),
         ("rdna4-rx9070xt-windows", set(), 64, 0),
         ("rdna4-rx9070xt-radv", set(), 64, 0),
-        ("xe-a770-mesa", {M, T}, 16, 0),
+        ("xe-a770-mesa", {M, T, A}, 16, 0),
         ("xe-a770-windows", {M, T, F, FAST}, 16, 0),
-        ("xe-mtl-mesa", {T}, 16, 16),
+        ("xe-mtl-mesa", {T, A}, 16, 16),
         ("xe2-130v-windows", {F, FAST}, 16, 16),
-        ("xe2-lnl-mesa", set(), 16, 16),
-        ("xe2-b50-mesa", set(), 16, 0),
+        ("xe2-lnl-mesa", {A}, 16, 16),
+        ("xe2-b50-mesa", {A}, 16, 0),
         ("apple-m4-max-moltenvk", {S}, 32, 0),
         ("apple-m1-ultra-honeykrisp", {"unrolled_loops"}, 32, 0),
         ("turing-rtx2060super", {A}, 32, 0),
@@ -73,14 +74,72 @@ def test_quirks(name: str, taken: set[str], subgroup: int, dispatches: int) -> N
     assert (found.subgroup_size, found.most_dispatches) == (subgroup, dispatches)
 
 
+@pytest.mark.parametrize(
+    ("version", "taken"), [((24, 2, 8), {M}), ((24, 3, 0), set()), ((26, 0, 8), set()), ((26, 2, 3), {A}), ((), {A})]
+)
+def test_versions_of_a_driver_that_have_a_fault(version: tuple[int, ...], taken: set[str]) -> None:
+    assert without_quirks(claiming("xe2-b50-mesa", version)).avoided == taken
+    assert not without_quirks(replace(claiming("xe2-b50-mesa", version), driver_id=DriverId.NVK)).avoided
+
+
+DECIDED = {
+    "#10597)": ("rdna1-rx5700xt-amdvlk", ()),
+    "#24404)": ("xe-a770-windows", ()),
+    "#10721)": ("xe2-b50-mesa", (24, 2, 8)),
+    "#24406)": ("xe2-b50-mesa", (26, 2, 3)),
+    "#19290)": ("turing-rtx2060super", ()),
+    "#19846)": ("lavapipe-8-mesa25", ()),
+    "#22750)": ("rdna35-8060s-amdvlk", ()),
+    "RDNA 1 and 2": ("rdna2-rx6700xt-radv", ()),
+    "#2756)": ("rdna2-rx6800xt-moltenvk", ()),
+    "#26813)": ("gcn5-pro-vii-radv", ()),
+    "#21724": ("rdna35-8060s-radv", ()),
+    "#27634)": ("xe2-lnl-mesa", ()),
+    "16 lanes": ("xe2-b50-mesa", ()),
+    "#17374)": ("xe2-b60-windows", ()),
+    "#17628)": ("xe2-b60-windows", ()),
+    "#17302)": ("xe-mtl-mesa", ()),
+    "infinities": ("apple-m4-max-moltenvk", ()),
+    "Asahi": ("apple-m1-ultra-honeykrisp", ()),
+}
+"""A device and the version of its driver for each quirk, by a part of its reason."""
+
+
 @pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.why)
 def test_each_quirk_decides_something(quirk: Quirk) -> None:
-    """Without the row some device would be taken as it says that it is."""
-    devices = [claiming(name) for name in PROFILES]
-    expected = list(map(without_quirks, devices))
+    """Without the row its device would be taken as it says that it is."""
+    (reason,) = (reason for reason in DECIDED if reason in quirk.why)
+    device = claiming(*DECIDED[reason])
+    expected = without_quirks(device)
     with mock.patch.object(quirks, "QUIRKS", [each for each in QUIRKS if each is not quirk]):
-        changed = [each.name for each, known in zip(devices, expected, strict=True) if without_quirks(each) != known]
-    assert changed
+        assert without_quirks(device) != expected
+    if quirk.drivers:
+        other = replace(device, driver_id=DriverId.UNKNOWN)
+        assert not quirk.applies(other)
+    assert len(DECIDED) == len(QUIRKS)
+
+
+@pytest.mark.parametrize(
+    ("driver", "packed", "expected"),
+    [
+        (DriverId.NVIDIA, 580 << 22 | 159 << 14 | 4 << 6, (580, 159, 4, 0)),
+        (DriverId.INTEL_WINDOWS, 101 << 14 | 8509, (101, 8509)),
+        (DriverId.MOLTENVK, 10402, (1, 4, 2)),
+        (DriverId.RADV, 25 << 22 | 0 << 12 | 7, (25, 0, 7)),
+    ],
+)
+def test_versions_are_those_that_vendors_write(driver: DriverId, packed: int, expected: tuple[int, ...]) -> None:
+    assert driver_version(driver, packed) == expected
+
+
+@native
+def test_the_driver_here_is_known(driver: str) -> None:
+    with open_device(driver) as device:
+        found = device.description
+    assert found.vulkan_driver.startswith("llvmpipe") == (found.driver_id == DriverId.LLVMPIPE)
+    if found.driver_id == DriverId.LLVMPIPE:  # "llvmpipe Mesa 22.3.6 (LLVM 15.0.6)"
+        written = found.vulkan_driver.split()[2].split(".")
+        assert found.driver_version in (tuple(map(int, written)), (0, 0, 1))
 
 
 def test_a_fixed_moltenvk_is_used() -> None:
@@ -228,7 +287,7 @@ def test_a_driver_that_crashes_is_not_asked_for_its_matrix_shapes(driver: str, m
     asked = mock.Mock(return_value=SQUARE)
     monkeypatch.setattr(module, "matrix_shapes", asked)
     device.properties.vendorID, device.type = 0x1002, "discrete"
-    device.properties.deviceName, device.driver.driverName = b"Radeon RX 9070 XT", b"AMD proprietary driver"
+    device.properties.deviceName, device.driver.driverID = b"Radeon RX 9070 XT", DriverId.AMD_PROPRIETARY
     assert device.describe(0).cooperative_matrices == SQUARE
     device.properties.deviceName, device.type = b"AMD Radeon 860M", "integrated"
     assert device.describe(0).cooperative_matrices == ()
@@ -239,25 +298,25 @@ def test_a_driver_that_crashes_is_not_asked_for_its_matrix_shapes(driver: str, m
 def test_the_right_device_is_the_first(driver: str) -> None:
     from pumice_vulkan.device.native.instance import in_order
 
-    def device(type: str, uuid: bytes, name: str) -> SimpleNamespace:
-        return SimpleNamespace(type=type, ids=SimpleNamespace(deviceUUID=uuid), driver_name=name)
+    def device(type: str, uuid: bytes, driver: DriverId) -> SimpleNamespace:
+        return SimpleNamespace(type=type, ids=SimpleNamespace(deviceUUID=uuid), driver=SimpleNamespace(driverID=driver))
 
     listed = [
-        device("cpu", b"c", "llvmpipe"),
-        device("integrated", b"i", "Intel open-source Mesa driver"),
-        device("discrete", b"d", "Dozen"),
-        device("discrete", b"d", "AMD open-source driver"),
-        device("discrete", b"e", "NVIDIA"),
-        device("discrete", b"d", "radv"),
+        device("cpu", b"c", DriverId.LLVMPIPE),
+        device("integrated", b"i", DriverId.INTEL_MESA),
+        device("discrete", b"d", DriverId.DOZEN),
+        device("discrete", b"d", DriverId.AMD_OPEN_SOURCE),
+        device("discrete", b"e", DriverId.NVIDIA),
+        device("discrete", b"d", DriverId.RADV),
     ]
-    found = [(each.type, each.driver_name) for each in in_order(listed)]  # type: ignore[arg-type]
+    found = [(each.type, each.driver.driverID) for each in in_order(listed)]  # type: ignore[arg-type]
     assert found == [
-        ("discrete", "radv"),
-        ("discrete", "AMD open-source driver"),
-        ("discrete", "Dozen"),
-        ("discrete", "NVIDIA"),
-        ("integrated", "Intel open-source Mesa driver"),
-        ("cpu", "llvmpipe"),
+        ("discrete", DriverId.RADV),
+        ("discrete", DriverId.AMD_OPEN_SOURCE),
+        ("discrete", DriverId.DOZEN),
+        ("discrete", DriverId.NVIDIA),
+        ("integrated", DriverId.INTEL_MESA),
+        ("cpu", DriverId.LLVMPIPE),
     ]
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, DeviceDescription
+from pumice_vulkan.device.driver_ids import DriverId, driver_version
 from pumice_vulkan.device.native.api import V1_3, check, lib, listed
 from pumice_vulkan.device.native.binding import (
     VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR,
@@ -49,7 +50,10 @@ TYPES = {
 
 ORDER = ["discrete", "virtual", "integrated", "other", "cpu"]
 
-DRIVERS = ["radv", "AMD open-source", "AMD proprietary", "Intel open-source", "Intel Corporation", "NVIDIA", "NVK"]
+DRIVERS = [
+    *(DriverId.RADV, DriverId.AMD_OPEN_SOURCE, DriverId.AMD_PROPRIETARY),
+    *(DriverId.INTEL_MESA, DriverId.INTEL_WINDOWS, DriverId.NVIDIA, DriverId.NVK),
+]
 """Drivers of one GPU, by preference; Dozen, on top of Direct3D, is last."""
 
 VENDORS = {
@@ -111,8 +115,8 @@ def in_order(devices: Sequence[PhysicalDevice]) -> list[PhysicalDevice]:
     first = {uuid: uuids.index(uuid) for uuid in uuids}
 
     def key(device: PhysicalDevice) -> tuple[int, int, int]:
-        name = device.driver_name
-        rank = next((i for i, driver in enumerate(DRIVERS) if driver in name), len(DRIVERS))
+        driver = device.driver.driverID
+        rank = DRIVERS.index(DriverId(driver)) if driver in DRIVERS else len(DRIVERS)
         return ORDER.index(device.type), first[bytes(device.ids.deviceUUID)], rank
 
     return sorted(devices, key=key)
@@ -166,7 +170,7 @@ class PhysicalDevice:
             loader_index=self.loader_index,
             name=_text(properties.deviceName),
             driver="native",
-            vulkan_driver=f"{self.driver_name} {_text(self.driver.driverInfo)}".strip(),
+            vulkan_driver=f"{_text(self.driver.driverName)} {_text(self.driver.driverInfo)}".strip(),
             vendor=VENDORS.get(properties.vendorID, f"{properties.vendorID:#x}"),
             uuid=str(UUID(bytes=bytes(self.ids.deviceUUID))),
             type=self.type,
@@ -182,6 +186,8 @@ class PhysicalDevice:
             features=self._feature_names(),
             max_buffers=limits.maxPerStageDescriptorStorageBuffers,
             subgroup_sizes=self._subgroup_sizes(),
+            driver_id=self.driver.driverID,
+            driver_version=driver_version(self.driver.driverID, properties.driverVersion),
             cooperative_matrices=(),
         )
         # AMD's driver crashes when it is asked about some devices.
@@ -191,10 +197,6 @@ class PhysicalDevice:
             if asks
             else description
         )
-
-    @property
-    def driver_name(self) -> str:
-        return _text(self.driver.driverName)
 
     @property
     def main_heap(self) -> int:
