@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,9 @@ _KINDS = (*FILES, *vision_formulas.OLD, *vision_formulas.CASES, *vision_models.C
 _ABORTING = ("gemma3n", "hunyuanvl", "ldp", "ldpv2", "minicpmv46", "step3vl")
 ALL = tuple(kind for kind in _KINDS if kind not in _ABORTING)
 #: Sides of the pictures, which both scale alike; 64 pixels for others.
-SIDES = {"gemma4": 96, "gemma4unified": 96}
+SIDES = {"gemma4": 96, "gemma4unified": 96, "qwen25vl": 128, "exaone45": 128}
+#: Keys of files with other values than in the vision tests: llama.cpp knows windows of 112 pixels alone.
+KEYS = {kind: {"clip.vision.window_size": 112} for kind in ("qwen25vl", "exaone45")}
 #: Fewest and most tokens, as options of libmtmd, which reads them from no file of these types.
 LIMITS = {"gemma4": (1, 70), "gemma4unified": (1, 70), "lfm2vl": (1, 16)}
 BREAKS = ("pixtral", "mistral3")  # whose ends of lines are rows in libmtmd, and tokens here
@@ -76,7 +79,14 @@ def write_file(folder: Path, kind: str) -> Path:
         vision_models.write_folder(folder / kind, kind, shapes)
     with open_model(folder / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, path)
-    return path
+    return write_gguf(path, *_changed(path, KEYS[kind])) if kind in KEYS else path
+
+
+def _changed(path: Path, keys: dict[str, int]) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    """Return metadata with other values of ``keys``, and the tensors of a file."""
+    with GGUFFile.open(path) as file:
+        metadata = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}
+        return metadata | keys, {name: tensor.dequantize().copy() for name, tensor in file.tensors.items()}
 
 
 def picture_of(kind: str) -> NDArray[np.uint8]:

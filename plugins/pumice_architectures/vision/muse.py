@@ -5,19 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor, mask_width
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.any_size import AnySize, Inputs
+from pumice_architectures.vision.any_size import Inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
-from pumice_architectures.vision.vit import Grid, Rotation, folded, gelu_erf, places, window_mask
+from pumice_architectures.vision.vit import Grid, Rotation, folded, gelu_erf
+from pumice_architectures.vision.windows import Windowed
 
 WHOLE_EVERY = 4  # blocks, of which the last one attends to all patches
 
 
-class MuseGlimmer(AnySize):
+class MuseGlimmer(Windowed):
     """Images are only scaled down. A window has as many patches a side as the table of positions."""
 
-    least_rows, most_rows = 1, 2048
+    least_rows, most_rows = 1, 4096
     filter = "lanczos"
     around = ("<|image_start|>", "<|image_end|>")
     has_axes = False
@@ -28,8 +29,16 @@ class MuseGlimmer(AnySize):
         self.side = hparams.positive("image_size") // self.factor
         if not 0 < self.side <= 256:
             raise hparams.wrong("image_size", f"has {self.side} squares a side, expected 1 to 256")
+        self.set_window(self.side)
+
+    def is_whole(self, i: int) -> bool:
+        return (i + 1) % WHOLE_EVERY == 0 or i + 1 == self.n_layer
 
     def fitted(self, height: int, width: int) -> tuple[int, int]:
+        size = self._nearest(height, width)
+        return self.bounded(*size) if self.has_too_many_rows(*size) else size
+
+    def _nearest(self, height: int, width: int) -> tuple[int, int]:
         """Return the size in whole squares with the ratio nearest to an image's, and of these the largest one."""
         most, ratio = self.most // self.factor**2, width / height
         rows, columns = height / self.factor, width / self.factor
@@ -43,14 +52,8 @@ class MuseGlimmer(AnySize):
         return rows * self.factor, columns * self.factor
 
     def more_inputs(self, grid: Grid) -> Inputs:
-        row, column = places(grid).T // self.side
         # The model was trained with rows and columns of the table exchanged, but not those of the image.
-        positions = table_inputs(self.side, (grid[1], grid[0]), "bordered")
-        return {"windows": window_mask(row * grid[1] + column, self.n_rows), **positions}
-
-    def mask(self, g: GraphBuilder, i: int) -> Tensor | None:
-        windows = g.input("windows", (N_TOKENS, mask_width(self.n_rows)))
-        return None if (i + 1) % WHOLE_EVERY == 0 or i + 1 == self.n_layer else windows
+        return table_inputs(self.side, (grid[1], grid[0]), "bordered")
 
     def build(self, g: GraphBuilder) -> Tensor:
         table = g.weight("v.position_embd.weight", (self.side**2, self.n_embd))

@@ -6,7 +6,6 @@ the first half of a head's pairs by the patch's row and the other half by its co
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -27,7 +26,7 @@ from pumice_architectures.vision.interpolation import table_inputs, table_positi
 from pumice_architectures.vision.pixels import check_sides, fit_pixels
 from pumice_architectures.vision.video import MOST_PIXELS, even, fit_frames, pair_times, pairs, spread
 from pumice_architectures.vision.vit import Grid, Rotation, merged
-from pumice_architectures.vision.windows import attend, by_windows, most_padded, padded
+from pumice_architectures.vision.windows import Windowed
 
 FRAMES_A_SECOND, LEAST_FRAMES, MOST_FRAMES = 2, 4, 768  # of a video that the model sees
 TIMES_A_SECOND = 2  # places in time of Qwen2.5-VL, unless the file says it
@@ -84,8 +83,8 @@ class Qwen2VL(AnySize):
         return self.perceptron(g, x, "mm.0", "mm.2")
 
 
-class Qwen25VL(Qwen2VL):
-    """Most blocks attend within windows only, whose patches follow each other."""
+class Qwen25VL(Windowed, Qwen2VL):
+    """Windows of a size in pixels."""
 
     def time_step(self, seconds: float) -> float:
         return seconds * self.times_a_second
@@ -96,40 +95,16 @@ class Qwen25VL(Qwen2VL):
         self.times_a_second = hparams.get_int("tokens_per_second", TIMES_A_SECOND)
         if not 0 < self.times_a_second <= 1000:
             raise hparams.wrong("tokens_per_second", f"is {self.times_a_second}, expected 1 to 1000")
-        self.window = hparams.get_int("window_size", 112) // self.factor  # in merged rows a side
-        if self.window < 1:
+        n_merged = hparams.get_int("window_size", 112) // self.factor
+        if n_merged < 1:
             raise hparams.wrong("window_size", f"is less than {self.factor} pixels")
-
-        self.window *= self.merge  # in patches
-        self.n_rows = most_padded(self.n_rows, self.window)
-
-    def fitted(self, height: int, width: int) -> tuple[int, int]:
-        size = super().fitted(height, width)
-        return self.bounded(*size) if self.has_too_many_rows(*size) else size
+        self.set_window(n_merged * self.merge)
 
     def frame_size(self, n: int, height: int, width: int) -> tuple[int, int]:
         size = super().frame_size(n, height, width)
         return self.bounded(*size) if self.has_too_many_rows(*size) else size
 
-    def has_too_many_rows(self, height: int, width: int) -> bool:
-        """Return True for a size whose windows do not fit, as those of a very thin image."""
-        return math.prod(padded((height // self.patch_size, width // self.patch_size), self.window)) > self.n_rows
-
-    def bounded(self, height: int, width: int) -> tuple[int, int]:
-        """Return the largest size of this ratio whose windows fit."""
-        while self.has_too_many_rows(height, width):
-            most = max(int(height * width * 0.9), self.factor**2)
-            height, width = fit_pixels(height, width, self.factor, self.factor**2, most)
-        return height, width
-
-    def arranged(self, inputs: Inputs, grid: Grid) -> Inputs:
-        return by_windows(inputs, grid, self.window)
-
-    def attend(self, g: GraphBuilder, q: Tensor, k: Tensor, v: Tensor, i: int) -> Tensor:
-        return attend(g, q, k, v, self.score_scale, 0 if self.is_whole(i) else self.window)
-
     def is_whole(self, i: int) -> bool:
-        """Return True for a block that attends to the whole image."""
         return (i + 1) % self.pattern == 0
 
 

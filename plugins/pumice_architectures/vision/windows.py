@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, Tensor
+from pumice_architectures.vision.any_size import AnySize, Inputs
+from pumice_architectures.vision.pixels import fit_pixels
 from pumice_architectures.vision.vit import HIDDEN, Grid
 
-Inputs = dict[str, NDArray[np.float32] | NDArray[np.int32]]
 UNIT = 8  # values of a head
 RATIO = 16  # of an image's sides, up to which all its windows fit without scaling it down
 
@@ -50,3 +50,43 @@ def attend(g: GraphBuilder, q: Tensor, k: Tensor, v: Tensor, scale: float, windo
     query = g.concat(q, g.scale(g.slice(q, 0, UNIT), 0.0, 1.0))
     key = g.concat(k, g.input("hidden", (N_TOKENS, 1, UNIT)))
     return g.attention(query, key, v, scale=scale, causal=False, cache=False, chunk=window**2)
+
+
+class Windowed(AnySize):
+    """Images of any ratio, whose patches follow each other by window; most blocks attend within windows only.
+
+    Attributes:
+        window: patches a side of a window.
+    """
+
+    window: int
+
+    def set_window(self, window: int) -> None:
+        """Set the patches a side of a window, and the rows that images need for whole windows."""
+        self.window = window
+        self.n_rows = most_padded(self.n_rows, window)
+
+    def fitted(self, height: int, width: int) -> tuple[int, int]:
+        size = super().fitted(height, width)
+        return self.bounded(*size) if self.has_too_many_rows(*size) else size
+
+    def has_too_many_rows(self, height: int, width: int) -> bool:
+        """Return True for a size whose windows do not fit, as those of a very thin image."""
+        return math.prod(padded((height // self.patch_size, width // self.patch_size), self.window)) > self.n_rows
+
+    def bounded(self, height: int, width: int) -> tuple[int, int]:
+        """Return the largest size of this ratio whose windows fit."""
+        while self.has_too_many_rows(height, width):
+            most = max(int(height * width * 0.9), self.factor**2)
+            height, width = fit_pixels(height, width, self.factor, self.factor**2, most)
+        return height, width
+
+    def arranged(self, inputs: Inputs, grid: Grid) -> Inputs:
+        return by_windows(inputs, grid, self.window)
+
+    def attend(self, g: GraphBuilder, q: Tensor, k: Tensor, v: Tensor, i: int) -> Tensor:
+        return attend(g, q, k, v, self.score_scale, 0 if self.is_whole(i) else self.window)
+
+    def is_whole(self, i: int) -> bool:
+        """Return True for a block that attends to the whole image."""
+        raise NotImplementedError
