@@ -205,6 +205,9 @@ class Runner:
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.program.copy_slots(pairs)
 
+    def prepare_drafts(self) -> None:
+        self.program.prepare_drafts()
+
     def picks(self, batch: Batch) -> bool:
         return self.capabilities.max_steps > 0
 

@@ -46,7 +46,7 @@ from pumice_vulkan.packing import pack_some
 from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
-from pumice_vulkan.recorder import Recorder, Recording, SlotCopies, StepPart
+from pumice_vulkan.recorder import DRAFTED_CHOICES, USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
@@ -201,10 +201,15 @@ class DeviceProgram(Program):
         self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
         self._preparer = Preparer(self._buckets.likely, self._pieces, shared.device.keep_pipelines)
+        drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self.capabilities.drafted]
+        self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
         if shared.prepares:
-            shared.preparers.add(self._preparer)
-            self._preparer.start()
+            self._start(self._preparer)
         shared.programs.append(self)
+
+    def _start(self, preparer: Preparer) -> None:
+        self._shared.preparers.add(preparer)
+        preparer.start()
 
     def _capabilities(self) -> Capabilities:
         recurrent = any(isinstance(state, RecurrentState) for state in self._segment.states)
@@ -227,8 +232,13 @@ class DeviceProgram(Program):
     @property
     def _drafted(self) -> tuple[int, ...]:
         """Numbers of drafted tokens for whose rows there is a bucket without others."""
-        rows = [bucket.n_tokens for bucket in self._buckets.all if bucket.n_tokens == bucket.n_outputs]
-        return tuple(n - 1 for n in dict.fromkeys(rows) if 1 < n <= MAX_DRAFTED and n.bit_count() == 1)
+        rows = [bucket.n_tokens for bucket in self._whole]
+        return tuple(n - 1 for n in rows if 1 < n <= MAX_DRAFTED and n.bit_count() == 1)
+
+    @property
+    def _whole(self) -> list[Bucket]:
+        """Buckets of sequences with several tokens, each with a row of logits."""
+        return [bucket for bucket in self._buckets.all if bucket.n_tokens == bucket.n_outputs and not bucket.lone]
 
     def run(self, step: Step) -> Values:
         return self.submit(step).outputs()
@@ -281,8 +291,13 @@ class DeviceProgram(Program):
 
     def wait_until_prepared(self) -> None:
         self._preparer.wait()
+        self._draft_preparer.wait()
         if self._shared.prepares and self._persistent:
             self._persistent.works()
+
+    def prepare_drafts(self) -> None:
+        if self._shared.prepares and self._draft_preparer not in self._shared.preparers:
+            self._start(self._draft_preparer)
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._copies.copy(pairs)
@@ -326,6 +341,7 @@ class DeviceProgram(Program):
         if self in self._shared.programs:
             self._shared.programs.remove(self)
         self._preparer.close()
+        self._draft_preparer.close()
         for part in (
             self._recorder,
             self._copies,
@@ -395,15 +411,31 @@ class DeviceProgram(Program):
 
     def _pieces(self, bucket: Bucket) -> Iterator[Work]:
         """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer."""
+        yield from self._lowering_pieces(bucket)
+        with self._shared.making:
+            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, USUAL_CHOICES)]
+        yield partial(self._shared.kernels.compile, dispatches, lambda: self._preparer.ends)
+        yield partial(self._recorder.prepare, Recording(bucket))
+
+    def _lowering_pieces(self, bucket: Bucket) -> Iterator[Work]:
+        """Yield the work that lowers a bucket, unless it is done."""
         if bucket not in self._lowered:
             lowering = Lowering(self._memory, *bucket, uploads=False)
             for first in range(0, len(self._segment.nodes), PIECE):
                 yield partial(self._lower_nodes, lowering, self._segment.nodes[first : first + PIECE])
             yield partial(self._finish, bucket, lowering)
+
+    def _draft_pieces(self, bucket: Bucket) -> Iterator[Work]:
+        """Yield the work that prepares steps with drafts: their pipelines, and command buffers of several steps."""
+        yield from self._lowering_pieces(bucket)
         with self._shared.making:
-            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket)]
-        yield partial(self._shared.kernels.compile, dispatches, lambda: self._preparer.ends)
-        yield partial(self._recorder.prepare, Recording(bucket))
+            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, DRAFTED_CHOICES)]
+        yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
+        for choice in DRAFTED_CHOICES[:2]:
+            n_steps = 2
+            while n_steps <= MAX_STEPS:
+                yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
+                n_steps *= 2
 
 
 def _computed_by(shared: Shared) -> str:

@@ -38,6 +38,8 @@ USUAL_CHOICES = (
     *(Choice(n_best, adjusts=True, raw=True) for n_best in (1, MAX_BEST)),
 )
 """The common choices, whose pipelines are compiled ahead."""
+DRAFTED_CHOICES = tuple(Choice(n_best, adjusts, drafted=True) for adjusts in (False, True) for n_best in (1, MAX_BEST))
+"""The choices of steps with drafts."""
 
 
 class Recording(NamedTuple):
@@ -122,11 +124,11 @@ class Recorder:
             self._forget(next(iter(self._latest)))
         return self._recorded[recording]
 
-    def choices(self, bucket: Bucket) -> list[Dispatch]:
-        """Return the dispatches of the usual choices."""
+    def choices(self, bucket: Bucket, choices: Iterable[Choice]) -> list[Dispatch]:
+        """Return the dispatches of choices."""
         lowering = Lowering(self._memory, *bucket)
         if self._picker:
-            for choice in USUAL_CHOICES:
+            for choice in choices:
                 self._picker.lower(lowering, 0, choice, 0)
         return lowering.dispatches
 

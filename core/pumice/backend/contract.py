@@ -139,6 +139,9 @@ class Program(ABC):
     def wait_until_prepared(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
         """Wait for what the program prepares beside its steps, so that none of them has to; called from one thread."""
 
+    def prepare_drafts(self) -> None:  # noqa: B027 - most programs prepare nothing beside their steps
+        """Begin to prepare steps with drafted tokens, since requests will draft; it may be called again."""
+
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy all recurrent states between slots, as the last step left them.
 

@@ -130,6 +130,7 @@ class Flights:
         self._tell = tell
         self._speculation = speculation
         self._landed = 0.0
+        self._prepares_drafts = False
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
         self._clock = time.perf_counter if self._can.max_steps else time.thread_time
 
@@ -520,7 +521,12 @@ class Flights:
 
     def _drafts_itself(self, members: Members) -> bool:
         """Return True if drafts for this batch are left to the program."""
-        return self.lookahead.drafts(members) and self._speculation.matches_text(members[0][0].generation)
+        if not (self.lookahead.drafts(members) and self._speculation.matches_text(members[0][0].generation)):
+            return False
+        if not self._prepares_drafts:
+            self._prepares_drafts = True
+            self._runner.prepare_drafts()
+        return True
 
     def _planned(self, running: Running) -> Plan:
         """Return the plan of a submission with drafts of the program, with blocks held for its steps."""

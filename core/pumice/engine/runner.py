@@ -335,6 +335,11 @@ class Runner:
             if placed.program:
                 placed.program.wait_until_prepared()
 
+    def prepare_drafts(self) -> None:
+        """Let the main graph's program begin to prepare steps with drafted tokens."""
+        if self._main.program:
+            self._main.program.prepare_drafts()
+
     @property
     def held(self) -> list[Held]:
         """Bytes of what was compiled, by device, layer and part."""

@@ -177,8 +177,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def load(path: Path, prepare: str) -> pumice.Model:
-    config = {"vulkan": {"driver": "native", "prepare": prepare}}
+def load(path: Path, prepare: str, **config: Any) -> pumice.Model:
+    config["vulkan"] = {"driver": "native", "prepare": prepare}
     return pumice.load(path, backend="vulkan", n_ctx=256, n_batch=16, n_parallel=4, config=config)
 
 
@@ -204,6 +204,23 @@ class TestModels:
             assert texts(model) == expected
             assert len(made[-1]._shared.kernels._pipelines) == n_pipelines, "a step compiled what was not prepared"
         assert meanwhile == expected
+
+    @pytest.mark.parametrize("at_load", [True, False])
+    def test_steps_with_drafts_are_prepared(self, tiny_file: Any, made: list[Any], at_load: bool) -> None:
+        """At load if requests draft by default, else when the first does."""
+        choice = {"speculate": "ngram"}
+        with load(tiny_file("llama-bias"), "always", n_draft=15, **(choice if at_load else {})) as model:
+            if not at_load:
+                model.generate(IDS[:6], max_tokens=12, temperature=0, **choice)
+            made[-1].wait_until_prepared()
+            assert made[-1]._draft_preparer.ready == {Bucket(n, n) for n in (2, 4, 8, 16)}
+            recorded = set(made[-1]._recorder._recorded)
+            n_pipelines = len(made[-1]._shared.kernels._pipelines)
+            done = model.generate(IDS[:6] * 3, max_tokens=80, temperature=0, **choice)
+            assert done.timings.n_drafted > 0
+            drafting = {recording for recording in made[-1]._recorder._recorded if recording.choice.drafted}
+            assert drafting <= recorded
+            assert len(made[-1]._shared.kernels._pipelines) == n_pipelines, "a step compiled what was not prepared"
 
     @pytest.mark.parametrize("name", ["llama-bias", "qwen3moe", "qwen3next"])
     def test_all_buckets_have_their_uploads_when_a_program_is_made(
