@@ -28,12 +28,12 @@ def check_sides(height: int, width: int) -> None:
 
 def resize(pixels: Pixels, width: int, height: int, filter: str) -> Pixels:
     """Return an image in another size, by one of Pillow's filters: ``lanczos``, ``bicubic`` or ``bilinear``."""
+    if pixels.shape[:2] == (height, width):
+        return pixels
     try:
         from PIL import Image
     except ImportError:
         raise ModelError("images need Pillow; install it with: pip install 'pumice[media]'") from None
-    if pixels.shape[:2] == (height, width):
-        return pixels
     chosen = {"lanczos": 1, "bilinear": 2, "bicubic": 3}[filter]
     return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling(chosen)))
 
