@@ -3,6 +3,9 @@
 // A subgroup attends with UNIT rows, and the workgroup shares COLUMNS keys and values in shared memory while the next ones
 // are loaded. The mapping of matrix elements to invocations is unspecified, so scores pass through shared memory to become
 // weights, and sums are rescaled by a matrix of factors.
+//
+// Keys and values may be those of the step alone, in float16 (rows_half.comp). Heads are padded with zeros to K_DIM and
+// V_DIM values, whole fragments; queries and results have Q_DIM and Y_DIM.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -25,7 +28,14 @@ layout(constant_id = 5) const uint V_DIM = 64u;
 layout(constant_id = 6) const bool HAS_SINKS = false;
 layout(constant_id = 7) const uint block_size = 32u;
 layout(constant_id = 8) const float softcap = 0.0;
+layout(constant_id = 9) const uint mask = 0u;
+layout(constant_id = 10) const uint ADDED = 0u;
+layout(constant_id = 11) const bool OF_STEP = false;
+layout(constant_id = 13) const uint Q_DIM = 64u;
+layout(constant_id = 14) const uint Y_DIM = 64u;
 #include "attention.glsl"
+#include "attention_mask.glsl"
+#include "attention_general.glsl"
 layout(std430, set = 0, binding = 1) readonly buffer Q4 { vec4 q4[]; };
 layout(std430, set = 0, binding = 5) buffer Y4 { vec4 y4[]; };
 
@@ -56,7 +66,7 @@ void settle() {
 
 uint position_of(uint start, uint item, uint dim) { return start + (me + item * THREADS) / (dim / 8u); }
 
-uint row_of(uint position) { return cache_row(sequence, clamp(position, oldest, newest), head_kv); }
+uint row_of(uint position) { return row_of(sequence, clamp(position, oldest, newest), head_kv); }
 
 void request(uint start) {
     [[unroll]] for (uint i = 0; i < K_LOADS; i++) {
@@ -107,8 +117,8 @@ void main() {
     for (uint i = me; i < ROWS * K_DIM / 4u; i += THREADS) {
         uint row = i / (K_DIM / 4u), quad = i % (K_DIM / 4u), token = (first_row + row) / heads_per_key;
         uint head = head_kv * heads_per_key + (first_row + row) % heads_per_key;
-        uint from = q_at / 4u + (token * n_head + head) * (K_DIM / 4u) + quad;
-        tile[row * K_STRIDE + quad] = token < n_tokens ? f16vec4(q4[from]) : f16vec4(0.0);
+        uint from = q_at / 4u + (token * n_head + head) * (Q_DIM / 4u) + quad;
+        tile[row * K_STRIDE + quad] = token < n_tokens && quad < Q_DIM / 4u ? f16vec4(q4[from]) : f16vec4(0.0);
     }
     barrier();
     const uint subgroup_row = gl_SubgroupID * UNIT, subgroup_at = subgroup_row * STRIDE;
@@ -125,14 +135,14 @@ void main() {
     const bool real = own_token < n_tokens;
     const uint own_sequence = real ? step_words[sequences + own_token] : 0xffffffffu;
     const uint own_position = real ? step_words[positions + own_token] : 0u;
-    const uint own_oldest = window != 0u && own_position >= window ? own_position - window + 1u : 0u;
+    const uint own_oldest = oldest_seen(own_position);
     float top = LOWEST, total = 0.0;
 
     for (uint s = step_words[sequences + first_token]; s <= step_words[sequences + last_token]; s++) {
         sequence = s;
-        newest = step_words[positions + min(last_token, step_words[seq_starts + s + 1u] - 1u)];
-        uint lowest = step_words[positions + max(first_token, step_words[seq_starts + s])];
-        oldest = window != 0u && lowest >= window ? lowest - window + 1u : 0u;
+        newest = newest_seen(step_words[positions + min(last_token, step_words[seq_starts + s + 1u] - 1u)], s);
+        oldest = oldest_seen(step_words[positions + max(first_token, step_words[seq_starts + s])]);
+        const uint own_newest = newest_seen(own_position, s);
         uint start = oldest / COLUMNS * COLUMNS;
         request(start);
         for (; start <= newest; start += COLUMNS) {
@@ -158,7 +168,7 @@ void main() {
                 own[j] = scores[own_at + j * LANES];
                 [[unroll]] for (uint c = 0; c < 4u; c++) {
                     uint position = start + (lane + j * LANES) * 4u + c;
-                    bool visible = own_sequence == s && position <= own_position && position >= own_oldest;
+                    bool visible = own_sequence == s && position <= own_newest && position >= own_oldest;
                     own[j][c] = visible ? capped(own[j][c]) : LOWEST;
                     fresh = max(fresh, own[j][c]);
                 }
@@ -199,7 +209,7 @@ void main() {
         factor = exp(top - highest);
         factor /= total * factor + exp(sink - highest);
     }
-    const uint to = y_at / 4u + (own_token * n_head + head) * (V_DIM / 4u);
+    const uint to = y_at / 4u + (own_token * n_head + head) * (Y_DIM / 4u);
     [[unroll]] for (uint first = 0; first < V_DIM / UNIT; first += COLUMNS / UNIT) {
         settle();
         [[unroll]] for (uint i = 0; i < COLUMNS / UNIT; i++) {
@@ -209,7 +219,7 @@ void main() {
         settle();
         [[unroll]] for (uint j = 0; j < OWN; j++) {
             uint quad = first * UNIT / 4u + lane + j * LANES;
-            if (real && quad < V_DIM / 4u) y4[to + quad] = scores[own_at + j * LANES] * factor;
+            if (real && quad < Y_DIM / 4u) y4[to + quad] = scores[own_at + j * LANES] * factor;
         }
     }
 }

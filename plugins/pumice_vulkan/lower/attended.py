@@ -52,6 +52,28 @@ def _of_step(lowering: Lowering, node: Node) -> Attended:
     return Attended("f32", layout, k_place, v_place, int(k.shape[1]), of_step=True)
 
 
+def halved(lowering: Lowering, node: Node, multiple: int) -> Attended:
+    """Convert the keys and values of a node without a cache to float16; heads are padded to a ``multiple``."""
+    k = node.inputs["k"]
+    tensors = [k, node.inputs.get("v", k)]
+    k_dim, v_dim = dims = [-(-int(tensor.shape[2]) // multiple) * multiple for tensor in tensors]
+    n_heads, n_rows = int(k.shape[1]), lowering.rows(k)
+    sizes = [n_rows * n_heads * dim // 2 for dim in dims]  # in words
+    memory = lowering.scratch("float16 keys and values", 4 * sum(sizes))
+    keys, values = memory.part(0, sizes[0]), memory.part(sizes[0], sizes[1])
+    for tensor, place, dim in zip(tensors, (keys, values), dims, strict=True):
+        lowering.dispatch(
+            "rows_half",
+            count=tensor,
+            reads={"x": lowering.place(tensor)},
+            writes={"y": place},
+            push={"heads": n_heads, "quads": int(tensor.shape[2]) // 4, "padded": dim // 4},
+            grid=lowering.grid(-(-n_rows * n_heads * dim // 4 // 128)),
+        )
+    layout = CacheLayout(Rows(k_dim // 2, 0, 1, k_dim), Rows(v_dim // 2, 0, 1, v_dim), sizes[0], 0)
+    return Attended("f16", layout, keys, values, n_heads, of_step=True)
+
+
 def store(lowering: Lowering, node: Node) -> None:
     """Append the step's keys and values to the cache."""
     k, v, state = node.inputs["k"], node.inputs.get("v"), node.state_of(KVState)

@@ -1,8 +1,8 @@
 """The rule for attention (flash attention, GQA, MLA): store the step's keys and values, then attend.
 
-Single tokens of sequences (decode) take one dispatch; prompts (prefill) run on matrix units if available. Biases,
-chunks, non-causal attention and attention without a cache use the general kernels, ``attention_part`` and
-``attention_tile``.
+Single tokens of sequences (decode) take one dispatch; prompts (prefill) and steps without a cache, whose keys and
+values become float16, run on matrix units if available. Biases and attention to a memory use the general kernels,
+``attention_part`` and ``attention_tile``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from pumice.plugin import KVState, Limits, Node, Weight
 from pumice_vulkan.kv_cache import can_hold
-from pumice_vulkan.lower.attended import attended, store
+from pumice_vulkan.lower.attended import Attended, attended, halved, store
 from pumice_vulkan.lower.attention_decode import attend_alone
-from pumice_vulkan.lower.attention_terms import BOTH_SIDES, float_bits, is_plain, mask_of, v_dim_of, window_of
+from pumice_vulkan.lower.attention_terms import BOTH_SIDES, MEMORY, float_bits, has_more, mask_of, v_dim_of, window_of
 from pumice_vulkan.lower.halves import UNIT
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import BufferSlice
@@ -24,6 +24,7 @@ from pumice_vulkan.tuning import attention_shape
 FEW_TOKENS = 8  # up to this number of tokens, positions are split into parts; more tokens use tiles
 PART = 128  # positions per part
 NOTHING_ADDED, OF_DISTANCE, OF_INDEXER = range(3)  # as in shaders/attention_general.glsl
+WHOLE = 16  # multiple to which heads are padded on matrix units in attention without a cache
 MOST_VALUES = 256  # maximum head dimension on matrix units, whose sums stay in registers
 
 
@@ -97,20 +98,18 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
     """Return False if matrix units do not apply: float32 precision, unsupported head dimensions, or a bias."""
     q, sinks = node.inputs["q"], node.inputs.get("sinks")
     k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
-    if not is_plain(node) or "attention_cooperative" in lowering.device.description.avoided:
+    if has_more(node) or mask_of(node) == MEMORY or "attention_cooperative" in lowering.device.description.avoided:
         return False
-    shape = attention_shape(lowering.device, k_dim, v_dim, UNIT)
-    if (
-        not lowering.cooperative
-        or lowering.limits.kv_type == "f32"
-        or shape is None
-        or lowering.device.subgroup_size % UNIT
-    ):
+    if not lowering.cooperative or lowering.device.subgroup_size % UNIT or max(k_dim, v_dim) > MOST_VALUES:
         return False
-    if k_dim % UNIT or v_dim % UNIT or max(k_dim, v_dim) > MOST_VALUES:
+    if node.state is not None and (lowering.limits.kv_type == "f32" or k_dim % UNIT or v_dim % UNIT):
         return False
-    n_head_kv = node.state_of(KVState).n_head_kv
-    n_rows = lowering.rows(q) * (int(q.shape[1]) // n_head_kv)
+    k_padded, v_padded = (-(-dim // WHOLE) * WHOLE for dim in (k_dim, v_dim))
+    shape = attention_shape(lowering.device, k_padded, v_padded, UNIT)
+    if shape is None or k_dim % 4 or v_dim % 4:
+        return False
+    cells = halved(lowering, node, WHOLE) if node.state is None else attended(lowering, node)
+    n_rows = lowering.rows(q) * (int(q.shape[1]) // cells.n_head_kv)
     _attend(
         lowering,
         "attention_cooperative",
@@ -118,11 +117,13 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
         lowering.place(node.output),
         constants=[
             *(shape.subgroups * lowering.device.subgroup_size, shape.subgroups, UNIT, shape.columns),
-            *(k_dim, v_dim, sinks is not None),
+            *(k_padded, v_padded, sinks is not None),
         ],
         n_parts=1,
-        grid=(-(-n_rows // (UNIT * shape.subgroups)), n_head_kv, 1),
+        grid=(-(-n_rows // (UNIT * shape.subgroups)), cells.n_head_kv, 1),
+        more=[k_dim, v_dim],
         full_subgroups=True,
+        cells=cells,
     )
     return True
 
@@ -163,9 +164,10 @@ def _attend(
     grid: tuple[int, int, int],
     more: Sequence[int] = (),
     full_subgroups: bool = False,
+    cells: Attended | None = None,
 ) -> None:
     """Append a dispatch with the arguments of shaders/attention_arguments.glsl; ``more``: the last constants."""
-    q, sinks, cells = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node)
+    q, sinks, cells = node.inputs["q"], node.inputs.get("sinks"), cells or attended(lowering, node)
     added, bias, reach = _added(lowering, node)
     layout, steps = cells.layout, lowering.memory.layout
     lowering.dispatch(

@@ -12,8 +12,12 @@ CAUSAL, CHUNK, BOTH_SIDES, MEMORY, WHOLE_CHUNK = range(5)  # as in shaders/atten
 
 def is_plain(node: Node) -> bool:
     """Return True for causal attention over a cache with scores from queries and keys only."""
-    more = node.attrs["slopes"] or node.attrs["log_sum"] or {"bias", "mask"} & set(node.inputs)
-    return node.state is not None and mask_of(node) == CAUSAL and not more
+    return node.state is not None and mask_of(node) == CAUSAL and not has_more(node)
+
+
+def has_more(node: Node) -> bool:
+    """Return True for attention whose scores or results are not from queries, keys and values only."""
+    return bool(node.attrs["slopes"] or node.attrs["log_sum"] or {"bias", "mask"} & set(node.inputs))
 
 
 def v_dim_of(node: Node) -> int:

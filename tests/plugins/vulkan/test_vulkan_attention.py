@@ -213,12 +213,12 @@ FLOAT16 = 1e-6
 @pytest.fixture
 def matrix_units(monkeypatch, no_matrix_units):
     """Attention on the matrix units of the first device, of whatever size they are (8 in Mesa's lavapipe)."""
+    monkeypatch.setattr("pumice_vulkan.quirks.QUIRKS", ())  # which leave lavapipe without matrix units
     units = {shape.m for shape in list_devices()[0].cooperative_matrices
              if shape.m == shape.n == shape.k and (shape.a, shape.c) == ("float16", "float32")}  # fmt: skip
     if not units:
         pytest.skip("no matrix units")
     monkeypatch.setattr(attention, "UNIT", max(units))
-    monkeypatch.setattr("pumice_vulkan.quirks.QUIRKS", ())  # which leave lavapipe without matrix units
     monkeypatch.setattr("pumice_vulkan.probe.cooperative_matrices_work", lambda device: True)
     with mock.patch.object(attention, "_attend_in_tiles", side_effect=AssertionError("not on matrix units")):
         yield
@@ -245,3 +245,16 @@ class TestMatrixUnits:
     def test_softcap_and_sinks(self, tmp_path):
         compare(tmp_path, STEPS, kv_type="f16", softcap=3.0, sinks=True, window=30, limit=FLOAT16)
         compare(tmp_path, [(140,), (30,)], kv_type="f16", sinks=True, limit=FLOAT16)
+
+    @pytest.mark.parametrize("heads", [(6, 2), (4, 4)])
+    @pytest.mark.parametrize("dims", [(40, 24), (72, 72), (64, 64)])
+    @pytest.mark.parametrize(
+        "options", [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "chunk": 33}]
+    )
+    def test_attention_over_the_step_alone(self, tmp_path, heads, dims, options):
+        """Heads that are no whole fragments are padded."""
+        compare(tmp_path, [(70, 1, 300)], heads=heads, dims=dims, cache=False, limit=FLOAT16, **options)
+
+    def test_attention_over_a_cache_in_both_directions(self, tmp_path):
+        compare(tmp_path, [(5, 130, 0), (3, 20, 33)], kv_type="f16", causal=False, limit=FLOAT16)
+        compare(tmp_path, [(5, 130, 0), (3, 20, 33)], kv_type="f16", chunk=48, limit=FLOAT16)
