@@ -28,9 +28,14 @@
 #endif
 
 // The variant for one family of models has its constants as macros, and its products written out by tools/straight_line.py.
+// Variants with experts (WITH_EXPERTS) have other products, persistent_experts.glsl; FFN is the width of all experts of a token.
 // Weights of FAMILY 3 may lie in any number of buffers, and are found by address, those of FAMILY 2 by their offset.
 #ifdef FAMILY
 layout(local_size_x = THREADS) in;
+#ifdef WITH_EXPERTS
+layout(constant_id = 4) const uint LAYERS = 2u;
+layout(constant_id = 10) const uint VOCAB = 256u;
+#endif
 #else
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 512u;
@@ -57,7 +62,7 @@ layout(constant_id = 20) const uint DEEP_EACH = 2u;  // positions of an invocati
 #endif
 
 // Without a family, units are loops, which compilers of software devices need. There, all subgroups enter a loop.
-#ifndef FAMILY
+#if !defined(FAMILY) || (FAMILY == 2 && defined(WITH_EXPERTS))
 #define EACH_UNIT [[dont_unroll]]
 #else
 #define EACH_UNIT [[unroll]]
@@ -75,11 +80,14 @@ layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly 
 layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly buffer Bits { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 2) restrict readonly buffer Scales { uint16_t v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) restrict readonly buffer Supers { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly buffer Floats { vec4 v[]; };
+#define FLOATS(PLACE, I) Floats(PLACE).v[I]
 #define CODES(PLACE, I) Codes(PLACE).v[I]
 #define BITS(PLACE, I) Bits(PLACE).v[I]
 #define SCALES(PLACE, I) uint(Scales(PLACE).v[I])
 #define SUPERS(PLACE, I) Supers(PLACE).v[I]
 #else
+#define FLOATS(PLACE, I) uintBitsToFloat(a4[uint(PLACE >> 4) + I])
 #define CODES(PLACE, I) a4[uint(PLACE >> 4) + I]
 #define BITS(PLACE, I) a2[uint(PLACE >> 3) + I]
 #define SCALES(PLACE, I) uint(a_halves[uint(PLACE >> 1) + I])
@@ -142,7 +150,12 @@ const uint MOST_PARTS = LARGER(PARTS, DEEP_PARTS);
 const uint MERGED = DEEP_PARTS > 1u ? QUERY / 4u : 0u; // words
 const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + MOST_PARTS * QUERY / 4u;
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
-const uint ACT_F = ACT_R + WIDTH / 4u, ACT_LAYER = ACT_F + FFN / 8u + FFN / 16u;
+const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
+#ifdef WITH_EXPERTS
+const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
+#else
+const uint ACT_LAYER = ACT_L, TABLE_ROW = 8u;
+#endif
 const uint ACT_PROBE = LAYERS * ACT_LAYER + WIDTH / 4u;
 
 // --- shared memory
@@ -292,7 +305,32 @@ float product(uvec4 low, uvec2 high, uint half_scale, uint super, bool six) {
     return unpackHalf2x16(half_scale).x * (all - 8.0 * sums);
 }
 
-#ifdef FAMILY
+#if !defined(FAMILY) || defined(WITH_EXPERTS)
+float sums[8];
+
+// The sums over all lanes of `count` values, a power of two up to 8: value i is left in lanes i * (LANES / count) on.
+void sum_lanes(uint count) {
+    uint mask = LANES / 2u;
+    [[unroll]] for (uint h = 4u; h > 0u; h /= 2u) {
+        if (h >= count) continue;
+        [[unroll]] for (uint i = 0u; i < h; i++) {
+            const bool up = (lane & mask) != 0u;
+            const float kept = up ? sums[i + h] : sums[i], gone = up ? sums[i] : sums[i + h];
+            sums[i] = kept + subgroupShuffleXor(gone, mask);
+        }
+        mask /= 2u;
+    }
+    [[unroll]] for (uint h = 16u; h > 0u; h /= 2u) {
+        if (h <= mask) sums[0] += subgroupShuffleXor(sums[0], h);
+    }
+}
+
+uint batch_of(uint left) { return left > 4u ? 8u : left > 2u ? 4u : left; }
+#endif
+
+#ifdef WITH_EXPERTS
+#include "persistent_experts.glsl"
+#elif defined(FAMILY)
 #include "persistent_units.glsl"
 #else
 
@@ -368,27 +406,6 @@ void move_on() {
 }
 
 float product_of(uint u, bool six) { return product(low[u], high[u], half_scale[u], super[u], six); }
-
-float sums[8];
-
-// The sums over all lanes of `count` values, a power of two up to 8: value i is left in lanes i * (LANES / count) on.
-void sum_lanes(uint count) {
-    uint mask = LANES / 2u;
-    [[unroll]] for (uint h = 4u; h > 0u; h /= 2u) {
-        if (h >= count) continue;
-        [[unroll]] for (uint i = 0u; i < h; i++) {
-            const bool up = (lane & mask) != 0u;
-            const float kept = up ? sums[i + h] : sums[i], gone = up ? sums[i] : sums[i + h];
-            sums[i] = kept + subgroupShuffleXor(gone, mask);
-        }
-        mask /= 2u;
-    }
-    [[unroll]] for (uint h = 16u; h > 0u; h /= 2u) {
-        if (h <= mask) sums[0] += subgroupShuffleXor(sums[0], h);
-    }
-}
-
-uint batch_of(uint left) { return left > 4u ? 8u : left > 2u ? 4u : left; }
 
 // Products of the units from `unit`, `n` rows of each subgroup; `first_row` in `partial` with `stride` per chunk.
 void products(
@@ -469,6 +486,10 @@ const uint READS_X = CEIL(WIDTH / 4u, THREADS);
 // Keeps x times a norm's weights; its factor follows from the squares.
 void take_normed(uint layer, uint region, uint norm) {
     float sum = 0.0;
+#ifdef WITH_EXPERTS
+    const bool routes = (norm & 1u) != 0u;
+    if (routes) begin_routing(layer);
+#endif
     vec4 weights[READS_X];
     [[unroll]] for (uint k = 0u; k < READS_X; k++) {
         weights[k] = norms[norms_at / 4u + norm * (WIDTH / 4u) + min(k * THREADS + tid, WIDTH / 4u - 1u)];
@@ -488,9 +509,15 @@ void take_normed(uint layer, uint region, uint norm) {
         }
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
+#ifdef WITH_EXPERTS
+        if (routes && real) route(k, v * weights[k]);
+#endif
     }
     sum = subgroupAdd(sum);
     if (subgroupElect()) squares[warp] = sum;
+#ifdef WITH_EXPERTS
+    if (routes) sum_routed();
+#endif
 }
 
 // The sum of parts of a head's positions as far as they are merged.
@@ -589,9 +616,25 @@ vec4 octet_half(uvec4 v, uint i) {
 
 vec4 head_four(uint at) { return vec4(heads[at], heads[at + 1u], heads[at + 2u], heads[at + 3u]); }
 
-// Key and value of a head, and the queries of `n` heads from `first_head`, with rotary positions.
+#ifdef HEAD_NORMS
+const uint PER_LANE = CEIL(DIM, LANES);
+uint head_norms; // of this layer
+
+// A number of the norm of keys, or of queries.
+float head_norm(bool of_key, uint i) {
+    const uint at = head_norms + (of_key ? DIM : 0u) + i;
+    return norms[at / 4u][at & 3u];
+}
+#endif
+
+// Key and value of a head, and the queries of `n` heads from `first_head`, with norms and rotary positions.
 void take_heads(uint region, uint first_head, uint n, uint kv) {
     const uint fours = DIM / 4u;
+#ifdef HEAD_NORMS
+    const uint vector = min(warp, 1u + n); // key, value, queries
+    float weights[PER_LANE];
+    [[unroll]] for (uint i = 0u; i < PER_LANE; i++) weights[i] = head_norm(vector == 0u, min(i * LANES + lane, DIM - 1u));
+#endif
     before_polls();
     if (WITH_OTHERS || tid < (2u + n) * fours) {
         const uint e = min(tid, (2u + n) * fours - 1u), which = e / fours;
@@ -601,6 +644,21 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
         [[unroll]] for (uint c = 0u; c < 4u; c++) heads[4u * e + c] = v[c];
     }
     barrier();
+#ifdef HEAD_NORMS
+    if (WITH_OTHERS || warp < 2u + n) {
+        float values[PER_LANE], square = 0.0;
+        [[unroll]] for (uint i = 0u; i < PER_LANE; i++) {
+            values[i] = i * LANES + lane < DIM ? heads[vector * DIM + i * LANES + lane] : 0.0;
+            square += values[i] * values[i];
+        }
+        const float factor = inversesqrt(subgroupAdd(square) / float(DIM) + eps);
+        [[unroll]] for (uint i = 0u; i < PER_LANE; i++) {
+            const bool real = warp < 2u + n && vector != 1u && i * LANES + lane < DIM;
+            if (real) heads[vector * DIM + i * LANES + lane] = values[i] * factor * weights[i];
+        }
+    }
+    barrier();
+#endif
     if (tid < (1u + n) * (n_rot / 2u)) {
         const uint pair = tid % (n_rot / 2u), which = tid / (n_rot / 2u), base = which == 0u ? 0u : (1u + which) * DIM;
         const uint one = base + (second_distance == 1u ? 2u * pair : pair), two = one + second_distance;
@@ -905,6 +963,9 @@ void give_gated(uint region, float factor) {
             const float gate = row_sum(4u * four + c, CHUNKS_X, STRIDE_G) * factor;
             v[c] = gate / (1.0 + exp(-gate)) * row_sum(OF_G + 4u * four + c, CHUNKS_X, STRIDE_G) * factor;
         }
+#ifdef WITH_EXPERTS
+        if (real) v *= shares[(wg * OF_G + 4u * four) / OF_EXPERT];
+#endif
         const float size = scale_of(v);
         int sum;
         const uint q = quantize(v, size, sum), other = subgroupShuffleXor(q, 1), e = wg * (OF_G / 4u) + four;
@@ -929,12 +990,15 @@ void compute_layer(uint layer) {
     const uint region = layer * ACT_LAYER, head = wg % HEADS, part = wg / HEADS;
     const bool last = layer + 1u == LAYERS, alone = GROUPS >= HEADS;
 #if FAMILY >= 2
-    const uint cache_place = addresses[places_at / 2u + 8u * layer + 7u].x;
+    const uint cache_place = addresses[places_at / 2u + TABLE_ROW * layer + 7u].x;
 #else
-    const uint cache_place = places[places_at + 8u * layer + 7u];
+    const uint cache_place = places[places_at + TABLE_ROW * layer + 7u];
 #endif
     move_on();
     load_places(min(layer + 1u, LAYERS - 1u));
+#ifdef HEAD_NORMS
+    head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
+#endif
     const bool attends = !deep && alone && part < min(n_used, PARTS);
     if (EARLY && attends) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
 
@@ -959,6 +1023,9 @@ void compute_layer(uint layer) {
         skip_part(region, head, part);
     }
     if (!deep) refresh(region);
+#ifdef WITH_EXPERTS
+    load_o(layer);
+#endif
 
     take_attended(region);
     barrier();
@@ -969,6 +1036,21 @@ void compute_layer(uint layer) {
 
     take_normed(layer, region + ACT_R, 2u * layer + 1u);
     barrier();
+#ifdef WITH_EXPERTS
+    factor = norm_factor();
+    give_routed(region, factor);
+    take_routed(region);
+    take_x(warp % CHUNKS_X);
+    multiply_experts(layer);
+    barrier();
+    give_gated(region, factor);
+
+    take_gated(region);
+    barrier();
+    multiply_down(last);
+    barrier();
+    give_residual(region + ACT_LAYER, 1u);
+#else
     take_x(warp % CHUNKS_X);
     multiply_gate(last);
     multiply_up(last);
@@ -982,6 +1064,7 @@ void compute_layer(uint layer) {
     multiply_down(last);
     barrier();
     give_residual(region + ACT_LAYER, CHUNKS_D);
+#endif
 }
 
 void compute_logits() {

@@ -213,7 +213,9 @@ class VulkanBackend(Backend):
             device.close()
             raise
         memories = Weights(device), Arena(device), Scratch(device, SCRATCH_BYTES), Scratch(device)
-        return Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes, invariant)
+        shared = Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes, invariant)
+        shared.unmeasured = self.options.persistent == "always"
+        return shared
 
 
 def _free_bytes(device: Device, most: int | None) -> int:

@@ -68,6 +68,7 @@ class Shared:
     cooperative: bool = False
     prepares: bool = False
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
+    unmeasured: bool = False  # ... also those of shapes that were not measured on a GPU
     lanes: bool = False  # products on matrix units convert weights in registers
     invariant: bool = False  # results of up to 16 rows do not depend on their number
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
@@ -191,7 +192,9 @@ class DeviceProgram(Program):
             self._lower(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes
         self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
-        self._persistent = PersistentPath.of(self._memory, shared.kernels, segment) if shared.persistent else None
+        self._persistent = (
+            PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured) if shared.persistent else None
+        )
         shared.weights.finish()
         self._recorder = Recorder(
             self._memory, shared.kernels, self._host, self._lower, self._picker, shared.making, self._persistent

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+SPECIALIZED = ("LAYERS", "VOCAB")  # constants of variants with experts that are no macros
+COMPARERS, OUTPUT_ROWS = 4, 8  # invocations that compare an expert's logit; rows of the output at a time
 
 QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
 
@@ -64,6 +67,9 @@ class Shape:
     found_by: str = (
         "places"  # weights: "places" of 16 bytes, or, for loops over quads, "offsets" or "addresses" in bytes
     )
+    experts: int = 0  # of a layer; ``ffn`` is then the width of all experts of a token
+    used: int = 0  # experts of a token
+    head_norms: bool = False  # of queries and keys
 
     @property
     def constants(self) -> list[int]:
@@ -72,10 +78,20 @@ class Shape:
     def macros(self) -> dict[str, str | int]:
         """Return the constants as macros."""
         values = {name: getattr(self, field) for field, name in NAMES.items()}
+        if self.experts:
+            values |= {"EXPERTS": self.experts, "USED": self.used}
+            values = {name: value for name, value in values.items() if name not in SPECIALIZED}
         macros = {
             name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
         }
-        return {"FAMILY": FAMILY[self.found_by], **macros}
+        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms}
+        return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, given in flags.items() if given}}
+
+    def is_of(self, family: Shape) -> bool:
+        """Return True if a family's variant computes this shape; those with experts compute any number of layers."""
+        if family.experts:
+            return self == replace(family, layers=self.layers, vocabulary=self.vocabulary)
+        return self == family
 
     @property
     def deep_parts(self) -> int:
@@ -92,7 +108,7 @@ class Shape:
         """Words of the exchange between workgroups; the regions of the shader, 16 bytes each."""
         query, key = self.heads * self.dim, self.kv_heads * self.dim
         layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + self.parts * (query // 4 + self.heads)
-        layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0)
+        layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0) + self.experts
         return 4 * (self.layers * layer + self.width // 4 + self.groups)
 
     @property
@@ -106,6 +122,7 @@ class Shape:
         of_heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
         partial = max(rows * (self.width // chunk), of_x, warps * of_heads)
         small = 4 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim
+        small += 4 * (self.experts + 2 * self.used + warps * -(-self.experts // self.groups))
         return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
 
     @property
@@ -124,7 +141,7 @@ class Shape:
         """Return True if every matrix divides into whole parts of subgroups and workgroups."""
         query, key, chunk = self.heads * self.dim, self.kv_heads * self.dim, 32 * self.lanes
         warps = self.threads // self.lanes
-        columns = (self.width, query, self.ffn)
+        columns = (self.width, query) if self.experts else (self.width, query, self.ffn)
         octets = self.dim // 8
         return (
             all(size % chunk == 0 and size // chunk <= warps for size in columns)
@@ -138,6 +155,27 @@ class Shape:
             and (2 + self.share) * self.dim // 4 <= self.threads  # invocations for queries, key and value
             and self.ahead <= self.n_units
             and (self.share == 1 or self._shares())
+            and (self.experts == 0 or self._divides_experts())
+        )
+
+    def _divides_experts(self) -> bool:
+        """Return True if a subgroup has whole rows, those of gate and up of one expert, and each expert is compared."""
+        query, key, warps = self.heads * self.dim, self.kv_heads * self.dim, self.threads // self.lanes
+        slots, slots_o = (warps // (columns // (32 * self.lanes)) for columns in (self.width, query))
+        rows = [(query, slots), (self.width, slots_o), (self.ffn, slots)]
+        of_expert = self.ffn // self.used
+        return (
+            all(n % (self.groups * n_slots) == 0 for n, n_slots in rows)
+            and query // (self.groups * slots) + -(-2 * key // (self.groups * slots)) <= self.ahead
+            and self.width // (self.groups * slots_o) <= self.ahead == OUTPUT_ROWS
+            and of_expert % 256 == 0
+            and of_expert % (self.ffn // (self.groups * slots)) == 0
+            and self.ffn % (32 * self.lanes) == 0
+            and self.ffn // (32 * self.lanes) <= warps
+            and COMPARERS * self.experts <= self.threads
+            and self.experts % COMPARERS == 0
+            and -(-self.experts // self.groups) <= warps
+            and self.used <= self.experts
         )
 
     def _shares(self) -> bool:

@@ -32,7 +32,7 @@ FEATURES = {"vulkan_memory_model_device", "integer_dot_product", "storage16", "s
 # Flags of a matrix's place in the shader's table, which counts units of 16 bytes.
 SIX, SECOND = 1 << 31, 1 << 30
 MOST_BUFFERS = 2
-LAYER_WORDS = 8  # of the table: seven matrices and the cache
+LAYER_WORDS = 8  # of the table: seven matrices and the cache; models with experts have the router, too
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
 PROBE_LIMIT = 1 << 13
@@ -85,7 +85,7 @@ class PersistentPath:
     ``failed`` turns it off for good.
     """
 
-    def __init__(self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder) -> None:
+    def __init__(self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder, unmeasured: bool) -> None:
         self._memory = memory
         self._kernels = kernels
         self._decoder = decoder
@@ -96,17 +96,19 @@ class PersistentPath:
         self._shape: Shape | None = None  # the one that works
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
-        candidates = shapes(decoder, memory.limits, memory.device, count > 1)
+        candidates = shapes(decoder, memory.limits, memory.device, count > 1, unmeasured)
         self._shapes = [shape for shape in candidates if shape.found_by in self._tables.places]
 
     @classmethod
-    def of(cls, memory: SegmentMemory, kernels: Kernels, segment: Segment) -> PersistentPath | None:
+    def of(
+        cls, memory: SegmentMemory, kernels: Kernels, segment: Segment, unmeasured: bool = False
+    ) -> PersistentPath | None:
         """Return the path of a segment whose weights are on the device; None if the shader does not compute it."""
         decoder = find_decoder(segment)
-        if decoder is None or not any(True for _ in shapes(decoder, memory.limits, memory.device, False)):
+        if decoder is None or not any(True for _ in shapes(decoder, memory.limits, memory.device, False, unmeasured)):
             return None
         try:
-            return cls(memory, kernels, decoder)
+            return cls(memory, kernels, decoder, unmeasured)
         except _TooManyBuffers:
             return None
 
@@ -242,12 +244,15 @@ class _TooManyBuffers(Exception):
 def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     matrices = [[matrix(lowering, weight) for weight in layer.matrices] for layer in decoder.layers]
     output = matrix(lowering, decoder.output)
-    everything = [output, *(item for layer in matrices for item in layer)]
+    routers = [matrix(lowering, layer.router) for layer in decoder.layers if layer.router is not None]
+    everything = [output, *(item for layer in matrices for item in layer), *routers]
     places = {id(item.place.buffer): item.place for item in everything}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
     if len({id(place.buffer) for place in caches}) > 1:
         raise _TooManyBuffers
     rows: list[list[Matrix | int]] = [[*row, cache.offset // 4] for row, cache in zip(matrices, caches, strict=True)]
+    for row, router in zip(rows, routers, strict=False):
+        row.append(router)
     table: list[list[Matrix | int]] = [
         *rows,
         [replace(output, format=matrices[0][0].format)],
@@ -267,6 +272,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
 
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
     norms = [weight for layer in decoder.layers for weight in layer.norms]
+    head_norms = [weight for layer in decoder.layers for weight in layer.head_norms]
     able = {
         "places": (len(places) <= MOST_BUFFERS, word),
         "offsets": (len(places) == 1, offset),
@@ -279,21 +285,21 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
             for name, (possible, of) in able.items()
             if possible
         },
-        lowering.constant((*key, "norms"), lambda: _rows([*norms, decoder.norm])),
+        lowering.constant((*key, "norms"), lambda: _rows([*norms, decoder.norm, *head_norms])),
         replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
     )
 
 
 def _table(rows: Sequence[Sequence[Matrix | int]], of: Callable[[Matrix], int], wide: bool) -> NDArray[np.uint32]:
     """Return the shader's table: a row for each layer, with a number of its own at its end, and one for the output."""
-    table = np.zeros((len(rows), LAYER_WORDS), np.uint64 if wide else np.uint32)
+    table = np.zeros((len(rows), max(LAYER_WORDS, *map(len, rows))), np.uint64 if wide else np.uint32)
     for number, row in enumerate(rows):
         table[number, : len(row)] = [item if isinstance(item, int) else of(item) for item in row]
     return table.reshape(-1).view(np.uint32)
 
 
 def _rows(weights: list[Weight]) -> NDArray[np.float32]:
-    return np.stack([np.asarray(weight.dequantize(), np.float32) for weight in weights])
+    return np.concatenate([np.asarray(weight.dequantize(), np.float32) for weight in weights])
 
 
 def _whole(place: BufferSlice) -> BufferSlice:

@@ -1,11 +1,15 @@
-"""The pattern of a segment that shaders/persistent.comp computes: a llama from its embedding to its logits."""
+"""The pattern of a segment that shaders/persistent.comp computes: a llama from its embedding to its logits.
+
+Feed-forward blocks may be experts, and queries and keys normalized per head, as in Qwen 3 with experts.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pumice.plugin import KVState, Node, Segment, Tensor, Weight
+from pumice.plugin import GGMLType, KVState, Node, Segment, Tensor, Weight
 from pumice_vulkan.fuse import DEFERRED, GROUP
 
 FOUR_BITS = ("q4_0", "q4_k")
@@ -14,13 +18,19 @@ SIX_BITS = "q6_k"
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer's weights; ``matrices`` are those of queries, keys, values, output, gate, up and down."""
+    """A layer's weights; ``matrices`` are those of queries, keys, values, output, gate, up and down.
+
+    With experts, gate, up and down are stacks, ``router`` chooses among them, and ``used`` is how many a token has.
+    """
 
     norms: tuple[Weight, Weight]
     matrices: tuple[Weight, ...]
     rope: Node
     attention: Node
-    eps: tuple[float, float]
+    eps: tuple[float, ...]
+    head_norms: tuple[Weight, ...] = ()  # of queries and keys
+    router: Weight | None = None
+    used: int = 0
 
     @property
     def state(self) -> KVState:
@@ -65,8 +75,9 @@ def _match(segment: Segment) -> Decoder:
     else:
         raise _Mismatch
     layers = []
-    for first in range(1, len(units), 5):
-        layer, x = _layer(x, units[first : first + 5])
+    left = deque(units[1:])
+    while left:
+        layer, x = _layer(x, left)
         layers.append(layer)
     if rows.inputs["x"] is not x or rows.inputs["ids"].name != "output_ids":
         raise _Mismatch
@@ -94,32 +105,106 @@ def _seen_through(node: Node, aliases: dict[Tensor, Tensor]) -> Node:
     return Node(node.op, inputs, node.output, node.attrs, node.layer, node.state)
 
 
-def _layer(x: Tensor, units: Sequence[list[Node]]) -> tuple[Layer, Tensor]:
-    """Return a layer that starts from ``x``, and its result."""
-    if len(units) != 5:
-        raise _Mismatch
-    norm, q, k, v = _ops(units[0], "rms_norm", "linear", "linear", "linear")
-    rope_q, rope_k, attention = _ops(units[1], "rope", "rope", "attention")
+def _layer(x: Tensor, units: deque[list[Node]]) -> tuple[Layer, Tensor]:
+    """Take a layer that starts from ``x``, and return it and its result."""
+    norm, q, k, v = _ops(_next(units), "rms_norm", "linear", "linear", "linear")
+    by_output = {node.output: node for node in (q, k, v)}
+    normed = [_next(units)[0] for _ in range(2) if units and [node.op for node in units[0]] == ["rms_norm"]]
+    rope_q, rope_k, attention = _ops(_next(units), "rope", "rope", "attention")
     if norm.inputs["x"] is not x or not _is_plain(rope_q, attention):
         raise _Mismatch
-    by_output = {node.output: node for node in (q, k, v)}
+    heads = {node.output: node for node in normed}
+    head_norms = [heads[tensor] for rope in (rope_q, rope_k) if (tensor := rope.inputs["x"]) in heads]
+    if len(head_norms) != len(normed) or len(normed) not in (0, 2):
+        raise _Mismatch
+    before = [heads[t].inputs["x"] if (t := rope.inputs["x"]) in heads else t for rope in (rope_q, rope_k)]
     try:
-        used = [by_output[tensor] for tensor in (rope_q.inputs["x"], rope_k.inputs["x"], attention.inputs["v"])]
+        used = [by_output[tensor] for tensor in (*before, attention.inputs["v"])]
     except KeyError:
         raise _Mismatch from None
     matrices = [_matrix(node, norm.output) for node in used]
-    o, added = _ops(units[2], "linear", "add")
+    o, added = _ops(_next(units), "linear", "add")
     matrices.append(_matrix(o, attention.output))
     _check_sum(added, x, o.output)
-    norm2, gate, up, gated = _ops(units[3], "rms_norm", "linear", "linear", "silu_mul")
-    if norm2.inputs["x"] is not added.output or gated.operands() != [gate.output, up.output]:
+    if units and [node.op for node in units[0]] == ["rms_norm"]:
+        block = _experts(added.output, units)
+    else:
+        block = _dense(added.output, units)
+    eps = (norm.attrs["eps"], block.norm.attrs["eps"], *(node.attrs["eps"] for node in head_norms))
+    layer = Layer(
+        (_norm(norm), _norm(block.norm)),
+        (*matrices, *block.matrices),
+        rope_q,
+        attention,
+        eps,
+        tuple(map(_norm, head_norms)),
+        block.router,
+        block.used,
+    )
+    return layer, block.result
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A feed-forward block with its norm: matrices of gate, up and down, and its sum with ``x``."""
+
+    norm: Node
+    matrices: tuple[Weight, ...]
+    result: Tensor
+    router: Weight | None = None
+    used: int = 0
+
+
+def _dense(x: Tensor, units: deque[list[Node]]) -> _Block:
+    norm, gate, up, gated = _ops(_next(units), "rms_norm", "linear", "linear", "silu_mul")
+    if norm.inputs["x"] is not x or gated.operands() != [gate.output, up.output]:
         raise _Mismatch
-    matrices += [_matrix(node, norm2.output) for node in (gate, up)]
-    down, result = _ops(units[4], "linear", "add")
-    matrices.append(_matrix(down, gated.output))
-    _check_sum(result, added.output, down.output)
-    eps = (norm.attrs["eps"], norm2.attrs["eps"])
-    return Layer((_norm(norm), _norm(norm2)), tuple(matrices), rope_q, attention, eps), result.output
+    down, result = _ops(_next(units), "linear", "add")
+    _check_sum(result, x, down.output)
+    matrices = (*(_matrix(node, norm.output) for node in (gate, up)), _matrix(down, gated.output))
+    return _Block(norm, matrices, result.output)
+
+
+def _experts(x: Tensor, units: deque[list[Node]]) -> _Block:
+    """Match experts whose shares are the softmax of the chosen ones' logits."""
+    (norm,) = _ops(_next(units), "rms_norm")
+    (router,) = _ops(_next(units), "linear")
+    ids, shares = _ops(_next(units), "expert_ids", "expert_weights")
+    gate, up, gated = _ops(_next(units), "mul_mat_id", "mul_mat_id", "silu_mul")
+    (down,) = _ops(_next(units), "mul_mat_id")
+    total, result = _ops(_next(units), "expert_sum", "add")
+    if norm.inputs["x"] is not x or ids.inputs["logits"] is not router.output or not _are_shares(ids, shares):
+        raise _Mismatch
+    if any(node.inputs["ids"] is not ids.output for node in (gate, up, down, shares)):
+        raise _Mismatch
+    if gated.operands() != [gate.output, up.output] or total.operands() != [down.output, shares.output]:
+        raise _Mismatch
+    _check_sum(result, x, total.output)
+    weight = _matrix(router, norm.output)
+    if weight.type != GGMLType.F32:
+        raise _Mismatch
+    matrices = (*(_matrix(node, norm.output) for node in (gate, up)), _matrix(down, gated.output))
+    return _Block(norm, matrices, result.output, weight, ids.attrs["n_used"])
+
+
+def _are_shares(ids: Node, shares: Node) -> bool:
+    """Return True if shares are the softmax of the chosen logits, which are the highest."""
+    normal = shares.attrs["normalize"] or shares.attrs["gate"] == "softmax_of_chosen"
+    gates = {ids.attrs["gate"], shares.attrs["gate"]}
+    return (
+        len(gates) == 1
+        and gates <= {"softmax", "softmax_of_chosen"}
+        and normal
+        and shares.attrs["scale"] == 1.0
+        and ids.attrs["n_group"] == 1
+        and "bias" not in ids.inputs
+    )
+
+
+def _next(units: deque[list[Node]]) -> list[Node]:
+    if not units:
+        raise _Mismatch
+    return units.popleft()
 
 
 def _ops(nodes: Sequence[Node], *ops: str) -> Sequence[Node]:

@@ -9,7 +9,7 @@ from pumice.plugin import Limits, Weight, fixed
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.persistent.division import Shape
-from pumice_vulkan.persistent.families import FAMILIES
+from pumice_vulkan.persistent.families import FAMILIES, UNMEASURED
 from pumice_vulkan.persistent.pattern import FOUR_BITS, SIX_BITS, Decoder
 
 ADDRESSABLE = "buffer_address"  # feature of a device
@@ -18,14 +18,19 @@ DEEP = 8  # positions of software devices from which heads with the same keys sh
 MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and down
 
 
-def shapes(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool) -> Iterator[Shape]:
-    """Yield the shapes to try, those of a family first; others on software devices only, and none for other models."""
+def shapes(
+    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, unmeasured: bool = False
+) -> Iterator[Shape]:
+    """Yield the shapes to try, those of a family first; others on software devices only, and none for other models.
+
+    ``unmeasured``: also those of families whose speed was not measured on a GPU.
+    """
     four, six, output = _formats(decoder)
     first = decoder.layers[0]
     q, k, *_ = first.matrices
     dim = int(first.attention.inputs["q"].shape[-1])
     (n_query, width), (n_key, _), (vocabulary, _) = fixed(q.shape), fixed(k.shape), fixed(decoder.output.shape)
-    ffn = fixed(first.matrices[4].shape)[0]
+    *_, ffn, _ = fixed(first.matrices[4].shape)
     software = device.description.software
     if not four or limits.kv_type != "f16" or not _are_alike(decoder):
         return
@@ -39,7 +44,7 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool) 
         heads=n_query // dim,
         kv_heads=n_key // dim,
         dim=dim,
-        ffn=ffn,
+        ffn=ffn * max(first.used, 1),
         vocabulary=vocabulary,
         has_minimum=four == "q4_k",
         mixed=six,
@@ -51,13 +56,18 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool) 
         share=n_query // n_key,
         deep=DEEP,
         deep_positions=2,
+        experts=fixed(first.router.shape)[0] if first.router is not None else 0,
+        used=first.used,
+        head_norms=bool(first.head_norms),
     )
     candidates = [
-        family
-        for family in FAMILIES.values()
-        if family == _divided_as(model, family) and (family.found_by != "addresses" or ADDRESSABLE in device.features)
+        divided
+        for name, family in FAMILIES.items()
+        if (unmeasured or name not in UNMEASURED)
+        and (divided := _divided_as(model, family)).is_of(family)
+        and (family.found_by != "addresses" or ADDRESSABLE in device.features)
     ]
-    if software:
+    if software and not model.experts and not model.head_norms:
         candidates.append(model)
     for shape in candidates:
         if shape.divides() and shape.shared_bytes <= device.threadgroup_memory_bytes:
@@ -66,7 +76,7 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, two_buffers: bool) 
 
 def kernel_of(shape: Shape) -> str:
     """Return the variant of the shader for a shape."""
-    names = [name for name, family in FAMILIES.items() if family == shape]
+    names = [name for name, family in FAMILIES.items() if shape.is_of(family)]
     return f"persistent.{names[0]}" if names else "persistent_rolled"
 
 
@@ -115,7 +125,9 @@ def _are_alike(decoder: Decoder) -> bool:
         attention, rope, state = layer.attention, layer.rope, layer.state
         shapes = [weight.shape for weight in layer.matrices]
         positions = (rope.attrs["freqs"], rope.attrs["neox"], rope.attrs["magnitude"])
-        return shapes, positions, attention.attrs["scale"], attention.inputs["q"].shape, state.k_dim, state.v_dim
+        experts = (layer.used, layer.router.shape if layer.router is not None else (), bool(layer.head_norms))
+        sizes = (attention.inputs["q"].shape, state.k_dim, state.v_dim)
+        return shapes, positions, attention.attrs["scale"], sizes, experts
 
     eps = {value for layer in decoder.layers for value in layer.eps} | {decoder.eps}
     state = decoder.layers[0].state

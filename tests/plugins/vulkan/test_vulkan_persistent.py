@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from tools.paper_device import PaperDevice
 
 import pumice
-from gguf_files import tiny_llama, write_gguf
+from gguf_files import byte_tokenizer, tiny_llama, write_gguf
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.persistent import PersistentPath, is_wanted
@@ -55,6 +56,59 @@ def write_model(path: Path, four: GGMLType, six: Sequence[str] = (), n_ff: int =
             types[name] = GGMLType.Q6_K if name == "output.weight" or name in six else four
             tensors[name] = quantize(numbers, types[name])
     return write_gguf(path, metadata, tensors, types)
+
+
+def write_experts(path: Path, more: Mapping[str, Any] = MappingProxyType({})) -> Path:
+    """Qwen 3 with experts; matrices have four bits, values and down of the second layer, and the output, six."""
+    shape, rng = FAMILIES["tiny_experts"], np.random.default_rng(1)
+    query, key, n_ff = shape.heads * shape.dim, shape.kv_heads * shape.dim, shape.ffn // shape.used
+    metadata = {
+        "block_count": shape.layers,
+        "context_length": 256,
+        "embedding_length": shape.width,
+        "feed_forward_length": n_ff,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.dim,
+        "attention.value_length": shape.dim,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "expert_count": shape.experts,
+        "expert_used_count": shape.used,
+        "expert_feed_forward_length": n_ff,
+        **more,
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "attn_q": (query, shape.width),
+        "attn_k": (key, shape.width),
+        "attn_v": (key, shape.width),
+        "attn_output": (shape.width, query),
+        "ffn_gate_exps": (shape.experts, n_ff, shape.width),
+        "ffn_up_exps": (shape.experts, n_ff, shape.width),
+        "ffn_down_exps": (shape.experts, shape.width, n_ff),
+        "ffn_gate_inp": (shape.experts, shape.width),
+    }
+    norms = {"attn_norm": shape.width, "ffn_norm": shape.width, "attn_q_norm": shape.dim, "attn_k_norm": shape.dim}
+    tensors = {"output_norm.weight": np.ones(shape.width, np.float32)}
+    types = {}
+
+    def add(name: str, size: tuple[int, ...], type: GGMLType) -> None:
+        numbers = (rng.standard_normal(size) * size[-1] ** -0.5).astype(np.float32)
+        if type != GGMLType.F32:
+            types[name] = type
+            numbers = quantize(numbers.reshape(-1, size[-1]), type).reshape(*size[:-1], -1)
+        tensors[name] = numbers
+
+    add("token_embd.weight", (shape.vocabulary, shape.width), GGMLType.F32)
+    add("output.weight", (shape.vocabulary, shape.width), GGMLType.Q6_K)
+    for layer in range(shape.layers):
+        for name, n in norms.items():
+            tensors[f"blk.{layer}.{name}.weight"] = rng.uniform(0.5, 1.5, n).astype(np.float32)
+        for name, size in shapes.items():
+            six = layer == 1 and name in ("attn_v", "ffn_down_exps")
+            type = GGMLType.F32 if name == "ffn_gate_inp" else GGMLType.Q6_K if six else GGMLType.Q4_K
+            add(f"blk.{layer}.{name}.weight", size, type)
+    keys = {"general.architecture": "qwen3moe", **byte_tokenizer(shape.vocabulary)}
+    return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
 
 
 def load(path: Path, persistent: str, **options: Any) -> Any:
@@ -110,6 +164,23 @@ def test_logits_of_loops_over_quads(tmp_path: Path, used: list[bool], monkeypatc
     assert error(logits(path, "always"), expected) < 1e-3
     assert used == [True] * len(IDS)
     assert kernels == {"persistent.tiny_q4_k_m"}
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_experts(tmp_path: Path, used: list[bool]) -> None:
+    """Qwen 3 with experts: router, choice, products of the chosen experts, norms of queries and keys."""
+    path = write_experts(tmp_path / "model.gguf")
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected = model.logits(IDS)
+    assert error(logits(path, "always"), expected) < 1e-3
+    assert used == [True] * len(IDS)
+
+
+def test_other_experts_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
+    """A scale of the experts' shares, which the shader does not know."""
+    path = write_experts(tmp_path / "model.gguf", {"expert_weights_scale": 2.5})
+    assert logits(path, "always", IDS[:2]).shape == (2, 300)
+    assert used == []
 
 
 @pytest.mark.usefixtures("any_shape")
