@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server import logs
 from pumice_server.answer_types import (
     EmbeddingList,
     NativeEmbedding,
@@ -102,15 +101,16 @@ async def rerank(request: Request, body: RerankBody) -> Annotated[Response, Rank
     if not service.model.facts.n_labels:
         raise HTTPException(501, "this model does not rank texts: its file has no classifier")
     await body.aside(lambda: [service.model.check_fits([query, document]) for document in documents])
+    began = time.monotonic()
     ranking = service.model.arerank(query, documents, service.adapters)
     scores = await unless_gone(request, service.in_time(ranking))
+    counted = await service.read_prompts([query, *documents])
+    n_tokens = sum(map(len, counted[1:])) + len(counted[0]) * len(documents)
+    service.note_encoded(n_tokens, began)
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top]
     if as_tei:
         texts = [{"text": documents[i]} if body.return_text else {} for i in order]
         return json_response([{"index": i, "score": scores[i], **text} for i, text in zip(order, texts, strict=True)])
-    counted = await service.read_prompts([query, *documents])
-    n_tokens = sum(map(len, counted[1:])) + len(counted[0]) * len(documents)
-    logs.about(model=service.name, prompt_tokens=n_tokens)
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     results = [{"index": i, "relevance_score": scores[i]} for i in order]
     return json_response({"model": service.name, "object": "list", "usage": usage, "results": results})
@@ -122,6 +122,7 @@ async def _embed(
     """Return a vector for each text, whose norm of this order is 1."""
     if not service.model.facts.n_embd:
         raise HTTPException(501, "this model gives no embeddings")
+    began = time.monotonic()
     vectors = await service.in_time(
         service.model.aembed(
             texts,
@@ -131,7 +132,7 @@ async def _embed(
             adapters=service.adapters,
         )
     )
-    logs.about(model=service.name, prompt_tokens=_count(texts))
+    service.note_encoded(_count(texts), began)
     return [_scaled(vector, norm) for vector in vectors] if norm not in (EUCLIDEAN, _NONE) else list(vectors)
 
 

@@ -132,6 +132,12 @@ class Metrics:
         if timings.generated_tokens > 1:
             self._each.labels(model).observe(timings.generation_seconds / (timings.generated_tokens - 1))
 
+    def count_encoded(self, model: str, n_tokens: int, seconds: float) -> None:
+        """Count the tokens of texts that were embedded or ranked, and the time that this took."""
+        self._prompt.labels(model).inc(n_tokens)
+        self._read.labels(model).inc(n_tokens)
+        self._prompt_seconds.labels(model).inc(seconds)
+
     def engine(self, model: str, snapshot: pumice.Snapshot, memory: Mapping[str, int]) -> None:
         """Set the gauges of a model from its engine's ``Snapshot`` and its memory; create its counters at zero."""
         for metric in self._counted:

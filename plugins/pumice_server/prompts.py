@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +15,8 @@ from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_PROMPTS
 from pumice_server.service import MediaPrompt, Service, TextOrTokens
 
-MEDIA_MARKER = f"<__media_{secrets.token_hex(16)}__>"
-"""Stands for an image or a sound in a prompt; of this process alone, so that texts of others do not contain it."""
+MEDIA_MARKER = os.environ.get("LLAMA_MEDIA_MARKER") or f"<__media_{secrets.token_hex(16)}__>"
+"""Stands for an image or a sound in a prompt; random, so that texts of others do not contain it, unless it is named."""
 
 _MARKS = ("fim_pre", "fim_suf", "fim_mid")
 

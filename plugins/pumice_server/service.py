@@ -338,6 +338,11 @@ class Service:
             self._metrics.count(self.name, stream.timings)
             logs.note(self.name, stream.timings)
 
+    def note_encoded(self, n_tokens: int, began: float) -> None:
+        """Count the tokens of texts that were embedded or ranked from ``began`` on, by the monotonic clock."""
+        self._metrics.count_encoded(self.name, n_tokens, time.monotonic() - began)
+        logs.about(model=self.name, prompt_tokens=n_tokens)
+
     async def snapshot(self, timeout: float | None = BEAT_SECONDS) -> pumice.Snapshot:
         """Return the state of the engine. Raises TimeoutError if it finishes no step within the timeout."""
         snapshot = await asyncio.wait_for(asyncio.wrap_future(self.model.client.ask()), timeout)

@@ -250,6 +250,7 @@ class Engine:
         return [work for work in (self.encodings, self.denoising) if work and work.busy]
 
     def _step_of(self, apart: Encodings | Denoising) -> None:
+        self.scheduler.n_steps += 1
         with suppress(Exception):  # these report their own errors
             self.settle()
             with self.failing_lost():

@@ -3,8 +3,11 @@
 import asyncio
 import base64
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -387,3 +390,14 @@ def test_large_images_do_not_hold_the_loop(server):
     with monitored() as held:
         assert server.client.post("/v1/chat/completions", json=body).status_code == 200
     assert held == []
+
+
+def test_the_marker_that_the_environment_names():
+    code = "from pumice_server.prompts import MEDIA_MARKER; print(MEDIA_MARKER)"
+
+    def marker(**named: str) -> bytes:
+        return subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **named})
+
+    printed = [marker(LLAMA_MEDIA_MARKER="<image>"), marker(), marker()]
+    assert printed[0] == b"<image>\n"
+    assert printed[1] != printed[2]

@@ -8,6 +8,7 @@ from http.client import HTTPConnection, HTTPException
 
 import httpx2
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import pumice
 from pumice_server import limits, tracing
@@ -69,6 +70,19 @@ def test_metrics_by_llama_servers_names(server):
     assert float(values["llamacpp:tokens_predicted_total"]) >= 3
     assert values["llamacpp:requests_processing"] == "0"
     assert "# TYPE llamacpp:tokens_predicted_total counter" in lines
+
+
+def test_tokens_of_embedded_texts_are_counted(server):
+    def metrics() -> dict[str, float]:
+        samples = text_string_to_metric_families(server.client.get("/metrics").text)
+        return {sample.name: sample.value for family in samples for sample in family.samples}
+
+    before = metrics()
+    usage = server.client.post("/v1/embeddings", json={"input": ["Once upon", "a time"]}).json()["usage"]
+    after = metrics()
+    n_read = after["pumice_prompt_read_tokens_total"] - before["pumice_prompt_read_tokens_total"]
+    assert n_read == usage["prompt_tokens"] > 0
+    assert after["pumice_engine_steps"] > before["pumice_engine_steps"]
 
 
 def test_a_span_is_part_of_the_clients_trace(model, monkeypatch):
