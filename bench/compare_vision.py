@@ -40,8 +40,7 @@ from compare_llama_cpp import available_cores, cpu_name
 from engine import BenchError
 from rows import ENGINES, spread
 from serve import Server
-
-from vision_models import SHAPES, write_projector, write_text_model
+from vision_shapes import SHAPES, write_projector, write_text_model
 
 SIDE = 1024  # pixels
 CONTEXT = 4608  # tokens for each image
