@@ -293,8 +293,9 @@ def gemma3n(w: Weights) -> dict[str, np.ndarray]:
     pixels = torch.tensor(resized((128, 128), Image.Resampling.BILINEAR)).permute(2, 0, 1)[None].double() / 255
     x = encoder.eval()(pixels).flatten(2)[0].T * 2048**0.5
     p = "model.embed_vision."
-    x = F.linear(rms(w[f"{p}soft_embedding_norm.weight"], x), w[f"{p}embedding_projection.weight"])
-    return {"rows": rms(torch.ones(len(x.T)), x).float()}
+    end = rms(w[f"{p}hard_embedding_norm.weight"], w[f"{p}embedding.weight"][:1])  # of the image's end
+    x = torch.cat([rms(w[f"{p}soft_embedding_norm.weight"], x), end])
+    return {"rows": rms(torch.ones(TEXT), F.linear(x, w[f"{p}embedding_projection.weight"])).float()}
 
 
 def minimax_m3(w: Weights) -> dict[str, np.ndarray]:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Samples, SoundPiece, Tensor, Weight
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Samples, SoundPiece, Tensor, Weight
 from pumice.plugin.nn import blocks
 from pumice_architectures.hearing.conformer import REACH, Gemma4Conformer, htk_filters
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, Mel, padded_to
 from pumice_architectures.hearing.whisper import halved
+from pumice_architectures.vision.mobilenet import token_embeddings
 
 FRAME, N_FFT = 512, 1024  # samples of a frame, and of its transform
 LOWEST, HIGHEST = 125.0, 7600.0  # hertz of the filters' ends
@@ -104,10 +105,7 @@ class Gemma3nConformer(Gemma4Conformer):
         """Return the kept rows, those of padding and that of the end, in the language model's space."""
         size, n = g.size("n_kept", SOUND_ROWS + 1), self.n_embd
         rows = self._norm(g, g.get_rows(x, g.input("kept", (size,), "i32")), "mm.a.soft_emb_norm")
-        table, norm = g.weight("mm.a.embedding.weight"), g.weight("mm.a.hard_emb_norm.weight", (n,))
-        if table.shape[1:] != (n,):
-            raise ModelError(f"tensor mm.a.embedding.weight has rows of {table.shape[1:]} values, expected {n}")
-        tokens = g.derived("mm.a.tokens", (3, n), _token_rows, table, norm)
+        tokens = token_embeddings(g, "mm.a.", n, (-1, 0))  # padding and end
         rows = rows * g.input("is kept", (size, 1)) + g.embedding(tokens, g.input("tokens", (size,), "i32"))
         return g.rms_norm(blocks.linear(g, rows, "mm.a.input_projection", self.width), None, self.eps)
 
@@ -175,13 +173,6 @@ def emphasized_mel(samples: Samples, n_mels: int) -> Mel:
     window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME, dtype=np.float32) / FRAME)).astype(np.float32)
     magnitudes = np.abs(np.fft.rfft(frames * window, n=N_FFT))
     return np.log(np.maximum(magnitudes @ htk_filters(n_mels, N_FFT, LOWEST, HIGHEST), MEL_FLOOR)).astype(np.float32)
-
-
-def _token_rows(table: NDArray[np.float32], norm: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the rows of ``NONE``, zeros, and of the tokens with embeddings: the last of the table, and its first."""
-    rows = table[[-1, 0]].astype(np.float64)
-    rows *= norm / np.sqrt((rows**2).mean(-1, keepdims=True) + EPSILON)
-    return np.pad(rows, ((1, 0), (0, 0))).astype(np.float32)
 
 
 def _columns(tap: int, start: int, stop: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:

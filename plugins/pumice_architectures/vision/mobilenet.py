@@ -12,7 +12,17 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ImagePiece, MediaStage, ModelError, Tensor
+from pumice.plugin import (
+    N_TOKENS,
+    GraphBuilder,
+    HParams,
+    ImageEncoder,
+    ImagePiece,
+    MediaStage,
+    ModelError,
+    Tensor,
+    Weight,
+)
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, tap_inputs
 from pumice_architectures.vision.pixels import Pixels, check_ratio, normalized, resize
@@ -28,7 +38,10 @@ UNIT = 8  # values of a head
 
 
 class Gemma3n(ImageEncoder):
-    """The whole image as one square; maps of the last two stages are joined, and become 16 x 16 rows."""
+    """The whole image as one square; maps of the last two stages are joined, and become 16 x 16 rows.
+
+    A further row is the token of the image's end, which has its embedding in the projector.
+    """
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(HParams({**hparams.metadata, "clip.vision.block_count": 0}))
@@ -60,8 +73,10 @@ class Gemma3n(ImageEncoder):
         last["above"] = (rows // 2 * (self.high // 2) + columns // 2).reshape(-1).astype(np.int32)
         cells = np.arange(self.n_rows).reshape(self.side, self.high // self.side, self.side, -1)
         for i, ids in enumerate(cells.transpose(1, 3, 0, 2).reshape(-1, self.side**2)):
-            last[f"pooled.{i}"] = ids.astype(np.int32)
-        return ["\n\n<start_of_image>", ImagePiece(first, later=(last,)), "<end_of_image>\n\n"]
+            last[f"pooled.{i}"] = np.pad(ids, (0, 1)).astype(np.int32)
+        tokens = np.arange(self.side**2 + 1) // self.side**2
+        last["tokens"], last["is pooled"] = tokens.astype(np.int32), (1 - tokens).astype(np.float32)[:, None]
+        return ["\n\n<start_of_image>", ImagePiece(first, later=(last,)), "\n\n"]
 
     def _taps(self, name: str, side: int, kernel: int, stride: int) -> Inputs:
         """Return the inputs of a convolution with as many results as ``stride`` leaves, padded evenly."""
@@ -88,11 +103,13 @@ class Gemma3n(ImageEncoder):
         x = g.gelu(blocks.rms_norm(g, x, "v.msfa.ffn.pw_exp.bn", EPSILON))
         x = self.pointwise(g, x, "v.msfa.ffn.pw_proj.conv")
         x = blocks.rms_norm(g, x, "v.msfa.ffn.pw_proj.bn", EPSILON)
-        size, n = g.size("n_pooled", self.side**2), (self.high // self.side) ** 2
+        size, n = g.size("n_pooled", self.side**2 + 1), (self.high // self.side) ** 2
         parts = [g.get_rows(x, g.input(f"pooled.{i}", (size,), "i32")) for i in range(n)]
         x = functools.reduce(Tensor.__add__, parts) * (1 / n)
         x = blocks.rms_norm(g, x, "v.msfa.norm", EPSILON) * self.n_embd**0.5
-        x = blocks.rms_norm(g, x, "mm.soft_emb_norm", EPSILON)
+        x = blocks.rms_norm(g, x, "mm.soft_emb_norm", EPSILON) * g.input("is pooled", (size, 1))
+        tokens = token_embeddings(g, "mm.", self.n_embd, (0,))
+        x = x + g.embedding(tokens, g.input("tokens", (size,), "i32"))
         return g.rms_norm(blocks.linear(g, x, "mm.input_projection", self.width), None, EPSILON)
 
     def blocks(self, g: GraphBuilder, x: Tensor, stage: int, side: int) -> tuple[Tensor, int]:
@@ -184,6 +201,27 @@ class Gemma3n(ImageEncoder):
 def _size(g: GraphBuilder, side: int) -> str:
     """Return the name of the number of rows of a map."""
     return g.size(f"n_{side}", side**2)
+
+
+def token_embeddings(g: GraphBuilder, prefix: str, n: int, tokens: tuple[int, ...]) -> Weight:
+    """Return a row of zeros, and the normalized embeddings of tokens that have them in the projector.
+
+    Args:
+        g: the graph.
+        prefix: beginning of the tensors' names.
+        n: values of a row.
+        tokens: rows of the table of embeddings.
+    """
+    table, norm = g.weight(f"{prefix}embedding.weight"), g.weight(f"{prefix}hard_emb_norm.weight", (n,))
+    if table.shape[1:] != (n,):
+        raise ModelError(f"tensor {prefix}embedding.weight has rows of {table.shape[1:]} values, expected {n}")
+
+    def make(table: NDArray[np.float32], norm: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = table[list(tokens)].astype(np.float64)
+        rows *= norm / np.sqrt((rows**2).mean(-1, keepdims=True) + EPSILON)
+        return np.pad(rows, ((1, 0), (0, 0))).astype(np.float32)
+
+    return g.derived(f"{prefix}tokens", (1 + len(tokens), n), make, table, norm)
 
 
 def _hidden(n: int, n_seen: int) -> NDArray[np.float32]:
