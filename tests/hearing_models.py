@@ -82,6 +82,7 @@ CASES: dict[str, dict[str, Any]] = {
         },
     },
     "gemma4unified": {
+        "tokenizer": "gemma4",
         "class": "Gemma4UnifiedForConditionalGeneration",
         "config_class": "Gemma4UnifiedConfig",
         "model_type": "gemma4_unified",
@@ -94,6 +95,7 @@ CASES: dict[str, dict[str, Any]] = {
         },
     },
     "gemma4": {
+        "tokenizer": "gemma4",
         "class": "Gemma4ForConditionalGeneration",
         "config_class": "Gemma4Config",
         "model_type": "gemma4",
@@ -228,7 +230,7 @@ CASES: dict[str, dict[str, Any]] = {
         "published": {
             "adapter_type": "mlp",
             "merge_factor": 4,
-            "lm_config": TEXT | {"model_type": "llama"},
+            "lm_config": TEXT | {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
             "whisper_config": ENCODER | {"num_mel_bins": 128, "encoder_ffn_dim": 64, "model_type": "whisper"},
         },
     },
@@ -236,7 +238,17 @@ CASES: dict[str, dict[str, Any]] = {
         "class": "Lfm2AudioForConditionalGeneration",
         "model_type": "lfm2_audio",
         "config": {
-            "lfm": TEXT | {"model_type": "lfm2"},
+            "lfm": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            | {
+                "architectures": ["Lfm2ForCausalLM"],
+                "layer_types": ["conv", "full_attention", "conv"],
+                "conv_L_cache": 3,
+                "norm_eps": 1e-6,
+                "rope_theta": 1000000.0,
+                "block_auto_adjust_ff_dim": False,
+                "tie_word_embeddings": True,
+                "model_type": "lfm2",
+            },
             "encoder": {"d_model": 32, "n_heads": 2, "n_layers": 7, "feat_in": 128, "conv_kernel_size": 9},
         },
     },
@@ -245,6 +257,20 @@ CASES: dict[str, dict[str, Any]] = {
         "model_type": "NemotronH_Nano_Omni",
         "config": {
             **SEEING["nemotron_v2_vl"]["config"],
+            "llm_config": TEXT
+            | {
+                "architectures": ["NemotronHForCausalLM"],
+                "layers_block_type": ["mamba", "attention", "mlp"],
+                "mamba_num_heads": 8,
+                "mamba_head_dim": 8,
+                "n_groups": 2,
+                "ssm_state_size": 16,
+                "chunk_size": 8,
+                "conv_kernel": 4,
+                "vocab_size": N_TOKENS + 4,
+                "layer_norm_epsilon": 1e-6,
+                "model_type": "nemotron_h",
+            },
             "sound_config": {
                 "model_type": "parakeet",
                 "hidden_size": 32,
@@ -263,7 +289,14 @@ CASES: dict[str, dict[str, Any]] = {
         "config_class": "GraniteSpeechConfig",
         "model_type": "granite_speech",
         "config": {
-            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"} | {"model_type": "granite"},
+            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            | {
+                "embedding_multiplier": 3.0,
+                "logits_scaling": 1.0,  # which transformers 5 leaves out
+                "attention_multiplier": 0.2,
+                "residual_multiplier": 0.7,
+                "model_type": "granite",
+            },
             "encoder_config": {
                 "model_type": "granite_speech_encoder",
                 "input_dim": 160,
@@ -294,12 +327,20 @@ CASES: dict[str, dict[str, Any]] = {
         },
     },
     "meralion": {
+        "tokenizer": "spm",
         "class": "MERaLiON2ForConditionalGeneration",
         "model_type": "meralion2",
         "config": {
             "speech_mlp_scale_factor": 15,
             "speech_config": ENCODER | {"model_type": "whisper"},
-            "text_config": TEXT | {"model_type": "gemma2"},
+            "text_config": TEXT
+            | {
+                "architectures": ["Gemma2ForCausalLM"],
+                "query_pre_attn_scalar": 16,
+                "sliding_window": 64,
+                "tie_word_embeddings": True,
+                "model_type": "gemma2",
+            },
         },
     },
     "ultravox": {
@@ -339,7 +380,6 @@ GLM_NAMES = {
     ".post_attention_layernorm.": ".final_layer_norm.",
     ".mlp.fc": ".fc",
     ".o_proj.": ".out_proj.",
-    "language_model.model.": "model.",
 }
 """Parts of names of transformers' GLM-ASR, and what stands for them in the authors' checkpoint."""
 GLM_UNUSED = {
@@ -364,7 +404,8 @@ def config_of(kind: str) -> dict[str, Any]:
 def published(kind: str, name: str) -> str:
     """Return the name of a tensor as the authors of the model publish it."""
     if kind == "glmasr":
-        for part, theirs in GLM_NAMES.items():
+        names = {"language_model.model.": "model."} if name.startswith("language_model.") else GLM_NAMES
+        for part, theirs in names.items():
             name = name.replace(part, theirs)
         return name
     if kind in ("qwen25omni", "qwen3omni"):
@@ -378,13 +419,16 @@ def published(kind: str, name: str) -> str:
 
 def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:
     """Write a case's checkpoint."""
-    write_checkpoint(folder, config_of(kind), shapes, "bpe")
+    tokenizer_kind = CASES[kind].get("tokenizer", "bpe")
+    write_checkpoint(folder, config_of(kind), shapes, tokenizer_kind)
     (folder / "tokenizer_config.json").write_text("{}")
     seeing = {"qwen25omni": "qwen25vl", "qwen3omni": "qwen3vl"}.get(kind, kind)
     formulas = SEEING.get({"parakeet": "nemotron_v2_vl"}.get(kind, kind))
     processor = formulas["processor"] if formulas else PROCESSORS.get(seeing)
     if processor:  # it sees, too
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    if tokenizer_kind != "bpe":
+        return folder
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": N_TOKENS, "content": "[BEGIN_AUDIO]"})
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

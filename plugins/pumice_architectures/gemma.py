@@ -21,6 +21,7 @@ class Gemma(Decoder):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.embedding_scale = math.sqrt(self.n_embd)
+        self.media_rules = MediaRules(scales=True)
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)

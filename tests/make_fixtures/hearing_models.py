@@ -125,22 +125,24 @@ def make(kind, case):
         n_mels = case["config"]["audio_config"]["num_mel_bins"]
         features, mask = spectrogram(samples, n_mels, padding="longest" if kind == "qwen3omni" else "max_length")
         name = "input_features_mask" if kind == "glmasr" else "feature_attention_mask"
-        rows = model.get_audio_features(input_features=features, **{name: mask}).pooler_output
-        return shapes | (GLM_UNUSED if kind == "glmasr" else {}), {"rows": rows.numpy()}
+        given = {"input_features": features, name: mask}
+        rows = model.get_audio_features(**given).pooler_output
+        return shapes | (GLM_UNUSED if kind == "glmasr" else {}), continued(model, rows, given)
     if kind == "qwen3asr":
         return make_qwen3(model, shapes, spectrogram(samples, 16, padding="longest")[0])
     if kind == "gemma4unified":
         given = Gemma4UnifiedAudioFeatureExtractor()(samples, return_tensors="pt")
-        return shapes, {"rows": model.model.get_audio_features(**given).pooler_output[0].numpy()}
+        return shapes, continued(model, model.model.get_audio_features(**given).pooler_output[0], given)
     if kind == "gemma4":
         given = Gemma4AudioFeatureExtractor()([samples], return_tensors="pt")
         mel = given["input_features"][0][given["input_features_mask"][0]]
         rows = model.model.get_audio_features(**given)
-        return shapes, {"rows": rows.pooler_output[0][rows.attention_mask[0]].numpy(), "mel": mel.numpy()[::STEP]}
+        values = continued(model, rows.pooler_output[0][rows.attention_mask[0]], given)
+        return shapes, values | {"mel": mel.numpy()[::STEP]}
     if kind.startswith("granite"):
         mel = GraniteSpeechFeatureExtractor()(samples)["input_features"]
         rows = model.get_audio_features(mel).pooler_output[0]
-        return shapes, {"rows": rows.numpy(), "mel": mel[0].numpy()[::STEP]}
+        return shapes, continued(model, rows, {"input_features": mel}) | {"mel": mel[0].numpy()[::STEP]}
     features, mask = spectrogram(samples, case["config"]["audio_config"]["num_mel_bins"])
     given = {"input_features": features}
     if kind == "qwen2audio":
@@ -182,15 +184,57 @@ def make_qwen3(model, shapes, features):
 
 def continued(model, rows, given, end=SOUND):
     """Return rows, and the logits of the tokens after a prompt with them, the last one of which is of token ``end``."""
+
+    def logits_of(ids):
+        return model(input_ids=torch.tensor([ids]), use_cache=False, **given).logits[0, -1]
+
+    return generated(logits_of, rows, end)
+
+
+def generated(logits_of, rows, end):
     sounds = [*[SOUND] * (len(rows) - 1), end]
     ids = [*[(7 * i + 3) % 300 for i in range(13)], *sounds, *[(7 * i + 5) % 300 for i in range(16)]]
     values = {"rows": rows.numpy(), "ids": np.array(ids, np.int32)}
     logits = []
     for _ in range(N_GENERATED):
-        out = model(input_ids=torch.tensor([ids]), use_cache=False, **given).logits[0, -1]
+        out = logits_of(ids)
         logits.append(torch.log_softmax(out.float(), -1).numpy())
         ids = [*ids, int(out.argmax())]
     return values | {"logprobs": np.stack(logits)}
+
+
+def spoken_of(prefix, config, rows, scale=1.0):
+    """Return shapes of a language model of transformers, and the logits of the tokens after a prompt with rows.
+
+    Args:
+        prefix: what stands in the checkpoint for ``model.``, and before other names.
+        config: the language model's configuration.
+        rows: embeddings of a sound.
+        scale: factor by which the model's authors multiply all embeddings, which transformers does with tokens' alone.
+    """
+    config = getattr(transformers, CONFIGS[config["model_type"]])(**config)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    names = {name: lfm2_text(name) if prefix == "lfm." else f"{prefix}{name}" for name in model.state_dict()}
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    shapes = {names[name]: list(t.shape) for name, t in model.state_dict().items() if name not in tied}
+    values = {name: torch.tensor(weights(names[name], shapes[names[name]])) for name in names if name not in tied}
+    model.load_state_dict(values, strict=False)
+    embed = model.get_input_embeddings()
+
+    def logits_of(ids):
+        x = embed(torch.tensor([ids]))
+        x[0, 13 : 13 + len(rows)] = rows * scale
+        return model(inputs_embeds=x, use_cache=False).logits[0, -1]
+
+    return shapes, generated(logits_of, rows, SOUND)
+
+
+CONFIGS = {"gemma2": "Gemma2Config", "lfm2": "Lfm2Config", "nemotron_h": "NemotronHConfig"}
+
+
+def lfm2_text(name):
+    return f"lfm.{name.removeprefix('model.')}"
 
 
 def make_meralion(case, samples):
@@ -220,7 +264,10 @@ def make_meralion(case, samples):
         return x @ weight.T + bias
 
     x = silu(linear("mlp_adapter.0", x.reshape(-1, stack * width)))
-    return shapes, {"rows": linear("out_proj", silu(linear("gate_proj", x)) * linear("pool_proj", x)).numpy()}
+    rows = linear("out_proj", silu(linear("gate_proj", x)) * linear("pool_proj", x))
+    text = case["config"]["text_config"]
+    of_text, made = spoken_of("text_decoder.", text, rows, text["hidden_size"] ** 0.5)
+    return shapes | of_text, made
 
 
 def make_parakeet(case, samples):
@@ -240,7 +287,8 @@ def make_parakeet(case, samples):
     x = parakeet_rows(encoder, config["num_mel_bins"], samples)[0]
     x = normed(x, values["sound_projection.norm.weight"]) @ values["sound_projection.linear1.weight"].T
     x = torch.nn.functional.relu(x).square() @ values["sound_projection.linear2.weight"].T
-    return shapes, {"rows": x.numpy()}
+    of_text, made = spoken_of("language_model.", case["config"]["llm_config"], x)
+    return shapes | of_text, made
 
 
 def parakeet_rows(encoder, n_mels, samples):
@@ -285,7 +333,8 @@ def make_lfm2audio(case, samples):
     adapter = {name.removeprefix("audio_adapter.model."): value for name, value in values.items() if "adapter" in name}
     x = torch.nn.functional.layer_norm(x, [n], adapter["0.weight"], adapter["0.bias"])
     x = torch.nn.functional.gelu(x @ adapter["1.weight"].T + adapter["1.bias"])
-    return shapes, {"rows": (x @ adapter["3.weight"].T + adapter["3.bias"]).numpy(), "mel": mel.numpy()[::STEP]}
+    of_text, made = spoken_of("lfm.", case["config"]["lfm"], x @ adapter["3.weight"].T + adapter["3.bias"])
+    return shapes | of_text, made | {"mel": mel.numpy()[::STEP]}
 
 
 def lfm2_name(name):

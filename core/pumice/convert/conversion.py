@@ -22,7 +22,8 @@ logger = logging.getLogger("pumice")
 
 # Tensors of vision and audio parts, which a language model does not use.
 OTHER_SENSES = re.compile(
-    r"^(mlp|vit\.|vpm\.|siglip2\.|conformer\.|merger\.|resampler\.|sound_encoder\.|sound_projection\.|speech_embeddings\.)"
+    r"^(mlp|vit\.|vpm\.|siglip2\.|conformer\.|merger\.|resampler\.|sound_encoder\.|sound_projection\.)"
+    r"|^(speech_embeddings|speech_encoder|speech_audio_adapter|ln_speech)\."
     r"|visual\.|vision[._]|audio[._]|talker\.|token2wav\.|code2wav\.|projector\.|pre_mm_projector_norm|image_newline"
     r"|view_seperator|patch_embed|patch_merger\.|patch_merge_mlp\.|model\.connector\."
 )

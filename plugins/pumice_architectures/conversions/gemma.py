@@ -32,9 +32,10 @@ class Gemma(Conversion):
 
 
 class Gemma2(Gemma):
-    """Gemma 2: sliding windows, soft caps."""
+    """Gemma 2, also that of MERaLiON-2: sliding windows, soft caps."""
 
     architecture = "gemma2"
+    renames = {r"^text_decoder\.": ""}
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {
