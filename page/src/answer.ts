@@ -216,7 +216,7 @@ function withCalls(calls: readonly ToolCall[], deltas: NonNullable<Delta["toolCa
 /** The request for what comes after these messages. Throws for options that are no JSON. */
 export function bodyOf(options: Options, before: readonly Message[], goesOn: boolean): object {
   const { system, tools, schema, reasoning, serverTools: _, ...sampling } = options;
-  const all = [...(tools ? (parsed(tools, "The tools") as object[]) : []), ...chosenTools(options).map(({ definition }) => definition)];
+  const all = [...(tools ? (parsed(tools, t("Tools")) as object[]) : []), ...chosenTools(options).map(({ definition }) => definition)];
   const said = before.filter((each) => each.role !== "assistant" || each.content || each.toolCalls); // no failed answers
   const lastUser = said.findLastIndex((each) => each.role === "user");
   const messages = said.map((message, index) => requestMessage(message, index > lastUser));
@@ -228,7 +228,7 @@ export function bodyOf(options: Options, before: readonly Message[], goesOn: boo
     ...(reasoning && { enable_thinking: reasoning === "on" }),
     ...(all.length && { tools: all }),
     ...(schema && {
-      response_format: { type: "json_schema", json_schema: { name: "answer", schema: parsed(schema, "The schema") } },
+      response_format: { type: "json_schema", json_schema: { name: "answer", schema: parsed(schema, t("JSON schema of the answer")) } },
     }),
   };
 }
@@ -251,11 +251,11 @@ function requestMessage(message: Message, withReasoning: boolean): object {
   };
 }
 
-function parsed(text: string, what: string): unknown {
+function parsed(text: string, label: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${what} in the parameters are not JSON: ${(error as Error).message}`);
+    throw new Error(t("{label}: not JSON: {problem}", { label, problem: (error as Error).message }));
   }
 }
 

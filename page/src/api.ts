@@ -136,6 +136,6 @@ async function problemOf(response: Response): Promise<string> {
     const { error } = await response.json();
     return error.message ?? error;
   } catch {
-    return `The server answered ${response.status} ${response.statusText}.`;
+    return t("The server answered {status}.", { status: `${response.status} ${response.statusText}` });
   }
 }

@@ -64,6 +64,7 @@ async function picture(file: File): Promise<string> {
   context.fillStyle = "white"; // behind what is transparent
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  bitmap.close();
   return canvas.toDataURL("image/jpeg", 0.9);
 }
 

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 
 import { IconButton } from "./buttons";
+import { showDialog } from "./dialogs";
 import { t } from "./language";
 import { Markdown } from "./markdown";
 import { messages } from "./state";
@@ -32,7 +33,7 @@ export function Compare({ versions, index, other = index ? index - 1 : 1, onClos
   const [chosen, setChosen] = useState([index, other]);
   const choose = (side: number, version: number) => setChosen(chosen.map((each, other) => (other === side ? version : each)));
   return (
-    <dialog class="compare" ref={show} aria-label={t("Compare versions")} onClose={onClose}>
+    <dialog class="compare" ref={showDialog} aria-label={t("Compare versions")} onClose={onClose}>
       <header>
         <h2>{t("Compare versions")}</h2>
         <IconButton icon="close" label={t("Close")} onClick={onClose} />
@@ -60,8 +61,4 @@ export function Compare({ versions, index, other = index ? index - 1 : 1, onClos
 function from(message: Message): Message[] {
   const all = branch(messages.value, newestLeaf(messages.value, message.id));
   return all.slice(all.findIndex(({ id }) => id === message.id));
-}
-
-function show(dialog: HTMLDialogElement | null): void {
-  if (dialog && !dialog.open) dialog.showModal();
 }

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { apiKey } from "./api";
+import { showDialog } from "./dialogs";
 import { t } from "./language";
 import { needsKey, start } from "./state";
 
@@ -17,7 +18,7 @@ export function KeyQuestion() {
     void start();
   };
   return (
-    <dialog class="key" ref={show} aria-label={t("API key")} onCancel={(event) => event.preventDefault()}>
+    <dialog class="key" ref={showDialog} aria-label={t("API key")} onCancel={(event) => event.preventDefault()}>
       <form onSubmit={submit}>
         <h2>{t("This server needs a key")}</h2>
         <p>{wasWrong ? t("The one that you gave is not known there.") : t("It stays in this browser, and goes to this server alone.")}</p>
@@ -26,8 +27,4 @@ export function KeyQuestion() {
       </form>
     </dialog>
   );
-}
-
-function show(dialog: HTMLDialogElement | null): void {
-  if (dialog && !dialog.open) dialog.showModal();
 }

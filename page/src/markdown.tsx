@@ -73,7 +73,7 @@ function heading(token: Tokens.Heading, top: number): ComponentChildren {
 function list(token: Tokens.List, key: number): ComponentChildren {
   const items = token.items.map((item, index) => (
     <li key={index} class={item.task ? "task" : undefined}>
-      {item.task && <input type="checkbox" checked={item.checked} disabled aria-label={item.checked ? "done" : "to do"} />}
+      {item.task && <input type="checkbox" checked={item.checked} disabled aria-label={item.checked ? t("done") : t("to do")} />}
       {blocks(item.tokens.filter((each) => each.type !== "checkbox"))}
     </li>
   ));

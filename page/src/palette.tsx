@@ -7,16 +7,16 @@ import { t } from "./language";
 import { insert, prompts } from "./prompts";
 import { chooseModel, conversations, models, open, startNew } from "./state";
 
-const isOpen = signal(0); // how often it was opened, or 0
-let nOpened = 0;
+const opening = signal(0); // number of the opening that is shown, 0: none
+let nOpenings = 0;
 
 /** Open or close the palette. The browser tells late that Escape has closed it, so that the element is asked. */
 export function togglePalette(): void {
-  isOpen.value = document.querySelector<HTMLDialogElement>("dialog.palette")?.open ? 0 : ++nOpened;
+  opening.value = document.querySelector<HTMLDialogElement>("dialog.palette")?.open ? 0 : ++nOpenings;
 }
 
 function close(): void {
-  isOpen.value = 0;
+  opening.value = 0;
 }
 
 const MOST = 30; // rows that are shown
@@ -31,17 +31,17 @@ export function Palette({ actions }: { actions: readonly Row[] }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const shown = useRef(0);
   useEffect(() => {
-    shown.current = isOpen.value;
-    if (!isOpen.value) dialog.current?.close();
+    shown.current = opening.value;
+    if (!opening.value) dialog.current?.close();
     else if (!dialog.current?.open) dialog.current?.showModal();
-  }, [isOpen.value]);
+  }, [opening.value]);
   const onClose = () => {
     // The event comes late: the dialog may have been opened again since, or is to be.
-    if (isOpen.value === shown.current && !dialog.current?.open) close();
+    if (opening.value === shown.current && !dialog.current?.open) close();
   };
   return (
     <dialog ref={dialog} class="palette" aria-label={t("Commands")} onClose={onClose} onClick={(event) => event.target === dialog.current && close()}>
-      {isOpen.value > 0 && <Choice key={isOpen.value} actions={actions} />}
+      {opening.value > 0 && <Choice key={opening.value} actions={actions} />}
     </dialog>
   );
 }

@@ -4,13 +4,15 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 
 import { IconButton } from "./buttons";
+import { showDialog } from "./dialogs";
 import { t } from "./language";
+import { remembered } from "./remembered";
 import { draft } from "./state";
 
 const KEPT = "pumice.prompts";
 
 /** Texts by name. */
-export const prompts = signal<Readonly<Record<string, string>>>(JSON.parse(localStorage.getItem(KEPT) ?? "{}"));
+export const prompts = signal<Readonly<Record<string, string>>>(remembered(KEPT));
 export const isOpen = signal(false);
 
 function keep(all: Record<string, string>): void {
@@ -29,7 +31,7 @@ export function Prompts() {
   const use = (name: string) => (insert(name), close());
   const remove = (name: string) => keep(Object.fromEntries(Object.entries(prompts.value).filter(([each]) => each !== name)));
   return (
-    <dialog class="parameters" ref={show} aria-label={t("Prompts")} onClose={close}>
+    <dialog class="parameters" ref={showDialog} aria-label={t("Prompts")} onClose={close}>
       <div class="sheet">
         <header>
           <h2>{t("Prompts")}</h2>
@@ -47,10 +49,6 @@ export function Prompts() {
       </div>
     </dialog>
   );
-}
-
-function show(dialog: HTMLDialogElement | null): void {
-  if (dialog && !dialog.open) dialog.showModal();
 }
 
 function NewPrompt() {

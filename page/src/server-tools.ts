@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 
 import { ask } from "./api";
 import { t } from "./language";
+import { remembered } from "./remembered";
 import type { Options } from "./types";
 
 export interface ServerTool {
@@ -17,7 +18,7 @@ export const MOST_TURNS = 10; // answers with calls that run by themselves, one 
 
 export const serverTools = signal<readonly ServerTool[]>([]);
 
-const decisions = signal<Readonly<Record<string, boolean>>>(JSON.parse(localStorage.getItem(DECISIONS) ?? "{}"));
+const decisions = signal<Readonly<Record<string, boolean>>>(remembered(DECISIONS));
 
 export async function findTools(): Promise<void> {
   serverTools.value = await (await ask("tools")).json();

@@ -3,6 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 
 import * as api from "./api";
+import { remembered } from "./remembered";
 import { findTools } from "./server-tools";
 import { BrowserStore, ServerStore, type Store } from "./store";
 import { branch, byParent, newestLeaf } from "./tree";
@@ -243,14 +244,6 @@ export function keepForModel(keeps: boolean): void {
 /** Go on with another model, and with the parameters that are kept for it. */
 export async function chooseModel(id: string): Promise<void> {
   await setOptions({ ...(ofModels.value[id] ?? options.value), model: id });
-}
-
-function remembered(name: string): Record<string, any> {
-  try {
-    return JSON.parse(localStorage.getItem(name) ?? "{}");
-  } catch {
-    return {};
-  }
 }
 
 effect(() => sessionStorage.setItem("pumice.draft", draft.value));

@@ -54,7 +54,12 @@ export class BrowserStore implements Store {
 
   private async begin(names: string[], mode: IDBTransactionMode): Promise<IDBTransaction> {
     this.database ??= open();
-    return (await this.database).transaction(names, mode);
+    try {
+      return (await this.database).transaction(names, mode);
+    } catch (error) {
+      this.database = null; // the next access opens it again
+      throw error;
+    }
   }
 }
 

@@ -80,7 +80,7 @@ function ofRequest(body: any, filename: string): any {
       created: now + messages.length,
       role,
       content: text,
-      ...(pictures.length && { attachments: pictures.map((data, index) => ({ name: `Picture ${index + 1}`, kind: "image", data })) }),
+      ...(pictures.length && { attachments: pictures.map((data, index) => ({ name: t("Picture {n}", { n: index + 1 }), kind: "image", data })) }),
       ...(role === "assistant" && { finish: "stop" }),
       ...(reasoning_content && { reasoning: reasoning_content }),
       ...(tool_call_id && { toolCallId: tool_call_id }),
