@@ -69,9 +69,9 @@ print("مرحبا")
 FLOWCHARTS = """\
 ```mermaid
 flowchart TD
-    A[Read the file] --> B{Is it <b>large</b>?}
+    A([Read the file]) --> B{Is it <b>large</b>?}
     B -->|yes| C(A line<br>at a time)
-    B -- no --> D["All at once"]:::fast
+    B -- no --> D["All (at once)"]:::fast
     C & D ==> E((Done)) -.-> A
     classDef fast fill:#f00
 ```

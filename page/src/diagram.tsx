@@ -1,6 +1,6 @@
 /** Flowcharts in Mermaid's language, drawn as SVG when asked. Other diagrams, and what is not understood, stay text. */
 
-const NODE = /\s*(\w+)(?:(\[+|\(+\[?|\{+|>)([/("]*)(.*?)[/)"]*(?:\]+|\)+|\}+|\]\)))?(?::::\w+)?/y;
+const NODE = /\s*(\w+)(?:(\[[([/]?|\(\[|\({1,3}|\{{1,2}|>)\s*(?:"([^"]*)"|(.*?))\s*(?:\]\)|[)/]\]|\]{1,2}|\){1,3}|\}{1,2}))?(?::::\w+)?/y;
 const LINK = /\s*<?(?:(--|==|-\.)\s*([^-=.>|\s][^|>]*?)\s*)?(-{2,}|={2,}|-?\.+-)([>xo]?)(?:\s*\|([^|]*)\|)?/y;
 const IGNORED = /^(?:style|classDef|class|click|linkStyle|subgraph|end|direction)\b/;
 const MOST = 100; // nodes, and links
@@ -65,7 +65,7 @@ function read(line: string, known: Map<string, Node>, links: Link[]): boolean {
       const match = next(NODE);
       if (!match) return [];
       const node = known.get(match[1]!) ?? { text: [match[1]!], shape: "[", row: 0, at: 0, x: 0, y: 0, width: 0, height: 0 };
-      if (match[2]) Object.assign(node, { text: match[4]!.split(/<br\s*\/?>|\\n/), shape: match[2] });
+      if (match[2]) Object.assign(node, { text: (match[3] ?? match[4]!).split(/<br\s*\/?>|\\n/), shape: match[2] });
       known.set(match[1]!, node);
       nodes.push(node);
     } while (next(/\s*&/y));

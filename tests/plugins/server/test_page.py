@@ -610,7 +610,7 @@ def test_a_flowchart_is_text_until_it_is_drawn(page):
     expect(answer(page).locator(".diagram")).to_have_count(0)
     answer(page).get_by_label("Draw it").click()
     drawn = answer(page).locator(".diagram svg")
-    words = ["Read the file", "Is it <b>large</b>?", "A line", "at a time", "All at once", "Done"]
+    words = ["Read the file", "Is it <b>large</b>?", "A line", "at a time", "All (at once)", "Done"]
     assert drawn.locator("text:not(.over)").all_text_contents() == words
     assert [text for text in drawn.locator(".over").all_text_contents() if text] == ["yes", "no"]
     assert drawn.locator(".link").count() == 6
