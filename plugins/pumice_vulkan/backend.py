@@ -95,7 +95,7 @@ class VulkanBackend(Backend):
         from pumice_vulkan.lower import RULES
 
         rule = RULES.get(node.op)
-        if rule is None or not has_known_sizes(node) or not rule.claims(node, limits):
+        if rule is None or not has_known_sizes(node, limits) or not rule.claims(node, limits):
             return False
         return self._has_room(node) and not self._avoids(node)
 

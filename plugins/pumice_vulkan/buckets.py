@@ -24,6 +24,7 @@ class Buckets:
     """
 
     def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         sizes = [1]
         while sizes[-1] < limits.n_batch:
             sizes.append(min(2 * sizes[-1], limits.n_batch))
@@ -43,11 +44,19 @@ class Buckets:
         fitting = [
             bucket
             for bucket in self.all
-            if bucket.n_tokens >= n_tokens and bucket.n_outputs >= n_outputs and (lone or not bucket.lone)
+            if bucket.n_tokens >= n_tokens
+            and bucket.n_outputs >= n_outputs
+            and (lone or not bucket.lone)
+            and self._has_room(bucket, sizes)
         ]
         if ready is None or sizes[N_SEQS] == 1:
             return fitting[0]
         return next((bucket for bucket in fitting if bucket in ready), fitting[0])
+
+    def _has_room(self, bucket: Bucket, sizes: Sizes) -> bool:
+        """Return True if the sizes that the architecture names fit."""
+        most = bucket_sizes(self._limits, bucket.n_tokens, bucket.n_outputs)
+        return all(sizes.get(name, 0) <= most[name] for name in self._limits.more_sizes)
 
     @property
     def likely(self) -> list[Bucket]:
@@ -61,5 +70,9 @@ class Buckets:
 
 
 def bucket_sizes(limits: Limits, n_tokens: int, n_outputs: int) -> Sizes:
-    """Return the sizes of the largest step with at most ``n_tokens`` tokens and ``n_outputs`` output rows."""
-    return {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs, N_SEQS: min(n_tokens, limits.n_seqs)}
+    """Return the sizes of the largest step with at most ``n_tokens`` tokens and ``n_outputs`` output rows.
+
+    Sizes that the architecture names have the same share of their maximum as the tokens of theirs.
+    """
+    more = {name: -(-most * n_tokens // limits.n_batch) for name, most in limits.more_sizes.items()}
+    return {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs, N_SEQS: min(n_tokens, limits.n_seqs), **more}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, KVState, Limits, Node, Pick
 
 SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
-"""Index of the number for each named size."""
+"""Index of the number for each named size; those that an architecture names follow in the header."""
 
 HEADER = 16
 MAX_STEPS = 16  # maximum steps that the device runs in succession
@@ -20,10 +20,16 @@ MAX_BIASES = 64  # maximum biases of a sequence's logits
 MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
 
 
-def has_known_sizes(node: Node) -> bool:
+def size_words(limits: Limits) -> dict[str, int]:
+    """Return the index of the number of each named size, as far as the header has room."""
+    names = [*SIZE_WORDS, *sorted(limits.more_sizes)]
+    return {name: word for word, name in enumerate(names[:HEADER])}
+
+
+def has_known_sizes(node: Node, limits: Limits) -> bool:
     """Return True if a step provides the numbers of rows of all values of a node."""
-    shapes = [tensor.shape for tensor in (*node.operands(), node.output)]
-    return all(shape[0] in SIZE_WORDS for shape in shapes if shape and isinstance(shape[0], str))
+    shapes, known = [tensor.shape for tensor in (*node.operands(), node.output)], size_words(limits)
+    return all(shape[0] in known for shape in shapes if shape and isinstance(shape[0], str))
 
 
 def reads_memory(node: Node) -> bool:
@@ -48,6 +54,7 @@ class StepLayout:
 
     def __init__(self, limits: Limits, *, reads_memory: bool = False) -> None:
         self._size = HEADER
+        self._size_words = size_words(limits)
         self._written: dict[tuple[int, int], object] = {}  # (host buffer, offset of a field) -> its source object
         self.table_width = -(-limits.n_ctx // limits.block_size) + 1
         self.sequences = self._field(limits.n_batch)
@@ -78,8 +85,8 @@ class StepLayout:
     def write(self, words: NDArray[np.int32], batch: Batch, memory: int = 0) -> None:
         """Write a step to a host buffer; fields whose source is the same object as in the last step are skipped."""
         n_seqs, sizes = len(batch.slots), batch.sizes
-        for name, word in SIZE_WORDS.items():
-            words[word] = sizes[name]
+        for name, word in self._size_words.items():
+            words[word] = sizes.get(name, 0)
         self.write_tokens(words, batch.tokens, memory)
         fields = {
             self.positions: batch.positions,

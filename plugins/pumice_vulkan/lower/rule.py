@@ -50,7 +50,7 @@ from pumice_vulkan.flags import FIXED
 from pumice_vulkan.interface import PLACE, Numbers
 from pumice_vulkan.memory import ALIGNMENT, Arena, BufferSlice, Scratch, WeightData, Weights
 from pumice_vulkan.shaders import interface
-from pumice_vulkan.step import SIZE_WORDS, StepLayout
+from pumice_vulkan.step import StepLayout, size_words
 
 BufferSlices = Mapping[str, BufferSlice | Sequence[BufferSlice]]  # by the kernel's names; several for an array
 
@@ -272,7 +272,7 @@ class Lowering:
         if isinstance(count, int):
             return FIXED | count
         first, most = count.shape[0], self.rows(count)
-        return SIZE_WORDS[first] if isinstance(first, str) and most > 1 else FIXED | most
+        return size_words(self.limits)[first] if isinstance(first, str) and most > 1 else FIXED | most
 
     def _ordered(self, reads: Sequence[BufferSlice], writes: Sequence[BufferSlice]) -> bool:
         """Return True if a barrier is needed: for writes since the last one, or for reads of places to be written."""

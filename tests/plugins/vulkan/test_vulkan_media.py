@@ -1,0 +1,45 @@
+"""Encoders of images on a Vulkan device, as a whole: also what follows the last block, whose rows are fewer."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pumice.config import load_config
+from pumice.engine.projector import Projector
+from pumice.media_encoder import Embeddings
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits
+from pumice.registry import get_registry
+from pumice_vulkan.buckets import Buckets
+from vision_files import picture
+from vision_models import SHAPES, converted
+
+pytest.importorskip("PIL")
+FILES = json.loads(SHAPES.read_text())
+LIMITS = Limits(n_ctx=64, n_batch=64, n_outputs=64, n_seqs=1, block_size=32, n_blocks={}, kv_type="f32")
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("kind", ["gemma3", "qwen3vl", "internvl"])
+def test_rows_of_images_of_several_sizes(tmp_path, kind):
+    folder = converted(tmp_path / kind, kind, FILES[kind]["shapes"])
+    rows = {}
+    for backend in ("numpy", "vulkan"):
+        config = load_config(overrides={"backend": backend})
+        projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
+        images = [projector.encode(picture(*size)) for size in ((64, 64), (32, 96), (20, 20))]
+        rows[backend] = [part.rows for parts in images for part in parts if isinstance(part, Embeddings)]
+        placed = {segment.backend for runner in projector._runners["image"] for segment in runner._last.segments}
+        assert placed == {backend}
+        projector.close()
+    for mine, right in zip(rows["vulkan"], rows["numpy"], strict=True):
+        np.testing.assert_allclose(mine, right, atol=1e-5 * np.abs(right).max())
+
+
+def test_a_bucket_has_room_for_sizes_that_the_architecture_names():
+    buckets = Buckets(replace(LIMITS, more_sizes={"n_merged": 16}))
+    step = {N_TOKENS: 8, N_OUTPUTS: 0, N_SEQS: 1}
+    assert buckets.of({**step, "n_merged": 2}).n_tokens == 8
+    assert buckets.of({**step, "n_merged": 3}).n_tokens == 16
+    assert buckets.of({**step, "n_merged": 16}).n_tokens == 64
