@@ -111,7 +111,7 @@ def format_plan(plan: ModelPlan) -> str:
     """Return the plan as readable lines."""
     facts = {
         "model": f"{plan.architecture}, {format_bytes(plan.n_bytes)}",
-        "context": f"{plan.n_ctx} tokens; at most {plan.n_ctx_max} fit, {plan.n_ctx_train} in training",
+        "context": f"{plan.n_ctx} tokens; {_most(plan)}, {plan.n_ctx_train} in training",
         "cache": f"{plan.kv_type}, {plan.n_parallel} sequences",
         "placement": placement_of(plan),
         "prompt": _rate(plan.prompt_per_second),
@@ -128,7 +128,23 @@ def placement_of(plan: ModelPlan) -> str:
     if not plan.n_gpu_layers:
         return "no GPU layers"
     gpus = ", ".join(device.name for device in plan.devices if device.is_gpu)
-    return f"{plan.n_gpu_layers} of {plan.n_layers} layers on {gpus}"
+    return f"{plan.n_gpu_layers} of {plan.n_layers} layers on {gpus}{_left_on_host(plan)}"
+
+
+def _left_on_host(plan: ModelPlan) -> str:
+    """Return which weights of layers on GPUs stay in host memory."""
+    gpus = {device.device for device in plan.devices if device.is_gpu}
+    layers = {layer for device in plan.devices if device.is_gpu for layer in device.layers}
+    texts = []
+    for part, name in (("experts", "experts"), ("ffn", "feed-forward matrices")):
+        held = [item for item in plan.held if item.part == part and item.layer in layers]
+        left = {item.layer for item in held if item.device not in gpus} - {i.layer for i in held if i.device in gpus}
+        texts += [f", {name} of {len(left)} in host memory"] if left else []
+    return "".join(texts)
+
+
+def _most(plan: ModelPlan) -> str:
+    return f"at most {plan.n_ctx_max} fit" if plan.n_ctx_max else "none fits"
 
 
 def _generation(plan: ModelPlan) -> str:

@@ -38,16 +38,23 @@ class PlannedMachine:
         """Return the machine with these sizes; None stands for this machine. Raises ConfigError."""
         gpus = None
         if isinstance(memory, Mapping):
-            gpus = {name: parse_size(size) for name, size in memory.items()}
+            gpus = {name: _size("memory", size) for name, size in memory.items()}
         elif memory is not None:
             sizes = [memory] if isinstance(memory, (str, int)) else list(memory)
             items = [item for size in sizes for item in (size.split(",") if isinstance(size, str) else [size])]
-            gpus = {f"gpu{number}": parse_size(size) for number, size in enumerate(items)}
+            gpus = {f"gpu{number}": _size("memory", size) for number, size in enumerate(items)}
         if gpus is not None:
             gpus = {name: size for name, size in gpus.items() if size}
             if len(gpus) > _MOST_GPUS:
                 raise ConfigError(f"memory of {len(gpus)} GPUs; a plan has at most {_MOST_GPUS}")
-        return cls(gpus, None if ram is None else parse_size(ram))
+        return cls(gpus, None if ram is None else _size("ram", ram))
+
+
+def _size(name: str, size: str | int) -> int:
+    try:
+        return parse_size(size)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 class PlannedGPUs(Backend):
@@ -55,6 +62,7 @@ class PlannedGPUs(Backend):
 
     offload = True
     renews_weights = True
+    shares_arenas = True
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()

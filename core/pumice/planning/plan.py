@@ -18,7 +18,7 @@ from pumice.engine.costs import StepPart, step_parts
 from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.fitting import fit_graphs, has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts
-from pumice.engine.overrides import DeviceName
+from pumice.engine.overrides import HOST, DeviceName, parse_device
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
 from pumice.engine.rates import Rates, measure_rates, measure_types, rates_of, step_seconds, stream_seconds
 from pumice.engine.runner import LATER
@@ -171,6 +171,8 @@ def plan_file(
         PumiceError: ModelError, ConfigError or BackendError.
     """
     machine = machine or PlannedMachine()
+    if machine.gpus:
+        config = config.model_copy(update={"override_tensors": [_on_planned(text) for text in config.override_tensors]})
     with ExitStack() as stack:
         architecture = make_architecture(file, registry)
         subject = _subject(stack, file, architecture, config, registry, machine)
@@ -178,7 +180,8 @@ def plan_file(
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
         parts = _main_parts(placement, subject, limits)
-        rates = _rates(held, parts, registry, config) if measure else {}
+        is_elsewhere = any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
+        rates = _rates(held, parts, registry, config) if measure and not is_elsewhere else {}
         devices = _devices(held, subject, machine, rates)
         fits = all(device.free is None or device.bytes <= device.free for device in devices)
         return ModelPlan(
@@ -197,6 +200,13 @@ def plan_file(
             fits=fits,
             **(_predict(parts, limits, rates, subject.named) | _predict_stream(placement, subject, limits, rates)),
         )
+
+
+def _on_planned(text: str) -> str:
+    """Return ``REGEX=DEVICE`` for planned GPUs, which stand for those of any backend: ``Vulkan0`` is ``gpu0``."""
+    pattern, _, name = text.rpartition("=")
+    device = parse_device(name)
+    return text if device is None or device == HOST else f"{pattern}={_GPUS}{device.number}"
 
 
 def _subject(
