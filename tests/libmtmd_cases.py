@@ -46,6 +46,8 @@ SIDES = {"gemma4": 96, "gemma4unified": 96, "qwen25vl": 128, "exaone45": 128}
 KEYS = {kind: {"clip.vision.window_size": 112} for kind in ("qwen25vl", "exaone45")}
 #: Fewest and most tokens, as options of libmtmd, which reads them from no file of these types.
 LIMITS = {"gemma4": (1, 70), "gemma4unified": (1, 70), "lfm2vl": (1, 16)}
+#: Between two stored rows, which are larger; rows have a last value here that chooses experts.
+MARKED = ("cogvlm",)
 BREAKS = ("pixtral", "mistral3")  # whose ends of lines are rows in libmtmd, and tokens here
 #: Shapes of the sizes that llama.cpp's code has.
 FULL = {
@@ -102,11 +104,14 @@ def our_rows(projector: Path, kind: str) -> NDArray[np.float32]:
     opened = Projector(projector, config, get_registry(config))
     rows = [part.rows for part in opened.encode(picture_of(kind)) if isinstance(part, Embeddings)]
     opened.close()
-    return np.concatenate(rows)
+    joined = np.concatenate(rows)
+    return joined[1:-1, :-1] if kind in MARKED else joined
 
 
 def without_breaks(kind: str, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return libmtmd's rows of a square without those that end lines."""
+    """Return libmtmd's rows of a square without those that end lines, or begin and end it."""
+    if kind in MARKED:
+        return rows[1:-1]
     if kind not in BREAKS:
         return rows
     side = round(math.sqrt(len(rows) + 1.25) - 0.5)

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from checkpoints import write_checkpoint
+from checkpoints import N_TOKENS, write_checkpoint
 
 FIXTURE = Path(__file__).parent / "fixtures" / "vision_formulas" / "values.npz"
 FILES = FIXTURE.with_name("cases.json")
 SIZE = (90, 50)  # of the picture whose rows are compared
 SIZES = ((20, 11), (201, 130), SIZE)  # of those whose pixels are compared
 Shapes = dict[str, Sequence[int]]
+_CLIP = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
 N, FF, TEXT = 32, 48, 64  # width of an encoder, of its feed-forward, and of the language model
 
 
@@ -209,7 +210,60 @@ def _mobilenet() -> Shapes:
 WIDE = 2048  # of MobileNetV5's result, which timm has fixed
 WHOLE_BLOCK = 2  # of Segment Anything, which attends to the whole image
 #: Configurations, shapes and processors' settings of checkpoints.
+COGVLM_TEXT: Shapes = {
+    "model.embed_tokens.weight": (N_TOKENS, TEXT),
+    "model.norm.weight": (TEXT,),
+    "lm_head.weight": (N_TOKENS, TEXT),
+}
+for _i in range(2):
+    _p = f"model.layers.{_i}."
+    COGVLM_TEXT |= {f"{_p}{name}_layernorm.weight": (TEXT,) for name in ("input", "post_attention")}
+    for _kind in ("language", "vision"):
+        COGVLM_TEXT |= {
+            f"{_p}self_attn.{_kind}_expert_query_key_value.weight": (3 * TEXT, TEXT),
+            f"{_p}self_attn.{_kind}_expert_dense.weight": (TEXT, TEXT),
+            f"{_p}mlp.{_kind}_mlp.gate_proj.weight": (FF, TEXT),
+            f"{_p}mlp.{_kind}_mlp.up_proj.weight": (FF, TEXT),
+            f"{_p}mlp.{_kind}_mlp.down_proj.weight": (TEXT, FF),
+        }
+
 CASES: dict[str, dict[str, Any]] = {
+    "cogvlm": {
+        "config": {
+            "architectures": ["CogVLMForCausalLM"],
+            "hidden_size": TEXT,
+            "intermediate_size": FF,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "vocab_size": N_TOKENS,
+            "max_position_embeddings": 128,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0,
+            "vision_config": {
+                "hidden_size": N, "image_size": 64, "intermediate_size": FF, "num_heads": 2, "num_hidden_layers": 3,
+                "patch_size": 8, "layer_norm_eps": 1e-6, "hidden_act": "gelu",
+            },
+        },
+        "processor": _CLIP,
+        "shapes": {
+            **COGVLM_TEXT,
+            "model.vision.boi": (1, 1, TEXT),
+            "model.vision.eoi": (1, 1, TEXT),
+            "model.vision.patch_embedding.cls_embedding": (1, N),
+            "model.vision.patch_embedding.position_embedding.weight": (65, N),
+            **_named("model.vision.patch_embedding.", {"proj": (N, 3, 8, 8)}),
+            **_layers("model.vision.transformer.layers.", 3, {
+                "attention.query_key_value": (3 * N, N), "attention.dense": (N, N), "input_layernorm": (N,),
+                "post_attention_layernorm": (N,), "mlp.fc1": (FF, N), "mlp.fc2": (N, FF),
+            }),
+            "model.vision.linear_proj.linear_proj.weight": (TEXT, N),
+            **_named("model.vision.linear_proj.", {"norm1": (TEXT,)}),
+            **_named("model.vision.linear_proj.", {
+                "gate_proj": (FF, TEXT), "dense_h_to_4h": (FF, TEXT), "dense_4h_to_h": (TEXT, FF),
+            }, bias=False),
+        },
+    },
     "step3vl": {
         "config": {
             "architectures": ["StepVLForConditionalGeneration"],
@@ -514,7 +568,6 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: Cases whose rows are compared elsewhere.
 CONVERTED = ("kimivl", "smolvlm")
-_CLIP = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
 #: Keys ``clip.vision.*`` of the oldest files.
 KEYS: dict[str, Any] = {
     "image_size": 64,

@@ -100,6 +100,62 @@ def resized(size: tuple[int, int], filter: Image.Resampling) -> np.ndarray:
     return np.array(Image.fromarray(picture(*SIZE)).resize(size[::-1], filter))
 
 
+def cogvlm(w: Weights) -> dict[str, np.ndarray]:
+    """Return rows, and log-probabilities after a prompt whose image has experts, and one position for its patches."""
+    p = "model.vision."
+    settings = CASES["cogvlm"]["processor"]
+    flat = cells(resized((64, 64), Image.Resampling.BICUBIC), 1, 8, settings["image_mean"], settings["image_std"])
+    x = torch.cat([w[f"{p}patch_embedding.cls_embedding"], linear(w, f"{p}patch_embedding.proj", flat.flatten(1))])
+    x = x + w[f"{p}patch_embedding.position_embedding.weight"]
+    for i in range(3):
+        layer = f"{p}transformer.layers.{i}."
+        q, k, v = linear(w, f"{layer}attention.query_key_value", x).unflatten(-1, (3, 2, -1)).unbind(1)
+        y = linear(w, f"{layer}attention.dense", attended(q, k, v))
+        x = x + norm(w, f"{layer}input_layernorm", y)
+        y = linear(w, f"{layer}mlp.fc2", F.gelu(linear(w, f"{layer}mlp.fc1", x)))
+        x = x + norm(w, f"{layer}post_attention_layernorm", y)
+    p = f"{p}linear_proj."
+    x = F.gelu(norm(w, f"{p}norm1", linear(w, f"{p}linear_proj", x[1:]), 1e-5))
+    x = linear(w, f"{p}dense_4h_to_h", F.silu(linear(w, f"{p}gate_proj", x)) * linear(w, f"{p}dense_h_to_4h", x))
+    x = torch.cat([w["model.vision.boi"][0], x, w["model.vision.eoi"][0]])
+    ids = [1, *range(20, 32), *[0] * len(x), *range(40, 50)]
+    visual = torch.zeros(len(ids), dtype=torch.bool)
+    visual[13 : 13 + len(x)] = True
+    rows = x
+    x = w["model.embed_tokens.weight"][torch.tensor(ids)]
+    x[visual] = rows
+    steps = torch.ones(len(ids), dtype=torch.int64)
+    steps[15 : 13 + len(rows) - 1] = 0  # patches behind the first one
+    where = steps.cumsum(0) - 1
+    visual[13 + len(rows) - 1] = False  # the last row is read as text
+    causal = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+
+    def either(name: str, x: Tensor) -> Tensor:
+        both = (linear(w, name.format(kind), x) for kind in ("language", "vision"))
+        return torch.where(visual[:, None], *reversed(list(both)))
+
+    angles = where[:, None, None] * 10000.0 ** (-torch.arange(8) / 8)
+    for i in range(2):
+        layer = f"model.layers.{i}."
+        y = rms(w[f"{layer}input_layernorm.weight"], x, 1e-5)
+        qkv = either(f"{layer}self_attn.{{}}_expert_query_key_value", y).unflatten(-1, (3, 4, 16)).unbind(1)
+        halves = [part.chunk(2, -1) for part in qkv[:2]]
+        q, k = (
+            torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1) for a, b in halves
+        )
+        x = x + either(f"{layer}self_attn.{{}}_expert_dense", attended(q, k, qkv[2], causal))
+        y = rms(w[f"{layer}post_attention_layernorm.weight"], x, 1e-5)
+        mlp = f"{layer}mlp.{{}}_mlp."
+        x = x + either(f"{mlp}down_proj", F.silu(either(f"{mlp}gate_proj", y)) * either(f"{mlp}up_proj", y))
+    logits = F.linear(rms(w["model.norm.weight"], x[-1], 1e-5), w["lm_head.weight"])
+    chosen = torch.cat([torch.ones(len(rows) - 1, 1), torch.zeros(1, 1)])
+    return {
+        "rows": torch.cat([rows, chosen], 1),
+        "ids": np.array(ids, np.int32),
+        "logprobs": torch.log_softmax(logits.float(), -1),
+    }
+
+
 def step3vl(w: Weights) -> dict[str, np.ndarray]:
     config = Step3p7VisionConfig(**SMALL, image_size=52, patch_size=4, mlp_ratio=1.5)
     own = below(w, "vision_model.")

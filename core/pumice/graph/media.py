@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from pumice.errors import ModelError
 from pumice.graph.builder import GraphBuilder
-from pumice.graph.shape import N_TOKENS
-from pumice.graph.tensor import Graph, Node, Tensor
+from pumice.graph.shape import N_TOKENS, fixed
+from pumice.graph.tensor import Graph, Node, Tensor, Weight
 
 ROWS = "media_rows"  # float32 [n_tokens, n_embd * (1 + len(deepstack))]: embeddings of media; zero for tokens
 IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
@@ -28,12 +29,15 @@ class Rules(Protocol):
     def pads(self) -> bool: ...
     @property
     def scales(self) -> bool: ...
+    @property
+    def experts(self) -> Mapping[str, str]: ...
 
 
 def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | None:
     """Return the graph with media rows in place of some token embeddings.
 
-    None if it reads tokens elsewhere, too, and the model does not pad there, or has no RoPE that could turn by axes.
+    None if it reads tokens elsewhere, too, and the model does not pad there, has no RoPE that could turn by axes, or
+    lacks a matrix for media.
 
     Weights and caches are those of ``graph``. Where a family scales embeddings, as Gemma does, media rows are not
     scaled unless the rules say so. With ``both_ways`` the graph is for steps of one image's positions, all of which
@@ -46,12 +50,15 @@ def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | N
     g = readers[0].output.builder
     assert isinstance(g, GraphBuilder)
     width = int(readers[0].output.shape[-1])
-    rows = g.input(ROWS, (N_TOKENS, width * (1 + len(deepstack))))
+    if not all(g.find_weight(name) for name in rules.experts.values()):
+        return None
+    rows = g.input(ROWS, (N_TOKENS, width * (1 + len(deepstack)) + bool(rules.experts)))
     inputs = {**graph.inputs, ROWS: rows, IS_TOKEN: g.input(IS_TOKEN, (N_TOKENS, 1))}
     replaced = _mixed(g, graph, readers[0], rows, rules.scales)
     for i, layer in enumerate(deepstack, 1):
         if layer < len(graph.layer_outputs):
             replaced |= _with_added(g, graph, graph.layer_outputs[layer], rows, i * width)
+    replaced |= _with_experts(g, graph, rows, rules.experts)
     nodes = [part for node in graph.nodes for part in replaced.get(node.output, [node])]
     if axes:
         inputs[PLACES] = g.input(PLACES, (N_TOKENS, 3), "i32")
@@ -92,6 +99,29 @@ def _with_added(g: GraphBuilder, graph: Graph, output: Tensor, rows: Tensor, sta
         _ = before + g.slice(rows, start, start + int(output.shape[-1]))
     added = [replace(part, layer=node.layer) for part in nodes]
     return {output: [node.giving(before), *added[:-1], added[-1].giving(output)]}
+
+
+def _with_experts(g: GraphBuilder, graph: Graph, rows: Tensor, experts: Mapping[str, str]) -> dict[Tensor, list[Node]]:
+    """Return the nodes of both products, of which the last value of a row chooses one, for each matrix with another."""
+    last = int(rows.shape[-1]) - 1
+    replaced = {}
+    for node in graph.nodes:
+        weight = node.inputs.get("weight") if node.op == "linear" else None
+        if not isinstance(weight, Weight) or (other := experts.get(weight.name.partition("[")[0])) is None:
+            continue
+        n_rows, width = fixed(weight.shape)
+        of_media = g.weight(other)
+        if of_media.shape != weight.shape:  # the matrix is a part of several that are joined
+            of_media = of_media.rows(weight.first_row, weight.first_row + n_rows)
+        if of_media.shape != (n_rows, width):
+            raise ModelError(f"tensor {other} has shape {list(of_media.shape)}, unlike that for tokens")
+        with g.collecting() as nodes:
+            for_tokens = g.apply("linear", *node.operands())
+            for_media = g.linear(node.inputs["x"], of_media)
+            _ = for_tokens + (for_media + for_tokens * -1.0) * g.slice(rows, last, last + 1)
+        parts = [replace(part, layer=node.layer) for part in nodes]
+        replaced[node.output] = [*parts[:-1], parts[-1].giving(node.output)]
+    return replaced
 
 
 def _turning(node: Node, positions: Tensor, places: Tensor, axes: Sequence[int]) -> Node:

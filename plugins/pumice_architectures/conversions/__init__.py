@@ -310,6 +310,7 @@ PROJECTORS = {
             "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
             "Qwen3_5MoeForConditionalGeneration",
         ),
+        "vision_more:CogVLM": ("CogVLMForCausalLM",),
         "vision_documents:DotsOCR": ("DotsOCRForCausalLM",),
         "vision_documents:GLM4V": (
             "Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -137,9 +138,13 @@ class LlamaEmbed(Llama):
 
 
 class CogVLM(Llama):
-    """The text model of CogVLM."""
+    """The text model of CogVLM, with the matrices for images, which llama.cpp reads, but its converter leaves out."""
 
     architecture = "cogvlm"
+
+    def rename(self, name: str) -> str | None:
+        is_visual = re.match(r"model\.layers\.\d+\.(self_attn\.vision_expert|mlp\.vision_mlp)", name)
+        return name if is_visual else super().rename(name)
 
 
 class Arcee(Llama):

@@ -1,4 +1,4 @@
-"""Projectors of Step3-VL, MiniMax-M3, GLM-5.3-Flash, Youtu-VL, Phi-4, Ling 3, Nemotron Nano VL and MiMo-V2."""
+"""Projectors of CogVLM, Step3-VL, MiniMax-M3, GLM-5.3-Flash, Youtu-VL, Phi-4, Ling 3, Nemotron Nano VL and MiMo-V2."""
 
 from __future__ import annotations
 
@@ -26,6 +26,21 @@ def two_frames(name: str, tensor: LazyTensor, folder: Folder) -> Iterator[tuple[
         raise ConvertError(f"{folder.path}: tensor {name!r} must have two frames")
     yield "v.patch_embd.weight", tensor[:, :, 0]
     yield "v.patch_embd.weight.1", tensor[:, :, 1]
+
+
+class CogVLM(ProjectorConversion):
+    """CogVLM. The convolution behind the encoder of CogVLM 2 is not supported."""
+
+    projector_type = "cogvlm"
+    usual_processor: ClassVar[dict[str, Any]] = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
+    activation = ""
+    prefixes = ("vision.",)
+    renames: ClassVar[dict[str, str]] = {r"^": "model."}
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        if "model.vision.conv.weight" in self.checkpoint():
+            raise ConvertError(f"{folder.path}: tensor 'model.vision.conv.weight' of CogVLM 2 is not supported")
 
 
 class Step3VL(ProjectorConversion):

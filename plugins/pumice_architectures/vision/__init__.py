@@ -2,6 +2,7 @@
 
 ENCODERS = {
     "adapter": "pumice_architectures.vision.mobilevlm:GLMEdge",
+    "cogvlm": "pumice_architectures.vision.cogvlm:CogVLM",
     "deepseekocr": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR",
     "deepseekocr2": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR2",
     "dots_ocr": "pumice_architectures.vision.documents:DotsOCR",

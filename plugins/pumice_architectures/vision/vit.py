@@ -323,7 +323,7 @@ class ViT(PatchEncoder):
     def positions(self, g: GraphBuilder) -> Tensor:
         return g.embedding(g.weight("v.position_embd.weight", (self.n_rows, self.n_embd)), g.positions)
 
-    def with_class(self, g: GraphBuilder, x: Tensor) -> Tensor:
+    def with_class(self, g: GraphBuilder, x: Tensor, kinds: str = "kinds") -> Tensor:
         """Return embeddings ``x [t, n_embd]`` with the class token in the first row, which is zero in ``patches``.
 
         The input ``kinds`` is 0 for this row and 1 for the others. A bias of the patches is taken off from it.
@@ -331,7 +331,7 @@ class ViT(PatchEncoder):
         token, bias = g.weight("v.class_embd", (self.n_embd,)), g.find_weight("v.patch_embd.bias")
         of = [token] if bias is None else [token, bias]
         table = g.derived("v.class_embd.rows", (2, self.n_embd), _class_rows, *of)
-        return x + g.embedding(table, g.input("kinds", (N_TOKENS,), "i32"))
+        return x + g.embedding(table, g.input(kinds, (N_TOKENS,), "i32"))
 
 
 def _class_rows(token: NDArray[np.float32], bias: NDArray[np.float32] | float = 0.0) -> NDArray[np.float32]:

@@ -6,16 +6,20 @@ import math
 import numpy as np
 import pytest
 
+import pumice
 from checkpoints import weights
 from gguf_files import write_gguf
 from pumice import RequestError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
+from pumice.engine import Request
+from pumice.engine.messages import Span
 from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
+from pumice.streaming.stream import Stream
 from vision_files import picture
 from vision_formulas import CASES, CONVERTED, FILES, FIXTURE, OLD, SIZES, THEIRS, old_metadata, size_of, write_folder
 from vision_models import described
@@ -25,7 +29,7 @@ VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
 # What llama.cpp's converter leaves out: limits of sizes.
 MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
 # convolutions, masks with sinks, both kinds of rotation, and windows without masks
-ON_CPU = ("deepseekocr", "gemma3n", "ldp", "mimovl", "minimax_m3", "step3vl")
+ON_CPU = ("cogvlm", "deepseekocr", "gemma3n", "ldp", "mimovl", "minimax_m3", "step3vl")
 WITH_PIXELS = ("deepseekocr", "deepseekocr2", "glm5v", "minimax_m3", "step3vl")
 
 
@@ -66,7 +70,30 @@ def test_rows_are_those_of_the_formulas(folders, kind, backend):
     rows, reference = np.concatenate(parts), VALUES[f"{kind}.rows"]
     limit = {"numpy": 2e-6, "cpu": 1e-4}[backend]
     assert rows.shape == reference.shape
+    if kind == "cogvlm":  # the first and last row are stored, and larger
+        np.testing.assert_allclose(rows[:, -1], reference[:, -1])
+        np.testing.assert_array_equal(rows[[0, -1]], reference[[0, -1]])
+        rows, reference = rows[1:-1, :-1], reference[1:-1, :-1]
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_visual_experts_read_an_image_whose_patches_have_one_position(folders, backend):
+    folder, ids = folders("cogvlm"), VALUES["cogvlm.ids"].tolist()
+    if not (folder / "model.gguf").exists():
+        with open_model(folder, options=ConvertOptions(GGMLType.F32)) as file:
+            write_model(file, folder / "model.gguf")
+    projector = opened(folder)
+    (image,) = projector.encode(picture(*size_of("cogvlm")))
+    projector.close()
+    spans = [Span(ids.index(0), image.rows, image.grid, times=image.times)]
+    options = {"sampling": {"temperature": 0.0}, "max_tokens": 2, "logprobs": 20, "end_tokens": frozenset()}
+    # the image is read in two steps, and the text behind it in a third
+    with pumice.load(folder / "model.gguf", backend=backend, kv_type="f32", n_ctx=128, n_batch=40) as model:
+        first = Stream.open(model.client, Request(ids, media=spans, **options))[0].completion()
+    reference = VALUES["cogvlm.logprobs"]
+    ours = first.logprobs[0].top
+    np.testing.assert_allclose([value for _, value in ours], [reference[token] for token, _ in ours], atol=2e-4)
 
 
 def raster(piece):

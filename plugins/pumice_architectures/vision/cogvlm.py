@@ -1,0 +1,66 @@
+"""CogVLM (Wang et al. 2023, arXiv:2311.03079): EVA-02-CLIP-E, whose norms follow its blocks, between two rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, JoinedPieces, Tensor
+from pumice.plugin.nn import blocks
+from pumice_architectures.vision.mobilevlm import between
+from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
+from pumice_architectures.vision.vit import ViT, class_inputs, gelu_erf
+
+EPSILON = 1e-5  # of the projector's norm
+
+
+class CogVLM(ViT):
+    """The whole image as one square. Its patches have one position in the language model, that of the first one.
+
+    A row has a last value, which is 1 for rows that the language model's visual experts read: all but the last one.
+    """
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.n_patches = self.side**2
+        self.n_rows = self.n_patches + 1
+        self.n_values = self.width
+        self.width += 1
+
+    def prepare(self, pixels: Pixels) -> list[JoinedPieces]:
+        check_ratio(pixels)
+        rows = patches(
+            resize(pixels, self.image_size, self.image_size, "bicubic"), self.patch_size, self.mean, self.std
+        )
+        n = len(rows)
+        ids, kinds = np.zeros(n + 2, np.int32), np.zeros(n + 2, np.int32)
+        ids[1:-1] = np.arange(1, n + 1)  # all but the class token's
+        kinds[0], kinds[-1] = 1, 2
+        inputs = class_inputs(rows)
+        inputs = {**inputs, "class_kinds": inputs["kinds"], "kinds": kinds, "line_ids": ids}
+        order = np.arange(n + 2, dtype=np.int32)
+        return [JoinedPieces([ImagePiece(inputs)], order, (1, 1), (0, *[1] * n, 2))]
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        table = g.weight("v.position_embd.weight", (self.n_rows, self.n_embd))
+        x = self.blocks(
+            g, self.with_class(g, self.patch_embeddings(g), "class_kinds") + g.embedding(table, g.positions)
+        )
+        n = self.n_values
+        x = gelu_erf(g, blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", n), "mm.post_fc_norm", EPSILON))
+        n_hidden = int(g.weight("mm.gate.weight").shape[0])
+        x = g.silu(blocks.linear(g, x, "mm.gate", n_hidden)) * blocks.linear(g, x, "mm.up", n_hidden)
+        x = between(g, blocks.linear(g, x, "mm.down", n), n, self.n_patches + 2, "v.boi", "v.eoi")
+        visual = g.constant("visual", np.array([[1.0], [1.0], [0.0]], np.float32))
+        return g.concat(x, g.embedding(visual, g.input("kinds", (str(x.shape[0]),), "i32")))
+
+    def blocks(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        for i in range(self.n_layer):
+            with g.layer(i):
+                blk = f"v.blk.{i}."
+                x = x + self.norm(g, self._attention(g, x, i), f"{blk}ln1")
+                x = x + self.norm(g, self._feed_forward(g, x, blk), f"{blk}ln2")
+        return x
+
+    def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return gelu by the error function, with which the model was trained."""
+        return gelu_erf(g, x)
