@@ -99,6 +99,7 @@ def functions(library: Path) -> ctypes.CDLL:
         "mtmd_context_params_default": (ContextParams, []),
         "mtmd_init_from_file": (pointer, [ctypes.c_char_p, pointer, ContextParams]),
         "mtmd_bitmap_init": (pointer, [ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p]),
+        "mtmd_bitmap_init_from_audio": (pointer, [ctypes.c_size_t, pointer]),
         "mtmd_input_chunks_init": (pointer, []),
         "mtmd_tokenize": (ctypes.c_int32, [pointer, pointer, pointer, pointer, ctypes.c_size_t]),
         "mtmd_input_chunks_size": (ctypes.c_size_t, [pointer]),
@@ -118,23 +119,41 @@ def functions(library: Path) -> ctypes.CDLL:
 def encode(library: Path, vocabulary: Path, projector: Path, kind: str, width: int) -> np.ndarray:
     """Return the rows of a case's picture, of ``width`` values."""
     mtmd = functions(library)
+    pixels = picture_of(kind)
+    bitmap = mtmd.mtmd_bitmap_init(pixels.shape[1], pixels.shape[0], pixels.tobytes())
+    return encoded(mtmd, vocabulary, projector, bitmap, IMAGE_CHUNK, width, LIMITS.get(kind))
+
+
+def encoded(
+    mtmd: ctypes.CDLL, vocabulary: Path, projector: Path, bitmap: int, type: int, width: int,
+    limits: tuple[int, int] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Return the rows of a picture or a sound.
+
+    Args:
+        mtmd: the library.
+        vocabulary: any model.
+        projector: the file.
+        bitmap: the library's picture or sound.
+        type: number of the type of its chunks.
+        width: values of a row.
+        limits: fewest and most tokens of a picture.
+    """
     params = mtmd.llama_model_default_params()
     params.vocab_only = True
     model = mtmd.llama_model_load_from_file(str(vocabulary).encode(), params)
     settings = mtmd.mtmd_context_params_default()
     settings.use_gpu, settings.n_threads, settings.warmup = False, N_THREADS, False
-    if kind in LIMITS:
-        settings.image_min_tokens, settings.image_max_tokens = LIMITS[kind]
+    if limits:
+        settings.image_min_tokens, settings.image_max_tokens = limits
     context = mtmd.mtmd_init_from_file(str(projector).encode(), model, settings)
-    pixels = picture_of(kind)
-    bitmap = mtmd.mtmd_bitmap_init(pixels.shape[1], pixels.shape[0], pixels.tobytes())
     chunks, marker = mtmd.mtmd_input_chunks_init(), mtmd.mtmd_default_marker()
     text = Text(marker, len(marker), False, True)
     assert mtmd.mtmd_tokenize(context, chunks, ctypes.byref(text), (ctypes.c_void_p * 1)(bitmap), 1) == 0
     rows = []
     for i in range(mtmd.mtmd_input_chunks_size(chunks)):
         chunk = mtmd.mtmd_input_chunks_get(chunks, i)
-        if mtmd.mtmd_input_chunk_get_type(chunk) != IMAGE_CHUNK:
+        if mtmd.mtmd_input_chunk_get_type(chunk) != type:
             continue
         assert mtmd.mtmd_encode_chunk(context, chunk) == 0
         n = mtmd.mtmd_input_chunk_get_n_tokens(chunk)
@@ -153,16 +172,18 @@ def compared(kind: str, library: Path, vocabulary: Path) -> tuple[str, np.ndarra
         return projector_type(projector), theirs, difference(ours, theirs)
 
 
-def write_column(found: dict[str, float]) -> None:
-    """Write the column of libmtmd, the last but one, in the table of the documentation."""
-    lines = DOCS.read_text().splitlines(keepends=True)
+def write_column(found: dict[str, float], heading: str, n_columns: int, not_run: dict[str, str]) -> None:
+    """Write the column of libmtmd, the last but one, in the table below a heading of the documentation."""
+    before, _, rest = DOCS.read_text().partition(f"{heading}\n")
+    table, mark, after = rest.partition("\n## ")
+    lines = table.splitlines(keepends=True)
     for i, line in enumerate(lines):
         name = line.partition("`")[2].partition("`")[0]
         cells = line.rstrip("\n").split(" | ")
-        if line.startswith("| `") and len(cells) == N_COLUMNS and (name in found or name in NOT_RUN):
-            cells[-2] = rounded_up(found[name]) if name in found else NOT_RUN[name]
+        if line.startswith("| `") and len(cells) == n_columns and (name in found or name in not_run):
+            cells[-2] = rounded_up(found[name]) if name in found else not_run[name]
             lines[i] = " | ".join(cells) + "\n"
-    DOCS.write_text("".join(lines))
+    DOCS.write_text(f"{before}{heading}\n{''.join(lines)}{mark}{after}")
 
 
 if __name__ == "__main__":
@@ -178,4 +199,4 @@ if __name__ == "__main__":
         stored[kind], found[name] = rows, max(found.get(name, 0.0), value)
     np.savez_compressed(FIXTURE, **stored)
     if not names:
-        write_column(found)
+        write_column(found, "## Projector types", N_COLUMNS, NOT_RUN)
