@@ -480,7 +480,7 @@ class EmbeddingsBody(ModelBody, kw_only=True):
     """Texts to embed."""
 
     input: EmbeddingInput
-    """Text, token ids, an object with `content`, a list of parts with texts and images, or a list of these."""
+    """Text, token ids, both mixed, an object with `content`, a list of parts, or a list of these."""
     encoding_format: Literal["float", "base64"] = "float"
     """Form of the vectors."""
     dimensions: Dimensions | None = None

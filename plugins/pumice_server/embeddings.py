@@ -29,7 +29,7 @@ from pumice_server.errors import bad_request
 from pumice_server.field_types import EUCLIDEAN
 from pumice_server.limits import MAX_TEXTS
 from pumice_server.models import service_of
-from pumice_server.prompts import media_prompt, prompt_string
+from pumice_server.prompts import is_mixed, media_prompt, mixed_tokens, prompt_string
 from pumice_server.service import Service, TextOrTokens
 
 _NONE, _LARGEST = -1, 0  # values of embd_normalize beside norms
@@ -159,7 +159,8 @@ async def _read(
 
 def _inputs(value: Any, name: str, at_least: int) -> list[TextOrTokens | dict[str, Any]]:
     """Return the inputs of a request; those that may have media are messages."""
-    single = isinstance(value, (str, dict)) or (isinstance(value, list) and bool(value) and all(map(_is_id, value)))
+    ids = isinstance(value, list) and bool(value) and all(map(_is_id, value))
+    single = isinstance(value, (str, dict)) or ids or is_mixed(value)
     items = [value] if single else value
     if not isinstance(items, list):
         raise bad_request(f"{name}{_WRONG_INPUT}")
@@ -184,6 +185,7 @@ def _input(item: Any, name: str) -> TextOrTokens | dict[str, Any]:
 
 def _tokens(service: Service, texts: Sequence[TextOrTokens], cuts: bool) -> list[list[int]]:
     """Return the token ids of texts; ``cuts`` keeps what fits the context."""
+    texts = [mixed_tokens(text, service, add_special=True) if is_mixed(text) else text for text in texts]
     if not cuts:
         return list(map(service.tokens_of, texts))
     n_ctx = service.model.n_ctx

@@ -98,7 +98,7 @@ Prompt = str | Annotated[list[int | str | TextsAndIds | dict[str, Any]], Meta(ma
 EmbeddingInput = (
     str
     | Annotated[
-        list[str | int | Annotated[list[int], Meta(max_length=limits.MAX_IDS)] | Object],
+        list[str | int | TextsAndIds | Object],
         Meta(max_length=limits.MAX_IDS),
     ]
     | Object

@@ -18,7 +18,7 @@ from pumice_server.limits import MAX_PROMPTS
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Selection
 from pumice_server.options import cache_salt, generation_options
-from pumice_server.prompts import media_prompt, mixed_tokens, prompt_string, read_prompts
+from pumice_server.prompts import is_mixed, media_prompt, mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
 from pumice_server.service import WORK, MediaPrompt, Service
 from pumice_server.work import aside
@@ -72,17 +72,13 @@ def _prompts(body: NativeCompletionBody, service: Service) -> Sequence[list[int]
 
 def _token_prompts(given: Any, service: Service) -> list[list[int]]:
     prompt = prompt_string(given)
-    if _is_mixed(prompt):
+    if is_mixed(prompt):
         prompt = [prompt]
     if isinstance(prompt, list) and len(prompt) <= MAX_PROMPTS:
         texts = map(prompt_string, prompt)
-        prompt = [mixed_tokens(part, service, add_special=True) if _is_mixed(part) else part for part in texts]
+        prompt = [mixed_tokens(part, service, add_special=True) if is_mixed(part) else part for part in texts]
     prompts = read_prompts(prompt)
     return list(map(service.tokens_of, prompts))
-
-
-def _is_mixed(prompt: Any) -> bool:
-    return isinstance(prompt, list) and {type(part) for part in prompt} == {int, str}
 
 
 def _options(body: NativeGenerationBody, service: Service) -> dict[str, Any]:

@@ -62,6 +62,11 @@ def media_prompt(prompt: object) -> MediaPrompt | None:
     return MediaPrompt(text, list(at_markers(texts, list(map(media_from_base64, data)))))
 
 
+def is_mixed(prompt: object) -> bool:
+    """Return True for a list of texts and token ids, which is one prompt."""
+    return isinstance(prompt, list) and {type(part) for part in prompt} == {int, str}
+
+
 def mixed_tokens(
     parts: Sequence[str | int], service: Service, add_special: bool, parse_special: bool = True
 ) -> list[int]:
