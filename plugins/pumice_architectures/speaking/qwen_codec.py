@@ -48,7 +48,10 @@ N_LAYER, N_HEAD, FREQ_BASE, REACH, EPS, NORM_EPS = 8, 16, 10_000.0, 72, 1e-5, 1e
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers of a causal transformer with gated feed-forwards, whose tensors begin with ``prefix`` and a number."""
+    """Layers of a causal transformer with gated feed-forwards, whose tensors begin with ``prefix`` and a number.
+
+    ``reach`` is the window of attention in rows; 0: all earlier rows.
+    """
 
     prefix: str
     n_layer: int
@@ -59,6 +62,7 @@ class Layers:
     reach: int = 0
 
     def attended(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Return ``x [rows, n]`` after all layers. Raises ModelError if the file has more layers."""
         for i in range(self.n_layer):
             with g.layer(i):
                 blk = f"{self.prefix}{i}."
@@ -193,12 +197,13 @@ class CodecDecoder:
     def __init__(self, run: GraphRuns, n_codes: int, book: int) -> None:
         self._run = run
         self._offsets = np.arange(n_codes - 1, dtype=np.int32) * np.int32(book)
-        self._frames = np.zeros((0, n_codes), np.int32)  # the last ones, at most ``CODE_CONTEXT``
-        self._rows: Array | None = None  # of the last window, with those before it
-        self._fine: Array | None = None
+        self._frames = np.zeros((0, n_codes), np.int32)  # at most the last ``CODE_CONTEXT`` frames
+        self._rows: Array | None = None  # rows of the last window, and up to ``CONTEXT`` before it
+        self._fine: Array | None = None  # rows between the stages, and up to ``FINE_CONTEXT`` before them
         run.begin("rows")
 
     def decode(self, frames: Array) -> Array:
+        """Return the samples ``[n * FRAME]`` of the next frames of codes ``[n, n_codes]`` (n up to ``WINDOW``)."""
         codes = np.concatenate([self._frames, np.rint(frames).astype(np.int32)])
         inputs: Inputs = {"first": codes[:, 0].copy(), "rest": codes[:, 1:] + self._offsets}
         inputs |= Rate(1, len(codes)).shifts(len(codes), range(1, CODE_CONTEXT + 1))
@@ -225,7 +230,7 @@ class CodecDecoder:
         return np.array(self._run("samples", len(rows), inputs)["samples"]).reshape(-1)
 
 
-def _joined(seen: Array | None, rows: Array, most: int) -> tuple[Array, int]:
-    """Return rows behind the last ``most`` of those seen before, and the number of the latter."""
-    before = rows[:0] if seen is None else seen[-most:]
+def _joined(previous: Array | None, rows: Array, most: int) -> tuple[Array, int]:
+    """Return the last ``most`` previous rows followed by ``rows``, and the number of previous ones."""
+    before = rows[:0] if previous is None else previous[-most:]
     return np.concatenate([before, rows]), len(before)

@@ -55,7 +55,7 @@ class Gemma3n(ImageEncoder):
             raise hparams.wrong("patch_size", f"is for {self.side} rows a side, which do not divide {self.high}")
         self.n_rows = self.high**2
         self.stages = (MediaStage((self.high // 2) ** 2, self.build_last),)
-        # Inputs of convolutions of both graphs: side of the map, of the kernel, and stride.
+        # Building a graph collects its convolutions by input: side of the map, of the kernel, and stride.
         self.kernels: tuple[dict[str, tuple[int, int, int]], ...] = ({}, {})
         self._kernels, self._last = self.kernels[0], self.high
 
@@ -79,11 +79,12 @@ class Gemma3n(ImageEncoder):
         return ["\n\n<start_of_image>", ImagePiece(first, later=(last,)), "\n\n"]
 
     def _taps(self, name: str, side: int, kernel: int, stride: int) -> Inputs:
-        """Return the inputs of a convolution with as many results as ``stride`` leaves, padded evenly."""
+        """Return the inputs of a convolution of a map of ``side`` to one of ``ceil(side / stride)``, padded evenly."""
         padding = max((-(-side // stride) - 1) * stride + kernel - side, 0)
         return tap_inputs(name, (side, side), kernel, stride, padding // 2 if stride > 1 else kernel // 2)
 
     def build(self, g: GraphBuilder) -> Tensor:
+        """Return the map ``[high * high, n]`` of the stage before the last, from ``pixels [size * size, 3]``."""
         self._kernels, self._last = self.kernels[0], self.high
         pixels = g.input("pixels", (_size(g, self.size), 3))
         x = self.convolution(g, pixels, "v.conv_stem.conv", self.size, 2)
@@ -94,6 +95,7 @@ class Gemma3n(ImageEncoder):
         return x
 
     def build_last(self, g: GraphBuilder) -> Tensor:
+        """Return the rows ``[side * side, width]`` of the prompt, from the map of ``build``."""
         self._kernels, self._last = self.kernels[1], self.high // 2
         stem = g.weight(f"v.blk.{SECOND}.0.pw_proj.conv.weight")
         high = g.input("rows", (_size(g, self.high), int(stem.shape[0])))
@@ -118,8 +120,10 @@ class Gemma3n(ImageEncoder):
             blk = f"v.blk.{stage}.{i}."
             kinds = ("conv_exp", "attn.query.proj", "pw_proj.conv")
             kind = next((kind for kind in kinds if g.find_weight(f"{blk}{kind}.weight") is not None), "")
-            if not kind or i == MOST_BLOCKS:
+            if not kind:
                 break
+            if i == MOST_BLOCKS:
+                raise ModelError(f"more than {MOST_BLOCKS} blocks v.blk.{stage}.*")
             stride = 1 if i else 2
             if kind == "attn.query.proj":
                 x = self._attention(g, x, blk, side)
@@ -137,7 +141,16 @@ class Gemma3n(ImageEncoder):
         return convolved(g, x, "", name, "")
 
     def convolution(self, g: GraphBuilder, x: Tensor, name: str, side: int, stride: int, alone: bool = False) -> Tensor:
-        """Return a convolution of a map, of each value by itself if it is ``alone``."""
+        """Return a convolution of a map ``x [side * side, n]``.
+
+        Args:
+            g: builder of the graph.
+            x: the map.
+            name: name of the weight, without its suffix.
+            side: side of the map.
+            stride: rows and columns between two results.
+            alone: convolve each of the ``n`` values by itself.
+        """
         kernel = int(g.weight(f"{name}.weight").shape[-1])
         if not 0 < kernel <= MOST_KERNEL:
             raise ModelError(f"tensor {name}.weight has a kernel of {kernel}, expected 1 to {MOST_KERNEL}")
@@ -225,7 +238,7 @@ def token_embeddings(g: GraphBuilder, prefix: str, n: int, tokens: tuple[int, ..
 
 
 def _hidden(n: int, n_seen: int) -> NDArray[np.float32]:
-    """Return what keys have besides, for ``n`` rows of which the first ones are seen."""
+    """Return the values ``[n, 1, UNIT]`` that are appended to keys: they hide all but the first ``n_seen`` rows."""
     hidden = np.zeros((n, 1, UNIT), np.float32)
     hidden[n_seen:, 0, 0] = HIDDEN
     return hidden
