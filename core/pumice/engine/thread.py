@@ -104,6 +104,11 @@ class EngineThread:
         for generation in self._prepare(command.ids, command.request):
             self._put(generation)
 
+    def rehearse(self) -> None:
+        """Prepare a request and drop it: tokenizer and samplers are then made before the first one arrives."""
+        with contextlib.suppress(Exception):  # a request that fails for the same reason gets the error
+            self._prepare([0], Request(prompt=[0]))
+
     def begin(self, turns: Callable[[Engine], Generator[None, None, T]]) -> Future[T]:
         """Like ``call``, but return a future, which can be cancelled."""
         future: Future[T] = Future()

@@ -82,6 +82,7 @@ def main() -> int:
             model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
             model.open_projector()
             model.open_speaker()
+            model.engine.rehearse()
             model.runner.wait_until_prepared()
             header = Header.of(model.metadata, model.summary, model.loras)
     except Exception as error:
