@@ -22,6 +22,7 @@ MODELS = {  # frames and rate of the videos that models see
     "glm4v": (50, 25.0),
     "gemma4": (3, 1.0),
     "internvl": (50, 25.0),
+    "minicpmv46": (50, 25.0),
     "smolvlm": (75, 25.0),
 }
 

@@ -23,6 +23,8 @@ from transformers.models.glm4v.processing_glm4v import Glm4vProcessor
 from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor
 from transformers.models.internvl.processing_internvl import InternVLProcessor
 from transformers.models.internvl.video_processing_internvl import InternVLVideoProcessor
+from transformers.models.minicpmv4_6.processing_minicpmv4_6 import MiniCPMV4_6Processor
+from transformers.models.minicpmv4_6.video_processing_minicpmv4_6 import MiniCPMV4_6VideoProcessor
 from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
@@ -57,6 +59,9 @@ PROCESSORS = {
     "glm4v": lambda: Glm4vVideoProcessor(size=sizes_of("glm4v"), patch_size=8),
     "gemma4": lambda: Gemma4VideoProcessor(patch_size=4),
     "internvl": lambda: InternVLVideoProcessor(size={"height": 32, "width": 32}, num_frames=8, do_sample_frames=True),
+    "minicpmv46": lambda: MiniCPMV4_6VideoProcessor(
+        patch_size=8, scale_resolution=96, max_slice_nums=1, do_sample_frames=True, **HALF
+    ),
     "smolvlm": lambda: SmolVLMVideoProcessor(
         size={"longest_edge": 32}, max_image_size={"longest_edge": 32}, fps=1, num_frames=64, do_sample_frames=True
     ),
@@ -85,6 +90,8 @@ def size_of(processor, kind, n, height, width):
     made = []
     processor.resize_by = made
     video = torch.zeros(1, n, 3, height, width, dtype=torch.uint8)
+    if kind == "minicpmv46":
+        return list(processor.find_best_resize((height, width), 96, 8, allow_upscale=True))
     if kind == "gemma4":
         made = processor.aspect_ratio_preserving_resize(video[0], 4, 70 * 9, 3, InterpolationMode.BICUBIC)
         return list(made.shape[-2:])
@@ -118,7 +125,14 @@ def text_of(processor, kind, n, rate):
         eoi_token="<image|>",
         fake_image_token="<fake_token_around_image>",
         global_image_token="<global-img>",
+        image_start_token="<image>",
+        image_end_token="</image>",
+        video_slice_mode=True,
     )
+    if kind == "minicpmv46":
+        whole, counts = np.full((count, 2), 4), np.array([count])
+        inputs = {"target_sizes_videos": whole, "num_frames_per_video": counts, "grids_videos": 0 * whole}
+        return MiniCPMV4_6Processor.replace_video_token(owner, inputs, 0, video_token_divisor=16)
     of = {"qwen3vl": Qwen3VLProcessor, "glm4v": Glm4vProcessor, "gemma4": Gemma4Processor}
     of |= {"internvl": InternVLProcessor, "smolvlm": SmolVLMProcessor, "qwen25vl": Qwen2_5_VLProcessor}
     owner_class = of.get(kind, Qwen2_5_VLProcessor)
@@ -141,7 +155,9 @@ def made_of(kind, processor):
     given = processor(videos=[video], video_metadata=[described(n, rate)], return_tensors="pt")
     pixels = given["pixel_values_videos"] if "pixel_values_videos" in given else given["pixel_values"]
     values = {"pixels": np.array(pixels, np.float32)}
-    if kind in ("internvl", "smolvlm"):
+    if kind == "minicpmv46":  # patches side by side
+        values = {"pixels": values["pixels"].reshape(3, 8, -1, 8).transpose(2, 0, 1, 3).reshape(-1, 192)}
+    if kind in ("internvl", "minicpmv46", "smolvlm"):
         return values
     model, _ = vision_fixtures.make_model(kind, fixture_cases.CASES[kind])
     model.config.video_token_id = VIDEO
@@ -165,7 +181,7 @@ def by_pillow_frames(processor, kind):
         filter = processor.resample
         base.resize = lambda _, image, size, **__: torch.stack([by_pillow(video, size, filter) for video in image])
         try:
-            if kind == "internvl":
+            if kind in ("internvl", "minicpmv46"):
                 return base.resize(processor, videos, size)
             if kind == "smolvlm":
                 return theirs(processor, videos, size, resample)
@@ -234,6 +250,8 @@ def following(model, ids, kinds, more):
 
 if __name__ == "__main__":
     told, values = {}, {}
+    if sys.argv[1:]:
+        told, values = json.loads(FIXTURE.with_suffix(".json").read_text()), dict(np.load(FIXTURE))
     for kind in sys.argv[1:] or PROCESSORS:
         processor = PROCESSORS[kind]()
         told[kind] = {

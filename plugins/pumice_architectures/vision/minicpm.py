@@ -5,17 +5,31 @@ from __future__ import annotations
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImagePiece, ModelError, Tensor, fixed, mask_width
+from pumice.plugin import (
+    N_TOKENS,
+    Frames,
+    GraphBuilder,
+    HParams,
+    ImagePiece,
+    ModelError,
+    Tensor,
+    VideoForm,
+    VideoPlan,
+    fixed,
+    mask_width,
+)
 from pumice.plugin.nn import blocks
-from pumice_architectures.vision.pixels import MOST_RATIO, Pixels, check_ratio, patches, resize
+from pumice_architectures.vision.pixels import MOST_RATIO, Pixels, check_ratio, check_sides, patches, resize
 from pumice_architectures.vision.vit import HIDDEN, Grid, PatchEncoder, corners, gathered, merged, window_mask
 
 MOST_SLICES = 9
+MOST_FRAMES = 128  # that MiniCPM-V 4.6 sees of a video
+MOST_OLDER_FRAMES = 64  # that its predecessors see
 MOST_ROWS = 4096  # of a slice, since their mask has a value per pair
 OLD_VERSION, OLD_ROWS, ROWS = 2, 96, 64  # MiniCPM-V 2.5, whose slices have other texts around
 HEAD_DIM = 128  # of the resampler
@@ -29,10 +43,13 @@ class Sliced(PatchEncoder):
         factor: pixels a side of what becomes a row, or a patch.
         is_old: slices have the texts of MiniCPM-V 2.5 around.
         side: patches a side of the table of positions; 0 until it is read.
+        frame_end: text between the frames of a video.
     """
 
+    sees_videos = True
     factor: int
     is_old = False
+    frame_end = ""
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -85,6 +102,20 @@ class Sliced(PatchEncoder):
                 parts += [before, self.piece(slice), after]
         return [*parts, *(["</slice>"] if self.is_old else [])]
 
+    def plan_video(self, video: VideoForm) -> VideoPlan:
+        check_sides(video.height, video.width)
+        return VideoPlan(self.sampled(video), [self.fitted(video.height, video.width, grows=True)])
+
+    def prepare_video(self, video: VideoForm, frames: Frames) -> Iterable[str | ImagePiece]:
+        """Yield the frames as images without slices."""
+        for i, frame in enumerate(frames):
+            yield (self.frame_end if i else "") + "<image>"
+            yield from (self.piece(frame), "</image>")
+
+    @abstractmethod
+    def sampled(self, video: VideoForm) -> list[int]:
+        """Return the numbers of the frames that the model sees."""
+
     def grid(self, height: int, width: int) -> tuple[int, int] | None:
         """Return rows and columns of slices whose ratio is nearest to an image's; None for an image without slices."""
         n = min(math.ceil(width * height / self.size**2), MOST_SLICES)
@@ -118,6 +149,14 @@ class Sliced(PatchEncoder):
 
 class MiniCPMV(Sliced):
     """Learned queries attend to the patches (a resampler). They are rows behind these, which no row attends to."""
+
+    frame_end = "\n"
+
+    def sampled(self, video: VideoForm) -> list[int]:
+        """Return a frame a second; of more than 64, the middle ones of equal parts."""
+        frames = list(range(0, video.n_frames, max(round(video.rate), 1)))
+        n, part = MOST_OLDER_FRAMES, len(frames) / MOST_OLDER_FRAMES
+        return frames if len(frames) <= n else [frames[int(i * part + part / 2)] for i in range(n)]
 
     def __init__(self, hparams: HParams) -> None:
         # Published files have 0; the width is that of a tensor.
@@ -210,6 +249,14 @@ class MiniCPMV46(Sliced):
         self.n_rows = self.most_patches
         if self.size < self.factor or self.n_rows > MOST_ROWS:
             raise hparams.wrong("image_size", f"is {self.size}, for patches of {self.patch_size} pixels")
+
+    def sampled(self, video: VideoForm) -> list[int]:
+        """Return a frame a second; of long videos 128 tenths of a second, from the first to the last one."""
+        if video.seconds <= MOST_FRAMES:
+            return [int(i * video.rate) for i in range(math.ceil(video.seconds))]
+        n_tenths = int(video.seconds / 0.1)
+        tenths = np.linspace(0, n_tenths - 1, MOST_FRAMES, dtype=int).tolist()
+        return [min(int(round(i * 0.1, 1) * video.rate), video.n_frames - 1) for i in tenths]
 
     def piece(self, pixels: Pixels) -> ImagePiece:
         grid = pixels.shape[0] // self.patch_size, pixels.shape[1] // self.patch_size

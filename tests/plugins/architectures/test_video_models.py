@@ -68,7 +68,7 @@ def test_sizes_of_frames_are_those_of_transformers(opened, kind):
     encoder = opened[kind].encoders["image"]
     for text, expected in TOLD[kind]["sizes"].items():
         n, height, width = map(int, text.split())
-        if kind == "gemma4":
+        if kind in ("gemma4", "minicpmv46"):
             ours = encoder.plan_video(VideoForm(n, 1.0, height, width)).size
         else:
             ours = encoder.frame_size(n, height, width)
@@ -128,6 +128,15 @@ def test_pixels_of_frames_are_those_of_transformers(opened, kind):
         size = encoder.patch_size
         image = patches.reshape(32 // size, -1, 3, size, size).transpose(2, 0, 3, 1, 4).reshape(3, 32, 32)
         np.testing.assert_allclose(image, reference, atol=1e-5)
+
+
+def test_frames_of_minicpmv_are_images_without_slices(opened):
+    parts, pieces = parts_of(opened["minicpmv46"], "minicpmv46")
+    np.testing.assert_allclose(
+        np.concatenate([piece.inputs["patches"] for piece in pieces]), VALUES["minicpmv46.pixels"], atol=1e-5
+    )
+    texts = "".join(part if isinstance(part, str) else "#" for part in parts)
+    assert texts == "<image>#</image>" * len(pieces) == "<image>#</image>" * 2
 
 
 @pytest.mark.parametrize("kind", WITH_TEXTS)
