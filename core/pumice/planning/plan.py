@@ -16,6 +16,7 @@ from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.costs import StepPart, step_parts
 from pumice.engine.expert_stream import ExpertStream
+from pumice.engine.experts import known_device_rates
 from pumice.engine.fitting import fit_graphs, has_room, largest_context
 from pumice.engine.held import Held, facts_of, held_parts
 from pumice.engine.overrides import HOST, DeviceName, parse_device
@@ -180,8 +181,12 @@ def plan_file(
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
         parts = _main_parts(placement, subject, limits)
-        is_elsewhere = any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
-        rates = _rates(held, parts, registry, config) if measure and not is_elsewhere else {}
+        uses_planned = machine.gpus and any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
+        known = known_device_rates(subject.backends, config)
+        rates = _rates(held, parts, registry, config) if measure and not uses_planned else {}
+        if known_device_rates(subject.backends, config) != known:  # loading may choose another placement by them
+            stack.close()
+            return plan_file(file, config, registry, machine, model=model)
         devices = _devices(held, subject, machine, rates)
         fits = all(device.free is None or device.bytes <= device.free for device in devices)
         return ModelPlan(

@@ -9,9 +9,13 @@ import pytest
 
 import pumice
 from gpu_plugins import gpu_plugin
+from pumice.config import load_config
 from pumice.engine.expert_cache import OF_HOST
 from pumice.engine.expert_stream import PREFIX, StreamedMixture
 from pumice.engine.rates import Rates
+from pumice.gguf import GGUFFile
+from pumice.planning.plan import plan_file
+from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, LLAMA, tiny
 
@@ -104,6 +108,22 @@ def test_rates_decide(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert streams() == 32
     rates |= {"gpu": Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e3)}
     assert streams() == 0, "copying takes longer than computing"
+
+
+def test_a_plan_follows_the_rates_that_it_measured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, Rates] = {}
+
+    def measured(*_: Any) -> dict[Any, Rates]:
+        slow = Rates(memory=1e6, compute=1e8, link=1e12, node_seconds=0.0, run_seconds=0.0)
+        known.update(numpy=slow, gpu=Rates(1e12, 1e14, 1e12, 0.0, 0.0, upload=1e9))
+        return {}
+
+    monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: known.get(name))
+    monkeypatch.setattr("pumice.planning.plan._rates", measured)
+    config = load_config({"backends": ["gpu", "numpy"], **OPTIONS})
+    with GGUFFile.open(path) as file:
+        plan = plan_file(file, config, get_registry(config, [gpu_plugin(Gpu)]))
+    assert any(held.part == "expert_stream" for held in plan.held)
 
 
 def test_a_plan_counts_the_shared_matrices(path: Path) -> None:
