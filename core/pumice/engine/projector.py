@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import MAIN, HParams, MediaKind
+from pumice.backend import Backend
 from pumice.backend.step import Batch
 from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import MAX_MEDIA_BYTES
+from pumice.engine.piece_steps import MOST_ROWS, PieceSteps
 from pumice.engine.placement import PlacementRules
 from pumice.engine.projector_parts import AUDIO, IMAGE, PARTS, ChosenProjector, ProjectorParts
 from pumice.engine.runner import Runner
@@ -69,12 +71,17 @@ class Projector:
             self.path = path
             self.encoders: dict[MediaKind, MediaEncoder] = {}
             self._runners: dict[MediaKind, list[Runner]] = {}
+            self._steps: dict[MediaKind, PieceSteps] = {}
             for encoder, graphs in trace_projector(file, registry, config.image_min_tokens, config.image_max_tokens):
-                n_rows = [encoder.n_rows, *(stage.n_rows for stage in encoder.stages)]
                 self.encoders[encoder.kind] = encoder
-                self._runners[encoder.kind] = [
-                    _runner(stack, most, graph, config, registry) for most, graph in zip(n_rows, graphs, strict=True)
-                ]
+                backends = backend_line(registry, config)
+                together = encoder.kind == IMAGE and not encoder.stages and backends[0][1].offload
+                first = PieceSteps(graphs[0], encoder.n_rows, MOST_ROWS if together else 0)
+                self._steps[encoder.kind] = first
+                self._runners[encoder.kind] = [_runner(stack, first.n_rows, graphs[0], backends, config, first.sizes)]
+                for stage, graph in zip(encoder.stages, graphs[1:], strict=True):
+                    runner = _runner(stack, stage.n_rows, graph, backend_line(registry, config), config)
+                    self._runners[encoder.kind].append(runner)
             self.width = max(encoder.width for encoder in self.encoders.values())
             for kind, encoder in self.encoders.items():
                 if self.width % encoder.width:
@@ -138,32 +145,67 @@ class Projector:
     ) -> list[str | Embeddings]:
         parts: list[str | Embeddings] = []
         n_rows = 0
-        for part in pieces:
-            check_wanted()
+        for part, rows in self._computed(kind, pieces, n_ctx):
             if isinstance(part, str):
                 parts.append(part)
                 continue
-            if isinstance(part, JoinedPieces):
-                n_rows += len(part.order)
-                self._check_rows(n_rows, n_ctx)
-                parts.append(Embeddings(self._joined(part), part.grid, kind, part.times))
-                continue
-            if (n_known := _known_rows(part)) is not None:
-                self._check_rows(n_rows + n_known, n_ctx)
-            rows = self._rows(AUDIO if kind == AUDIO else IMAGE, part)
             n_rows += len(rows)
             self._check_rows(n_rows, n_ctx)
-            if isinstance(part, ImagePiece):
+            if isinstance(part, JoinedPieces):
+                parts.append(Embeddings(rows, part.grid, kind, part.times))
+            elif isinstance(part, ImagePiece):
                 parts += self._separated(rows, part, kind)
             else:
                 parts.append(Embeddings(rows, kind=kind))
         return parts
 
+    def _computed(
+        self, kind: MediaKind, parts: Iterable[str | ImagePiece | JoinedPieces | SoundPiece], n_ctx: int | None
+    ) -> Iterator[tuple[str | ImagePiece | JoinedPieces | SoundPiece, Rows]]:
+        """Yield parts with their rows, of which texts have none. Pieces that follow each other share steps.
+
+        Raises PromptTooLongError as soon as the rows are known to be too many, before they are computed.
+        """
+        of: MediaKind = AUDIO if kind == AUDIO else IMAGE
+        none = np.zeros((0, self.width), np.float32)
+        held: list[str | ImagePiece | SoundPiece] = []
+        group: list[ImagePiece | SoundPiece] = []
+        n_known = 0
+
+        def computed() -> Iterator[tuple[str | ImagePiece | SoundPiece, Rows]]:
+            check_wanted()
+            rows = iter(self._rows(of, group) if group else [])
+            yield from [(part, none if isinstance(part, str) else next(rows)) for part in held]
+            held.clear()
+            group.clear()
+
+        for part in parts:
+            check_wanted()
+            if isinstance(part, JoinedPieces):
+                yield from computed()
+                n_known += len(part.order)
+                self._check_rows(n_known, n_ctx)
+                yield part, self._joined(part)
+                continue
+            if not isinstance(part, str):
+                n_known += _known_rows(part) or 0
+                self._check_rows(n_known, n_ctx)
+                if not self._steps[of].fits([piece.inputs for piece in group], part.inputs):
+                    yield from computed()
+                group.append(part)
+            held.append(part)
+        yield from computed()
+
     def _joined(self, part: JoinedPieces) -> Rows:
         made: list[Rows] = []
+        group: list[ImagePiece] = []
         for piece in part.pieces:
             check_wanted()
-            made.append(self._rows(IMAGE, piece))
+            if not self._steps[IMAGE].fits([one.inputs for one in group], piece.inputs):
+                made += self._rows(IMAGE, group)
+                group = []
+            group.append(piece)
+        made += self._rows(IMAGE, group)
         rows: Rows = np.concatenate(made)[part.order]
         return rows
 
@@ -198,21 +240,25 @@ class Projector:
             parts += [Embeddings(row, kind=kind), piece.row_end]
         return parts[:-1]
 
-    def _rows(self, kind: MediaKind, piece: ImagePiece | SoundPiece) -> Rows:
-        later = piece.later if isinstance(piece, ImagePiece) else ()
+    def _rows(self, kind: MediaKind, pieces: Sequence[ImagePiece | SoundPiece]) -> list[Rows]:
+        """Return the rows of pieces that one step has room for."""
+        steps, inputs = self._steps[kind], [piece.inputs for piece in pieces]
         with self._lock:
             if kind not in self._runners:
                 raise ModelClosedError("the model is closed")
             first, *others = self._runners[kind]
-            rows = _run(first, piece.inputs, len(piece.inputs["patches"]))
-            for runner, inputs in zip(others, later, strict=True):
-                rows = _run(runner, {**inputs, "rows": rows}, len(inputs["row_ids"]))
+            batch = steps.batch(inputs, [len(piece["patches"]) for piece in inputs])
+            found = steps.divided(first.outputs(batch)["rows"], inputs)
+            later = pieces[0].later if isinstance(pieces[0], ImagePiece) else ()
+            for runner, following in zip(others, later, strict=True):
+                found = [_run(runner, {**following, "rows": found[0]}, len(following["row_ids"]))]
         # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
-        return np.pad(rows, ((0, 0), (0, self.width - rows.shape[1]))) if rows.shape[1] < self.width else rows
+        more = self.width - self.encoders[kind].width
+        return [np.pad(rows, ((0, 0), (0, more))) for rows in found] if more else found
 
 
 def _run(runner: Runner, inputs: Inputs, n: int) -> Rows:
-    """Return the result of a graph for a step of ``n`` rows."""
+    """Return the result of a later graph for a step of ``n`` rows."""
     one = np.zeros(1, np.int32)
     starts = np.array([0, n], np.int32)
     batch = Batch(np.zeros(n, np.int32), np.arange(n, dtype=np.int32), one[:0], starts, one, {}, inputs)
@@ -226,13 +272,23 @@ def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:
     return None if piece.grid is None else piece.n_before + math.prod(piece.grid) + piece.n_after
 
 
-def _runner(stack: ExitStack, n_rows: int, graph: Graph, config: Config, registry: Registry) -> Runner:
-    """Return a compiled graph of an encoder with at most ``n_rows`` rows, which ``stack`` closes."""
-    backends = backend_line(registry, config)
+def _runner(
+    stack: ExitStack,
+    n_rows: int,
+    graph: Graph,
+    backends: Sequence[tuple[str, Backend]],
+    config: Config,
+    sizes: Mapping[str, int] | None = None,
+) -> Runner:
+    """Return a compiled graph of an encoder with at most ``n_rows`` rows, which ``stack`` closes.
+
+    ``sizes``: maxima of the sizes that the graph names, if they are not the graph's own.
+    """
     for _, backend in backends:
         stack.callback(backend.close)
     graphs = {MAIN: graph}
     limits = make_limits(graphs, EngineSizes(n_rows, n_rows, 1, "f32"))
+    limits = replace(limits, more_sizes=sizes or limits.more_sizes)
     runner = Runner(graphs, backends, limits, PlacementRules(config.n_gpu_layers))
     stack.callback(runner.close)
     runner.compile()

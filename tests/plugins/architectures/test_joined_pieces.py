@@ -1,0 +1,80 @@
+"""Pieces of images that share a step of an encoder's graph: their rows are those of pieces alone."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pumice.config import load_config
+from pumice.engine.projector import Projector
+from pumice.media_encoder import ImagePiece, JoinedPieces
+from pumice.registry import get_registry
+from pumice_numpy import NumpyBackend
+from vision_files import picture
+from vision_models import SHAPES, converted
+
+pytest.importorskip("PIL")
+FILES = json.loads(SHAPES.read_text())
+PICTURES = [picture(64, 64), picture(150, 70), picture(40, 90)]
+ALONE = ("minicpmv46",)  # with masks of all pairs of patches, or stages
+
+
+def pieces_of(projector):
+    for pixels in PICTURES:
+        for part in projector.encoders["image"].prepare(pixels):
+            if isinstance(part, JoinedPieces):
+                yield from part.pieces
+            elif isinstance(part, ImagePiece):
+                yield part
+
+
+def grouped(projector):
+    """Return the pieces of all pictures, as many together as a step has room for."""
+    groups = [[]]
+    for piece in pieces_of(projector):
+        if not projector._steps["image"].fits([one.inputs for one in groups[-1]], piece.inputs):
+            groups.append([])
+        groups[-1].append(piece)
+    return groups
+
+
+@pytest.mark.parametrize(
+    "kind", ["gemma3", "qwen25vl", "qwen3vl", "pixtral", "mistral3", "internvl", "llavanext", "llama4", *ALONE]
+)
+def test_pieces_that_share_a_step(tmp_path, monkeypatch, kind):
+    folder = converted(tmp_path / kind, kind, FILES[kind]["shapes"])
+    config = load_config(overrides={"backend": "numpy"})
+    rows, n_groups = {}, {}
+    for shares in (False, True):  # as on a GPU
+        monkeypatch.setattr(NumpyBackend, "offload", shares)
+        projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
+        groups = grouped(projector)
+        n_groups[shares] = len(groups)
+        rows[shares] = [one for group in groups for one in projector._rows("image", group)]
+        projector.close()
+    assert n_groups[False] == len(rows[False]) == len(rows[True])
+    assert n_groups[True] == (n_groups[False] if kind in ALONE else 1)
+    for together, alone in zip(rows[True], rows[False], strict=True):
+        np.testing.assert_allclose(together, alone, atol=2e-6 * np.abs(alone).max())
+
+
+def test_a_step_has_room_for_so_many_rows(tmp_path, monkeypatch):
+    """The parts of an image are the same in steps of several pieces and of fewer."""
+    folder = converted(tmp_path / "internvl", "internvl", FILES["internvl"]["shapes"])
+    config = load_config(overrides={"backend": "numpy"})
+    monkeypatch.setattr(NumpyBackend, "offload", True)
+    found = []
+    for most in (0, 40, 100, 4096):
+        monkeypatch.setattr("pumice.engine.projector.MOST_ROWS", most)
+        projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
+        assert all(
+            sum(len(piece.inputs["patches"]) for piece in group) <= projector._steps["image"].n_rows
+            for group in grouped(projector)
+        )
+        found.append(projector.encode(PICTURES[1]))
+        projector.close()
+    for parts in found[1:]:
+        assert [type(part) for part in parts] == [type(part) for part in found[0]]
+        for part, right in zip(parts, found[0], strict=True):
+            if not isinstance(part, str):
+                np.testing.assert_allclose(part.rows, right.rows, atol=2e-6 * np.abs(right.rows).max())
