@@ -6,6 +6,8 @@ says next; llama-server's answers show that its texts are as long. Runs without 
 
     python bench/compare_speculation.py path/to/llama-server --repetitions 5
     python bench/compare_speculation.py path/to/llama-server --head demo-eagle3.gguf --kinds head
+
+tools/draft_models trains heads for that target (``--write-target``), and targets with a sister (``--target``).
 """
 
 from __future__ import annotations
@@ -94,12 +96,12 @@ class Used(NamedTuple):
 
 
 def write_target(path: Path, n_layer: int, noise: float) -> None:
-    """Write the demo model with ``n_layer`` layers in Q8_0, whose own have relative ``noise``."""
+    """Write the demo model in Q8_0 with ``n_layer`` layers, or its own alone, which have relative ``noise``."""
     random = np.random.default_rng(0)
     with GGUFFile.open(pumice.demo_model_path()) as file:
         metadata: dict[str, Any] = encoded_metadata(file.metadata)
         n_own = int(file.metadata["llama.block_count"])
-        metadata["llama.block_count"] = n_layer
+        metadata["llama.block_count"] = n_layer = max(n_layer, n_own)
         arrays: dict[str, np.ndarray] = {}
         for name, tensor in file.tensors.items():
             array = np.asarray(tensor.dequantize(), np.float32)
@@ -193,28 +195,39 @@ def row(case: str, engine: str, drafts: str, off: Sequence[Used], on: Sequence[U
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("server", help="llama-server")
+    parser.add_argument("server", nargs="?", help="llama-server")
     parser.add_argument("--layers", type=int, default=36, help="layers of the target")
     parser.add_argument("--noise", type=float, default=0.04, help="relative noise of its weights")
     parser.add_argument("-n", type=int, default=100, help="tokens to generate per prompt")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--head", default="", help="EAGLE-3 head of the demo model, a GGUF file")
+    parser.add_argument("--target", default="", help="target, a GGUF file (default: the demo model with more layers)")
+    parser.add_argument("--draft", default="", help="draft model of the target, a GGUF file (default: the demo model)")
+    parser.add_argument("--head", default="", help="EAGLE-3 head of the target, a GGUF file")
+    parser.add_argument("--write-target", type=Path, help="only write the target, with the demo model's layers alone")
     parser.add_argument("--kinds", default="n-grams,draft model", help=f"drafts, comma-separated: {', '.join(KINDS)}")
     parser.add_argument("--cases", default=",".join(CASES), help="texts, comma-separated")
     arguments = parser.parse_args()
+    if arguments.write_target:
+        write_target(arguments.write_target, 0, arguments.noise)
+        return
+    if not arguments.server:
+        parser.error("the path of llama-server is missing")
     print("| text | engine | drafts | ratio | accepted | ms per token without |\n| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "target.gguf"
-        write_target(target, arguments.layers, arguments.noise)
+        target = arguments.target or f"{folder}/target.gguf"
+        if not arguments.target:
+            write_target(Path(target), arguments.layers, arguments.noise)
         for drafts in arguments.kinds.split(","):
-            for line in compared(arguments, str(target), drafts):
+            for line in compared(arguments, target, drafts):
                 print(line, flush=True)
 
 
 def compared(arguments: argparse.Namespace, target: str, drafts: str) -> Iterator[str]:
     """Yield the rows of a kind of drafts: Pumice's, and those of each kind of llama.cpp's."""
     cases, n = arguments.cases.split(","), arguments.n
-    draft = {"n-grams": "", "draft model": str(pumice.demo_model_path()), "head": arguments.head}[drafts]
+    draft = {"n-grams": "", "draft model": arguments.draft or str(pumice.demo_model_path()), "head": arguments.head}[
+        drafts
+    ]
     config: dict[str, Any] = {"cpu": {"threads": 1}} | ({"draft": draft} if draft else {})
     choice = "draft" if draft else "ngram"
     with pumice.load(target, backend="cpu", n_ctx=2048, n_parallel=1, config=config) as model:

@@ -9,7 +9,7 @@ layout(constant_id = 0) const uint MOST_PAST = 256u; // size of the ring of toke
 layout(constant_id = 1) const uint MOST_BIASES = 64u;
 layout(constant_id = 2) const uint MOST_ADDED = 256u; // maximum biases of a single step
 layout(constant_id = 3) const bool SAVES = false; // save the original logits that may change
-layout(constant_id = 4) const bool DRAFTED = false; // all rows are of the first sequence, and tokens behind the first are drafted
+layout(constant_id = 4) const uint DRAFTED = 0u; // rows of a sequence in steps with drafts; tokens behind the first are drafted
 layout(std430, set = 0, binding = 1) readonly buffer R { uint r[]; };
 layout(std430, set = 0, binding = 2) coherent buffer X { float x[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Saved { uvec2 saved[]; };
@@ -23,7 +23,7 @@ layout(push_constant) uniform Push {
 shared uint tokens[256];
 
 const uint ABSENT = 0xffffffffu;
-uint me, row, sequence, from, what, n_past, n_added;
+uint me, row, sequence, from, what, n_past, n_added, n_drafted;
 
 void settle() {
     memoryBarrierBuffer();
@@ -41,8 +41,7 @@ void save(uint place, uint token) {
 
 // The token ``age`` tokens before the next one of a row.
 uint past_token(uint age, uint count) {
-    const uint n_drafted = DRAFTED ? row : 0u;
-    if (age < n_drafted) return step_words[drafts + n_drafted - age];
+    if (age < n_drafted) return step_words[drafts + row - age];
     return step_words[past + sequence * MOST_PAST + (count - 1u - (age - n_drafted)) % MOST_PAST];
 }
 
@@ -66,10 +65,11 @@ void main() {
     row = gl_WorkGroupID.x;
     if (row >= row_count(rows)) return;
     from = x_at + row * width;
-    sequence = DRAFTED ? 0u : row;
+    sequence = DRAFTED > 0u ? row / DRAFTED : row;
+    n_drafted = DRAFTED > 0u ? row % DRAFTED : 0u;
     what = adjustments + 8u * sequence;
     const uint count = step_words[past_counts + sequence];
-    n_past = min(min(count + (DRAFTED ? row : 0u), step_words[what + 1u]), MOST_PAST);
+    n_past = min(min(count + n_drafted, step_words[what + 1u]), MOST_PAST);
     n_added = stride > 0u ? r[r_at + row * stride + 1u] : 0u;
     const bool biased = me < step_words[what], added = me < n_added;
     tokens[me] = me < n_past ? past_token(me, count) : ABSENT;

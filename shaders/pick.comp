@@ -7,7 +7,8 @@
 #define STEP_ACCESS
 #include "common.glsl"
 layout(constant_id = 2) const bool RAW = false;
-layout(constant_id = 3) const bool DRAFTED = false; // all rows are of the first sequence, and verify.comp goes on
+layout(constant_id = 3) const uint DRAFTED = 0u; // rows of a sequence in steps with drafts, which verify.comp goes on from
+layout(constant_id = 4) const uint NUMBERS = 0u; // random numbers of a sequence there
 layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Logits { uint logits[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Saved { uvec2 saved[]; };
@@ -44,10 +45,11 @@ void add_up(vec2 weights) {
 
 // The index of the selected candidate; see Pick of core/pumice/backend.py.
 uint pick(uint row) {
-    const uint me = gl_LocalInvocationID.x, rule = picks + (DRAFTED ? 0u : 4u * row), n = min(step_words[rule], BEST);
+    const uint me = gl_LocalInvocationID.x, sequence = DRAFTED > 0u ? row / DRAFTED : row;
+    const uint rule = picks + 4u * sequence, n = min(step_words[rule], BEST);
     const float top_p = uintBitsToFloat(step_words[rule + 1u]), min_p = uintBitsToFloat(step_words[rule + 2u]);
     const float temperature = uintBitsToFloat(step_words[rule + 3u]);
-    const uint number = numbers + row + (DRAFTED ? step_words[n_picked] : 0u);
+    const uint drawn = DRAFTED > 0u ? sequence * NUMBERS + row % DRAFTED + step_words[n_picked + sequence] : row;
     vec2 weights = vec2(0.0);
     if (me < n) {
         float below = logit(me) - logit(0);
@@ -59,7 +61,7 @@ uint pick(uint row) {
     if (kept) atomicMax(N_KEPT, me + 1u);
     barrier();
     // A random number that rounds to 1 selects the last candidate.
-    float target = min(uintBitsToFloat(step_words[number]), 0.9999999) * sums(N_KEPT - 1u).y;
+    float target = min(uintBitsToFloat(step_words[numbers + drawn]), 0.9999999) * sums(N_KEPT - 1u).y;
     if (me < N_KEPT && sums(me).y <= target) atomicMax(CHOSEN, me + 1u);
     barrier();
     return CHOSEN;
@@ -88,7 +90,7 @@ void main() {
     if (me != 0u) return;
     y[to] = token;
     if (RAW) y[to + 1u + 2u * BEST] = raw_logit(row, token);
-    if (DRAFTED) return;
+    if (DRAFTED > 0u) return;
     step_words[tokens + row] = token;
     step_words[positions + row]++;
     step_words[past + row * most_past + step_words[past_counts + row]++ % most_past] = token;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from pumice_vulkan.device import Encoder
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
-from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS
+from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, MOST_DRAFTING
 
 OF_EACH = 16  # logits per invocation of shaders/best.comp
 MAX_BEST = 64
@@ -28,14 +29,14 @@ class Choice(NamedTuple):
         adjusts: adjust the logits first.
         restricted: apply a restriction, too.
         raw: also return the most probable tokens before adjustments.
-        drafted: all rows are of one sequence; verify its drafted tokens, and draft the next ones.
+        drafted: rows of each sequence whose drafted tokens are verified before the next ones are drafted; 0: none are.
     """
 
     n_best: int
     adjusts: bool = False
     restricted: bool = False
     raw: bool = False
-    drafted: bool = False
+    drafted: int = 0
 
     @property
     def words(self) -> int:
@@ -65,9 +66,9 @@ class Picker:
         self._saved = memory.scratch.take("adjusted logits", 8 * self._max_seqs * MAX_SAVED)
         self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
         self._taken_at = MAX_STEPS * self._max_rows * Choice(MAX_BEST, raw=True).words
-        n_bytes = 4 * (self._taken_at + MAX_STEPS)
+        n_bytes = 4 * (self._taken_at + MAX_STEPS * MOST_DRAFTING)
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
-        self.text = Text(memory)
+        self.texts = Texts(memory)
 
     def lower(self, lowering: Lowering, step: int, choice: Choice, turn: int) -> None:
         """Append dispatches behind those of step number ``step``."""
@@ -81,24 +82,25 @@ class Picker:
         self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
         self._pick(lowering, rows, choice, step, result)
         if choice.drafted:
-            self._verify(
-                lowering, rows, result, choice.words, BufferSlice(self._results[turn], self._taken_at + step, 1)
-            )
+            taken_at = self._taken_at + step * MOST_DRAFTING
+            taken = BufferSlice(self._results[turn], taken_at, MOST_DRAFTING)
+            self._verify(lowering, choice, result, choice.words, taken)
 
-    def lower_drafts(self, lowering: Lowering, turn: int) -> None:
+    def lower_drafts(self, lowering: Lowering, choice: Choice, turn: int) -> None:
         """Append the dispatch that drafts the tokens of the first step."""
-        rows, result = self._rows(lowering.n_outputs, Choice(1, drafted=True)), BufferSlice(self._results[turn], 0, 1)
-        self._verify(lowering, rows, result, 0, result)
+        result = BufferSlice(self._results[turn], 0, 1)
+        self._verify(lowering, choice, result, 0, result)
 
-    def _verify(self, lowering: Lowering, rows: int, picked: BufferSlice, stride: int, taken: BufferSlice) -> None:
+    def _verify(self, lowering: Lowering, choice: Choice, picked: BufferSlice, stride: int, taken: BufferSlice) -> None:
         layout = lowering.memory.layout
         lowering.dispatch(
             "verify",
-            count=rows,
+            count=self._logits,
             reads={"picked": picked},
-            writes={"text": self.text.place, "taken": taken},
+            writes={"text": self.texts.place, "taken": taken},
             push={
                 "stride": stride,
+                "most_text": self.texts.most,
                 "tokens": layout.tokens,
                 "positions": layout.positions,
                 "text_length": layout.text_length,
@@ -107,8 +109,8 @@ class Picker:
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
             },
-            constants=[rows],
-            grid=(1, 1, 1),
+            constants=[choice.drafted],
+            grid=(self._rows(lowering.n_outputs, choice) // choice.drafted, 1, 1),
         )
 
     def results(self, turn: int, n_steps: int, choice: Choice, n_outputs: int) -> Ahead:
@@ -121,12 +123,13 @@ class Picker:
             ids, logits = words[..., end + 2 : -MAX_BEST], floats[..., -MAX_BEST:]
             raw = Raw(ids, logits, floats[..., end], floats[..., end + 1])
         contents = self._results[turn].contents.view(np.int32)
-        taken = contents[self._taken_at :][:n_steps].copy() if choice.drafted else None
-        return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw, taken)
+        taken = contents[self._taken_at :][: n_steps * MOST_DRAFTING].reshape(n_steps, -1).copy()
+        n_taken = taken if choice.drafted else None
+        return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw, n_taken)
 
     def close(self) -> None:
         self.restrictions.close()
-        self.text.close()
+        self.texts.close()
         for buffer in self._results:
             buffer.close()
 
@@ -146,7 +149,7 @@ class Picker:
                 "past_counts": layout.past_counts,
                 "drafts": layout.tokens,
             },
-            constants=[MAX_PAST, MAX_BIASES, MAX_ADDED, int(choice.raw), int(choice.drafted)],
+            constants=[MAX_PAST, MAX_BIASES, MAX_ADDED, int(choice.raw), choice.drafted],
             grid=(rows, 1, 1),
         )
 
@@ -201,7 +204,7 @@ class Picker:
                 "n_picked": layout.n_picked,
                 "most_past": MAX_PAST,
             },
-            constants=[*self._constants(choice.n_best), int(choice.raw), int(choice.drafted)],
+            constants=[*self._constants(choice.n_best), int(choice.raw), choice.drafted, MAX_STEPS * choice.drafted],
             grid=(rows, 1, 1),
         )
 
@@ -212,21 +215,29 @@ class Picker:
         return min(n_outputs, MAX_DRAFTED if choice.drafted else self._max_seqs)
 
 
-class Text:
-    """The text of a sequence from which the device drafts, and the host memory from which it is copied."""
+class Texts:
+    """The texts of sequences from which the device drafts, and the host memory from which they are copied.
+
+    Attributes:
+        most: words of a text.
+    """
 
     def __init__(self, memory: SegmentMemory) -> None:
-        self._n_bytes = 4 * (memory.limits.n_ctx + MAX_STEPS * MAX_DRAFTED)
-        self._upload = memory.device.new_buffer(self._n_bytes, host=True)
-        self.place = BufferSlice(memory.device.new_buffer(self._n_bytes), 0, self._n_bytes // 4)
+        self.most = memory.limits.n_ctx + MAX_STEPS * MAX_DRAFTED
+        n_words = self.most * min(MOST_DRAFTING, memory.limits.n_seqs)
+        self._upload = memory.device.new_buffer(4 * n_words, host=True)
+        self.place = BufferSlice(memory.device.new_buffer(4 * n_words), 0, n_words)
 
-    def write(self, text: NDArray[np.int32]) -> None:
-        """Write a text, which no pending step reads."""
-        self._upload.contents.view(np.int32)[: len(text)] = text
+    def write(self, texts: Sequence[NDArray[np.int32]]) -> None:
+        """Write texts, which no pending step reads."""
+        words = self._upload.contents.view(np.int32)
+        for i, text in enumerate(texts):
+            words[i * self.most :][: len(text)] = text
 
-    def record(self, encoder: Encoder) -> None:
-        """Record the copy to the device."""
-        encoder.copy_buffer(self._upload, 0, self.place.buffer, 0, self._n_bytes)
+    def record(self, encoder: Encoder, n_seqs: int) -> None:
+        """Record the copy of ``n_seqs`` texts to the device."""
+        n_words = min(n_seqs * self.most, self.place.size)
+        encoder.copy_buffer(self._upload, 0, self.place.buffer, 0, 4 * n_words)
 
     def close(self) -> None:
         self._upload.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -46,7 +46,7 @@ from pumice_vulkan.packing import pack_some
 from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
-from pumice_vulkan.recorder import DRAFTED_CHOICES, USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart
+from pumice_vulkan.recorder import USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart, drafted_choices
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
@@ -161,7 +161,9 @@ class Picked(Pending):
             self.command.wait()
         recording, ask = self.recording, self.ask
         results = self.picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
-        yield results.part(len(ask.picks) + ask.n_drafted, ask.n_best, ask.n_raw)
+        ahead = results.part(len(ask.picks) * (1 + ask.n_drafted), ask.n_best, ask.n_raw)
+        n_taken = ahead.n_taken
+        yield ahead if n_taken is None else replace(ahead, n_taken=n_taken[:, : len(ask.picks)])
 
 
 class DeviceProgram(Program):
@@ -250,7 +252,8 @@ class DeviceProgram(Program):
         turn = self._recorder.other_turn if step.waits or step.behind else 0
         self._recorder.free(turn)
         self._host.write_step(step.batch, turn)
-        ready = self._preparer.ready if self._shared.prepares and not step.batch.exact else None
+        exact = step.batch.exact or (step.ask and step.ask.n_drafted)
+        ready = self._preparer.ready if self._shared.prepares and not exact else None
         bucket = self._buckets.of(step.batch.sizes, ready)
         path = self._persistent if bucket == PERSISTENT_BUCKET and not step.waits else None
         recording = Recording(bucket, turn=turn, persistent=path is not None and path.works())
@@ -272,15 +275,15 @@ class DeviceProgram(Program):
         assert self._picker is not None
         words, layout = self._host.words(recording.turn), self._memory.layout
         layout.write_picks(words, ask.picks, ask.numbers, recording.turn, ask.n_drafted)
-        if ask.text is not None:
-            self._picker.text.write(ask.text)
-            words[layout.text_length] = len(ask.text)
+        if ask.texts:
+            self._picker.texts.write(ask.texts)
+            words[layout.text_length :][: len(ask.texts)] = [len(text) for text in ask.texts]
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=any(pick.adjusts for pick in ask.picks),
             restricted=any(pick.restricted for pick in ask.picks),
             raw=ask.n_raw > 0,
-            drafted=ask.n_drafted > 0,
+            drafted=1 + ask.n_drafted if ask.n_drafted else 0,
         )
         if choice.adjusts and not step.behind:
             layout.write_pasts(words, ask.pasts)
@@ -431,14 +434,14 @@ class DeviceProgram(Program):
     def _draft_pieces(self, bucket: Bucket) -> Iterator[Work]:
         """Yield the work that prepares steps with drafts: their pipelines, and command buffers of several steps."""
         yield from self._lowering_pieces(bucket)
+        numbers = [1 << i for i in range(1, bucket.n_tokens.bit_length())]  # rows of a sequence
+        choices = [choice for n_rows in numbers for choice in drafted_choices(n_rows)]
         with self._shared.making:
-            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, DRAFTED_CHOICES)]
+            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, choices)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
-        for choice in DRAFTED_CHOICES[:2]:
-            n_steps = 2
-            while n_steps <= MAX_STEPS:
+        for choice in drafted_choices(bucket.n_tokens)[:2]:
+            for n_steps in (2, 4, 8, 16):
                 yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
-                n_steps *= 2
 
 
 def _computed_by(shared: Shared) -> str:

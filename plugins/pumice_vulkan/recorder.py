@@ -38,8 +38,11 @@ USUAL_CHOICES = (
     *(Choice(n_best, adjusts=True, raw=True) for n_best in (1, MAX_BEST)),
 )
 """The common choices, whose pipelines are compiled ahead."""
-DRAFTED_CHOICES = tuple(Choice(n_best, adjusts, drafted=True) for adjusts in (False, True) for n_best in (1, MAX_BEST))
-"""The choices of steps with drafts."""
+
+
+def drafted_choices(n_rows: int) -> list[Choice]:
+    """Return the choices of steps with drafts, with so many rows of each sequence; those without adjustments first."""
+    return [Choice(n_best, adjusts, drafted=n_rows) for adjusts in (False, True) for n_best in (1, MAX_BEST)]
 
 
 class Recording(NamedTuple):
@@ -188,7 +191,7 @@ class Recorder:
         """Return the dispatch that drafts the tokens of the first step, if the device drafts any."""
         lowering = Lowering(self._memory, *recording.bucket)
         if self._picker and recording.choice.drafted:
-            self._picker.lower_drafts(lowering, recording.turn)
+            self._picker.lower_drafts(lowering, recording.choice, recording.turn)
         return lowering.dispatches
 
     def _chosen(self, recording: Recording, step: int) -> list[Dispatch]:
@@ -231,7 +234,7 @@ class Recorder:
             if self._begun is not None and recording.follows:
                 self._begun.record(encoder, recording)
             if self._picker and recording.choice.drafted:
-                self._picker.text.record(encoder)
+                self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
         if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
             self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
         encoder.barrier()

@@ -14,7 +14,8 @@ SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 
 HEADER = 16
 MAX_STEPS = 16  # maximum steps that the device runs in succession
-MAX_DRAFTED = 16  # maximum rows of a sequence whose drafts the device makes and verifies
+MAX_DRAFTED = 16  # maximum rows of sequences whose drafts the device makes and verifies
+MOST_DRAFTING = MAX_DRAFTED // 2  # maximum number of these sequences
 SCRATCH_BYTES = 2**20  # that the programs of a device allocate at first, and grow if they need more
 MAX_BIASES = 64  # maximum biases of a sequence's logits
 MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
@@ -43,10 +44,10 @@ class StepLayout:
     Attributes:
         sequences: sequence of each token.
         picks: four fields of a Pick per sequence.
-        numbers: ``[MAX_STEPS, limits.n_seqs]``, or one after the other for steps with drafts.
+        numbers: ``[MAX_STEPS, limits.n_seqs]``, or for steps with drafts ``[n_seqs, MAX_STEPS, rows of a sequence]``.
         adjustments: eight words per sequence: number of ``biases`` (pairs of a token and a float), and penalties.
         past: ring of the latest tokens; their total number is ``past_counts``.
-        text_length, n_picked: tokens of the text from which the device drafts, and how many of them it has picked.
+        text_length, n_picked: tokens of each text from which the device drafts, and how many of them it has picked.
         n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
     The table of a window is ``[n_seqs, table_width]``.
@@ -75,8 +76,8 @@ class StepLayout:
         self.positions = self._field(limits.n_batch)
         self.past = self._field(MAX_PAST * limits.n_seqs)
         self.past_counts = self._field(limits.n_seqs)
-        self.text_length = self._field(1)
-        self.n_picked = self._field(1)
+        self.text_length = self._field(MOST_DRAFTING)
+        self.n_picked = self._field(MOST_DRAFTING)
 
     @property
     def n_words(self) -> int:
@@ -137,11 +138,13 @@ class StepLayout:
             room[:, 1:].view(np.float32)[:] = [floats for _, *floats in fields]
             if any(pick.adjusts for pick in picks):
                 self._write_adjustments(words, picks)
-        if n_drafted:
-            words[self.numbers :][: numbers.size].view(np.float32)[:] = numbers.reshape(-1)
-            words[self.n_picked] = 0
-            return
         n_steps, n_seqs = numbers.shape
+        if n_drafted:
+            n_rows = 1 + n_drafted
+            drawn = words[self.numbers :][: MAX_STEPS * n_seqs].reshape(len(picks), MAX_STEPS, n_rows)
+            drawn.view(np.float32)[:, :n_steps] = numbers.reshape(n_steps, len(picks), n_rows).swapaxes(0, 1)
+            words[self.n_picked :][: len(picks)] = 0
+            return
         table = words[self.numbers :][: n_steps * self.max_seqs].reshape(n_steps, -1)
         table.view(np.float32)[:, :n_seqs] = numbers
 

@@ -104,11 +104,11 @@ class Ask:
             that ``decide``.
         restrictions: one per sequence if a pick is restricted, with ``n_steps`` of 1; empty: they follow through
             ``Pending.restrict``. Only for programs that ``decide``.
-        n_drafted: tokens that the program drafts for each step and verifies in it, one of ``drafted``; 0: none. Then
-            there is one sequence, whose pick is not ``restricted``. Each step has ``1 + n_drafted`` rows; those of the
-            batch after the first are replaced by the drafted tokens. ``numbers`` are ``[n_steps, 1 + n_drafted]``: one
-            for each picked token in turn.
-        text: int32, the tokens from which the program drafts, the one of the batch last; for ``n_drafted``.
+        n_drafted: tokens that the program drafts for each sequence and step, and verifies in it; 0: none. No pick is
+            ``restricted``. Each step has ``1 + n_drafted`` rows of each sequence, together at most one more than the
+            last of ``drafted``; those of the batch after a sequence's first are replaced by the drafted tokens.
+            ``numbers`` are ``[n_steps, rows]``; each picked token of a sequence takes the next of its own.
+        texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last.
     """
 
     picks: Sequence[Pick]
@@ -118,7 +118,7 @@ class Ask:
     n_raw: int = 0
     restrictions: Sequence[Restriction] = ()
     n_drafted: int = 0
-    text: Int32Array | None = None
+    texts: Sequence[Int32Array] = ()
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Ahead:
     logits: Float32Array  # [n_steps, n_seqs, n_best]
     picked: Int32Array  # [n_steps, n_seqs]
     raw: Raw | None = None  # if requested
-    n_taken: Int32Array | None = None  # [n_steps] of steps with drafts
+    n_taken: Int32Array | None = None  # [n_steps, n_seqs] of steps with drafts
 
     def part(self, n_seqs: int, n_best: int, n_raw: int) -> Ahead:
         """Return the results of the first ``n_seqs`` sequences, with ``n_best`` candidates and ``n_raw`` raw logits."""

@@ -7,8 +7,8 @@ have drafted with the tokens of steps without drafts, so it knows what drafts sa
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -146,72 +146,93 @@ class DeviceDrafts:
     def __init__(self, fixed: int = -1) -> None:
         self._fixed = fixed
         self._sequences: dict[Generation, _Sequence] = {}
-        self._costs = _Costs()
+        self._costs: defaultdict[int, _Costs] = defaultdict(_Costs)  # by the number of sequences
         self._credit = START  # steps that rejected drafts may take
 
-    def plan(self, running: Running, lengths: Sequence[int], most: int) -> Plan:
-        """Return the plan of the next submission.
+    def plan(self, sequences: Sequence[Running], lengths: Sequence[int], most: int) -> Plan:
+        """Return the plan of the next submission, which drafts as many tokens for each of its sequences.
 
         Args:
-            running: the sequence.
+            sequences: all sequences of the submission.
             lengths: numbers of drafted tokens that the program offers, ascending.
             most: maximum steps of a submission.
         """
-        limit = running.generation.request.n_draft
+        limits = [running.generation.request.n_draft for running in sequences]
+        limit = min((limit for limit in limits if limit is not None), default=None)
+        costs = self._costs[len(sequences)]
         fixed = self._fixed if limit is None else limit if self._fixed < 0 else min(limit, self._fixed)
         if self._fixed >= 0 or limit == 0:
             n_drafted = max((length for length in lengths if length <= fixed), default=0)
             return Plan(n_drafted, most) if n_drafted else NO_DRAFTS
-        own = self._of(running)
+        owners = [self._of(running) for running in sequences]
+        n_last = min(own.n_last for own in owners)
         offered = [length for length in lengths if limit is None or length <= limit]
-        plans = [self._affordable(length, min(max(BEGINS, 2 * own.n_last), most)) for length in offered]
-        gains = {plan: self._gain(own, plan.n_drafted, most) for plan in plans if plan.n_steps}
+        plans = [self._affordable(costs, length, min(max(BEGINS, 2 * n_last), most)) for length in offered]
+        gains = {plan: _gain(costs, owners, plan.n_drafted, most) for plan in plans if plan.n_steps}
         best = max(gains, key=lambda plan: gains[plan], default=NO_DRAFTS)
-        if not best.n_steps or not self._costs.is_measured or gains[best] < (STAYS if own.n_last else ENTERS):
-            own.n_last = 0
+        if not best.n_steps or not costs.is_measured or gains[best] < (STAYS if n_last else ENTERS):
+            for own in owners:
+                own.n_last = 0
             return NO_DRAFTS
         return best
 
-    def most_plain(self, running: Running) -> int:
+    def most_plain(self, sequences: Sequence[Running]) -> int:
         """Return the maximum steps of a submission without drafts: few at first, to find out soon what drafts save."""
-        n_generated = len(running.generation.generated)
+        n_generated = min(len(running.generation.generated) for running in sequences)
         return FIRST if n_generated < N_FIRST else n_generated
 
-    def text(self, running: Running) -> NDArray[np.int32]:
-        """Return the tokens of a sequence's context."""
-        own = self._of(running)
-        own.read(running)
-        return np.array(own.index.tokens, np.int32)
+    def texts(self, sequences: Sequence[Running]) -> list[NDArray[np.int32]]:
+        """Return the tokens of each sequence's context."""
+        for running in sequences:
+            self._of(running).read(running)
+        return [np.array(self._of(running).index.tokens, np.int32) for running in sequences]
 
-    def took_plain(self, running: Running, lengths: Sequence[int], n_steps: int, seconds: float) -> None:
+    def took_plain(self, sequences: Sequence[Running], lengths: Sequence[int], n_steps: int, seconds: float) -> None:
         """Record steps without drafts, after their tokens, and compare these with drafts of them.
 
         Args:
-            running: the sequence.
+            sequences: all sequences of the submission.
             lengths: numbers of drafted tokens that the program offers, ascending.
             n_steps: steps of the submission.
             seconds: time of a step.
         """
-        self._costs.took_plain(seconds)
-        least = self._costs.of(Plan(lengths[-1], 1))
+        costs = self._costs[len(sequences)]
+        costs.took_plain(seconds)
+        least = costs.of(Plan(lengths[-1], 1))
         self._credit = min(self._credit + LOSS * n_steps, max(self._credit, START, least))
-        own = self._of(running)
-        own.n_rested += 1
-        if self._fixed < 0 and own.n_rested >= own.rest:
-            own.n_rested, began = 0, time.thread_time()
-            own.compare(running, lengths, n_steps)
-            share = (time.thread_time() - began) / (n_steps * seconds)
-            own.rest = min(1 + int(share / COMPARING), LONGEST_REST)
+        for running in sequences if self._fixed < 0 else ():
+            own = self._of(running)
+            own.n_rested += 1
+            if own.n_rested >= own.rest:
+                own.n_rested, began = 0, time.thread_time()
+                own.compare(running, lengths, n_steps)
+                share = len(sequences) * (time.thread_time() - began) / (n_steps * seconds)
+                own.rest = min(1 + int(share / COMPARING), LONGEST_REST)
 
-    def took(self, running: Running, lengths: Sequence[int], plan: Plan, taken: Sequence[int], seconds: float) -> None:
-        """Record a submission with drafts, and how many tokens each of its steps gave, after these tokens."""
-        own = self._of(running)
-        for n_tokens in taken:
-            own.count(lengths, plan.n_drafted, n_tokens - 1)
-        own.read(running)
-        self._costs.took(plan, seconds)
-        saved = sum(taken) - self._costs.of(plan)
-        own.n_last = plan.n_steps if saved > 0 else plan.n_steps // 4  # the next one has twice as many
+    def took(
+        self, taken: Mapping[Running, Sequence[int]], n_seqs: int, lengths: Sequence[int], plan: Plan, seconds: float
+    ) -> None:
+        """Record a submission with drafts.
+
+        Args:
+            taken: the numbers of tokens that its steps gave, after these tokens, by sequence that goes on.
+            n_seqs: number of its sequences.
+            lengths: numbers of drafted tokens that the program offers, ascending.
+            plan: its plan.
+            seconds: its time.
+        """
+        costs = self._costs[n_seqs]
+        costs.took(plan, seconds)
+        if not taken:
+            return
+        for running, numbers in taken.items():
+            own = self._of(running)
+            for n_tokens in numbers:
+                own.count(lengths, plan.n_drafted, n_tokens - 1)
+            own.read(running)
+        saved = sum(map(sum, taken.values())) / len(taken) - costs.of(plan)
+        for running in taken:  # the next one has twice as many
+            self._of(running).n_last = plan.n_steps if saved > 0 else plan.n_steps // 4
         self._credit = min(self._credit + saved, MOST_SAVED)
 
     def close(self, generation: Generation) -> None:
@@ -224,15 +245,17 @@ class DeviceDrafts:
             self._sequences[generation] = _Sequence(running.tables)
         return self._sequences[generation]
 
-    def _affordable(self, n_drafted: int, n_steps: int) -> Plan:
+    def _affordable(self, costs: _Costs, n_drafted: int, n_steps: int) -> Plan:
         """Return the plan with so many steps, or half as many and so on, whose wrong drafts there is credit for."""
-        while n_steps and self._costs.of(Plan(n_drafted, n_steps)) - n_steps > self._credit:
+        while n_steps and costs.of(Plan(n_drafted, n_steps)) - n_steps > self._credit:
             n_steps //= 2
         return Plan(n_drafted, n_steps)
 
-    def _gain(self, own: _Sequence, n_drafted: int, most: int) -> float:
-        """Return the expected speed of many steps with drafts, relative to steps without."""
-        return own.emitted.get(n_drafted, 1.0) * most / self._costs.of(Plan(n_drafted, most))
+
+def _gain(costs: _Costs, owners: Sequence[_Sequence], n_drafted: int, most: int) -> float:
+    """Return the expected speed of many steps with drafts, relative to steps without."""
+    emitted = sum(own.emitted.get(n_drafted, 1.0) for own in owners) / len(owners)
+    return emitted * most / costs.of(Plan(n_drafted, most))
 
 
 def _beyond(n_right: int, n: int) -> float:

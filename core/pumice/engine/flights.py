@@ -176,13 +176,14 @@ class Flights:
         if self._can.n_in_flight > 1:
             return self._step(members, {})
         if is_own := self._drafts_itself(members):
-            plan = self._planned(members[0][0])
+            plan = self._planned([running for running, _ in members])
             if plan.n_steps:
                 return self._draft_ahead(members, plan)
         drafts = {} if is_own else self._speculation.draft(members, self._cache, self._scheduler.limits)
         if drafts or not self._can.max_steps:
             return self._step(members, drafts)
-        most = self._speculation.device.most_plain(members[0][0]) if is_own else self._speculation.n_free
+        sequences = [running for running, _ in members]
+        most = self._speculation.device.most_plain(sequences) if is_own else self._speculation.n_free
         n_steps = self.lookahead.steps(members, most=most)
         if n_steps and self._decided(members):
             return self._fly(members, n_steps)
@@ -465,8 +466,9 @@ class Flights:
         """Compare the tokens of landed steps with what the program would have drafted."""
         current = [(running, 1) for running, _ in flight.members if not running.generation.finish_reason]
         seconds = self.lookahead.seconds(len(flight.members))
-        if seconds and self._drafts_itself(current):
-            self._speculation.device.took_plain(current[0][0], self._can.drafted, flight.n_steps, seconds)
+        if seconds and len(current) == len(flight.members) and self._drafts_itself(current):
+            lengths = self.lookahead.lengths(len(current))
+            self._speculation.device.took_plain([item for item, _ in current], lengths, flight.n_steps, seconds)
 
     def _n_following(self, flight: Flight) -> int:
         """Return how many steps to submit behind a flight: none if others wait for admission, or some have left it.
@@ -478,7 +480,7 @@ class Flights:
             return 0
         n_free: float = self._speculation.n_free - 1  # steps after the latest one that need not ask for drafts
         if self._drafts_itself([(running, 1) for running in current]):
-            n_free = 0 if self._planned(current[0]).n_steps else self._speculation.device.most_plain(current[0])
+            n_free = 0 if self._planned(current).n_steps else self._speculation.device.most_plain(current)
         if n_free < 1 or self._scheduler.may_admit():
             return 0
         return self.lookahead.steps(flight.members, flight.n_steps, n_free)
@@ -521,52 +523,61 @@ class Flights:
 
     def _drafts_itself(self, members: Members) -> bool:
         """Return True if drafts for this batch are left to the program."""
-        if not (self.lookahead.drafts(members) and self._speculation.matches_text(members[0][0].generation)):
+        if not self.lookahead.drafts(members):
+            return False
+        if not all(self._speculation.matches_text(running.generation) for running, _ in members):
             return False
         if not self._prepares_drafts:
             self._prepares_drafts = True
             self._runner.prepare_drafts()
         return True
 
-    def _planned(self, running: Running) -> Plan:
+    def _planned(self, sequences: Sequence[Running]) -> Plan:
         """Return the plan of a submission with drafts of the program, with blocks held for its steps."""
-        plan = self._speculation.device.plan(running, self._can.drafted, self._can.max_steps)
-        n_steps = self.lookahead.passes(running, plan.n_drafted, plan.n_steps) if plan.n_steps else 0
+        plan = self._speculation.device.plan(sequences, self.lookahead.lengths(len(sequences)), self._can.max_steps)
+        n_steps = self.lookahead.passes(sequences, plan.n_drafted, plan.n_steps) if plan.n_steps else 0
         return plan._replace(n_steps=n_steps)
 
     def _draft_ahead(self, members: Members, plan: Plan) -> Flight:
         """Submit steps with exact picks that verify drafts of the program."""
-        began, [(running, _)] = time.perf_counter(), members
-        n_rows = 1 + plan.n_drafted
-        ask = self.lookahead.ask([running.generation], plan.n_steps * n_rows)
-        text = self._speculation.device.text(running)
-        numbers = ask.numbers.reshape(plan.n_steps, n_rows)
-        ask = replace(ask, numbers=numbers, n_drafted=plan.n_drafted, text=text)
-        batch = batch_of(self._cache, [running.part(1, [running.generation.tokens[-1]] * plan.n_drafted)])
+        began, sequences = time.perf_counter(), [running for running, _ in members]
+        n_seqs, n_rows = len(sequences), 1 + plan.n_drafted
+        ask = self.lookahead.ask([running.generation for running in sequences], plan.n_steps * n_rows)
+        numbers = ask.numbers.T.reshape(n_seqs, plan.n_steps, n_rows).swapaxes(0, 1).reshape(plan.n_steps, -1)
+        texts = self._speculation.device.texts(sequences)
+        ask = replace(ask, numbers=numbers, n_drafted=plan.n_drafted, texts=texts)
+        parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
+        batch = batch_of(self._cache, parts)
         pending = self._runner.submit(batch, ask)
-        flight = Flight(members, [running], batch, pending, self._take_drafted, ask, plan=plan)
+        flight = Flight(members, sequences, batch, pending, self._take_drafted, ask, plan=plan)
         flight.began, flight.spent = began, self._landed  # nothing is in flight since
         return flight
 
     def _take_drafted(self, flight: Flight) -> None:
         """Continue with the tokens of steps with drafts."""
-        [(running, _)], plan, generation = flight.members, flight.plan, flight.members[0][0].generation
-        ahead = next(flight.pending.tokens())
+        plan, ahead = flight.plan, next(flight.pending.tokens())
         assert ahead.n_taken is not None
-        taken = ahead.n_taken.tolist()
-        for step, n_taken in enumerate(taken):
-            generation.timings.drafted(plan.n_drafted, n_taken - 1)
-            generation.timings.drafts_exact = self._speculation.is_exact
-            if not self._take_rows(running, ahead, step, n_taken):
-                break
+        taken = dict(zip(flight.whole, ahead.n_taken.T.tolist(), strict=True))
+        going = list(enumerate(flight.whole))
+        for step in range(plan.n_steps):
+            for _, running in going:
+                running.generation.timings.drafted(plan.n_drafted, taken[running][step] - 1)
+                running.generation.timings.drafts_exact = self._speculation.is_exact
+            first = 1 + plan.n_drafted
+            going = [
+                (index, running)
+                for index, running in going
+                if self._take_rows(running, ahead, step, range(index * first, index * first + taken[running][step]))
+            ]
         self._landed = time.perf_counter()
-        if not generation.finish_reason:
-            self._speculation.device.took(running, self._can.drafted, plan, taken, self._landed - flight.spent)
+        current = {running: numbers for running, numbers in taken.items() if not running.generation.finish_reason}
+        lengths = self.lookahead.lengths(len(taken))
+        self._speculation.device.took(current, len(taken), lengths, plan, self._landed - flight.spent)
 
-    def _take_rows(self, running: Running, ahead: Ahead, step: int, n_taken: int) -> bool:
-        """Continue with the tokens of a step with drafts. Return True if the next step was computed for them."""
+    def _take_rows(self, running: Running, ahead: Ahead, step: int, rows: range) -> bool:
+        """Continue with the tokens of rows of a step. Return True if the next step was computed for them."""
         generation = running.generation
-        for row in range(n_taken):
+        for row in rows:
             if not np.isfinite(ahead.logits[step, row, 0]):
                 running.undecided = True
                 return False

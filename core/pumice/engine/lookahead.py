@@ -110,13 +110,20 @@ class Lookahead:
             )
 
     def drafts(self, members: Sequence[tuple[Running, int]]) -> bool:
-        """Return True if the program may draft the next tokens of this batch by itself: of a lone generating sequence.
+        """Return True if the program may draft the next tokens of this batch by itself: of few generating sequences.
 
-        Its picks have no restrictions, its cache needs no copies, and positions are those of the text.
+        Their picks have no restrictions, their cache needs no copies, and positions are those of the text.
         """
-        if not self.can.drafted or len(members) != 1 or self._cache.checkpoints is not None:
+        if not self.lengths(len(members)) or self._cache.checkpoints is not None:
             return False
-        [(running, n_new)] = members
+        return all(self._drafts(running, n_new) for running, n_new in members)
+
+    def lengths(self, n_seqs: int) -> Sequence[int]:
+        """Return the numbers of tokens that the program may draft for each of ``n_seqs`` sequences, ascending."""
+        most = 1 + max(self.can.drafted, default=0)
+        return [n_drafted for n_drafted in self.can.drafted if n_seqs * (1 + n_drafted) <= most]
+
+    def _drafts(self, running: Running, n_new: int) -> bool:
         generation = running.generation
         is_text = generation.media is None and running.memory is None
         if not (is_text and generation.generated and n_new == running.pending == 1 and not running.undecided):
@@ -124,18 +131,19 @@ class Lookahead:
         pick = generation.chain.pick
         return self.trusts(generation) and pick is not None and not pick.restricted and not generation.wants_raw
 
-    def passes(self, running: Running, n_drafted: int, most: int) -> int:
+    def passes(self, sequences: Sequence[Running], n_drafted: int, most: int) -> int:
         """Return the number of steps with drafts, a power of two, with blocks held for all; ``most`` at most."""
         n_rows = 1 + n_drafted
-        room = (running.generation.n_ctx - running.n_past) // n_rows
-        n, most = 1, min(most, room, running.generation.n_left)
+        room = min((running.generation.n_ctx - running.n_past) // n_rows for running in sequences)
+        n, most = 1, min(most, room, max(running.generation.n_left for running in sequences))
         while 2 * n <= most:
             n *= 2
-        while n > 1 and not self._blocks_suffice([running], n * n_rows):
+        while n > 1 and not self._blocks_suffice(sequences, n * n_rows):
             n //= 2
-        if most < 1 or not self._blocks_suffice([running], n * n_rows):
+        if most < 1 or not self._blocks_suffice(sequences, n * n_rows):
             return 0
-        self._cache.extend(running.tables, running.n_past, n * n_rows)
+        for running in sequences:
+            self._cache.extend(running.tables, running.n_past, n * n_rows)
         return n
 
     def n_best(self, generations: Sequence[Generation]) -> int:

@@ -45,35 +45,36 @@ class Device:
         prompt = list(self.text[: self.n_prompt])
         request = SimpleNamespace(n_draft=self.n_draft)
         self.generation = Facts(tokens=prompt, spoken=tuple(prompt), generated=[], request=request)
-        self.running = cast(Running, SimpleNamespace(generation=self.generation, tables=object()))
+        self.running = cast(Running, Facts(generation=self.generation, tables=object()))
 
     def write(self, drafts: DeviceDrafts) -> None:
         """Write the text in submissions."""
         while self.n_left:
-            plan = drafts.plan(self.running, LENGTHS, MOST)
+            plan = drafts.plan([self.running], LENGTHS, MOST)
             self.plans.append(plan)
             if plan is NO_DRAFTS:
                 self._write_plain(drafts)
                 continue
-            assert drafts.text(self.running).tolist() == self.generation.tokens
+            [tokens] = drafts.texts([self.running])
+            assert tokens.tolist() == self.generation.tokens
             taken = [self.verified(plan.n_drafted) for _ in range(plan.n_steps)]
             spent = plan.n_steps * COSTS[plan.n_drafted] + SUBMITTING
             self.seconds += spent
             self.lost += max(0.0, spent - sum(taken))
-            drafts.took(self.running, LENGTHS, plan, taken, spent)
+            drafts.took({self.running: taken}, 1, LENGTHS, plan, spent)
 
     def _write_plain(self, drafts: DeviceDrafts) -> None:
         """Write in submissions without drafts, each behind the one before, whose tokens are not known yet."""
         n_steps = self._n_plain(drafts, 0)
         while n_steps:
-            n_following = 0 if drafts.plan(self.running, LENGTHS, MOST).n_steps else self._n_plain(drafts, n_steps)
+            n_following = 0 if drafts.plan([self.running], LENGTHS, MOST).n_steps else self._n_plain(drafts, n_steps)
             self._take(n_steps)
             self.seconds += n_steps
-            drafts.took_plain(self.running, LENGTHS, n_steps, 1.0)
+            drafts.took_plain([self.running], LENGTHS, n_steps, 1.0)
             n_steps = n_following
 
     def _n_plain(self, drafts: DeviceDrafts, n_ahead: int) -> int:
-        return min(self.n_left - n_ahead, MOST, 1 << drafts.most_plain(self.running).bit_length() - 1)
+        return min(self.n_left - n_ahead, MOST, 1 << drafts.most_plain([self.running]).bit_length() - 1)
 
     @property
     def n_left(self) -> int:
@@ -151,8 +152,8 @@ def test_measured_costs_count() -> None:
     for length in LENGTHS:
         for _ in range(2):  # the first time may include preparation
             device = Device(RANDOM[:40])
-            drafts.took_plain(device.running, LENGTHS, 8, 1.0)
-            drafts.took(device.running, LENGTHS, Plan(length, 1), [1], 20.0)
+            drafts.took_plain([device.running], LENGTHS, 8, 1.0)
+            drafts.took({device.running: [1]}, 1, LENGTHS, Plan(length, 1), 20.0)
     device = Device(RANDOM[:40] * 15)
     device.write(drafts)
     assert set(device.plans) == {NO_DRAFTS}
@@ -164,8 +165,8 @@ def test_a_costly_submission_is_tried_again() -> None:
     for length in LENGTHS:
         device = Device(RANDOM[:40])
         for n_tokens in (3, 9):  # as many as assumed and measured costs take
-            drafts.took_plain(device.running, LENGTHS, 8, 1.0)
-            drafts.took(device.running, LENGTHS, Plan(length, 1), [n_tokens], START + 3)
+            drafts.took_plain([device.running], LENGTHS, 8, 1.0)
+            drafts.took({device.running: [n_tokens]}, 1, LENGTHS, Plan(length, 1), START + 3)
     for _ in range(8):
         device = Device(text)
         device.write(drafts)
@@ -183,7 +184,7 @@ def test_a_fixed_number_is_always_verified() -> None:
     device = Device(RANDOM)
     device.write(DeviceDrafts(9))
     assert set(device.plans) == {Plan(7, MOST)}
-    assert DeviceDrafts(0).plan(device.running, LENGTHS, MOST) == NO_DRAFTS
+    assert DeviceDrafts(0).plan([device.running], LENGTHS, MOST) == NO_DRAFTS
 
 
 def test_wrong_drafts_take_what_others_saved_at_most() -> None:
@@ -218,17 +219,19 @@ class Drafting(Behind):
         return Timed(Picked(self._verified(ask)), self, self.free)
 
     def _verified(self, ask: Ask) -> Ahead:
-        assert ask.text is not None
-        n_prompt, n_rows = len(ask.text), 1 + ask.n_drafted
+        [read] = ask.texts
+        n_prompt, n_rows = len(read), 1 + ask.n_drafted
         device = Device([*self.text, *[0] * N_VOCAB], n_prompt)
-        assert ask.text.tolist() == self.text[:n_prompt]
+        assert read.tolist() == self.text[:n_prompt]
         taken = [device.verified(ask.n_drafted) for _ in ask.numbers]
         picked = np.zeros((len(taken), n_rows), np.int32)
         begin = n_prompt
         for row, n in zip(picked, taken, strict=True):
             row[:n] = device.generation.tokens[begin : begin + n]
             begin += n
-        return Ahead(picked[..., None], np.zeros((*picked.shape, 1), np.float32), picked, None, np.array(taken))
+        return Ahead(
+            picked[..., None], np.zeros((*picked.shape, 1), np.float32), picked, None, np.array(taken)[:, None]
+        )
 
 
 @dataclass

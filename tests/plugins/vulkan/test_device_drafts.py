@@ -1,5 +1,7 @@
 """The device drafts from the text and verifies, several steps per submission: it picks what it picks without drafts."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,27 @@ from graphs import picked, step_of, table_program
 from pumice.backend import Program
 from pumice.backend.pick import Ahead, Ask, Pick
 from pumice.backend.step import Batch, Limits
+from pumice.engine.device_drafts import DeviceDrafts
+from pumice.engine.generation import Running
 from pumice_vulkan import VulkanBackend
 
 LIMITS = Limits(n_ctx=64, n_batch=16, n_outputs=16, n_seqs=2, block_size=8, n_blocks={}, kv_type="f32")
 N_VOCAB = 300
+PROMPTS = ["abcabcabc", "fe fe fe", "ab ab ab"]
 
 
-def drafted(made: Program, text: list[int], pick: Pick, numbers: np.ndarray) -> Ahead:
-    """Return the results of steps with drafts, one per row of ``numbers``."""
-    n_rows, n_past = numbers.shape[1], len(text) - 1
+def drafted(made: Program, texts: list[list[int]], picks: list[Pick], numbers: np.ndarray) -> Ahead:
+    """Return the results of steps with drafts. ``numbers``: ``[n_steps, n_seqs, rows of a sequence]``."""
+    n_steps, n_seqs, n_rows = numbers.shape
     each = np.arange(n_rows, dtype=np.int32)
-    tokens = np.full(n_rows, text[-1], np.int32)
-    batch = Batch(tokens, n_past + each, each, np.array([0, n_rows], np.int32), np.zeros(1, np.int32), {})
-    pasts = [text[-pick.last_n :]] if pick.last_n else []
-    ask = Ask([pick], numbers, pick.top_k, pasts or [[]], n_drafted=n_rows - 1, text=np.array(text, np.int32))
+    tokens = np.repeat(np.array([text[-1] for text in texts], np.int32), n_rows)
+    positions = np.concatenate([len(text) - 1 + each for text in texts]).astype(np.int32)
+    rows, slots = np.arange(n_seqs * n_rows, dtype=np.int32), np.arange(n_seqs, dtype=np.int32)
+    batch = Batch(tokens, positions, rows, np.arange(0, len(rows) + 1, n_rows, dtype=np.int32), slots, {})
+    pasts = [text[-pick.last_n :] if pick.last_n else [] for text, pick in zip(texts, picks, strict=True)]
+    arrays = [np.array(text, np.int32) for text in texts]
+    n_best = max(pick.top_k for pick in picks)
+    ask = Ask(picks, numbers.reshape(n_steps, -1), n_best, pasts, n_drafted=n_rows - 1, texts=arrays)
     return next(made.submit(step_of(batch, ask)).tokens())
 
 
@@ -41,9 +50,12 @@ def one_by_one(made: Program, text: list[int], pick: Pick, numbers: np.ndarray) 
     return tokens[len(text) :]
 
 
-def taken_of(found: Ahead) -> list[int]:
+def taken_of(found: Ahead, sequence: int = 0) -> list[int]:
+    """Return the tokens of a sequence."""
     assert found.n_taken is not None
-    return [token for row, n in zip(found.picked, found.n_taken, strict=True) for token in row[:n].tolist()]
+    first = sequence * (found.picked.shape[1] // found.n_taken.shape[1])
+    pairs = zip(found.picked, found.n_taken[:, sequence], strict=True)
+    return [token for row, n in pairs for token in row[first : first + n].tolist()]
 
 
 def test_a_cycle_is_drafted_to_its_end(tmp_path: Path, vulkan: VulkanBackend) -> None:
@@ -51,17 +63,19 @@ def test_a_cycle_is_drafted_to_its_end(tmp_path: Path, vulkan: VulkanBackend) ->
     table = np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1)
     table[9] = np.eye(N_VOCAB, dtype=np.float32)[4]
     made = table_program(tmp_path, vulkan, table, LIMITS)
-    found = drafted(made, [1, 2, 3, 4, 5, 6, 7, 8, 9, 4, 5], Pick(1, temperature=0), np.zeros((4, 8), np.float32))
+    found = drafted(
+        made, [[1, 2, 3, 4, 5, 6, 7, 8, 9, 4, 5]], [Pick(1, temperature=0)], np.zeros((4, 1, 8), np.float32)
+    )
     assert found.n_taken is not None
-    assert found.n_taken.tolist() == [8, 8, 8, 8]
+    assert found.n_taken[:, 0].tolist() == [8, 8, 8, 8]
     assert taken_of(found) == [4 + (2 + i) % 6 for i in range(32)]
 
 
 def test_nothing_repeats(tmp_path: Path, vulkan: VulkanBackend) -> None:
     made = table_program(tmp_path, vulkan, np.roll(np.eye(N_VOCAB, dtype=np.float32), 1, axis=1), LIMITS)
-    found = drafted(made, [1, 2, 3], Pick(1, temperature=0), np.zeros((4, 4), np.float32))
+    found = drafted(made, [[1, 2, 3]], [Pick(1, temperature=0)], np.zeros((4, 1, 4), np.float32))
     assert found.n_taken is not None
-    assert found.n_taken.tolist() == [1, 1, 1, 1]
+    assert found.n_taken[:, 0].tolist() == [1, 1, 1, 1]
     assert taken_of(found) == [4, 5, 6, 7]
 
 
@@ -71,9 +85,9 @@ def test_the_longest_match_is_continued(tmp_path: Path, vulkan: VulkanBackend) -
     table[8] = np.eye(N_VOCAB, dtype=np.float32)[50]
     made = table_program(tmp_path, vulkan, table, LIMITS)
     text = [6, 7, 8, 50, 51, 52, 3, 7, 8, 90, 91, 6, 7, 8]
-    found = drafted(made, text, Pick(1, temperature=0), np.zeros((1, 4), np.float32))
+    found = drafted(made, [text], [Pick(1, temperature=0)], np.zeros((1, 1, 4), np.float32))
     assert found.n_taken is not None
-    assert found.n_taken.tolist() == [4]
+    assert found.n_taken[:, 0].tolist() == [4]
 
 
 @pytest.mark.parametrize("n_rows", [2, 4, 16])
@@ -85,9 +99,30 @@ def test_each_token_takes_the_next_number(tmp_path: Path, vulkan: VulkanBackend,
     made = table_program(tmp_path, vulkan, table, LIMITS)
     pick, numbers = Pick(40, 0.9, 0.05, 0.7), random.random((16, n_rows)).astype(np.float32)
     text = random.integers(12, size=40).tolist()
-    tokens = taken_of(drafted(made, text, pick, numbers))
+    tokens = taken_of(drafted(made, [text], [pick], numbers[:, None]))
     assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
     assert len(tokens) > 16
+
+
+@pytest.mark.parametrize(("n_seqs", "n_rows"), [(2, 8), (3, 4), (4, 2)])
+def test_sequences_draft_for_themselves(tmp_path: Path, vulkan: VulkanBackend, n_seqs: int, n_rows: int) -> None:
+    """Each from its own text, by its own rule and its own numbers."""
+    random = np.random.default_rng(n_seqs)
+    table = np.full((N_VOCAB, N_VOCAB), -9, np.float32)
+    for token in range(N_VOCAB):
+        table[token, random.integers(12, size=3)] = 2 * random.standard_normal(3)
+    limits = replace(LIMITS, n_seqs=4)
+    made = table_program(tmp_path, vulkan, table, limits)
+    penalized = Pick(40, temperature=0.4, last_n=5, repeat_penalty=1.2, biases=((2, 1.0),))
+    picks = [Pick(40, 0.9, 0.05, 0.5), penalized, Pick(1, temperature=0), penalized][:n_seqs]
+    picks = [replace(pick, top_k=40) for pick in picks]
+    numbers = random.random((16, n_seqs, n_rows)).astype(np.float32)
+    texts = [random.integers(12, size=n).tolist() for n in (40, 3, 61, 20)[:n_seqs]]
+    found = drafted(made, texts, picks, numbers)
+    for i, (text, pick) in enumerate(zip(texts, picks, strict=True)):
+        tokens = taken_of(found, i)
+        assert tokens == one_by_one(made, text, pick, numbers[:, i])[: len(tokens)]
+        assert len(tokens) > 16
 
 
 @pytest.mark.parametrize("last_n", [3, 12, 256])
@@ -108,7 +143,7 @@ def test_penalties_count_drafted_tokens(tmp_path: Path, vulkan: VulkanBackend, l
         presence_penalty=0.3,
     )
     numbers, text = random.random((8, 8)).astype(np.float32), [*range(11, -1, -1)] * 18
-    tokens = taken_of(drafted(made, text, pick, numbers))
+    tokens = taken_of(drafted(made, [text], [pick], numbers[:, None]))
     assert tokens == one_by_one(made, text, pick, numbers)[: len(tokens)]
     assert 12 < len(tokens) < 64
 
@@ -141,6 +176,33 @@ def test_texts_are_those_without_drafts(tmp_path: Path, name: str) -> None:
         found, n_drafted, n_accepted = texts(path, speculate="ngram", n_draft=n_draft)
         assert found == expected
         assert n_drafted >= n_accepted > 20
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("n_draft", [3, 7])
+def test_texts_at_once_are_those_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int) -> None:
+    """Of several sequences, which end one after the other; three draft fewer tokens each than two."""
+    texts, at_once = DeviceDrafts.texts, []
+
+    def noted(self: DeviceDrafts, sequences: Sequence[Running]) -> list[Any]:
+        at_once.append(len(sequences))
+        return texts(self, sequences)
+
+    monkeypatch.setattr(DeviceDrafts, "texts", noted)
+    path = write_model("rope-plain", tmp_path)
+    few: dict[str, Any] = {"top_k": 9, "temperature": 0.2}
+    each = [{"temperature": 0, "max_tokens": 60}, {"seed": 3, "max_tokens": 40, **few}, {"max_tokens": 25, **few}]
+    each[2] |= {"seed": 5, "repeat_penalty": 1.05, "repeat_last_n": 9}
+    config = {"vulkan": {"batch_invariant": True}, "speculate": "ngram", "n_draft": n_draft}
+    with pumice.load(path, backend="vulkan", config=config, n_ctx=96, n_batch=16, n_parallel=3) as model:
+        expected, done = (
+            model.generate_many(
+                ["abcabcabc", "fe fe fe", "ab ab ab"], each=[{**one, "speculate": name} for one in each]
+            )
+            for name in ("off", "ngram")
+        )
+    assert [one.tokens for one in done] == [one.tokens for one in expected]
+    assert sum(one.timings.n_accepted for one in done) > 20
 
 
 @pytest.mark.usefixtures("vulkan_device")
