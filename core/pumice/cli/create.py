@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,7 +48,18 @@ def command(name: str, file: Path) -> None:
     folder = file.absolute().parent
     record = catalogue_record(parsed, folder)
     check_named_files(Layer(str(file), record), folder)
+    _check_present(record, file)
     path = create_model(name, record)
     for parameter in parsed.ignored:
         say("warning", f"PARAMETER {parameter} has no effect here")
     click.echo(f"created {name.removesuffix(':latest')} from {printable(parsed.base)}: {path}", err=True)
+
+
+def _check_present(record: Mapping[str, Any], file: Path) -> None:
+    """Raise ClickException if a model or an adapter is a path, or the name of a GGUF file, that does not exist."""
+    base: str = record["model"]
+    is_path = os.path.isabs(base) or (base.endswith(".gguf") and "/" not in base)
+    named = [("FROM", base)] if is_path else []
+    for instruction, path in [*named, *(("ADAPTER", path) for path in record.get("adapters", {}).values())]:
+        if not os.path.exists(path):
+            raise click.ClickException(f"{file}: {instruction}: {printable(path)}: no such file")

@@ -107,6 +107,13 @@ def test_commands(home, model, run):
     (home / "Modelfile").write_text("FROM a\nBAKE x\n")
     assert run("create", "bread").stderr.startswith("error: Modelfile:2: unknown instruction 'BAKE'")
     assert "cannot be read" in run("create", "bread", "-f", "none").stderr
+    for text, missing in (
+        ("FROM none.gguf", "FROM: none.gguf"),
+        ("FROM ./none", f"FROM: {home / 'none'}"),
+        (f"FROM {model}\nADAPTER none.gguf", f"ADAPTER: {home / 'none.gguf'}"),
+    ):
+        (home / "Modelfile").write_text(text)
+        assert run("create", "bread").stderr == f"error: Modelfile: {missing}: no such file\n"
 
 
 def test_names_too_long_for_a_file(home):
