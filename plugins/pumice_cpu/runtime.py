@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import math
 import sys
 import threading
 import time
@@ -30,7 +31,7 @@ _GO, _TABLE, _SIZE = 0, 4 * _LINE, 5 * _LINE
 
 logger = logging.getLogger("pumice.cpu")
 
-KERNELS = ("step.run", "step.wait", "step.start")
+KERNELS = ("step.run", "step.work", "step.start")
 
 
 class OperationTable:
@@ -92,7 +93,8 @@ class ThreadPool:
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
         self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # the shared block of steps that the caller runs alone
         self._paces: WeakKeyDictionary[OperationTable, dict[int, Pace]] = WeakKeyDictionary()
-        self._busy = [0.0] * n_threads  # core seconds of each thread in steps on all threads
+        self._busy = aligned_zeros(8 * _LINE * n_threads).view(np.int64).reshape(n_threads, _LINE)  # kernels/step.py
+        self._caller_busy = 0.0  # core seconds of the caller in steps on all threads
         self._lock = threading.Lock()
         self._closing = False
         self._wake = [threading.Event() for _ in range(1, n_threads)]
@@ -107,7 +109,7 @@ class ThreadPool:
             if self._is_started:
                 return
             kernels = load_kernels(KERNELS)
-            self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
+            self._run, self._follow, self._start = (kernel_function(kernel) for kernel in kernels.values())
             try:
                 for index, event in enumerate(self._wake, 1):
                     thread = threading.Thread(target=self._work, args=(index, event), daemon=True)
@@ -136,7 +138,7 @@ class ThreadPool:
         description = table.description()
         with self._lock:
             pace = self._pace(table, size)
-            before, began = sum(self._busy), time.perf_counter()
+            before, began = self._busy_seconds(), time.perf_counter()
             alone = pace.choose(began)
             shared, n_threads = (self._alone, 1) if alone else (self.shared, self.n_threads)
             start, length, tickets = description
@@ -146,11 +148,12 @@ class ThreadPool:
                 self._run(address(shared), 0, _yield_function())
             else:
                 for event in self._wake:
-                    event.set()
-                self._take_part(0)
+                    if not event.is_set():  # the thread sleeps, or is about to
+                        event.set()
+                self._take_part()
             now = time.perf_counter()
             was_alone, seconds = pace.is_alone, pace.seconds
-            pace.took(alone, now - began, sum(self._busy) - before, now)
+            pace.took(alone, now - began, self._busy_seconds() - before, now)
             if pace.is_alone != was_alone:
                 self._tell(pace, size, seconds)
 
@@ -184,23 +187,27 @@ class ThreadPool:
         self._threads = []
 
     def _work(self, thread: int, event: threading.Event) -> None:
+        """Run a thread's part of steps. Between steps that follow each other soon, the thread stays outside Python."""
         latest = np.zeros(1, np.int64)
-        last_step = 0
+        clock, yielding = _thread_clock(), _yield_function()
         while not self._closing:
-            self._wait(address(self.shared), last_step, address(latest), _yield_function())
-            if latest[0] == last_step:  # nothing to do for a while
-                event.clear()
-                if self.shared[_GO] == last_step and not self._closing:
-                    event.wait()
-            elif not self._closing:
-                last_step = int(latest[0])
-                self._take_part(thread)
+            last_step = int(latest[0])
+            self._follow(
+                address(self.shared), thread, last_step, address(latest), address(self._busy), *clock, yielding
+            )
+            event.clear()
+            if self.shared[_GO] == latest[0] and not self._closing:
+                event.wait()
 
-    def _take_part(self, thread: int) -> None:
-        """Run a thread's part of a step."""
+    def _take_part(self) -> None:
+        """Run the caller's part of a step."""
         began = time.thread_time()
-        self._run(address(self.shared), thread, _yield_function())
-        self._busy[thread] += time.thread_time() - began
+        self._run(address(self.shared), 0, _yield_function())
+        self._caller_busy += time.thread_time() - began
+
+    def _busy_seconds(self) -> float:
+        """Return the core seconds of all threads in steps on all threads; NaN if the system does not tell them."""
+        return self._caller_busy + 1e-9 * float(self._busy[:, 0].sum()) if _thread_clock()[0] else math.nan
 
 
 def aligned_zeros(size: int) -> NDArray[np.uint8]:
@@ -226,6 +233,15 @@ def float_bits(value: float) -> int:
 def kernel_function(kernel: Kernel) -> Any:
     """Return a compiled function, callable from Python. It releases Python's global lock."""
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(kernel.parameters))(kernel.address)
+
+
+@functools.cache
+def _thread_clock() -> tuple[int, int]:
+    """Return the address of ``clock_gettime``, and the number of the clock of a thread's core time; zeros if absent."""
+    number = {"linux": 3, "darwin": 16}.get(sys.platform, 0)
+    if not number:
+        return 0, 0
+    return ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0, number
 
 
 @functools.cache

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.ir as ir
+import numpy as np
 from numba import types
 
 from pumice_cpu.simd import get_i64, put_i64
 from pumice_cpu.simd.define import operation
+from pumice_cpu.simd.inline import inline
 from pumice_cpu.simd.types import I64
 
 # Fields of the shared int64 block, 64 bytes apart so that each has its own cache line.
@@ -81,11 +83,42 @@ def run(shared, thread, yield_function):
             invoke(get_i64(operation), get_i64(operation + 8), thread, n_threads)
 
 
-def wait(shared, seen, result, yield_function):
-    """Spin until a step after ``seen`` starts. ``result`` gets its number, or ``seen`` if the thread should sleep."""
-    for spin in range(SPINS):
-        if atomic_get(shared + GO) != seen:
+_run = inline(run)
+
+
+@operation(types.void, types.int64, types.int64, types.int64)
+def read_clock(builder: Any, function: Any, clock: Any, place: Any) -> Any:
+    """Write the seconds and nanoseconds of a clock by the system's ``clock_gettime``, if there is one (0: none)."""
+    number = ir.IntType(32)
+    clock_type = ir.FunctionType(number, [number, I64])
+    with builder.if_then(builder.icmp_signed("!=", function, I64(0))):
+        builder.call(builder.inttoptr(function, clock_type.as_pointer()), [builder.trunc(clock, number), place])
+
+
+@inline
+def _read_nanoseconds(function, clock, place):
+    read_clock(function, clock, place)
+    return np.int64(1_000_000_000) * get_i64(place) + get_i64(place + 8)
+
+
+def work(shared, thread, seen, result, busy, clock_function, clock, yield_function):
+    """Run a thread's part of every step after ``seen``, until none starts for a while or a step has no operations.
+
+    ``result`` gets the number of the last step. ``busy``: a line for each thread: its core time in steps in
+    nanoseconds, and from byte 16, room for the clock.
+    """
+    own = busy + LINE * thread
+    while True:
+        for spin in range(SPINS):
+            if atomic_get(shared + GO) != seen:
+                break
+            if spin > 2000:
+                give_way(yield_function)
+        latest = atomic_get(shared + GO)
+        if latest == seen or get_i64(shared + TABLE + 8) == 0:
             break
-        if spin > 2000:
-            give_way(yield_function)
-    put_i64(result, atomic_get(shared + GO))
+        seen = latest
+        begun = _read_nanoseconds(clock_function, clock, own + 16)
+        _run(shared, thread, yield_function)
+        put_i64(own, get_i64(own) + _read_nanoseconds(clock_function, clock, own + 16) - begun)
+    put_i64(result, seen)

@@ -26,7 +26,7 @@ from tiny_zoo import FAMILIES
 from tools import build_wheels, compile_kernels
 
 ROOT = Path(__file__).parents[3]
-NAMES = ["step.run", "step.wait", "step.start", "elementwise.unary:silu"]
+NAMES = ["step.run", "step.work", "step.start", "elementwise.unary:silu"]
 
 WITHOUT_A_COMPILER = """
 import sys
