@@ -70,6 +70,10 @@ def write_file(folder: Path, kind: str) -> Path:
         return write_projector(path, kind)
     if kind in vision_formulas.OLD:
         tensors = {name: weights(name, shape) for name, shape in vision_formulas.OLD[kind].items()}
+        if kind == "yasa2":  # libmtmd convolves in float16 only
+            tensors = {
+                name: x.astype(np.float16) if ".dw." in name and x.ndim > 1 else x for name, x in tensors.items()
+            }
         return write_gguf(path, vision_formulas.old_metadata(kind), tensors)
     if kind in vision_formulas.CASES:
         vision_formulas.write_folder(folder / kind, kind)

@@ -567,6 +567,23 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 #: Cases whose rows are compared elsewhere.
+YASA_WIDTHS, YASA_DEPTHS = (16, 24), (1, 2)  # of the stages of ConvNeXt V2
+
+
+def _yasa() -> Shapes:
+    """Return the tensors of a file of Yasa 2, which has no conversion."""
+    shapes: Shapes = {"v.vision_pos_embed": (256, YASA_WIDTHS[-1])}
+    shapes |= _named("v.", {"patch_embd": (YASA_WIDTHS[0], 3, 4, 4), "patch_ln": YASA_WIDTHS[:1]})
+    for stage, (n, depth) in enumerate(zip(YASA_WIDTHS, YASA_DEPTHS, strict=True)):
+        if stage:
+            before = YASA_WIDTHS[stage - 1]
+            shapes |= _named(f"v.stage.{stage}.down.", {"ln": (before,), "conv": (n, before, 2, 2)})
+        parts = {"dw": (n, 1, 7, 7), "ln": (n,), "pw1": (4 * n, n), "grn": (4 * n,), "pw2": (n, 4 * n)}
+        shapes |= _layers(f"v.stage.{stage}.blk.", depth, parts)
+    return shapes | _named("mm.", {"0": (TEXT, YASA_WIDTHS[-1]), "2": (TEXT, TEXT)})
+
+
+OLD["yasa2"] = _yasa()
 CONVERTED = ("kimivl", "smolvlm")
 #: Keys ``clip.vision.*`` of the oldest files.
 KEYS: dict[str, Any] = {
@@ -579,7 +596,8 @@ KEYS: dict[str, Any] = {
     "projection_dim": TEXT,
     **_CLIP,
 }
-BLOCKS = {"ldp": 3, "ldpv2": 3, "adapter": 2}
+BLOCKS = {"ldp": 3, "ldpv2": 3, "adapter": 2, "yasa2": 0}
+OTHER_KEYS = {"yasa2": {"image_size": 128, "patch_size": 4, "attention.layer_norm_epsilon": 1e-6}}
 # llama.cpp's converter wants MiMo's sound, too, and knows Nemotron's encoder in its published size alone
 THEIRS = tuple(kind for kind in CASES if kind not in ("mimovl", "nemotron_v2_vl"))
 
@@ -598,9 +616,13 @@ def write_folder(folder: Path, kind: str) -> Path:
     return folder
 
 
+def _keys(kind: str) -> dict[str, Any]:
+    return KEYS | {"block_count": BLOCKS[kind]} | OTHER_KEYS.get(kind, {})
+
+
 def old_metadata(kind: str) -> dict[str, Any]:
     """Return the metadata of a file without a conversion."""
-    keys = {f"clip.vision.{key}": value for key, value in (KEYS | {"block_count": BLOCKS[kind]}).items()}
+    keys = {f"clip.vision.{key}": value for key, value in _keys(kind).items()}
     return {
         "general.architecture": "clip",
         "general.type": "mmproj",

@@ -11,6 +11,7 @@ tensors of the projector that llama.cpp's converter writes; it runs without its 
 sizes of the published models.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -26,7 +27,15 @@ from timm.layers import RmsNorm2d
 from timm.models._efficientnet_builder import decode_arch_def
 from timm.models.mobilenetv5 import MobileNetV5Encoder
 from torch import Tensor
-from transformers import CLIPVisionConfig, CLIPVisionModel, Siglip2VisionConfig, SiglipVisionConfig, SiglipVisionModel
+from transformers import (
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    ConvNextV2Config,
+    ConvNextV2Model,
+    Siglip2VisionConfig,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
 from transformers.image_processing_backends import TorchvisionBackend
 from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import (
     DeepseekOcr2SamVisionConfig,
@@ -56,7 +65,22 @@ from pillow_resizing import by_pillow
 
 from checkpoints import weights
 from vision_files import picture
-from vision_formulas import CASES, CONVERTED, FILES, FIXTURE, KEYS, OLD, SIZE, SIZES, TEXT, THEIRS, N, write_folder
+from vision_formulas import (
+    CASES,
+    CONVERTED,
+    FILES,
+    FIXTURE,
+    KEYS,
+    OLD,
+    SIZE,
+    SIZES,
+    TEXT,
+    THEIRS,
+    YASA_DEPTHS,
+    YASA_WIDTHS,
+    N,
+    write_folder,
+)
 from vision_models import described
 
 Weights = dict[str, Tensor]
@@ -585,6 +609,33 @@ def adapter(w: Weights) -> dict[str, np.ndarray]:
     y = F.silu(linear(w, "adapter.linear.gate", x)) * linear(w, "adapter.linear.dense_h_to_4h", x)
     x = linear(w, "adapter.linear.dense_4h_to_h", y)
     return {"rows": torch.cat([w["adapter.boi"][0], x, w["adapter.eoi"][0]])}
+
+
+def yasa2(w: Weights) -> dict[str, np.ndarray]:
+    config = ConvNextV2Config(
+        hidden_sizes=list(YASA_WIDTHS), depths=list(YASA_DEPTHS), num_stages=len(YASA_DEPTHS), image_size=128
+    )
+    names = {
+        "v.patch_embd": "embeddings.patch_embeddings", "v.patch_ln": "embeddings.layernorm", "v.stage.":
+        "encoder.stages.", ".down.ln": ".downsampling_layer.0", ".down.conv": ".downsampling_layer.1", ".blk.":
+        ".layers.", ".dw.": ".dwconv.", ".ln.": ".layernorm.", ".pw1.": ".pwconv1.", ".pw2.": ".pwconv2.",
+    }  # fmt: skip
+    values = {}
+    for name, x in w.items():
+        if name.startswith("v.") and name != "v.vision_pos_embed":
+            values[functools.reduce(lambda text, pair: text.replace(*pair), names.items(), name)] = (
+                x[None, None, None] if ".grn." in name else x
+            )
+    model = ConvNextV2Model(config)
+    missing, unexpected = model.load_state_dict(values, strict=False)
+    assert not unexpected, unexpected
+    assert {name.rpartition(".")[0] for name in missing} == {"layernorm"}, missing
+    pixels = resized((128, 128), Image.Resampling.BICUBIC).astype(np.float32) / 255
+    pixels = (pixels - KEYS["image_mean"]) / KEYS["image_std"]
+    x = model.eval()(torch.tensor(pixels).float().permute(2, 0, 1)[None]).last_hidden_state[0]
+    x = x.flatten(1).T + w["v.vision_pos_embed"]
+    x = F.adaptive_avg_pool2d(as_map(x, 16), 8).flatten(2)[0].T
+    return {"rows": linear(w, "mm.2", F.gelu(linear(w, "mm.0", x)))}
 
 
 def theirs(sources: Path, kind: str) -> dict:

@@ -40,5 +40,6 @@ ENCODERS = {
     "qwen3vl_merger": "pumice_architectures.vision.qwen:Qwen3VL",
     "resampler": "pumice_architectures.vision.minicpm:MiniCPMV",
     "step3vl": "pumice_architectures.vision.step3:Step3VL",
+    "yasa2": "pumice_architectures.vision.yasa:Yasa2",
     "youtuvl": "pumice_architectures.vision.youtu:YoutuVL",
 }

@@ -29,7 +29,7 @@ VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
 # What llama.cpp's converter leaves out: limits of sizes.
 MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
 # convolutions, masks with sinks, both kinds of rotation, and windows without masks
-ON_CPU = ("cogvlm", "deepseekocr", "gemma3n", "ldp", "mimovl", "minimax_m3", "step3vl")
+ON_CPU = ("cogvlm", "deepseekocr", "gemma3n", "ldp", "mimovl", "minimax_m3", "step3vl", "yasa2")
 WITH_PIXELS = ("deepseekocr", "deepseekocr2", "glm5v", "minimax_m3", "step3vl")
 
 
