@@ -20,7 +20,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_integer_dot_product : require
 #extension GL_EXT_shader_16bit_storage : require
-#if FAMILY == 3
+#if FAMILY == 3 || defined(FAR_CACHE)
 #extension GL_EXT_buffer_reference : require
 #endif
 #if FAMILY >= 2
@@ -110,6 +110,13 @@ layout(std430, set = 0, binding = 4) restrict readonly buffer Norms { vec4 norms
 layout(std430, set = 0, binding = 5) restrict readonly buffer Turns { uvec2 turns[]; };
 layout(std430, set = 0, binding = 6) restrict readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 7) buffer Cache { uvec4 cache[]; };
+#ifdef FAR_CACHE // caches of layers may lie in any number of buffers, and are found by address
+layout(buffer_reference, std430, buffer_reference_align = 16) restrict buffer Cells { uvec4 v[]; };
+uint64_t cells; // of this layer
+#define CACHE(I) Cells(cells).v[I]
+#else
+#define CACHE(I) cache[I]
+#endif
 layout(std430, set = 0, binding = 8) devicecoherent volatile buffer Act { uvec4 act[]; };
 layout(std430, set = 0, binding = 9) buffer Epochs { uint epochs[]; };
 layout(std430, set = 0, binding = 10) buffer Failed { uint failed[]; };
@@ -605,8 +612,8 @@ void request(uint cache_place, uint kv, uint first, bool cells_known) {
     [[unroll]] for (uint e = 0u; e < EACH; e++) {
         const uint cell = cells_known ? first_cells[e] : cell_of(min(first + e * AT_ONCE + tid / OCTETS, position));
         const uint at = cache_place + (cell + kv * block_size) * OCTETS + tid % OCTETS;
-        keys[e] = cache[at];
-        values[e] = cache[at + v_cache / 4u];
+        keys[e] = CACHE(at);
+        values[e] = CACHE(at + v_cache / 4u);
     }
 }
 
@@ -677,7 +684,7 @@ void store(uint cache_place, uint kv) {
         const uint from = 8u * tid; // keys, then values
         const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
         const vec4 a = head_four(from), b = head_four(from + 4u);
-        cache[at] = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
+        CACHE(at) = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
     }
 }
 
@@ -774,7 +781,7 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
     uint at[DEEP_EACH]; // in the cache, of the next positions
 #define FIND(FIRST) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) \
         at[e] = base + cell_of(min(FIRST + e * AT_ONCE + row, end - 1u)) * OCTETS;
-#define READ(TARGET, OFFSET) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) TARGET[e] = cache[at[e] + OFFSET];
+#define READ(TARGET, OFFSET) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) TARGET[e] = CACHE(at[e] + OFFSET);
     FIND(start)
     READ(some_keys, 0u)
     READ(some_values, v_cache / 4u)
@@ -989,7 +996,10 @@ void probe_residency() {
 void compute_layer(uint layer) {
     const uint region = layer * ACT_LAYER, head = wg % HEADS, part = wg / HEADS;
     const bool last = layer + 1u == LAYERS, alone = GROUPS >= HEADS;
-#if FAMILY >= 2
+#ifdef FAR_CACHE
+    const uint cache_place = 0u;
+    cells = packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + 7u]);
+#elif FAMILY >= 2
     const uint cache_place = addresses[places_at / 2u + TABLE_ROW * layer + 7u].x;
 #else
     const uint cache_place = places[places_at + TABLE_ROW * layer + 7u];

@@ -25,7 +25,7 @@ from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
-from pumice_vulkan.persistent.families import FAMILIES
+from pumice_vulkan.persistent.families import FAMILIES, FAR
 from pumice_vulkan.shaders import INTERFACES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,7 +97,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "half format": {name: macros for name, macros in formats.items() if name != "f32"},
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
-        "decoder": {name: {name: 1, **shape.macros()} for name, shape in FAMILIES.items()},
+        "decoder": {name: {name.removesuffix(FAR): 1, **shape.macros()} for name, shape in FAMILIES.items()},
         "unary function": _functions(1),
         "binary function": _functions(2),
     }

@@ -206,7 +206,7 @@ def _batch(matrix: Matrix, steps: Sequence[tuple[str, str]], first: str, n: int 
 
 def text() -> str:
     """Return the file: a part for each family without experts, whose products are written by hand."""
-    dense = {name: shape for name, shape in FAMILIES.items() if not shape.experts}
+    dense = {name: shape for name, shape in FAMILIES.items() if not shape.experts and not shape.far_cache}
     units = {name: Units(shape) if shape.found_by == "places" else Quads(shape) for name, shape in dense.items()}
     parts = [f"#ifdef {name}\n{unit.text}#endif\n" for name, unit in units.items()]
     return "\n".join(parts)

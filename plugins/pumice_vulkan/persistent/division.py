@@ -70,6 +70,7 @@ class Shape:
     experts: int = 0  # of a layer; ``ffn`` is then the width of all experts of a token
     used: int = 0  # experts of a token
     head_norms: bool = False  # of queries and keys
+    far_cache: bool = False  # caches of layers lie in several buffers, and are found by address
 
     @property
     def constants(self) -> list[int]:
@@ -84,7 +85,7 @@ class Shape:
         macros = {
             name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
         }
-        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms}
+        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms, "FAR_CACHE": self.far_cache}
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, given in flags.items() if given}}
 
     def is_of(self, family: Shape) -> bool:

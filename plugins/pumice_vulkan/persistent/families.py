@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pumice_vulkan.persistent.division import Shape
 
-UNMEASURED = {"a3b_q4_k_m"}  # families that `auto` leaves to dispatches
+FAR = "_far"  # end of the names of families whose caches lie in several buffers
+UNMEASURED = {"a3b_q4_k_m", "a3b_q4_k_m_far", "llama_8b_q4_k_m_far"}  # families that `auto` leaves to dispatches
 
-FAMILIES = {
+_WITH_ONE_CACHE = {
     "llama_1b_q4_0": Shape(
         threads=512,
         lanes=32,
@@ -132,5 +135,14 @@ FAMILIES = {
         deep_positions=2,
         found_by="offsets",
     ),
+}
+
+FAMILIES = {
+    **_WITH_ONE_CACHE,
+    **{
+        name + FAR: replace(shape, far_cache=True)
+        for name, shape in _WITH_ONE_CACHE.items()
+        if shape.found_by != "places"
+    },
 }
 """Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute the tiny one."""

@@ -68,7 +68,8 @@ class _Tables:
     weights: list[BufferSlice]  # whole buffers
     places: dict[str, BufferSlice]  # tables of places, offsets and addresses, as far as they can be
     norms: BufferSlice
-    cache: BufferSlice
+    cache: BufferSlice  # of the first layer, if they lie in several buffers
+    has_far_cache: bool
 
 
 class Repeatable(Protocol):
@@ -97,7 +98,10 @@ class PersistentPath:
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
         candidates = shapes(decoder, memory.limits, memory.device, count > 1, unmeasured)
-        self._shapes = [shape for shape in candidates if shape.found_by in self._tables.places]
+        far = self._tables.has_far_cache
+        self._shapes = [
+            shape for shape in candidates if shape.found_by in self._tables.places and shape.far_cache == far
+        ]
 
     @classmethod
     def of(
@@ -107,10 +111,7 @@ class PersistentPath:
         decoder = find_decoder(segment)
         if decoder is None or not any(True for _ in shapes(decoder, memory.limits, memory.device, False, unmeasured)):
             return None
-        try:
-            return cls(memory, kernels, decoder, unmeasured)
-        except _TooManyBuffers:
-            return None
+        return cls(memory, kernels, decoder, unmeasured)
 
     def works(self) -> bool:
         """Return True if the path can be used; the first call compiles and probes."""
@@ -237,10 +238,6 @@ class PersistentPath:
         return together
 
 
-class _TooManyBuffers(Exception):
-    """The cache lies in more buffers than the shader binds."""
-
-
 def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     matrices = [[matrix(lowering, weight) for weight in layer.matrices] for layer in decoder.layers]
     output = matrix(lowering, decoder.output)
@@ -248,9 +245,9 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     everything = [output, *(item for layer in matrices for item in layer), *routers]
     places = {id(item.place.buffer): item.place for item in everything}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
-    if len({id(place.buffer) for place in caches}) > 1:
-        raise _TooManyBuffers
-    rows: list[list[Matrix | int]] = [[*row, cache.offset // 4] for row, cache in zip(matrices, caches, strict=True)]
+    far = len({id(place.buffer) for place in caches}) > 1
+    cells = [cache.buffer.address + 4 * cache.offset if far else cache.offset // 4 for cache in caches]
+    rows: list[list[Matrix | int]] = [[*row, cell] for row, cell in zip(matrices, cells, strict=True)]
     for row, router in zip(rows, routers, strict=False):
         row.append(router)
     table: list[list[Matrix | int]] = [
@@ -274,7 +271,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     norms = [weight for layer in decoder.layers for weight in layer.norms]
     head_norms = [weight for layer in decoder.layers for weight in layer.head_norms]
     able = {
-        "places": (len(places) <= MOST_BUFFERS, word),
+        "places": (len(places) <= MOST_BUFFERS and not far, word),
         "offsets": (len(places) == 1, offset),
         "addresses": (all(addresses.values()), address),
     }
@@ -287,6 +284,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
         },
         lowering.constant((*key, "norms"), lambda: _rows([*norms, decoder.norm, *head_norms])),
         replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
+        far,
     )
 
 

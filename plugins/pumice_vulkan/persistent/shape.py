@@ -65,7 +65,7 @@ def shapes(
         for name, family in FAMILIES.items()
         if (unmeasured or name not in UNMEASURED)
         and (divided := _divided_as(model, family)).is_of(family)
-        and (family.found_by != "addresses" or ADDRESSABLE in device.features)
+        and (ADDRESSABLE in device.features or not (family.found_by == "addresses" or family.far_cache))
     ]
     if software and not model.experts and not model.head_norms:
         candidates.append(model)
@@ -92,6 +92,7 @@ def _divided_as(model: Shape, shape: Shape) -> Shape:
         deep=shape.deep,
         deep_positions=shape.deep_positions,
         found_by=shape.found_by,
+        far_cache=shape.far_cache,
         two_buffers=model.two_buffers and shape.found_by != "addresses",
     )
 

@@ -15,6 +15,7 @@ from tools.paper_device import PaperDevice
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
 from pumice.gguf import GGMLType, GGUFFile
+from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.persistent import PersistentPath, is_wanted
 from pumice_vulkan.persistent import path as path_module
@@ -181,6 +182,23 @@ def test_other_experts_take_dispatches(tmp_path: Path, used: list[bool]) -> None
     path = write_experts(tmp_path / "model.gguf", {"expert_weights_scale": 2.5})
     assert logits(path, "always", IDS[:2]).shape == (2, 300)
     assert used == []
+
+
+@pytest.mark.usefixtures("any_shape")
+@pytest.mark.parametrize("experts", [False, True])
+def test_caches_in_several_buffers(
+    tmp_path: Path, used: list[bool], monkeypatch: pytest.MonkeyPatch, experts: bool
+) -> None:
+    """Long contexts of many sequences: the cache is larger than a buffer can be, and found by address."""
+    path = tmp_path / "model.gguf"
+    if experts:
+        write_experts(path)
+    else:
+        write_model(path, GGMLType.Q4_K, MIXED, n_ff=FAMILIES["tiny_q4_k_m"].ffn)
+    expected = logits(path, "always")
+    monkeypatch.setattr(program_module, "expect_cache", lambda memory, segment: None)
+    assert np.array_equal(logits(path, "always"), expected)
+    assert used == [True] * 2 * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
