@@ -109,8 +109,10 @@ def _described(service: Service, body: TranscriptionBody, number: int, segment: 
 
 def _read(form: Mapping[str, Field]) -> tuple[TranscriptionBody, pumice.Audio]:
     """Return the fields of a form, and its file. Raises HTTPException."""
-    if "file" not in form or not form["file"].content:
+    if "file" not in form:
         raise bad_request("the form has no field 'file' with a sound")
+    if not form["file"].content:
+        raise bad_request("file: the sound is empty")
     fields: dict[str, Any] = {}
     for name, field in form.items():
         if name == "file":

@@ -121,6 +121,7 @@ def test_wrong_sources_are_named(source, rate, problem):
     [
         Audio(WAV),
         {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
+        {"type": "input_audio", "input_audio": {"data": f"data:audio/wav;base64,{BASE64}", "format": "wav"}},
         {"type": "audio", "audio": WAV},
         {"type": "audio", "base64": BASE64},
         {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}},
@@ -137,6 +138,7 @@ def test_parts_of_every_form_are_the_same_sound(part):
     ("part", "problem"),
     [
         ({"type": "input_audio"}, "the part has no audio; give it as base64"),
+        ({"type": "input_audio", "input_audio": {"format": "wav"}}, "the part has no audio; give it as base64"),
         ({"type": "input_audio", "input_audio": {"data": 7}}, "expected a data: URL, not int"),
         ({"type": "input_audio", "input_audio": {"url": "http://127.0.0.1/a.wav"}}, "URLs and paths are not opened"),
         ({"type": "audio", "audio": "/etc/passwd"}, "URLs and paths are not opened"),

@@ -110,7 +110,7 @@ def test_a_speech_comes_in_parts_and_is_the_same_in_another_process(models):
 
         np.testing.assert_array_equal(asyncio.run(first()), parts[0])
         assert len(model.speak("hello", max_seconds=0.01).source) == 240
-        with pytest.raises(RequestError, match="this model takes no sound"):
+        with pytest.raises(RequestError, match=r"takes no sound: .* no (such )?encoder"):
             model.generate([VOICE, "a"], max_tokens=1)
 
 

@@ -130,15 +130,15 @@ def _media(part: Any, kind: MediaKind, where: str) -> Media:
         return part
     make = _CLASSES[kind]
     key, value = _value(part)
-    if not key:
+    if not key or value is None:
         raise RequestError(f"{where}: the part has no {kind}; {_EXAMPLES[kind]}")
     try:
         if isinstance(value, make):
             return value
         if isinstance(value, str):
-            is_base64 = key in ("base64", "data")
+            is_base64 = key in ("base64", "data") and not value.startswith("data:")
             return make.from_base64(value) if is_base64 else make.from_url(value)
-        if value is None or isinstance(value, bool | int | float | list | tuple | Mapping | Image | Audio | Video):
+        if isinstance(value, bool | int | float | list | tuple | Mapping | Image | Audio | Video):
             raise RequestError(f"{kind}: expected a data: URL, not {type(value).__name__}")
     except RequestError as error:
         raise RequestError(f"{where}: {error}") from None

@@ -136,9 +136,7 @@ class Projector:
     def check(self, kind: MediaKind) -> None:
         """Raise RequestError if there is no encoder of images, of sounds or of videos."""
         if kind not in self.kinds:
-            raise RequestError(
-                f"{refusal(kind)}: {self.path.name} has no encoder of {'them' if kind == IMAGE else 'it'}"
-            )
+            raise RequestError(_no_encoder(kind, self.path))
 
     def _encoded(
         self, kind: MediaKind, pieces: Iterable[str | ImagePiece | JoinedPieces | SoundPiece], n_ctx: int | None
@@ -352,6 +350,11 @@ def no_projector(kind: MediaKind) -> str:
     return f"{refusal(kind)} without a projector: put one file mmproj*.gguf beside it, or give it by the option mmproj"
 
 
+def _no_encoder(kind: MediaKind, path: Path) -> str:
+    """Return the error for a model whose projector file does not encode a kind of media."""
+    return f"{refusal(kind)}: {path.name} has no encoder of {'them' if kind == IMAGE else 'it'}"
+
+
 class LazyProjector:
     """The projector of a model's file, opened on first use. Thread-safe."""
 
@@ -376,7 +379,7 @@ class LazyProjector:
             if self._projector is None:
                 path, parts = self._chosen.path, self._chosen.parts
                 if path is None or (parts.speech and not parts.media):
-                    raise RequestError(no_projector(kind or IMAGE))
+                    raise RequestError(_no_encoder(kind or IMAGE, path) if path else no_projector(kind or IMAGE))
                 self._projector = Projector(path, self._config, self._registry)
             if kind:
                 self._projector.check(kind)

@@ -90,7 +90,8 @@ class LinkedModel(Frontend):
 
     def check_takes(self, kind: MediaKind) -> None:
         if kind not in self.facts.media:
-            reason = f"{refusal(kind)}: its projector has no such encoder" if self.facts.media else no_projector(kind)
+            has_projector = self.facts.media or self.facts.speech
+            reason = f"{refusal(kind)}: its projector has no such encoder" if has_projector else no_projector(kind)
             raise RequestError(reason)
 
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:

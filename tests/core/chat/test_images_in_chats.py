@@ -60,7 +60,7 @@ def test_parts_of_every_form_are_the_same_picture(part):
         ({"type": "image", "image": "/etc/passwd"}, "URLs and paths are not opened"),
         ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "URLs and paths are not opened"),
         ({"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}, "URLs and paths are not opened"),
-        ({"type": "image_url", "image_url": {}}, "expected a data: URL"),
+        ({"type": "image_url", "image_url": {}}, "the part has no image; give it as a data: URL in image_url.url"),
         ({"type": "image_url", "image_url": 7}, "expected a data: URL, not int"),
         ({"type": "image_url", "image_url": "data:text/plain;base64,QQ=="}, "expected data:image/png"),
         ({"type": "image_url", "image_url": "data:image/png,QQ"}, "expected data:image/png"),

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import pumice
+from pumice.cli.chat import sessions
+from pumice.cli.chat.conversation import Conversation
+from pumice.cli.chat.session import Session
 
 pytest.importorskip("PIL")
 from tools.demo_vision.measure import measure
@@ -34,6 +37,20 @@ def test_it_sees_what_is_in_pictures():
         right, failures = measure(model, 7, N_PICTURES, temperature=0.0)
     n_right = sum(int(counts.partition(" ")[0]) for counts in right.values())
     assert n_right >= 0.95 * N_PICTURES * len(right), failures
+
+
+def test_a_kept_chat_shows_images(picture, home, monkeypatch, capfdbinary):
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    sessions.make_sessions_folder()
+    _, path = picture
+    lines = iter([f"/image {path}", "What is in the picture?", "And where?"])
+    with pumice.load(MODEL, backend="numpy") as model:
+        conversation = Conversation(model, {"temperature": 0.0, "max_tokens": 24})
+        Session(conversation, lambda: next(lines, "/quit"), name="last").run()
+    errors = capfdbinary.readouterr()[1].decode()
+    contents = [message["content"] for message in sessions.read_session("last")]
+    assert (contents[0], contents[2]) == ("[image]\nWhat is in the picture?", "And where?"), errors
+    assert "error" not in errors
 
 
 def test_run_with_an_image_needs_no_model(run, picture):

@@ -204,7 +204,7 @@ async def _stream_with_sound(model: pumice.Model) -> None:
         ({"language": "x" * 99}, "language"),
         ({"language": "en[/INST]"}, "language"),
         ({"extra_body": {"max_tokens": "many"}}, "max_tokens"),
-        ({"file": ("a.wav", b"")}, "no field 'file'"),
+        ({"file": ("a.wav", b"")}, "the sound is empty"),
     ],
 )
 def test_wrong_forms_are_named(client, fields, problem):

@@ -61,6 +61,11 @@ class Conversation:
         self.messages = [*([{"role": "system", "content": text}] if text else []), *rest]
 
     @property
+    def texts(self) -> list[dict[str, Any]]:
+        """The messages as they are kept and saved: ``[image]``, ``[audio]`` or ``[video]`` stands for each medium."""
+        return [_without_media(message) for message in self.messages]
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """Frequently set options with their defaults."""
         return {**self.model.sampling, "max_tokens": None, "reasoning": None, "chat_template": None}
@@ -191,11 +196,8 @@ class Conversation:
         self.messages += [message.to_dict() for message in messages]
 
     def save(self, path: Path) -> None:
-        """Write the messages to a JSON file atomically. Raises PumiceError.
-
-        Media are left out: ``[image]``, ``[audio]`` or ``[video]`` stands for each.
-        """
-        write_conversation(path, [_without_media(message) for message in self.messages])
+        """Write ``texts`` to a JSON file atomically. Raises PumiceError."""
+        write_conversation(path, self.texts)
 
     def load(self, path: Path) -> None:
         """Replace the messages by those of a file that ``save`` wrote, or of a JSON list. Raises PumiceError."""

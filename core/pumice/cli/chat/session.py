@@ -95,7 +95,7 @@ class Session:
         self._editor = edit
         self._name = name
         self._chat_model = chat_model
-        self._kept = list(conversation.messages)
+        self._kept = conversation.texts
 
     def run(self) -> bool:
         """Run the chat, and return True at its end."""
@@ -243,12 +243,12 @@ class Session:
 
     def _keep(self) -> None:
         """Keep the conversation if it has changed; after an error, no longer."""
-        messages = self._conversation.messages
+        messages = self._conversation.texts
         if not self._name or messages == self._kept:
             return
         try:
             write_session(self._name, messages)
-            self._kept = list(messages)
+            self._kept = messages
         except PumiceError as error:
             say("warning", f"the conversation is not kept any more: {error}")
             self._name = ""
