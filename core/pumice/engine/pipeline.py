@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
 
+PREPARED = 2  # programs whose steps are submitted while one computes: often one of the host, and the next of a device
 MAX_STEPS = 16  # consecutive steps, whose tokens the host sees only at the end
 
 
@@ -48,6 +50,30 @@ class _Picking(Pending):
 
     def tokens(self) -> Iterator[Ahead]:
         return self._tokens
+
+
+class _Prepared:
+    """Steps of consecutive programs, a few of which are submitted ahead: a device computes while the host prepares."""
+
+    def __init__(self, steps: Sequence[tuple[Program, Step]]) -> None:
+        self._left = deque(steps)
+        self._ahead: deque[Pending] = deque()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Submit the next steps, each of which waits for its values."""
+        while self._left and len(self._ahead) < PREPARED:
+            program, step = self._left.popleft()
+            self._ahead.append(program.submit(step))
+
+    def others(self) -> Iterator[Pending]:
+        """Yield all steps but the last."""
+        while len(self._ahead) > 1 or self._left:
+            yield self._ahead.popleft()
+            self.prepare()
+
+    def last(self) -> Pending:
+        return self._ahead.popleft()
 
 
 class Pipeline(Program):
@@ -139,18 +165,23 @@ class Pipeline(Program):
         batch, values, pasts = step.batch, dict(step.inputs), ask.pasts
         pending = before[0].submit(Step(batch, values)) if before else None
         for n_left, drawn in zip(range(len(ask.numbers))[::-1], ask.numbers[:, None], strict=True):
-            # The rest is prepared while the first program runs.
-            others = [program.submit(Step(batch, waits=True)) for program in before[1:]]
-            picking = last.submit(Step(batch, ask=replace(ask, numbers=drawn, pasts=pasts), waits=True))
-            batch = replace(batch, positions=batch.positions + 1)
-            following = dict(self._inputs_of(batch))
-            beginning = before[0].submit(Step(batch, waits=True)) if before and n_left else None
+            picked = replace(ask, numbers=drawn, pasts=pasts)
+            steps = [
+                *((program, Step(batch, waits=True)) for program in before[1:]),
+                (last, Step(batch, ask=picked, waits=True)),
+            ]
+            rest = _Prepared(steps)
             if pending:
                 values |= pending.outputs()
-            for other in others:
+            for other in rest.others():
                 other.begin(values)
+                rest.prepare()
                 values |= other.outputs()
+            picking = rest.last()
             picking.begin(values)
+            batch = replace(batch, positions=batch.positions + 1)
+            following = dict(self._inputs_of(batch)) if n_left else {}
+            beginning = before[0].submit(Step(batch, waits=True)) if before and n_left else None
             ahead = next(picking.tokens())
             if n_left:
                 values = following | {"tokens": ahead.picked[0]}
