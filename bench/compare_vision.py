@@ -236,7 +236,7 @@ class Comparison:
         what = "an image" if n_images == 1 else f"{n_images} images"
         names = [f"encoding {what}, ms", "its processor time, ms", f"first token after {what}, ms"]
         measured = [Measured(name) for name in [*names, "its processor time, ms"]]
-        for turn in range(self._arguments.repetitions + 1):
+        for turn in range(int(self._arguments.no_warm_up), self._arguments.repetitions + 1):
             for name, seconds in self._measure(n_images, turn).items():
                 if turn:
                     for one, value in zip(measured, seconds, strict=True):
@@ -276,6 +276,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("-t", "--threads", type=int, default=available_cores(), help="default: %(default)s")
     parser.add_argument("-r", "--repetitions", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--no-warm-up", action="store_true", help="also measure the first requests")
     parser.add_argument("--folder", type=Path, help="keep the model files in FOLDER, and use those that are there")
     parser.add_argument("--llama-options", nargs=argparse.REMAINDER, default=[], help="further options of llama-server")
     return parser.parse_args()
