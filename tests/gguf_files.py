@@ -31,6 +31,8 @@ def write_gguf(
             continue
         if isinstance(value, bool):
             writer.add_bool(key, value)
+        elif isinstance(value, np.int32):
+            writer.add_int32(key, value)
         elif isinstance(value, int):
             writer.add_uint32(key, value)
         elif isinstance(value, float):

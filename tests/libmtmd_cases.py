@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import minicpmv_files
 import vision_formulas
 import vision_models
 from checkpoints import weights, write_checkpoint
@@ -26,31 +28,33 @@ from vision_formulas import N
 
 FIXTURE = Path(__file__).parent / "fixtures" / "libmtmd.npz"
 DOCS = Path(__file__).parents[1] / "docs" / "media.md"
-FILES = ("idefics3", "mlp")  # of vision_files
+FILES = ("idefics3", "mlp", "minicpmv")  # of vision_files and minicpmv_files
 #: Types whose file here libmtmd cannot read or encode, and why.
 NOT_RUN = {
     "gemma3nv": "knows 16 x 16 rows alone",
     "hunyuanvl": "aborts: it counts other rows than it makes",
-    "ldp": "knows 336 pixels alone",
-    "ldpv2": "knows 336 pixels alone",
-    "minicpmv4_6": "aborts with this image",
-    "resampler": "-",
-    "step3vl": "knows 728 pixels alone",
 }
 _KINDS = (*FILES, *vision_formulas.OLD, *vision_formulas.CASES, *vision_models.CASES)
-_ABORTING = ("gemma3n", "hunyuanvl", "ldp", "ldpv2", "minicpmv46", "step3vl")
+_ABORTING = ("gemma3n", "hunyuanvl")
 ALL = tuple(kind for kind in _KINDS if kind not in _ABORTING)
 #: Sides of the pictures, which both scale alike; 64 pixels for others.
 SIDES = {"gemma4": 96, "gemma4unified": 96, "qwen25vl": 128, "exaone45": 128}
 #: Keys of files with other values than in the vision tests: llama.cpp knows windows of 112 pixels alone.
-KEYS = {kind: {"clip.vision.window_size": 112} for kind in ("qwen25vl", "exaone45")}
+KEYS = {kind: {"clip.vision.window_size": 112} for kind in ("qwen25vl", "exaone45")} | {
+    "step3vl": {"clip.vision.image_size": 728, "clip.vision.patch_size": 14}
+}
+OLD_KEYS = {kind: {"clip.vision.image_size": 336, "clip.vision.patch_size": 14} for kind in ("ldp", "ldpv2")}
 #: Fewest and most tokens, as options of libmtmd, which reads them from no file of these types.
 LIMITS = {"gemma4": (1, 70), "gemma4unified": (1, 70), "lfm2vl": (1, 16)}
 #: Between two stored rows, which are larger; rows have a last value here that chooses experts.
 MARKED = ("cogvlm",)
 BREAKS = ("pixtral", "mistral3")  # whose ends of lines are rows in libmtmd, and tokens here
+BUCKETS = 4900  # rows of MiniCPM-V's table of positions
 #: Shapes of the sizes that llama.cpp's code has.
 FULL = {
+    **{kind: {"v.patch_embd.weight": (N, 3, 14, 14), "v.position_embd.weight": (577, N)} for kind in ("ldp", "ldpv2")},
+    "step3vl": {"vision_model.conv1.weight": (N, 3, 14, 14), "vision_model.positional_embedding": (2704, N)},
+    "minicpmv46": {"model.vision_tower.embeddings.position_embedding.weight": (BUCKETS, 32)},
     "deepseekocr": {
         **vision_formulas._sam(3, 16, 14, 64, 16, N),
         "model.vision_model.embeddings.position_embedding.weight": (257, N),
@@ -66,29 +70,42 @@ FULL = {
 def write_file(folder: Path, kind: str) -> Path:
     """Write the projector of a case."""
     path = folder / "mmproj.gguf"
+    if kind == "minicpmv":
+        return _write_minicpmv(path)
     if kind in FILES:
         return write_projector(path, kind)
     if kind in vision_formulas.OLD:
-        tensors = {name: weights(name, shape) for name, shape in vision_formulas.OLD[kind].items()}
-        if kind == "yasa2":  # libmtmd convolves in float16 only
-            tensors = {
-                name: x.astype(np.float16) if ".dw." in name and x.ndim > 1 else x for name, x in tensors.items()
-            }
-        return write_gguf(path, vision_formulas.old_metadata(kind), tensors)
+        shapes = {**vision_formulas.OLD[kind], **FULL.get(kind, {})}
+        return write_gguf(path, vision_formulas.old_metadata(kind) | OLD_KEYS.get(kind, {}), _old_tensors(shapes))
     if kind in vision_formulas.CASES:
         vision_formulas.write_folder(folder / kind, kind)
         case = vision_formulas.CASES[kind]
         if kind in FULL:
             write_checkpoint(folder / kind, case["config"], {**case["shapes"], **FULL[kind]}, "bpe")
     else:
-        shapes = json.loads(vision_models.SHAPES.read_text())[kind]["shapes"]
+        shapes = json.loads(vision_models.SHAPES.read_text())[kind]["shapes"] | FULL.get(kind, {})
         vision_models.write_folder(folder / kind, kind, shapes)
     with open_model(folder / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, path)
     return write_gguf(path, *_changed(path, KEYS[kind])) if kind in KEYS else path
 
 
-def _changed(path: Path, keys: dict[str, int]) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+def _old_tensors(shapes: vision_formulas.Shapes) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a file, those of convolutions of each value alone in float16, as libmtmd needs them."""
+    alone = re.compile(r"\.dw\.weight|\.peg\.0\.weight|block\.0\.0\.weight")
+    tensors = {name: weights(name, shape) for name, shape in shapes.items()}
+    return {name: x.astype(np.float16) if alone.search(name) else x for name, x in tensors.items()}
+
+
+def _write_minicpmv(path: Path) -> Path:
+    """Write MiniCPM-V with a table of positions of the published size, and another one that is not used."""
+    table = np.asarray(weights("v.position_embd.weight", (BUCKETS, minicpmv_files.N_EMBD)), np.float32)
+    unused = np.zeros((BUCKETS, minicpmv_files.WIDTH), np.float32)
+    metadata, tensors = _changed(minicpmv_files.write_minicpmv(path), {"clip.minicpmv_version": np.int32(3)})
+    return write_gguf(path, metadata, tensors | {"v.position_embd.weight": table, "resampler.pos_embed_k": unused})
+
+
+def _changed(path: Path, keys: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
     """Return metadata with other values of ``keys``, and the tensors of a file."""
     with GGUFFile.open(path) as file:
         metadata = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}

@@ -99,21 +99,21 @@ OLD_CLIP: Shapes = {
         OLD_BLOCK,
     ),
 }
-GATE = {"fc1": (16, TEXT, 1, 1), "fc2": (TEXT, 16, 1, 1)}
+GATE = {"fc1": (16, TEXT), "fc2": (TEXT, 16)}  # files of MobileVLM lack dimensions of 1
 _BLOCK = "mm.model.mb_block."
 OLD: dict[str, Shapes] = {
     "ldp": {
         **OLD_CLIP,
         **_named("mm.model.mlp.", {"1": (TEXT, N), "3": (TEXT, TEXT)}),
-        **{f"{_BLOCK}{i}.block.0.0.weight": (TEXT, 1, 3, 3) for i in (1, 2)},
-        **{f"{_BLOCK}{i}.block.2.0.weight": (TEXT, TEXT, 1, 1) for i in (1, 2)},
+        **{f"{_BLOCK}{i}.block.0.0.weight": (TEXT, 3, 3) for i in (1, 2)},
+        **{f"{_BLOCK}{i}.block.2.0.weight": (TEXT, TEXT) for i in (1, 2)},
         **{k: v for i in (1, 2) for k, v in _named(f"{_BLOCK}{i}.block.", {"0.1": (TEXT,), "2.1": (TEXT,)}).items()},
         **{k: v for i in (1, 2) for k, v in _named(f"{_BLOCK}{i}.block.1.", GATE).items()},
     },
     "ldpv2": {
         **OLD_CLIP,
         **_named("mm.model.mlp.", {"0": (TEXT, N), "2": (TEXT, TEXT)}),
-        **_named("mm.model.peg.", {"0": (TEXT, 1, 3, 3)}),
+        **_named("mm.model.peg.", {"0": (TEXT, 3, 3)}),
     },
     "adapter": {
         "v.patch_embd.weight": (N, 3, 8, 8),

@@ -583,7 +583,7 @@ def ldp(w: Weights) -> dict[str, np.ndarray]:
     x = linear(w, "mm.model.mlp.3", F.gelu(linear(w, "mm.model.mlp.1", x)))
     for number, stride in ((1, 1), (2, 2)):
         name = f"mm.model.mb_block.{number}.block."
-        y = F.conv2d(as_map(x, 8), w[f"{name}0.0.weight"], stride=stride, padding=1, groups=64).flatten(2)[0].T
+        y = F.conv2d(as_map(x, 8), w[f"{name}0.0.weight"][:, None], stride=stride, padding=1, groups=64).flatten(2)[0].T
         y = F.hardswish(norm(w, f"{name}0.1", y, 1e-5))
         gate = F.relu(linear(w, f"{name}1.fc1", y.mean(0)))
         y = y * F.hardsigmoid(linear(w, f"{name}1.fc2", gate))
@@ -596,7 +596,7 @@ def ldpv2(w: Weights) -> dict[str, np.ndarray]:
     x = old_encoder(w, True, grey_square())
     x = linear(w, "mm.model.mlp.2", F.gelu(linear(w, "mm.model.mlp.0", x)))
     x = F.avg_pool2d(as_map(x, 8), 2)
-    x = x + F.conv2d(x, w["mm.model.peg.0.weight"], w["mm.model.peg.0.bias"], padding=1, groups=64)
+    x = x + F.conv2d(x, w["mm.model.peg.0.weight"][:, None], w["mm.model.peg.0.bias"], padding=1, groups=64)
     return {"rows": x.flatten(2)[0].T}
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
+from pumice.plugin import GraphBuilder, ModelError, Tensor, fixed
 from pumice_architectures.vision.vit import Grid
 
 Inputs = dict[str, NDArray[np.float32] | NDArray[np.int32]]
@@ -51,7 +51,7 @@ def convolved(g: GraphBuilder, x: Tensor, name: str, weight: str, size: str) -> 
     ``name``: of the inputs; ``size``: the number of results.
     """
     stored = g.weight(f"{weight}.weight")
-    n_out, n, side, _ = _kernel_shape(stored, f"{weight}.weight")
+    n_out, n, side, _ = _kernel_shape(fixed(stored.shape), f"{weight}.weight")
     if n != x.shape[-1]:
         raise ModelError(f"tensor {weight}.weight has shape {list(stored.shape)}, for rows of {x.shape[-1]} values")
     flat = g.derived(
@@ -62,9 +62,13 @@ def convolved(g: GraphBuilder, x: Tensor, name: str, weight: str, size: str) -> 
 
 
 def depthwise(g: GraphBuilder, x: Tensor, name: str, weight: str, size: str) -> Tensor:
-    """Return a convolution of each of the values of rows ``x [t, n]`` alone, by ``weight [n, 1, side, side]``."""
+    """Return a convolution of each of the values of rows ``x [t, n]`` alone, by ``weight [n, 1, side, side]``.
+
+    Old files lack the dimension of 1.
+    """
     stored = g.weight(f"{weight}.weight")
-    n, _, side, _ = _kernel_shape(stored, f"{weight}.weight")
+    shape = fixed(stored.shape)
+    n, _, side, _ = _kernel_shape((shape[0], 1, *shape[1:]) if len(shape) == 3 else shape, f"{weight}.weight")
     if n != x.shape[-1]:
         raise ModelError(f"tensor {weight}.weight has shape {list(stored.shape)}, for rows of {x.shape[-1]} values")
     parts = [
@@ -80,8 +84,7 @@ def _tap(i: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     return kernel.reshape(len(kernel), -1)[:, i]
 
 
-def _kernel_shape(stored: Weight, name: str) -> tuple[int, int, int, int]:
-    shape = fixed(stored.shape)
+def _kernel_shape(shape: tuple[int, ...], name: str) -> tuple[int, int, int, int]:
     if len(shape) != 4 or shape[2] != shape[3] or not 0 < shape[2] <= 16:
         raise ModelError(f"tensor {name} has shape {list(shape)}, expected that of a square kernel")
     return shape[0], shape[1], shape[2], shape[3]
