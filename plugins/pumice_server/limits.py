@@ -17,6 +17,7 @@ STALL_SECONDS = 60.0  # in which a client has to take a part of its answer
 DRAIN_SECONDS = 30.0  # in which what a client sends after its answer is read, and thrown away
 MAX_DRAINED = 256 << 20  # bytes of that
 IDLE_SECONDS = 75  # of a connection, longer than clients and proxies keep theirs: whoever ends it knows that it ended
+MAX_MODELS = 1000  # that are served at once; a fetched one has many names, by case and host
 MAX_CONNECTIONS = 1000  # at once; beyond, the answer is 503
 MAX_KEPT_STREAM = 4 << 20  # bytes of a stream that outlives its connection; the first are dropped
 MAX_KEPT_STREAMS = 64  # such streams, of which the oldest that have ended are dropped first

@@ -32,7 +32,6 @@ from pumice_server.uploads import Uploads
 from pumice_server.variant import default_variant
 from pumice_server.work import waiting
 
-MAX_MODELS = 1000  # that are served at once; a fetched one has many names, by case and host
 _LOOK_SECONDS = 0.5  # between checks for dead engines and idle models
 _SILENT_SECONDS = BEAT_SECONDS  # without a step when the server stops, after which requests end
 _STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed

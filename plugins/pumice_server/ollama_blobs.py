@@ -14,7 +14,8 @@ from pumice.cli.options import summarize_models
 from pumice.plugin import ModelSpec
 from pumice_server.bodies import OllamaCreateBody
 from pumice_server.errors import bad_request
-from pumice_server.models import MAX_MODELS, Models
+from pumice_server.limits import MAX_MODELS
+from pumice_server.models import Models
 from pumice_server.served_model import ServedModel
 from pumice_server.uploads import Uploads, model_of
 from pumice_server.variant import Variant, model_name

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from pumice_server.answers import Streaming, json_response, to_json, unless_gone
 from pumice_server.bodies import OllamaPullBody
 from pumice_server.errors import bad_request
-from pumice_server.models import MAX_MODELS, Models
+from pumice_server.limits import MAX_MODELS
+from pumice_server.models import Models
 from pumice_server.ollama import NDJSON
 from pumice_server.pulls import Pull, Pulled
 

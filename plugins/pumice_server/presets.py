@@ -13,11 +13,13 @@ import click
 
 from pumice_server.arguments import IGNORED, REFUSED, TRANSLATED
 from pumice_server.environment import PREFIX, argument_of, option_of
+from pumice_server.limits import MAX_MODELS
 
 _SHARED = "*"
 _TOP = "\0"  # section of the keys before the first one
 _NONE = "\0\0"  # section whose keys the others would have
 _VERSION = "1"
+_MAX_BYTES = 1 << 20
 _CONTROL = re.compile("[^\\t\\n -~\xa0-\U0010ffff]|[\u2028\u2029]")  # of terminals, and ends of lines in messages
 _THEIRS = {
     "load-on-startup": "models load on first use",
@@ -48,12 +50,21 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
     parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",), default_section=_NONE)
     parser.optionxform = str  # type: ignore[assignment]  # keys keep their case
     try:
-        text = path.read_text("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise click.UsageError(f"--models-preset: {path}: more than {_MAX_BYTES >> 20} MiB")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
         if control := _CONTROL.search(text):
             raise click.UsageError(
                 f"--models-preset: {path}: the character {control[0]!r} has no place here; remove it"
             )
         parser.read_string(f"[{_TOP}]\n{text}", str(path))
+    except configparser.ParsingError as error:
+        number, line = error.errors[0]  # the first line of what was read is none of the file
+        raise click.UsageError(
+            f"--models-preset: {path}: line {number - 1}: expected [name] or key = value, not {line:.80}"
+        ) from None
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).replace("\0", "").split())
         raise click.UsageError(f"--models-preset: {path}: {reason}") from None
@@ -69,6 +80,8 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
     names = [name for name in parser.sections() if name not in (_TOP, _SHARED)]
     if not names:
         raise click.UsageError(f"--models-preset: {path}: there is no section, such as [name]")
+    if len(names) > MAX_MODELS:
+        raise click.UsageError(f"--models-preset: {path}: {len(names)} sections; at most {MAX_MODELS} are read")
     return [Preset(name, [*shared, *reader.arguments(name, parser[name])]) for name in names]
 
 
