@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from pumice.plugin import (
     Ahead,
     Ask,
+    Batch,
     CacheForm,
     Capabilities,
     KernelTime,
+    KVState,
     Limits,
     MemoryPlan,
     Node,
@@ -50,6 +52,7 @@ from pumice_vulkan.recorder import USUAL_CHOICES, Recorder, Recording, SlotCopie
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_DRAFTED, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
+REHEARSED = 128  # tokens of a prompt that is computed before the first request
 PIECE = 8  # nodes lowered at a time, before other threads may run
 Values = Mapping[str, NDArray[Any]]
 
@@ -300,6 +303,31 @@ class DeviceProgram(Program):
         self._draft_preparer.wait()
         if self._shared.prepares and self._persistent:
             self._persistent.works()
+        if self._shared.prepares and not self._recorder.last:
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Compute a prompt and the token behind it before the first request, since a driver's first steps are slow.
+
+        Caches are empty then. Models whose steps have other inputs, or recurrent states, do without.
+        """
+        limits = self._memory.limits
+        cells = limits.block_size * min(limits.n_blocks.values(), default=0)
+        n_tokens = min(REHEARSED, limits.n_batch, limits.n_ctx - 1, cells - 1)
+        kept = any(not isinstance(state, KVState) or state.is_memory for state in self._segment.states)
+        if kept or self._host.inputs or not self._segment.gives_logits or n_tokens < 1:
+            return
+        for first, count in ((0, n_tokens), (n_tokens, 1)):
+            blocks = np.arange(-(-(first + count) // limits.block_size), dtype=np.int32)[None]
+            batch = Batch(
+                tokens=np.zeros(count, np.int32),
+                positions=np.arange(first, first + count, dtype=np.int32),
+                output_ids=np.array([count - 1], np.int32),
+                seq_starts=np.array([0, count], np.int32),
+                slots=np.zeros(1, np.int32),
+                block_tables=dict.fromkeys(limits.n_blocks, blocks),
+            )
+            self.submit(Step(batch)).outputs()
 
     def prepare_drafts(self) -> None:
         if self._shared.prepares and self._draft_preparer not in self._shared.preparers:

@@ -205,6 +205,21 @@ class TestModels:
             assert len(made[-1]._shared.kernels._pipelines) == n_pipelines, "a step compiled what was not prepared"
         assert meanwhile == expected
 
+    @pytest.mark.parametrize("name", ["llama-bias", "gemma2", "qwen3next"])
+    def test_steps_are_rehearsed_before_the_first_request(self, tiny_file: Any, made: list[Any], name: str) -> None:
+        """A prompt and a token, which change no text; models with recurrent states do without."""
+        path = tiny_file(name)
+        with load(path, "never") as model:
+            expected = texts(model)
+        with load(path, "always") as model:
+            made[-1].wait_until_prepared()
+            last = made[-1]._recorder.last
+            assert (last is None) == (name == "qwen3next")
+            assert texts(model) == expected
+            last = made[-1]._recorder.last
+            made[-1].wait_until_prepared()
+            assert made[-1]._recorder.last is last
+
     @pytest.mark.parametrize("at_load", [True, False])
     def test_steps_with_drafts_are_prepared(self, tiny_file: Any, made: list[Any], at_load: bool) -> None:
         """At load if requests draft by default, else when the first does."""
