@@ -43,8 +43,8 @@ class Gemma3nConformer(Gemma4Conformer):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        if self.n_mels % 4:
-            raise hparams.wrong("num_mel_bins", f"is {self.n_mels}, expected a multiple of 4")
+        if self.n_mels % 8:
+            raise hparams.wrong("num_mel_bins", f"is {self.n_mels}, expected a multiple of 8")
         self.eps = EPSILON
         self.steps = range(math.ceil(math.log2(halved(WINDOW_FRAMES))))
 
