@@ -283,7 +283,7 @@ class DeviceProgram(Program):
             words[layout.text_length :][: len(ask.texts)] = [len(text) for text in ask.texts]
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
-            adjusts=any(pick.adjusts for pick in ask.picks),
+            adjusts=ask.n_drafted > 0 or any(pick.adjusts for pick in ask.picks),
             restricted=any(pick.restricted for pick in ask.picks),
             raw=ask.n_raw > 0,
             drafted=1 + ask.n_drafted if ask.n_drafted else 0,
@@ -467,8 +467,8 @@ class DeviceProgram(Program):
         with self._shared.making:
             dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket, choices)]
         yield partial(self._shared.kernels.compile, dispatches, lambda: self._draft_preparer.ends)
-        for choice in drafted_choices(bucket.n_tokens)[:2]:
-            for n_steps in (2, 4, 8, 16):
+        for choice in drafted_choices(bucket.n_tokens):
+            for n_steps in (2, 4, 8, 16, 1):
                 yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
 
 

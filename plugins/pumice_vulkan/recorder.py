@@ -41,8 +41,8 @@ USUAL_CHOICES = (
 
 
 def drafted_choices(n_rows: int) -> list[Choice]:
-    """Return the choices of steps with drafts, with so many rows of each sequence; those without adjustments first."""
-    return [Choice(n_best, adjusts, drafted=n_rows) for adjusts in (False, True) for n_best in (1, MAX_BEST)]
+    """Return the choices of steps with ``n_rows`` of each sequence. All adjust, so that fewer are prepared."""
+    return [Choice(n_best, adjusts=True, drafted=n_rows) for n_best in (1, MAX_BEST)]
 
 
 class Recording(NamedTuple):

@@ -231,7 +231,9 @@ class TestModels:
             assert made[-1]._draft_preparer.ready == {Bucket(n, n) for n in (2, 4, 8, 16)}
             recorded = set(made[-1]._recorder._recorded)
             n_pipelines = len(made[-1]._shared.kernels._pipelines)
-            done = model.generate(IDS[:6] * 3, max_tokens=80, temperature=0, **choice)
+            options: list[dict[str, Any]] = [{"temperature": 0}, {"logit_bias": {1: 9.0}, "repeat_penalty": 1.1}]
+            for more in options:
+                done = model.generate(IDS[:6] * 3, max_tokens=80, **more, **choice)
             assert done.timings.n_drafted > 0
             drafting = {recording for recording in made[-1]._recorder._recorded if recording.choice.drafted}
             assert drafting <= recorded
