@@ -253,7 +253,7 @@ class MiniCPMV46(Sliced):
     def sampled(self, video: VideoForm) -> list[int]:
         """Return a frame a second; of long videos 128 tenths of a second, from the first to the last one."""
         if video.seconds <= MOST_FRAMES:
-            return [int(i * video.rate) for i in range(math.ceil(video.seconds))]
+            return [min(int(i * video.rate), video.n_frames - 1) for i in range(math.ceil(video.seconds))]
         n_tenths = int(video.seconds / 0.1)
         tenths = np.linspace(0, n_tenths - 1, MOST_FRAMES, dtype=int).tolist()
         return [min(int(round(i * 0.1, 1) * video.rate), video.n_frames - 1) for i in tenths]

@@ -92,10 +92,12 @@ class Yasa2(ImageEncoder):
             side //= 2
             self._sides.append(side)
             x = convolved(g, self._norm(g, x, f"{name}down.ln"), f"down{side}", f"{name}down.conv", _size(g, side))
-        for i in range(MOST_BLOCKS):
+        for i in itertools.count():
             blk = f"{name}blk.{i}."
             if not g.find_weight(f"{blk}dw.weight"):
                 break
+            if i == MOST_BLOCKS:
+                raise ModelError(f"more than {MOST_BLOCKS} blocks {name}blk.*")
             y = depthwise(g, x, f"map{side}", f"{blk}dw", str(x.shape[0]))
             y = self._norm(g, y, f"{blk}ln")
             n_hidden = int(g.weight(f"{blk}pw1.weight").shape[0])

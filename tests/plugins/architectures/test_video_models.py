@@ -63,6 +63,24 @@ def test_the_frames_of_a_video_are_those_of_transformers(opened, kind):
         assert plan.frames == (ALONE[kind] if expected is None else expected), text
 
 
+@pytest.mark.parametrize("kind", TOLD)
+def test_plans_of_any_video_name_its_frames(opened, kind):
+    """Rates that are no decimal numbers: the last second may begin a rounding error before the end."""
+    random, encoder = np.random.default_rng(1), opened[kind].encoders["image"]
+    forms = [VideoForm(3, 0.05084745762711864, 64, 64), VideoForm(1, 960.0, 64, 64)]
+    for _ in range(300):
+        n, seconds = int(random.integers(1, 4000)), float(random.integers(1, 3000))
+        rate = min(max(np.nextafter(n / seconds, 0), 1e-3), 960.0)
+        forms.append(VideoForm(n, float(rate), *(int(side) for side in random.integers(20, 900, 2))))
+    for form in forms:
+        try:
+            plan = encoder.plan_video(form)
+        except pumice.RequestError:  # sides that are too unlike
+            continue
+        assert plan.frames, form
+        assert 0 <= min(plan.frames) <= max(plan.frames) < form.n_frames, form
+
+
 @pytest.mark.parametrize("kind", [kind for kind in TOLD if "sizes" in TOLD[kind]])
 def test_sizes_of_frames_are_those_of_transformers(opened, kind):
     encoder = opened[kind].encoders["image"]
