@@ -41,20 +41,23 @@ class Buckets:
         """
         n_tokens, n_outputs = sizes[N_TOKENS], sizes[N_OUTPUTS]
         lone = n_tokens == 1 or n_tokens == sizes[N_SEQS] == n_outputs
-        fitting = [
+        fitting = (
             bucket
             for bucket in self.all
             if bucket.n_tokens >= n_tokens
             and bucket.n_outputs >= n_outputs
             and (lone or not bucket.lone)
             and self._has_room(bucket, sizes)
-        ]
-        if ready is None or sizes[N_SEQS] == 1:
-            return fitting[0]
-        return next((bucket for bucket in fitting if bucket in ready), fitting[0])
+        )
+        smallest = next(fitting)
+        if ready is None or sizes[N_SEQS] == 1 or smallest in ready:
+            return smallest
+        return next((bucket for bucket in fitting if bucket in ready), smallest)
 
     def _has_room(self, bucket: Bucket, sizes: Sizes) -> bool:
         """Return True if the sizes that the architecture names fit."""
+        if not self._limits.more_sizes:
+            return True
         most = bucket_sizes(self._limits, bucket.n_tokens, bucket.n_outputs)
         return all(sizes.get(name, 0) <= most[name] for name in self._limits.more_sizes)
 

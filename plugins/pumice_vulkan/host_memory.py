@@ -28,6 +28,7 @@ class HostMemory:
         download_bytes, self._output_places = _pack(outputs, memory.limits, 0)
         self._uploads = [memory.device.new_buffer(upload_bytes, host=True) for _ in range(N_TURNS)]
         self._download = memory.device.new_buffer(download_bytes, host=True)
+        self._latest: dict[int, tuple[Sizes, dict[str, NDArray[Any]]]] = {}  # arrays of each buffer, and their sizes
         for upload in self._uploads:
             upload.contents[:] = 0
 
@@ -41,8 +42,7 @@ class HostMemory:
 
     def input_room(self, sizes: Sizes, turn: int) -> dict[str, NDArray[Any]]:
         """Return arrays for the segment's inputs."""
-        upload = self._uploads[turn].contents
-        return {tensor.name: _array(upload, self._input_places[tensor], tensor, sizes) for tensor in self.inputs}
+        return self._arrays(turn, self._uploads[turn], self.inputs, self._input_places, sizes)
 
     def write_inputs(self, inputs: Mapping[str, NDArray[Any]], room: Mapping[str, NDArray[Any]], turn: int) -> None:
         """Write the segment's inputs, and its tokens if they are among them, for the next commit."""
@@ -74,10 +74,21 @@ class HostMemory:
 
     def results(self, sizes: Sizes) -> dict[str, NDArray[Any]]:
         """Return the outputs of the last copy; the next one overwrites them."""
-        download, places = self._download.contents, self._output_places
-        return {tensor.name: _array(download, places[tensor], tensor, sizes) for tensor in self.outputs}
+        return self._arrays(N_TURNS, self._download, self.outputs, self._output_places, sizes)
+
+    def _arrays(
+        self, key: int, buffer: Buffer, tensors: Sequence[Tensor], places: Mapping[Tensor, int], sizes: Sizes
+    ) -> dict[str, NDArray[Any]]:
+        """Return tensors in a buffer as arrays; those of the same sizes as before are made once."""
+        before = self._latest.get(key)
+        if before is None or before[0] != sizes:
+            contents = buffer.contents
+            arrays = {tensor.name: _array(contents, places[tensor], tensor, sizes) for tensor in tensors}
+            before = self._latest[key] = dict(sizes), arrays
+        return dict(before[1])
 
     def close(self) -> None:
+        self._latest.clear()
         for buffer in (*self._uploads, self._download):
             buffer.close()
 
