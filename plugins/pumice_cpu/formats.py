@@ -30,9 +30,9 @@ PANEL_ROWS, PANEL_COLUMNS, PANEL_TOKENS = 32, 1024, 8
 #: Products in tiles of bfloat16 (kernels/tiles.py): rows of weights, and of activations, that are multiplied at once;
 #: blocks of COLUMNS columns that are decoded at once; rows of activations that are multiplied with them, which then
 #: stay in the second-level cache; most panels of TILE_ROWS rows that a thread takes at once; bytes of a tile; bytes of
-#: scratch of a thread: sums of TILE_ROWS squared, decoded weights, and the sums of all panels.
-TILE_ROWS, TILE_BLOCKS, TILE_TOKENS, TILE_PANELS, TILE_BYTES = 32, 16, 512, 4, 1024
-TILE_SCRATCH = 4 * TILE_ROWS * TILE_ROWS + 2 * TILE_BYTES * TILE_BLOCKS + TILE_PANELS * 4 * TILE_ROWS * TILE_TOKENS
+#: scratch of a thread: sums of TILE_ROWS squared, two panels of decoded weights, and the sums of all panels.
+TILE_ROWS, TILE_BLOCKS, TILE_TOKENS, TILE_PANELS, TILE_BYTES = 32, 8, 512, 4, 1024
+TILE_SCRATCH = 4 * TILE_ROWS * TILE_ROWS + 4 * TILE_BYTES * TILE_BLOCKS + TILE_PANELS * 4 * TILE_ROWS * TILE_TOKENS
 
 #: Bytes of scratch for the codes and scales of one block while a row of a table is decoded (kernels/embedding.py).
 EMBEDDING_SCRATCH = 1024

@@ -50,7 +50,7 @@ from pumice_cpu.simd import (
 )
 
 STATE = 4 * ROWS * ROWS  # bytes of the sums of ROWS rows times ROWS rows
-PANEL = 2 * TILE * BLOCKS  # bytes of decoded weights
+PANEL = 2 * TILE * BLOCKS  # bytes of the decoded weights of a panel
 SUMS = 4 * ROWS * TOKENS  # bytes of the sums of a panel
 
 
@@ -257,25 +257,63 @@ def _panels_at_once(n_panels, n_threads):
 
 
 @functools.cache
-def panel_multiplier(kind: str) -> Any:
-    """Return a function that multiplies decoded columns of a panel with a chunk of rows of activations."""
+def group_multiplier(kind: str) -> Any:
+    """Return a function that adds the products of decoded columns of a panel and ROWS rows of activations to sums."""
     _, clear, load, multiply, store, *_ = KINDS[kind]
 
     @inline
-    def multiply_panel(state, sums, x, n_tokens, first, end_token, block, width, n_blocks):
-        panel = state + STATE
-        for token in range(first, end_token, ROWS):
-            low = activation_tiles(x, n_tokens, n_blocks, token, block)
-            place = sums + 4 * ROWS * (token - first)
-            if block == 0:
-                clear(state)
-            else:
-                load(state, place)
-            for i in range(width):
-                multiply(state, low + TILE * i, low + TILE * (BLOCKS + i), panel + 2 * TILE * i)
-            store(state, place)
+    def multiply_group(state, panel, place, x, n_tokens, token, block, width, n_blocks):
+        low = activation_tiles(x, n_tokens, n_blocks, token, block)
+        if block == 0:
+            clear(state)
+        else:
+            load(state, place)
+        for i in range(width):
+            multiply(state, low + TILE * i, low + TILE * (BLOCKS + i), panel + 2 * TILE * i)
+        store(state, place)
 
-    return multiply_panel
+    return multiply_group
+
+
+@functools.cache
+def part_multiplier(format_name: str, kind: str) -> Any:
+    """Return a function that multiplies panels of a matrix with a chunk of rows of activations.
+
+    Panels are decoded BLOCKS blocks at a time. While one of two is multiplied, the next is decoded, a few blocks after
+    each group of rows: the processor overlaps them, since the tile unit works beside the vector units.
+    """
+    decode, multiply_group = tile_decoder(format_name, KINDS[kind].store_pairs), group_multiplier(kind)
+
+    @inline
+    def multiply_part(
+        registers, rows, spare, state, sums, weights, scales, table, x, n_tokens, first, end_token, tile, end_tile,
+        n_rows, n_blocks, scale_stride,
+    ):  # fmt: skip
+        n_panels = (end_tile - tile + 1) // 2
+        n_steps = (n_blocks + BLOCKS - 1) // BLOCKS * n_panels
+        for step in range(-1, n_steps):  # the first one only decodes
+            block, panel = step // n_panels * BLOCKS, step % n_panels
+            width = BLOCKS if block + BLOCKS < n_blocks else n_blocks - block
+            next_block, next_tile = (step + 1) // n_panels * BLOCKS, tile + 2 * ((step + 1) % n_panels)
+            next_width = BLOCKS if next_block + BLOCKS < n_blocks else n_blocks - next_block
+            n_halves = 2 if next_tile + 1 < end_tile else 1
+            n_units = n_halves * next_width if step + 1 < n_steps else 0
+            n_groups = (end_token - first + ROWS - 1) // ROWS if step >= 0 else 1
+            place, to = state + STATE + PANEL * (step & 1), state + STATE + PANEL * ((step + 1) & 1)
+            for group in range(n_groups):
+                if step >= 0:
+                    multiply_group(
+                        state, place, sums + panel * SUMS + 4 * ROWS * ROWS * group, x, n_tokens,
+                        first + ROWS * group, block, width, n_blocks,
+                    )  # fmt: skip
+                for unit in range(n_units * group // n_groups, n_units * (group + 1) // n_groups):
+                    half, ahead = unit % n_halves, unit // n_halves
+                    decode(
+                        registers, rows, spare, to + TILE * (half + 2 * ahead), weights, scales, table,
+                        next_tile + half, next_block + ahead, 1, n_rows, n_blocks, scale_stride,
+                    )  # fmt: skip
+
+    return multiply_part
 
 
 @inline
@@ -294,7 +332,7 @@ def matmul(format_name: str, kind: str) -> Any:
     are not used.
     """
     begin, end = KINDS[kind].begin, KINDS[kind].end
-    decode, multiply_panel = tile_decoder(format_name, KINDS[kind].store_pairs), panel_multiplier(kind)
+    multiply_part = part_multiplier(format_name, kind)
 
     def kernel(
         thread, n_threads, ticket, count, weights, scales, table, bias, x, scratch, y, n_rows, n_blocks, scale_stride
@@ -302,7 +340,7 @@ def matmul(format_name: str, kind: str) -> Any:
         registers, rows, spare = registers_u8(8), registers_f32(16), registers_f32(16)
         n_tokens = get_i64(count)
         state = scratch + thread * SCRATCH
-        panel, sums = state + STATE, state + STATE + PANEL
+        sums = state + STATE + 2 * PANEL
         n_tiles, n_panels = (n_rows + 15) // 16, (n_rows + ROWS - 1) // ROWS
         step = _panels_at_once(n_panels, n_threads)
         part = next_part(ticket) * step
@@ -313,16 +351,10 @@ def matmul(format_name: str, kind: str) -> Any:
                 end_tile = 2 * end_part if 2 * end_part < n_tiles else n_tiles
                 for first in range(0, n_tokens, TOKENS):
                     end_token = first + TOKENS if first + TOKENS < n_tokens else n_tokens
-                    for block in range(0, n_blocks, BLOCKS):
-                        width = BLOCKS if block + BLOCKS < n_blocks else n_blocks - block
-                        for tile in range(2 * part, end_tile, 2):
-                            for half in range(2 if tile + 1 < end_tile else 1):
-                                decode(
-                                    registers, rows, spare, panel + TILE * half, weights, scales, table, tile + half,
-                                    block, width, n_rows, n_blocks, scale_stride,
-                                )  # fmt: skip
-                            to = sums + (tile // 2 - part) * SUMS
-                            multiply_panel(state, to, x, n_tokens, first, end_token, block, width, n_blocks)
+                    multiply_part(
+                        registers, rows, spare, state, sums, weights, scales, table, x, n_tokens, first, end_token,
+                        2 * part, end_tile, n_rows, n_blocks, scale_stride,
+                    )  # fmt: skip
                     _store_sums(sums, bias, y, first, end_token, 2 * part, end_tile, n_rows)
                 part = next_part(ticket) * step
             end(state)
