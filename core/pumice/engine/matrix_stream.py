@@ -48,15 +48,10 @@ def stream_matrices(
     shared: Shared = {}
     streamed = {block[0]: _Block(block, number % n_sets, number, shared) for number, block in enumerate(blocks)}
     of_node = {node: block for block in streamed.values() for node in block.nodes}
-    nodes = [
-        new
-        for node in graph.nodes
-        for new in (
-            [*(streamed[node].ticks if node in streamed else ()), of_node[node].nodes[node]]
-            if node in of_node
-            else [node]
-        )
-    ]
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += streamed[node].ticks if node in streamed else ()
+        nodes.append(of_node[node].nodes[node] if node in of_node else _copied(node))
     if not blocks:
         return None
     inputs = {tensor.name: tensor for block in streamed.values() for tensor in block.inputs}
@@ -67,6 +62,12 @@ def stream_matrices(
         n_sets=n_sets,
         overrides=(pinned,),
     )
+
+
+def _copied(node: Node) -> Node:
+    """Return a node of its own, which may be elsewhere than that of the graph of other steps."""
+    expansion, of_prompts = (tuple(map(_copied, parts)) for parts in (node.expansion, node.prompt_expansion))
+    return replace(node, expansion=expansion, prompt_expansion=of_prompts)
 
 
 def _blocks(graph: Graph, is_streamed: Callable[[Node], bool]) -> list[list[Node]]:

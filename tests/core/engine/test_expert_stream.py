@@ -85,6 +85,9 @@ def test_dense_matrices_are_copied(tmp_path: Path, options: dict[str, Any], n_bl
             np.testing.assert_allclose(model.logits(PROMPT), expected[0], atol=1e-5)
             assert copy.call_count == 2 * n_blocks, "the last four tokens need no copies"
         assert model.generate(PROMPT, max_tokens=16, temperature=0).tokens == expected[1]
+        if options.get("n_gpu_layers") == 2:
+            assert [segment.backend for segment in model.runner._main.placed][:2] == ["numpy", "gpu"]
+            assert len(model.runner._main.placed) == (2 if "kv_offload" not in options else 6)
         segments = [segment for segment in model.runner._streaming.segments if segment.backend == "gpu"]
         shared = [weight for segment in segments for weight in segment.weights if weight.name.startswith(PREFIX)]
         assert len({weight.name for weight in shared}) == n_shared
