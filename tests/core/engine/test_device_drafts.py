@@ -278,3 +278,40 @@ def test_an_engine_loses_nothing_otherwise(monkeypatch: pytest.MonkeyPatch) -> N
     without, _ = seconds(monkeypatch, text, "off")
     drafted, _ = seconds(monkeypatch, text, "ngram")
     assert without / drafted > 0.98
+
+
+def plan_of(drafts: DeviceDrafts, devices: Sequence[Device], lengths: Sequence[int] = LENGTHS[:3]) -> Plan:
+    return drafts.plan([device.running for device in devices], lengths, MOST)
+
+
+def test_sequences_draft_together_if_they_repeat_together() -> None:
+    """The tokens of a text that does not repeat wait for those of steps with drafts, too."""
+    cycle, other = RANDOM[:10] * 30, RANDOM[:300]
+    for texts, drafts_any in (([cycle, cycle], True), ([cycle, other], True), ([other, other, other, cycle], False)):
+        drafts, devices = DeviceDrafts(), [Device(text) for text in texts]
+        for _ in range(8):
+            for device in devices:
+                device._take(8)
+            drafts.took_plain([device.running for device in devices], LENGTHS[:3], 8, 1.0)
+        assert bool(plan_of(drafts, devices).n_drafted) == drafts_any
+
+
+def test_costs_belong_to_a_number_of_sequences() -> None:
+    drafts, devices = DeviceDrafts(), [Device(RANDOM[:10] * 30) for _ in range(2)]
+    for _ in range(6):
+        for device in devices:
+            device._take(8)
+        drafts.took_plain([device.running for device in devices], LENGTHS[:3], 8, 1.0)
+    alone = Device(RANDOM[:40])
+    for length in LENGTHS:
+        for _ in range(2):
+            drafts.took({alone.running: [4]}, 1, LENGTHS, Plan(length, 1), 20.0)
+    assert plan_of(drafts, devices[:1]) == NO_DRAFTS, "no step of one sequence was measured"
+    drafts.took_plain([alone.running], LENGTHS, 8, 1.0)
+    assert plan_of(drafts, devices).n_drafted == 7
+
+
+def test_the_lowest_limit_of_sequences_holds() -> None:
+    devices = [Device(RANDOM[:40], n_draft=limit) for limit in (7, 3)]
+    assert plan_of(DeviceDrafts(15), devices) == Plan(3, MOST)
+    assert plan_of(DeviceDrafts(15), [*devices, Device(RANDOM[:40], n_draft=0)]) == NO_DRAFTS
