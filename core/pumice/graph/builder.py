@@ -283,5 +283,8 @@ class GraphBuilder(Ops):
         for dim in shape[1:]:
             if isinstance(dim, str):
                 raise ModelError(f"input {name} {format_shape(shape)}: only the first dimension can be a named size")
-        if isinstance(shape[0], str) and shape[0] not in (*STEP_SIZES, *self._sizes):
+        if not isinstance(shape[0], str):
+            shown = f"input {name} {format_shape(shape)}"
+            raise ModelError(f"{shown}: the first dimension must be a size of the step; name it with g.size")
+        if shape[0] not in (*STEP_SIZES, *self._sizes):
             raise ModelError(f"input {name}: declare the size {shape[0]} with g.size")

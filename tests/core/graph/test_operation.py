@@ -193,6 +193,8 @@ def test_inputs_and_outputs_have_names(g):
     assert (list(graph.inputs), list(graph.outputs), graph.sizes) == (["patches"], ["embedding"], {"n_patches": 16})
     with pytest.raises(ModelError, match=r"input patches \[n_patches, 8\] of f32 is also used as \[n_tokens\]"):
         g.input("patches", (N_TOKENS,))
+    with pytest.raises(ModelError, match=r"input few \[3\]: the first dimension must be a size of the step"):
+        g.input("few", (3,))
     with pytest.raises(ModelError, match=r"declare the size n_more with g\.size"):
         g.input("more", ("n_more", 8))
     with pytest.raises(ModelError, match="output embedding is given twice"):
