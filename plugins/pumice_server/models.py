@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -175,6 +176,7 @@ class Models:
         if model is not None:
             logger.info("unloading %s", served_model.name)
             await asyncio.to_thread(model.close)
+            gc.unfreeze()  # what was left out of collections while it was served
 
     def drain(self, seconds: float) -> None:
         """Refuse new requests, and end running ones with an error after some seconds. Safe in signal handlers."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import gc
 import logging
 import os
 import signal
@@ -209,6 +210,8 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
         try:
             async with models.using(served_model):
                 click.echo(_summary(served_model, models.settings), err=True)
+            if threading.current_thread() is threading.main_thread():  # the process is the server's own
+                gc.freeze()  # vocabularies make a full collection of garbage stop all streams, for 64 ms
         except Exception as error:
             if not models.draining:
                 models.draining = True  # no retry

@@ -6,6 +6,7 @@ It ends with its input, so it never outlives its parent.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -88,6 +89,7 @@ def main() -> int:
     except Exception as error:
         write(NotLoaded(_explained(error, load.config.memory_limit)))
         return 1
+    gc.freeze()  # the process has one model; a full collection of garbage would stop its steps
     sandbox.seal()
     host = EngineHost(model, write_events)
     with listed(RunningModel(load.command, load.name, model.backends, model.memory, model.n_ctx)):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pumice_vulkan.persistent.division import Shape
 
 FAR = "_far"  # end of the names of families whose caches lie in several buffers
-UNMEASURED = {"a3b_q4_k_m_far", "llama_8b_q4_k_m_far"}  # families that `auto` leaves to dispatches
+UNMEASURED = {"a3b_q4_k_m_far"}  # families that `auto` leaves to dispatches
 
 _WITH_ONE_CACHE = {
     "llama_1b_q4_0": Shape(

@@ -139,15 +139,16 @@ def test_a_stopped_engine_can_be_closed(faulty, monkeypatch):
 
 
 def test_a_model_is_loaded_when_its_steps_and_its_tokenizer_are_prepared(path, monkeypatch, tmp_path):
-    prepared, made = tmp_path / "prepared", tmp_path / "made"
+    prepared, made, frozen = tmp_path / "prepared", tmp_path / "made", tmp_path / "frozen"
     slow = f"""
-import pathlib, sys, time
+import gc, pathlib, sys, time
 from pumice.process import worker
 from pumice.engine.runner import Runner
 from pumice.frontend import base
 Runner.wait_until_prepared = lambda runner: time.sleep(0.5) or pathlib.Path({str(prepared)!r}).touch()
 make = base.from_metadata
 base.from_metadata = lambda *given: pathlib.Path({str(made)!r}).touch() or make(*given)
+worker.sandbox.seal = lambda: gc.get_freeze_count() and pathlib.Path({str(frozen)!r}).touch()
 sys.exit(worker.main())
 """
     launched = Launch([sys.executable, "-P", "-c", slow], dict(os.environ))
@@ -155,6 +156,7 @@ sys.exit(worker.main())
     with pumice.load_process(path, **EXACT):
         assert prepared.exists()
         assert made.exists()
+        assert frozen.exists(), "garbage collections go through the model"
 
 
 def test_a_long_step_of_loading_is_no_silence(path, monkeypatch):
