@@ -78,14 +78,13 @@ def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArra
     n_media = np.count_nonzero(tokens < 0)
     if not n_media and not moved:
         return {}
-    sources = [part.media for part in parts for _ in part.tokens]
-    row_of = {i: media.of(int(tokens[i])) for i, media in enumerate(sources) if media and tokens[i] < 0}
-    if len(row_of) < n_media:
-        raise RuntimeError(f"the batch has {n_media} positions of media, but rows for {len(row_of)}")
-    width = next(media.spans[0][1].shape[1] for media in sources if media)
-    rows = np.zeros((len(tokens), width), np.float32)
-    for i, row in row_of.items():
-        rows[i] = row
+    width = next((part.media.spans[0][1].shape[1] for part in parts if part.media and part.media.spans), 0)
+    rows, end, n_known = np.zeros((len(tokens), width), np.float32), 0, 0
+    for part in parts:
+        start, end = end, end + len(part.tokens)
+        n_known += part.media.copy_rows(tokens[start:end], rows[start:end]) if part.media else 0
+    if n_known < n_media:
+        raise RuntimeError(f"the batch has {n_media} positions of media, but rows for {n_known}")
     inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (tokens[:, None] >= 0).astype(np.float32)}
     if moved:
         inputs[PLACES] = np.concatenate([_places(part) for part in parts])

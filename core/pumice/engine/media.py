@@ -66,7 +66,9 @@ class MediaIds:
 def _key(rows: NDArray[np.float32], grid: Grid | None, together: bool, times: Times) -> bytes:
     """Return a hash of the contents, the shape and the form of rows."""
     shape = np.array([*rows.shape, together, *(grid or ()), *times], np.int64).tobytes()
-    return hashlib.blake2b(shape + rows.tobytes(), digest_size=32, person=b"media span").digest()
+    digest = hashlib.blake2b(shape, digest_size=32, person=b"media span")
+    digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+    return digest.digest()
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,22 @@ class MediaRows:
     together: Sequence[range] = ()
     places: NDArray[np.int32] | None = None
 
-    def of(self, id: int) -> NDArray[np.float32]:
-        """Return the row ``[n_embd]`` of a negative id."""
-        for ids, rows in self.spans:
-            if id in ids:
-                return rows[ids.index(id)]
-        raise RuntimeError(f"the media id {id} belongs to no span of its prompt")
+    def copy_rows(self, ids: NDArray[np.int32], rows: NDArray[np.float32]) -> int:
+        """Copy the row of each negative id into ``rows``, and return their number.
+
+        Raises RuntimeError for ids of other prompts.
+        """
+        where = np.nonzero(ids < 0)[0]
+        known = 0
+        for positions, own in self.spans:
+            places = positions.start - ids[where]
+            inside = (places >= 0) & (places < len(positions))
+            rows[where[inside]] = own[places[inside]]
+            known += int(inside.sum())
+            where = where[~inside]
+            if not len(where):
+                return known
+        raise RuntimeError(f"the media id {ids[where[0]]} belongs to no span of its prompt")
 
     def n_together(self, id: int) -> int:
         """Return the positions from an id to the end of its span if they attend to each other, else 0."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from pumice.errors import PlainArguments, RequestError
 T = TypeVar("T")
 
 _LENGTH = struct.Struct("<I")
+_LARGE = 1 << 20  # bytes of a frame that is not copied
 
 
 class TaskCall(msgspec.Struct, array_like=True):
@@ -61,9 +63,11 @@ def take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
 
 def write_frame(stream: IO[bytes], data: bytes) -> None:
     """Write a frame to a raw stream, which may accept less than it is given. Raises OSError."""
-    view = memoryview(_LENGTH.pack(len(data)) + data)
-    while view:
-        view = view[stream.write(view) :]
+    head = _LENGTH.pack(len(data))
+    for part in (head + data,) if len(data) < _LARGE else (head, data):  # a large one is not copied
+        view = memoryview(part)
+        while view:
+            view = view[stream.write(view) :]
 
 
 def read_frame(stream: IO[bytes], most: int | Callable[[], int]) -> bytes | None:
@@ -81,9 +85,24 @@ def read_frame(stream: IO[bytes], most: int | Callable[[], int]) -> bytes | None
 
 
 def _read(stream: IO[bytes], length: int) -> bytes | None:
+    if length < _LARGE:
+        return _read_parts(stream, length)
+    # Memory that takes space as it is filled: the other end may have announced more than it sends.
+    read = mmap.mmap(-1, length)
+    start = 0
+    with memoryview(read) as view:
+        while start < length:
+            n = stream.readinto(view[start:])  # type: ignore[attr-defined]  # of raw and of buffered streams
+            if not n:
+                return None
+            start += n
+    return read  # type: ignore[return-value]  # decoded like bytes
+
+
+def _read_parts(stream: IO[bytes], length: int) -> bytes | None:
     parts: list[bytes] = []
     while length:
-        part = stream.read(min(length, 1 << 20))
+        part = stream.read(length)
         if not part:
             return None
         parts.append(part)

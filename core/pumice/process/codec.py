@@ -272,7 +272,8 @@ def _to_plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        return _Array(list(value.shape), bytearray(value.astype("<f4", copy=False).tobytes()))
+        flat = np.ascontiguousarray(value, "<f4").reshape(-1)
+        return [list(value.shape), flat.view(np.uint8).data]  # as an _Array, without a copy
     if isinstance(value, Exception):
         return _fault_of(value)
     if isinstance(value, Path):

@@ -29,7 +29,7 @@ from pumice.process.codec import (
     encode_aside,
     one_line,
 )
-from pumice.process.frames import FrameWriter, read_frames
+from pumice.process.frames import FrameWriter, read_frames, widen
 from pumice.process.header import Header
 from pumice.spawning import describe_status, end, start
 
@@ -76,6 +76,8 @@ class EngineProcess:
         first = COMMANDS.encode(load)
         self._commands: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
         self._child = start("engine", first)
+        for pipe in (self._child.stdin, self._child.stdout):
+            widen(pipe)
         self._commands.put(lambda: first)
         for run, pipe in ((self._write, self._child.stdin), (self._read, self._child.stdout)):
             threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import IO
 
 from pumice.errors import EngineError
 from pumice.isolation.wire import read_frame, write_frame
+
+PIPE_BYTES = 1 << 20
+
+
+def widen(pipe: IO[bytes]) -> None:
+    """Let a pipe hold PIPE_BYTES, where the system allows it, so that large frames take fewer turns."""
+    if sys.platform == "linux":
+        import fcntl
+
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 class FrameWriter:

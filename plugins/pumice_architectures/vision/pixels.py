@@ -47,10 +47,14 @@ def normalized(pixels: Pixels, mean: Sequence[float], std: Sequence[float]) -> N
 
 def patches(pixels: Pixels, size: int, mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
     """Return normalized patches ``[rows * columns, 3 * size * size]`` of an image, row by row, channels first."""
-    scaled = normalized(pixels, mean, std)
     height, width = pixels.shape[0] // size, pixels.shape[1] // size
-    cells = scaled[: height * size, : width * size].reshape(height, size, width, size, 3)
-    return np.ascontiguousarray(cells.transpose(0, 2, 4, 1, 3).reshape(height * width, -1))
+    cells = pixels[: height * size, : width * size].reshape(height, size, width, size, 3)
+    codes = np.ascontiguousarray(cells.transpose(0, 2, 4, 1, 3)).reshape(height * width, 3, size * size)
+    values = normalized(np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2), mean, std)[:, 0]  # of each code
+    rows = np.empty(codes.shape, np.float32)
+    for channel in range(3):
+        np.take(np.ascontiguousarray(values[:, channel]), codes[:, channel], out=rows[:, channel], mode="clip")
+    return rows.reshape(height * width, -1)
 
 
 def tiles(pixels: Pixels, size: int) -> list[Pixels]:
