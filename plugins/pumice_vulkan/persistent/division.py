@@ -41,7 +41,36 @@ FAMILY = {"places": 1, "offsets": 2, "addresses": 3}
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants in the order of the shader."""
+    """The constants of the shader for a model and a device.
+
+    Attributes:
+        threads: invocations per workgroup.
+        lanes: invocations per subgroup.
+        groups: workgroups, which must all run at the same time.
+        ahead: units of weights that a subgroup requests before it multiplies the first one.
+        layers: layers of the model.
+        width: values of a token between layers.
+        heads: heads of queries.
+        kv_heads: heads of keys and values.
+        dim: values of a head.
+        ffn: width of a layer's feed-forward; with experts that of all experts of a token.
+        vocabulary: rows of the output matrix.
+        has_minimum: True if blocks of four bits have a minimum (Q4_K), False for Q4_0.
+        mixed: True if values and down have six bits in some layers.
+        output_six: True if the output matrix has six bits.
+        two_buffers: True if the weights lie in two buffers.
+        positions: positions that an invocation attends to at a time.
+        early: True if keys are requested before the products that give queries.
+        block_size: positions of a block of the KV cache.
+        share: heads of a workgroup that read the same keys together where positions are many; 1: none do.
+        deep: number of positions from which they are many.
+        deep_positions: positions that an invocation attends to at a time where they are many.
+        found_by: how weights are found: by "places" of 16 bytes, or by "offsets" or "addresses" in bytes.
+        experts: experts of a layer; 0: none.
+        used: experts of a token.
+        head_norms: True if queries and keys have norms.
+        far_cache: True if the caches of layers lie in several buffers, and are found by address.
+    """
 
     threads: int
     lanes: int
@@ -54,30 +83,29 @@ class Shape:
     dim: int
     ffn: int
     vocabulary: int
-    has_minimum: bool  # of blocks with four bits
+    has_minimum: bool
     mixed: bool
     output_six: bool
     two_buffers: bool
-    positions: int  # of an invocation at a time, in attention
+    positions: int
     early: bool
     block_size: int
-    share: int  # heads of a workgroup that read the same keys together, in attention to many positions; 1: none do
-    deep: int  # positions that are many
-    deep_positions: int  # of an invocation at a time, there
-    found_by: str = (
-        "places"  # weights: "places" of 16 bytes, or, for loops over quads, "offsets" or "addresses" in bytes
-    )
-    experts: int = 0  # of a layer; ``ffn`` is then the width of all experts of a token
-    used: int = 0  # experts of a token
-    head_norms: bool = False  # of queries and keys
-    far_cache: bool = False  # caches of layers lie in several buffers, and are found by address
+    share: int
+    deep: int
+    deep_positions: int
+    found_by: str = "places"
+    experts: int = 0
+    used: int = 0
+    head_norms: bool = False
+    far_cache: bool = False
 
     @property
     def constants(self) -> list[int]:
+        """The specialization constants, in the order of ``NAMES``."""
         return [int(getattr(self, name)) for name in NAMES]
 
     def macros(self) -> dict[str, str | int]:
-        """Return the constants as macros."""
+        """Return the constants as macros by their names in the shader."""
         values = {name: getattr(self, field) for field, name in NAMES.items()}
         if self.experts:
             values |= {"EXPERTS": self.experts, "USED": self.used}
@@ -86,7 +114,7 @@ class Shape:
             name: str(value).lower() if isinstance(value, bool) else f"{value}u" for name, value in values.items()
         }
         flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms, "FAR_CACHE": self.far_cache}
-        return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, given in flags.items() if given}}
+        return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
     def is_of(self, family: Shape) -> bool:
         """Return True if a family's variant computes this shape; those with experts compute any number of layers."""
@@ -106,7 +134,7 @@ class Shape:
 
     @property
     def act_words(self) -> int:
-        """Words of the exchange between workgroups; the regions of the shader, 16 bytes each."""
+        """32-bit words of the buffer by which workgroups exchange values: the regions of the shader, 16 bytes each."""
         query, key = self.heads * self.dim, self.kv_heads * self.dim
         layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + self.parts * (query // 4 + self.heads)
         layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0) + self.experts
@@ -118,10 +146,10 @@ class Shape:
         query, chunk, warps = self.heads * self.dim, 32 * self.lanes, self.threads // self.lanes
         rows_q = (query + 2 * self.kv_heads * self.dim) // self.groups
         rows = max(rows_q, 2 * self.ffn // self.groups, -(-self.vocabulary // self.groups)) + 1
-        of_x = (self.width // self.groups + 1) * max(query // chunk, self.ffn // chunk)
+        sums = (self.width // self.groups + 1) * max(query // chunk, self.ffn // chunk)
         octets = self.dim // 8
-        of_heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
-        partial = max(rows * (self.width // chunk), of_x, warps * of_heads)
+        heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
+        partial = max(rows * (self.width // chunk), sums, warps * heads)
         small = 4 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim
         small += 4 * (self.experts + 2 * self.used + warps * -(-self.experts // self.groups))
         return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
@@ -164,13 +192,13 @@ class Shape:
         query, key, warps = self.heads * self.dim, self.kv_heads * self.dim, self.threads // self.lanes
         slots, slots_o = (warps // (columns // (32 * self.lanes)) for columns in (self.width, query))
         rows = [(query, slots), (self.width, slots_o), (self.ffn, slots)]
-        of_expert = self.ffn // self.used
+        n_expert = self.ffn // self.used
         return (
             all(n % (self.groups * n_slots) == 0 for n, n_slots in rows)
             and query // (self.groups * slots) + -(-2 * key // (self.groups * slots)) <= self.ahead
             and self.width // (self.groups * slots_o) <= self.ahead == OUTPUT_ROWS
-            and of_expert % 256 == 0
-            and of_expert % (self.ffn // (self.groups * slots)) == 0
+            and n_expert % 256 == 0
+            and n_expert % (self.ffn // (self.groups * slots)) == 0
             and self.ffn % (32 * self.lanes) == 0
             and self.ffn // (32 * self.lanes) <= warps
             and COMPARERS * self.experts <= self.threads

@@ -66,7 +66,7 @@ class _Tables:
     """Data of all layers on the device."""
 
     weights: list[BufferSlice]  # whole buffers
-    places: dict[str, BufferSlice]  # tables of places, offsets and addresses, as far as they can be
+    places: dict[str, BufferSlice]  # the tables by which weights can be found: places, offsets and addresses
     norms: BufferSlice
     cache: BufferSlice  # of the first layer, if they lie in several buffers
     has_far_cache: bool
@@ -129,12 +129,12 @@ class PersistentPath:
         return self._off
 
     def begin(self, step: Repeatable, turn: int) -> None:
-        """Note a step until it has ended."""
+        """Record a step until it has ended; ``turn`` is the number of its host memory."""
         self._flights.pop(turn, None)
         self._flights[turn] = step
 
     def ended(self, step: Repeatable) -> bool:
-        """Take note that a step has ended; return True if it failed and has been committed again.
+        """Forget a step that has ended; return True if it failed and has been committed again.
 
         The steps behind it ran on wrong tokens, so they are repeated, too, before others are committed.
         """
@@ -152,15 +152,20 @@ class PersistentPath:
 
     def failed(self) -> bool:
         """Return True if a token that has ended failed; the path is off from then on."""
-        why = int(self._flag.contents.view(np.uint32)[0])
-        if why and not self._off:
+        code = int(self._flag.contents.view(np.uint32)[0])
+        if code and not self._off:
             self._off = True
-            reason = "workgroups waited in vain" if why == 1 else "a value exceeds float16"
+            reason = "workgroups waited in vain" if code == 1 else "a value exceeds float16"
             logger.warning("vulkan: tokens in one dispatch are off from now on: %s", reason)
-        return why != 0
+        return code != 0
 
     def dispatches(self, shape: Shape | None = None, probe: bool = False) -> list[Dispatch]:
-        """Return the dispatches of a token."""
+        """Return the dispatches of a token.
+
+        Args:
+            shape: division of the work (default: the one that works, or the first to try).
+            probe: find out only whether all workgroups run at the same time; the result is the flag of failures.
+        """
         shape = shape or self._shape or self._shapes[0]
         lowering = Lowering(self._memory, *BUCKET)
         for node in self._decoder.before:
@@ -242,18 +247,16 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     matrices = [[matrix(lowering, weight) for weight in layer.matrices] for layer in decoder.layers]
     output = matrix(lowering, decoder.output)
     routers = [matrix(lowering, layer.router) for layer in decoder.layers if layer.router is not None]
-    everything = [output, *(item for layer in matrices for item in layer), *routers]
-    places = {id(item.place.buffer): item.place for item in everything}
+    used = [output, *(item for layer in matrices for item in layer), *routers]
+    places = {id(item.place.buffer): item.place for item in used}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
     far = len({id(place.buffer) for place in caches}) > 1
     cells = [cache.buffer.address + 4 * cache.offset if far else cache.offset // 4 for cache in caches]
     rows: list[list[Matrix | int]] = [[*row, cell] for row, cell in zip(matrices, cells, strict=True)]
     for row, router in zip(rows, routers, strict=False):
         row.append(router)
-    table: list[list[Matrix | int]] = [
-        *rows,
-        [replace(output, format=matrices[0][0].format)],
-    ]  # whose type is the variant's
+    # The variant has the output's type, so the flag of six bits is left out.
+    table: list[list[Matrix | int]] = [*rows, [replace(output, format=matrices[0][0].format)]]
     order = list(places)
     addresses = {id(place.buffer): place.buffer.address for place in places.values()}
 
@@ -270,7 +273,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
     norms = [weight for layer in decoder.layers for weight in layer.norms]
     head_norms = [weight for layer in decoder.layers for weight in layer.head_norms]
-    able = {
+    finders = {
         "places": (len(places) <= MOST_BUFFERS and not far, word),
         "offsets": (len(places) == 1, offset),
         "addresses": (all(addresses.values()), address),
@@ -278,9 +281,9 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     return _Tables(
         [_whole(place) for place in places.values()],
         {
-            name: lowering.constant((*key, name), partial(_table, table, of, name != "places"))
-            for name, (possible, of) in able.items()
-            if possible
+            name: lowering.constant((*key, name), partial(_table, table, locate, name != "places"))
+            for name, (is_possible, locate) in finders.items()
+            if is_possible
         },
         lowering.constant((*key, "norms"), lambda: _rows([*norms, decoder.norm, *head_norms])),
         replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
@@ -288,11 +291,17 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     )
 
 
-def _table(rows: Sequence[Sequence[Matrix | int]], of: Callable[[Matrix], int], wide: bool) -> NDArray[np.uint32]:
-    """Return the shader's table: a row for each layer, with a number of its own at its end, and one for the output."""
+def _table(rows: Sequence[Sequence[Matrix | int]], locate: Callable[[Matrix], int], wide: bool) -> NDArray[np.uint32]:
+    """Return the shader's table: a row for each layer, and one for the output.
+
+    Args:
+        rows: matrices, and numbers that the table has as they are, such as the place of a layer's cache.
+        locate: returns the number by which the shader finds a matrix.
+        wide: numbers have 64 bits.
+    """
     table = np.zeros((len(rows), max(LAYER_WORDS, *map(len, rows))), np.uint64 if wide else np.uint32)
     for number, row in enumerate(rows):
-        table[number, : len(row)] = [item if isinstance(item, int) else of(item) for item in row]
+        table[number, : len(row)] = [item if isinstance(item, int) else locate(item) for item in row]
     return table.reshape(-1).view(np.uint32)
 
 
