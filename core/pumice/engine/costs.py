@@ -52,11 +52,19 @@ class NodeCost:
 
 @dataclass(frozen=True)
 class StepPart:
-    """The operations of one segment, and the bytes per token that enter and leave it."""
+    """The operations of one segment, and the bytes that enter and leave it.
+
+    Attributes:
+        device: where it runs.
+        nodes: its operations.
+        crossing_bytes: bytes per token.
+        output_bytes: bytes per row of the output, such as logits.
+    """
 
     device: DeviceName
     nodes: tuple[NodeCost, ...]
     crossing_bytes: float
+    output_bytes: float = 0.0
 
 
 def step_parts(segments: Sequence[Segment], graph: Graph, limits: Limits) -> list[StepPart]:
@@ -66,9 +74,11 @@ def step_parts(segments: Sequence[Segment], graph: Graph, limits: Limits) -> lis
     parts = []
     for segment in segments:
         crossing = [tensor for tensor in (*segment.inputs, *segment.outputs) if tensor not in inputs]
-        crossing_bytes = sum(4.0 * math.prod(concrete(tensor.shape, sizes)) for tensor in crossing)
+        n_bytes = {True: 0.0, False: 0.0}  # by whether rows are those of the output
+        for tensor in crossing:
+            n_bytes[tensor.shape[:1] == (N_OUTPUTS,)] += 4.0 * math.prod(concrete(tensor.shape, sizes))
         nodes = tuple(cost for node in segment.nodes for cost in node_costs(node, limits))
-        parts.append(StepPart(DeviceName(segment.backend, segment.device), nodes, crossing_bytes))
+        parts.append(StepPart(DeviceName(segment.backend, segment.device), nodes, n_bytes[False], n_bytes[True]))
     return parts
 
 

@@ -98,7 +98,8 @@ def step_seconds(
     seconds = 0.0
     for part in parts:
         rate = rates[part.device]
-        seconds += rate.run_seconds + part.crossing_bytes * n_tokens / rate.link
+        crossing = part.crossing_bytes * n_tokens + part.output_bytes * n_outputs
+        seconds += rate.run_seconds + crossing / rate.link
         for node in part.nodes:
             memory, compute = rate.of(node.type)
             moving = node.n_bytes(n_tokens, n_outputs, depth) / memory
