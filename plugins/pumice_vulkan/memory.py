@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import BackendError
+from pumice.plugin import BackendError, cores
 from pumice_vulkan.device import Buffer, CommandBuffer, ComputePipeline, Device, Encoder
 from pumice_vulkan.packing import Packing
 from pumice_vulkan.shaders import interface, shader
@@ -19,6 +19,9 @@ ALIGNMENT = 64  # words
 STAGING_BYTES = 8 * 2**20
 N_COPYING = 4  # threads that read a file's pages; a single one reaches 7 GB/s
 LEAST_COPIED = 2**20  # minimum bytes per thread
+RENEWED_BYTES = (
+    4 * STAGING_BYTES
+)  # of matrices that change while a model runs: fewer pieces take less of the host's time
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ class Weights:
         self._arena = Arena(device)
         self._places: dict[Hashable, tuple[list[BufferSlice], object]] = {}
         self._staging: Staging | None = None
+        self._renewing: Staging | None = None
 
     @property
     def nbytes(self) -> int:
@@ -150,13 +154,13 @@ class Weights:
         """Write matrices of an uploaded stack again, while no step uses them; ``offset``: in words, of dense ones."""
         with self._lock:
             (place,), _ = self._places[key]
-            if self._staging is None:
-                self._staging = Staging(self._device)
+            if self._renewing is None:
+                self._renewing = Staging(self._device, RENEWED_BYTES, max(cores() // 2, N_COPYING))
             if isinstance(matrix, Packing):
-                self._staging.repack(place, matrix)
+                self._renewing.repack(place, matrix)
             else:
-                self._staging.write(place.part(offset, matrix.nbytes // 4), [matrix])
-            self._staging.wait()
+                self._renewing.write(place.part(offset, matrix.nbytes // 4), [matrix])
+            self._renewing.wait()
 
     def finish(self) -> None:
         """Wait for the uploads and free their staging buffers."""
@@ -178,24 +182,29 @@ class Weights:
 
     def close(self) -> None:
         self.finish()
+        if self._renewing is not None:
+            self._renewing.close()
+            self._renewing = None
         self._arena.close()
 
 
 class Staging:
-    """A ring of two small host buffers: one is filled while the other is copied."""
+    """A ring of two small host buffers: one is filled by ``n_copying`` threads while the other is copied."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, n_bytes: int | None = None, n_copying: int = N_COPYING) -> None:
         self._device = device
-        self._buffers = [device.new_buffer(STAGING_BYTES, host=True) for _ in range(2)]
+        self._n_bytes = n_bytes or STAGING_BYTES
+        self._n_copying = n_copying
+        self._buffers = [device.new_buffer(self._n_bytes, host=True) for _ in range(2)]
         self._raw: list[Buffer] = []  # raw blocks on the device, before kernels repack them
         self._pipelines: dict[str, ComputePipeline] = {}
         self._commands: list[CommandBuffer | None] = [None, None]
         self._turn = 0
-        self._copying = ThreadPoolExecutor(N_COPYING, "pumice-vulkan-upload")
+        self._copying = ThreadPoolExecutor(n_copying, "pumice-vulkan-upload")
 
     def write(self, place: BufferSlice, chunks: Iterable[NDArray[np.generic]]) -> None:
         offset = 4 * place.offset
-        for piece in _pieces(chunks):
+        for piece in _pieces(chunks, self._n_bytes):
             n_bytes = self._fill(piece)
             encoder = self._begin()
             encoder.copy_buffer(self._buffers[self._turn], 0, place.buffer, offset, n_bytes)
@@ -205,11 +214,11 @@ class Staging:
     def repack(self, place: BufferSlice, packing: Packing) -> None:
         """Copy the file's blocks to the device and repack them to their place."""
         if not self._raw:
-            self._raw = [self._device.new_buffer(STAGING_BYTES) for _ in self._buffers]
+            self._raw = [self._device.new_buffer(self._n_bytes) for _ in self._buffers]
         if packing.kernel not in self._pipelines:
             n_bytes = interface(packing.kernel).n_bytes
             self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, n_bytes)
-        for piece in packing.pieces(STAGING_BYTES):
+        for piece in packing.pieces(self._n_bytes):
             n_bytes = self._fill(piece.data)
             encoder = self._begin()
             encoder.copy_buffer(self._buffers[self._turn], 0, self._raw[self._turn], 0, n_bytes)
@@ -235,7 +244,7 @@ class Staging:
         self._wait(self._turn)
         padded = -(-len(piece) // 4) * 4
         contents = self._buffers[self._turn].contents
-        share = max(-(-len(piece) // N_COPYING), LEAST_COPIED)
+        share = max(-(-len(piece) // self._n_copying), LEAST_COPIED)
         parts = [slice(start, min(start + share, len(piece))) for start in range(0, len(piece), share)]
         for copied in [self._copying.submit(np.copyto, contents[part], piece[part]) for part in parts]:
             copied.result()
@@ -274,9 +283,9 @@ class Staging:
         self._copying.shutdown()
 
 
-def _pieces(chunks: Iterable[NDArray[np.generic]]) -> Iterator[NDArray[np.uint8]]:
+def _pieces(chunks: Iterable[NDArray[np.generic]], most: int) -> Iterator[NDArray[np.uint8]]:
     """Yield bytes of arrays in pieces that fit. All chunks but the last must be whole words."""
     for chunk in chunks:
         flat = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
-        for start in range(0, len(flat), STAGING_BYTES):
-            yield flat[start : start + STAGING_BYTES]
+        for start in range(0, len(flat), most):
+            yield flat[start : start + most]
