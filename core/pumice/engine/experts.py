@@ -10,11 +10,12 @@ from functools import partial
 
 from pumice.backend.step import Limits
 from pumice.config import Config
-from pumice.engine.costs import step_parts
+from pumice.engine.costs import StepPart, step_parts
+from pumice.engine.expert_stream import ExpertStream, stream_experts
 from pumice.engine.overrides import EXPERTS, DeviceName, host_layers
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
-from pumice.engine.rates import Rates, known_rates, step_seconds
-from pumice.graph import Graph, Weight
+from pumice.engine.rates import Rates, known_rates, step_seconds, stream_seconds
+from pumice.graph import Graph, Segment, Weight
 
 logger = logging.getLogger("pumice")
 
@@ -97,10 +98,22 @@ def place_experts(
         else:
             low = middle
     device_rates = rates()
-    seconds = [_seconds(placement, graphs[0], limits, device_rates) for placement in (without, best)]
-    if seconds[0] is not None and seconds[1] is not None and seconds[0] < seconds[1]:
+    whole = _seconds(without.segments[0], graphs[0], limits, device_rates)
+    stream = stream_experts(graphs[0], graphs, backends, limits, best_rules) if whole is not None else None
+    copied = stream_parts(stream, graphs, backends, limits, best_rules) if stream else []
+    partly = _seconds(best.segments[0], graphs[0], limits, device_rates, copied, stream)
+    if whole is not None and partly is not None and whole < partly:
         return rules, 0
     return best_rules, high
+
+
+def stream_parts(
+    stream: ExpertStream, graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules
+) -> list[StepPart]:
+    """Return the costs of the segments of a stream's graph, placed beside ``graphs``."""
+    rules = replace(rules, margin=0, overrides=(*rules.overrides, *stream.overrides))
+    placed = find_placement([*graphs, stream.graph], backends, limits, rules).segments
+    return step_parts(placed[-1], stream.graph, limits)
 
 
 def _has_experts(graphs: Sequence[Graph]) -> bool:
@@ -108,11 +121,23 @@ def _has_experts(graphs: Sequence[Graph]) -> bool:
     return any(isinstance(weight, Weight) and _NAMES.search(weight.name) for weight in weights)
 
 
-def _seconds(placement: Placement, graph: Graph, limits: Limits, rates: Mapping[DeviceName, Rates]) -> float | None:
-    """Return the predicted time of a prompt of a whole batch and as many generated tokens; None without rates."""
-    parts = step_parts(placement.segments[0], graph, limits)
-    if not all(part.device in rates for part in parts):
+def _seconds(
+    segments: Sequence[Segment],
+    graph: Graph,
+    limits: Limits,
+    rates: Mapping[DeviceName, Rates],
+    copied: Sequence[StepPart] = (),
+    stream: ExpertStream | None = None,
+) -> float | None:
+    """Return the predicted time of a prompt of a whole batch and as many generated tokens; None without rates.
+
+    ``copied``: costs of the prompt if it is computed by a ``stream``, which counts if that is faster.
+    """
+    parts = step_parts(segments, graph, limits)
+    if not all(part.device in rates for part in (*parts, *copied)):
         return None
     n_tokens = min(limits.n_batch, limits.n_ctx)
     prompt = step_seconds(parts, rates, n_tokens, 1, 0)
+    if stream is not None:
+        prompt = min(prompt, stream_seconds(copied, rates, n_tokens, stream.layer_bytes))
     return prompt + n_tokens * step_seconds(parts, rates, 1, 1, limits.n_ctx // 2)

@@ -13,7 +13,7 @@ from pumice.config import Config
 from pumice.engine.costs import step_parts
 from pumice.engine.expert_cache import ExpertCache, cache_experts
 from pumice.engine.expert_stream import ExpertStream, stream_experts
-from pumice.engine.experts import chosen_rules, known_device_rates, may_move_experts
+from pumice.engine.experts import chosen_rules, known_device_rates, may_move_experts, stream_parts
 from pumice.engine.matrix_stream import stream_matrices
 from pumice.engine.overrides import host_layers, unmatched_overrides
 from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
@@ -84,9 +84,8 @@ def _stream(
     if stream is None or config.op_offload == "on":
         return stream
     rates = known_device_rates(backends, config)
-    rules = replace(rules, margin=0, overrides=(*rules.overrides, *stream.overrides))
-    placed = find_placement([*traced, stream.graph], backends, limits, rules).segments
-    own, streamed = step_parts(placed[0], graph, limits), step_parts(placed[-1], stream.graph, limits)
+    placed = find_placement(traced, backends, limits, replace(rules, margin=0)).segments[0]
+    own, streamed = step_parts(placed, graph, limits), stream_parts(stream, traced, backends, limits, rules)
     if not all(part.device in rates for part in (*own, *streamed)):
         return None
     for n_tokens in (32, 64, 128, 256, 512, 1024, 2048):
