@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,8 @@ from pumice.errors import RequestError
 MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
 MOST_TIME = 1 << 20  # places in time of a video
+MANY_BYTES = 8 << 20  # of rows that several threads hash
+HASHING_THREADS = 4
 PLAIN = MediaRules()
 Grid = tuple[int, int]  # rows and columns
 Times = tuple[int, ...]  # places in time of the frames of a video
@@ -46,7 +49,7 @@ class MediaIds:
         frames. Equal rows in another form have other states, and other ids.
         """
         forms = forms or [(None, False, ())] * len(spans)
-        keys = [_key(rows, *form) for rows, form in zip(spans, forms, strict=True)]
+        keys = _keys(spans, forms)
         with self._lock:
             if -self._next + sum(map(len, spans)) > MOST_IDS:
                 self._known.clear()
@@ -61,6 +64,14 @@ class MediaIds:
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
         return range(first, first - n, -1)
+
+
+def _keys(spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool, Times]]) -> list[bytes]:
+    """Return a hash of each span, in several threads for those of a large image."""
+    if sum(rows.nbytes for rows in spans) < MANY_BYTES or len(spans) < 2:
+        return [_key(rows, *form) for rows, form in zip(spans, forms, strict=True)]
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:  # hashing releases the interpreter's lock
+        return list(pool.map(lambda pair: _key(pair[0], *pair[1]), zip(spans, forms, strict=True)))
 
 
 def _key(rows: NDArray[np.float32], grid: Grid | None, together: bool, times: Times) -> bytes:

@@ -267,3 +267,12 @@ def test_media_of_gemma_3n_have_the_layer_inputs_of_the_padding_token(tmp_path):
     assert media.tokens == tokens.tokens
     for ours, expected in zip(media.logprobs, tokens.logprobs, strict=True):
         assert abs(ours.logprob - expected.logprob) < 1e-5
+
+
+def test_spans_of_large_images_have_the_ids_of_their_contents(monkeypatch):
+    monkeypatch.setattr("pumice.engine.media.MANY_BYTES", 1)
+    ids, random = MediaIds(), np.random.default_rng(0)
+    spans = [random.standard_normal((n, 8)).astype(np.float32) for n in (3, 5, 2, 4)]
+    _, together = ids.of([*spans, spans[1]])
+    assert together == [*(ids.of([span])[1][0] for span in spans), together[1]]
+    assert len({ids.start for ids in together}) == len(spans)
