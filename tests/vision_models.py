@@ -342,7 +342,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "minicpmv46": {
         "class": "MiniCPMV4_6ForConditionalGeneration",
-        "texts": False,
         "config_class": "MiniCPMV4_6Config",
         "model_type": "minicpmv4_6",
         "config": {
@@ -557,7 +556,6 @@ CASES: dict[str, dict[str, Any]] = {
     "kimik25": {
         "class": "Kimi_K25ForConditionalGeneration",
         "published": "KimiK25ForConditionalGeneration",
-        "texts": False,
         "config_class": "Kimi_K25Config",
         "model_type": "kimi_k25",
         "config": {
@@ -571,6 +569,7 @@ CASES: dict[str, dict[str, Any]] = {
                 "qk_rope_head_dim": 8,
                 "qk_nope_head_dim": 8,
                 "v_head_dim": 16,
+                "head_dim": 8,
                 "num_key_value_heads": 4,
             },
             "vision_config": {
@@ -594,7 +593,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "llama4": {
         "class": "Llama4ForConditionalGeneration",
-        "texts": False,
         "config_class": "Llama4Config",
         "model_type": "llama4",
         "config": {
@@ -603,6 +601,8 @@ CASES: dict[str, dict[str, Any]] = {
                 "model_type": "llama4_text",
                 "num_hidden_layers": 1,
                 "num_local_experts": 2,
+                "num_experts_per_tok": 1,
+                "interleave_moe_layer_step": 1,
                 "intermediate_size_mlp": 96,
                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
             },
@@ -623,7 +623,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "museglimmer": {
         "class": "MuseGlimmerForConditionalGeneration",
-        "texts": False,
         "config_class": "MuseGlimmerConfig",
         "model_type": "muse_glimmer",
         "config": {
@@ -631,6 +630,12 @@ CASES: dict[str, dict[str, Any]] = {
             | {
                 "model_type": "muse_glimmer_text",
                 "num_hidden_layers": 1,
+                "layer_types": ["full_attention"],
+                "sliding_window": 64,
+                "qk_scale_factor": 3.87,
+                "output_multiplier": 0.2,
+                "post_norm_eps": 1e-8,
+                "final_logit_softcapping": 20.0,
                 "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
             },
             "vision_config": TOWER

@@ -132,9 +132,12 @@ def make_model(kind, case):
         return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval(), shapes
 
 
+LAYERS = "language_model.model.layers."
+
+
 def _published(name):
     """Return a tensor's name in the checkpoint of Kimi K2.5 for that which transformers writes."""
-    name = name.replace("model.mm_projector.", "mm_projector.")
+    name = name.replace("model.mm_projector.", "mm_projector.").replace("language_model.model.blocks.", LAYERS)
     return name.replace("vision_tower.encoder.patch_embed.", "vision_tower.patch_embed.")
 
 
@@ -227,7 +230,12 @@ def make(kind, case):
         types = torch.tensor([[int(token == IMAGE) for token in ids]])
         more = {"token_type_ids": types} if kind == "gemma3" else {}
         more = {"mm_token_type_ids": types} if kind.startswith(("qwen", "gemma4", "glm", "paddle")) else more
-        out = model(input_ids=torch.tensor([ids]), use_cache=False, **more, **given).logits[0, -1]
+        if kind == "llama4":  # whose own method fails in transformers 5.24
+            embeddings = model.get_input_embeddings()(torch.tensor([ids]))
+            embeddings[0, torch.tensor(ids) == IMAGE] = torch.tensor(rows)
+            out = model.language_model(inputs_embeds=embeddings, use_cache=False).logits[0, -1]
+        else:
+            out = model(input_ids=torch.tensor([ids]), use_cache=False, **more, **given).logits[0, -1]
         logits.append(torch.log_softmax(out.float(), -1).numpy())
         ids = [*ids, int(out.argmax())]
     return shapes, values | {"logprobs": np.stack(logits)}
