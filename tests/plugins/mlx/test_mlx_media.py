@@ -1,0 +1,83 @@
+"""Encoders of images and sounds on the MLX backend, beside transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import hearing_models
+import pocket_models
+import pumice
+import qwen_speech_models
+import vision_models
+from pumice.audio import VOICE_RATE
+from pumice.config import load_config
+from pumice.convert import ConvertOptions, write_model
+from pumice.engine.projector import Projector
+from pumice.gguf import GGMLType
+from pumice.media_encoder import Embeddings
+from pumice.model_files.opening import open_model
+from pumice.registry import get_registry
+from vision_files import picture
+
+LIMIT = 1e-5  # of the largest value; products of float32 activations
+
+
+def opened(path: Path) -> Projector:
+    config = load_config(overrides={"backend": "mlx", "mlx": {"activations": "float32", "compile": "never"}})
+    return Projector(path, config, get_registry(config))
+
+
+def check(parts: list[Any], reference: NDArray[np.float32]) -> None:
+    rows = np.concatenate([part.rows for part in parts if isinstance(part, Embeddings)])[:, : reference.shape[1]]
+    assert rows.shape == reference.shape
+    assert np.abs(rows - reference).max() <= LIMIT * np.abs(reference).max()
+
+
+@pytest.mark.parametrize("kind", vision_models.CASES)
+def test_rows_of_an_image_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("PIL")
+    files = json.loads(vision_models.SHAPES.read_text())
+    folder = vision_models.converted(tmp_path / kind, kind, files[kind]["shapes"])
+    projector = opened(folder / "mmproj.gguf")
+    check(projector.encode(picture(*vision_models.SIZE)), np.load(vision_models.FIXTURE)[f"{kind}.rows"])
+    projector.close()
+
+
+@pytest.mark.parametrize("kind", hearing_models.CASES)
+def test_rows_of_a_sound_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
+    files = json.loads(hearing_models.SHAPES.read_text())
+    hearing_models.write_folder(tmp_path / kind, kind, files[kind]["shapes"])
+    with open_model(tmp_path / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
+        write_model(file, tmp_path / "mmproj.gguf")
+    projector = opened(tmp_path / "mmproj.gguf")
+    check(
+        projector.encode_sound(hearing_models.sound(hearing_models.SECONDS)),
+        np.load(hearing_models.FIXTURE)[f"{kind}.rows"],
+    )
+    projector.close()
+
+
+def test_a_speech_is_that_of_its_package(tmp_path: Path) -> None:
+    path = pocket_models.write_converted(tmp_path, 40.0)
+    with pumice.load(path, backend="mlx", kv_type="f32", config={"mlx": {"activations": "float32"}}) as model:
+        sound = model.speak(pocket_models.TEXT, temperature=0.0).source
+    with np.load(pocket_models.FIXTURE) as file:
+        expected, length = file["ends, plain"], int(file["ends, plain, length"])
+    assert len(sound) == length
+    np.testing.assert_allclose(np.concatenate([sound[:3000], sound[3000::37]]), expected, atol=2e-5)
+
+
+def test_sines_of_a_codec_are_those_of_its_package(tmp_path: Path) -> None:
+    path = qwen_speech_models.write_converted(tmp_path)
+    with np.load(qwen_speech_models.FIXTURE) as file:
+        n_frames, expected = len(file["plain, codes"]), file["plain"]
+    with pumice.load(path, backend="mlx", kv_type="f32", config={"mlx": {"activations": "float32"}}) as model:
+        seconds = (n_frames + 1) * 1920 / VOICE_RATE
+        sound = model.speak(qwen_speech_models.TEXT, temperature=0.0, max_seconds=seconds).source
+    np.testing.assert_allclose(np.concatenate([sound[:3000], sound[3000::37]]), expected, atol=2e-5)
