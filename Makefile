@@ -10,7 +10,7 @@ KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 DOCS_STAMP := .venv-docs/.installed
 
-.PHONY: demo help test test-clients test-ray test-kompute fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-clients test-ray test-kompute test-subgroups fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -30,6 +30,11 @@ test-clients: $(STAMP)  ## Try real clients of PyPI and npm against the server; 
 
 test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
 	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k kompute tests/plugins/vulkan
+
+test-subgroups: $(STAMP)  ## Run the Vulkan backend's tests on lavapipe with subgroups of 4, 8 and 16; TESTS=tests/plugins/vulkan/test_vulkan_ops.py for some
+	for width in 128 256 512; do \
+		LP_NATIVE_VECTOR_WIDTH=$$width $(VENV)/python -m pytest -q $(PROCESSES) $(or $(TESTS),tests/plugins/vulkan) || exit 1; \
+	done
 
 fuzz: $(STAMP)  ## Fuzz every target for SECONDS=60 each; TARGET="gguf names" for some, see fuzz/README.md
 	.ci/fuzz

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ def vulkan(vulkan_device: None) -> Iterator[VulkanBackend]:
     backend = VulkanBackend()
     yield backend
     backend.close()
+
+
+@pytest.mark.skipif(
+    "LP_NATIVE_VECTOR_WIDTH" not in os.environ, reason="lavapipe has the size that the processor prefers"
+)
+def test_subgroups_have_the_size_that_lavapipe_is_asked_for(vulkan: VulkanBackend) -> None:
+    device = vulkan._open()[0].device.description
+    assert device.subgroup_size == int(os.environ["LP_NATIVE_VECTOR_WIDTH"]) // 32
 
 
 class TestOperations(OperationTests):
