@@ -9,7 +9,9 @@ driver with matrix units has 1.3, which came before them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device import DeviceDescription, MatrixShape
@@ -81,7 +83,8 @@ class Profile:
 
     @property
     def driver_id(self) -> DriverId:
-        return next(driver for name, driver in _DRIVERS.items() if self.vulkan_driver.startswith(name))
+        known = (driver for name, driver in _DRIVERS.items() if self.vulkan_driver.startswith(name))
+        return next(known, DriverId.UNKNOWN)
 
     @property
     def all_features(self) -> frozenset[str]:
@@ -284,10 +287,44 @@ PROFILES = {
 
 
 def find_profile(name: str) -> Profile:
-    """Return a profile. Raises BackendError for an unknown name."""
+    """Return a profile, or that in a file of ``pumice doctor --report``. Raises BackendError for an unknown name."""
+    if name.endswith(".json"):
+        return _reported(Path(name))
     if name not in PROFILES:
         raise BackendError(f"vulkan: unknown profile {name!r}; choose one of {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def _matrix_shape(text: str) -> MatrixShape:
+    """Return the shape that ``VulkanBackend.facts`` writes."""
+    size, a, c = text.replace(" to ", " ").split(" ")
+    m, n, k = map(int, size.split("x"))
+    return MatrixShape(m, n, k, a, c)
+
+
+def _reported(path: Path) -> Profile:
+    """Return the first device of the backend in a report. Raises BackendError."""
+    try:
+        devices = json.loads(path.read_bytes())["devices"]
+        device = next(device for device in devices if device["label"].startswith("vulkan"))
+        facts = device["facts"]
+        least, most = map(int, facts["subgroup_sizes"])
+        features = frozenset(facts["features"])
+        return Profile(
+            *(device["name"], facts["driver"].partition(" on ")[2], facts["vendor"], facts["subgroup_size"], str(path)),
+            features=features,
+            shared=facts["threadgroup_memory_bytes"],
+            matrices=tuple(_matrix_shape(text) for text in facts["cooperative_matrices"]),
+            type=facts["type"],
+            threads=facts["max_threads_per_threadgroup"],
+            buffer=facts["max_buffer_bytes"],
+            vulkan=facts["vulkan"],
+            subgroup_sizes=(least, most) if least < most else (0, 0),
+            lacking=ASSUMED - features,
+            driver_version=tuple(map(int, filter(None, facts["driver_version"].split(".")))),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise BackendError(f"vulkan: {path} is no report of `pumice doctor` with a Vulkan device: {error}") from None
 
 
 def narrowed(device: DeviceDescription, profile: Profile) -> DeviceDescription:
