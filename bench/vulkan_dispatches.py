@@ -19,7 +19,8 @@ from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import MemoryPlan, Tensor  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory  # noqa: E402
-from pumice_vulkan.memory import Arena, BufferSlice, Weights  # noqa: E402
+from pumice_vulkan.memory import BufferSlice, Scratch, Weights  # noqa: E402
+from pumice_vulkan.probe import matrix_shape  # noqa: E402
 from pumice_vulkan.recorder import launch  # noqa: E402
 from pumice_vulkan.step import SIZE_WORDS  # noqa: E402
 
@@ -34,8 +35,7 @@ class Bench:
         self.weights = device.new_buffer(weight_bytes)
         self.x = device.new_buffer(4 * columns * rows * 3)
         self.y = device.new_buffer(4 * 131072 * rows)
-        self.scratch = Arena(device, 64 << 20)
-        self.named: dict[str, BufferSlice] = {}
+        self.scratch = Scratch(device, 64 << 20)
         self.constants = Weights(device)
         self.host = device.new_buffer(8 << 20, host=True)
         self.step = device.new_buffer(64, host=True)
@@ -72,8 +72,7 @@ class Bench:
                 none,
                 self.scratch,
                 int8=int8,
-                cooperative=True,
-                named=self.named,
+                cooperative=matrix_shape(self.device.description),
             ),
             n_tokens,
             n_tokens,

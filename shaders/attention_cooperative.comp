@@ -1,6 +1,6 @@
 // attention_tile.comp on matrix units: float16 operands, float32 sums and statistics.
 //
-// A subgroup attends with UNIT rows, and the workgroup shares COLUMNS keys and values in shared memory while the next ones
+// A subgroup attends with UNIT_M rows, and the workgroup shares COLUMNS keys and values in shared memory while the next ones
 // are loaded. The mapping of matrix elements to invocations is unspecified, so scores pass through shared memory to become
 // weights, and sums are rescaled by a matrix of factors.
 //
@@ -21,7 +21,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128u;
 layout(constant_id = 1) const uint SUBGROUPS = 4u;
-layout(constant_id = 2) const uint UNIT = 16u; // rows and columns of a matrix fragment
+layout(constant_id = 2) const uint UNIT_M = 16u; // the product of matrix units is M x K times K x N
 layout(constant_id = 3) const uint COLUMNS = 64u;
 layout(constant_id = 4) const uint K_DIM = 64u;
 layout(constant_id = 5) const uint V_DIM = 64u;
@@ -33,13 +33,15 @@ layout(constant_id = 10) const uint ADDED = 0u;
 layout(constant_id = 11) const bool OF_STEP = false;
 layout(constant_id = 13) const uint Q_DIM = 64u;
 layout(constant_id = 14) const uint Y_DIM = 64u;
+layout(constant_id = 15) const uint UNIT_N = 16u;
+layout(constant_id = 16) const uint UNIT_K = 16u;
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
 layout(std430, set = 0, binding = 1) readonly buffer Q4 { vec4 q4[]; };
 layout(std430, set = 0, binding = 5) buffer Y4 { vec4 y4[]; };
 
-const uint ROWS = SUBGROUPS * UNIT;
+const uint ROWS = SUBGROUPS * UNIT_M;
 const uint LANES = THREADS / ROWS;         // invocations per row
 const uint OWN = COLUMNS / 4u / LANES;     // quads of a row per invocation
 const uint K_STRIDE = K_DIM / 4u + 2u, V_STRIDE = V_DIM / 4u + 2u, STRIDE = COLUMNS / 4u + 2u; // quads
@@ -52,9 +54,9 @@ shared f16vec4 tile[TILE > QUERIES ? TILE : QUERIES];
 shared vec4 scores[ROWS * STRIDE];
 shared f16vec4 weights[ROWS * STRIDE];
 
-#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseAccumulator>
-#define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseA>
-#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT_M, UNIT_N, gl_MatrixUseAccumulator>
+#define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT_M, UNIT_K, gl_MatrixUseA>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT_K, UNIT_N, gl_MatrixUseB>
 
 uint me, head_kv, sequence, oldest, newest;
 Octet keys[K_LOADS], values[V_LOADS]; // being loaded
@@ -121,13 +123,13 @@ void main() {
         tile[row * K_STRIDE + quad] = token < n_tokens && quad < Q_DIM / 4u ? f16vec4(q4[from]) : f16vec4(0.0);
     }
     barrier();
-    const uint subgroup_row = gl_SubgroupID * UNIT, subgroup_at = subgroup_row * STRIDE;
-    LEFT queries[K_DIM / UNIT];
-    [[unroll]] for (uint i = 0; i < K_DIM / UNIT; i++) {
-        coopMatLoad(queries[i], tile, subgroup_row * K_STRIDE + i * UNIT / 4u, K_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+    const uint subgroup_row = gl_SubgroupID * UNIT_M, subgroup_at = subgroup_row * STRIDE;
+    LEFT queries[K_DIM / UNIT_K];
+    [[unroll]] for (uint i = 0; i < K_DIM / UNIT_K; i++) {
+        coopMatLoad(queries[i], tile, subgroup_row * K_STRIDE + i * UNIT_K / 4u, K_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
     }
-    ACCUMULATOR sums[V_DIM / UNIT];
-    [[unroll]] for (uint i = 0; i < V_DIM / UNIT; i++) sums[i] = ACCUMULATOR(0.0);
+    ACCUMULATOR sums[V_DIM / UNIT_N];
+    [[unroll]] for (uint i = 0; i < V_DIM / UNIT_N; i++) sums[i] = ACCUMULATOR(0.0);
 
     const uint own_row = first_row + subgroup_row + gl_SubgroupInvocationID / LANES, lane = gl_SubgroupInvocationID % LANES;
     const uint own_at = (own_row - first_row) * STRIDE + lane;
@@ -151,14 +153,14 @@ void main() {
             barrier();
             if (start + COLUMNS <= newest) request(start + COLUMNS);
 
-            [[unroll]] for (uint c = 0; c < COLUMNS / UNIT; c++) {
+            [[unroll]] for (uint c = 0; c < COLUMNS / UNIT_N; c++) {
                 ACCUMULATOR score = ACCUMULATOR(0.0);
-                [[unroll]] for (uint i = 0; i < K_DIM / UNIT; i++) {
+                [[unroll]] for (uint i = 0; i < K_DIM / UNIT_K; i++) {
                     RIGHT key;
-                    coopMatLoad(key, tile, c * UNIT * K_STRIDE + i * UNIT / 4u, K_STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
+                    coopMatLoad(key, tile, c * UNIT_N * K_STRIDE + i * UNIT_K / 4u, K_STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
                     score = coopMatMulAdd(queries[i], key, score);
                 }
-                coopMatStore(score, scores, subgroup_at + c * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatStore(score, scores, subgroup_at + c * UNIT_N / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
             }
             settle();
 
@@ -182,19 +184,19 @@ void main() {
                 weights[own_at + j * LANES] = f16vec4(own[j]);
                 total += own[j].x + own[j].y + own[j].z + own[j].w;
             }
-            for (uint j = lane; j < UNIT / 4u; j += LANES) scores[own_at - lane + j] = vec4(factor); // the elements it has read
+            for (uint j = lane; j < UNIT_N / 4u; j += LANES) scores[own_at - lane + j] = vec4(factor); // the elements it has read
             settle();
             if (subgroupAny(factor != 1.0)) {
                 ACCUMULATOR factors;
                 coopMatLoad(factors, scores, subgroup_at, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
-                [[unroll]] for (uint i = 0; i < V_DIM / UNIT; i++) sums[i] *= factors;
+                [[unroll]] for (uint i = 0; i < V_DIM / UNIT_N; i++) sums[i] *= factors;
             }
-            [[unroll]] for (uint c = 0; c < COLUMNS / UNIT; c++) {
+            [[unroll]] for (uint c = 0; c < COLUMNS / UNIT_K; c++) {
                 LEFT weight;
-                coopMatLoad(weight, weights, subgroup_at + c * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
-                [[unroll]] for (uint i = 0; i < V_DIM / UNIT; i++) {
+                coopMatLoad(weight, weights, subgroup_at + c * UNIT_K / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint i = 0; i < V_DIM / UNIT_N; i++) {
                     RIGHT value;
-                    coopMatLoad(value, tile, VALUES + c * UNIT * V_STRIDE + i * UNIT / 4u, V_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                    coopMatLoad(value, tile, VALUES + c * UNIT_K * V_STRIDE + i * UNIT_N / 4u, V_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
                     sums[i] = coopMatMulAdd(weight, value, sums[i]);
                 }
             }
@@ -210,15 +212,15 @@ void main() {
         factor /= total * factor + exp(sink - highest);
     }
     const uint to = y_at / 4u + (own_token * n_head + head) * (Y_DIM / 4u);
-    [[unroll]] for (uint first = 0; first < V_DIM / UNIT; first += COLUMNS / UNIT) {
+    [[unroll]] for (uint first = 0; first < V_DIM / UNIT_N; first += COLUMNS / UNIT_N) {
         settle();
-        [[unroll]] for (uint i = 0; i < COLUMNS / UNIT; i++) {
-            if (first + i < V_DIM / UNIT)
-                coopMatStore(sums[first + i], scores, subgroup_at + i * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint i = 0; i < COLUMNS / UNIT_N; i++) {
+            if (first + i < V_DIM / UNIT_N)
+                coopMatStore(sums[first + i], scores, subgroup_at + i * UNIT_N / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
         }
         settle();
         [[unroll]] for (uint j = 0; j < OWN; j++) {
-            uint quad = first * UNIT / 4u + lane + j * LANES;
+            uint quad = first * UNIT_N / 4u + lane + j * LANES;
             if (real && quad < Y_DIM / 4u) y4[to + quad] = scores[own_at + j * LANES] * factor;
         }
     }

@@ -12,6 +12,8 @@ layout(constant_id = 3) const uint THREADS_N = 8;
 layout(constant_id = 4) const uint ROWS = 4;     // a multiple of four
 layout(constant_id = 5) const uint VECTORS = 8;  // a multiple of four
 layout(constant_id = 6) const uint SPLITS = 1;  // workgroups that divide the columns
+layout(constant_id = 7) const uint DEPTH = 16;  // columns at a time
+layout(constant_id = 8) const uint STEP = 16;  // columns of the unrolled loop; compilers keep sums in memory if it is long
 layout(local_size_x_id = 2, local_size_y_id = 3) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
@@ -33,8 +35,7 @@ layout(push_constant) uniform Push {
 };
 
 const uint M = THREADS_M * ROWS, N = THREADS_N * VECTORS, THREADS = THREADS_M * THREADS_N;
-const uint DEPTH = 16;
-const uint PIECE = min(BLOCK_COLUMNS, DEPTH), PIECES = DEPTH / PIECE;  // columns and number of an invocation's loads
+const uint PIECE = BLOCK_COLUMNS < DEPTH ? BLOCK_COLUMNS : DEPTH, PIECES = DEPTH / PIECE;  // columns and number of an invocation's loads
 const uint MATRIX_LOADS = (M * PIECES + THREADS - 1u) / THREADS, X_LOADS = (N * DEPTH / 4u + THREADS - 1u) / THREADS;
 shared vec4 a[DEPTH * M / 4];  // by columns
 shared vec4 b[DEPTH * N / 4];
@@ -129,7 +130,8 @@ void main() {
         store(row0, k);
         barrier();
         if (k + DEPTH < part.y) load(at, row0, k + DEPTH);
-        [[unroll]] for (uint kk = 0; kk < DEPTH; kk++) multiply(kk);
+        [[dont_unroll]] for (uint kk = 0; kk < DEPTH; kk += STEP)
+            [[unroll]] for (uint s = 0; s < STEP; s++) multiply(kk + s);
         barrier();
     }
     if (SPLITS == 1) {

@@ -19,9 +19,12 @@ layout(constant_id = 4) const uint TILE_N = 128;
 layout(constant_id = 5) const uint WARPS_M = 2;
 layout(constant_id = 6) const uint WARPS_N = 2;
 layout(constant_id = 7) const uint K = 64;
-layout(constant_id = 8) const uint UNIT = 16;  // rows and columns of a matrix fragment
+layout(constant_id = 8) const uint X_UNIT = 16;  // rows and columns of a tile of x
 layout(constant_id = 9) const uint SPLITS = 1;
-layout(constant_id = 10) const uint X_TILES = 0;  // tiles of UNIT rows of x and of the float16 result; 0: both in rows
+layout(constant_id = 10) const uint X_TILES = 0;  // tiles of X_UNIT rows of x and of the float16 result; 0: both in rows
+layout(constant_id = 11) const uint UNIT_M = 16;  // the product of matrix units is M x K times K x N
+layout(constant_id = 12) const uint UNIT_N = 16;
+layout(constant_id = 13) const uint UNIT_K = 16;
 layout(local_size_x_id = 0) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py; with RAGGED_X the number of columns is no multiple of K
@@ -49,17 +52,17 @@ layout(push_constant) uniform Push {
 #define TILES 6
 #include "routes.glsl"
 
-#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseAccumulator>
-#define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseA>
-#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT_M, UNIT_N, gl_MatrixUseAccumulator>
+#define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT_M, UNIT_K, gl_MatrixUseA>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT_K, UNIT_N, gl_MatrixUseB>
 
 const bool IS_PAIRED = (FLAGS & PAIRED) != 0;
 const uint MATRICES = IS_PAIRED ? 2 : 1;
 const uint OCTETS = K / 8;       // octets per row of a tile
 const uint STRIDE = OCTETS + 1;  // odd stride: rows start in different banks
 const uint B = TILE_M * STRIDE;  // offset of the tile of x
-const uint FRAGMENTS_M = TILE_M / WARPS_M / UNIT, FRAGMENTS_N = TILE_N / WARPS_N / UNIT;
-const uint LANES = THREADS / (WARPS_M * WARPS_N), QUADS = UNIT * UNIT / 4;  // quads per fragment of the result
+const uint FRAGMENTS_M = TILE_M / WARPS_M / UNIT_M, FRAGMENTS_N = TILE_N / WARPS_N / UNIT_N;
+const uint LANES = THREADS / (WARPS_M * WARPS_N), QUADS = UNIT_M * UNIT_N / 4;  // quads per fragment of the result
 const uint FOR_TILES = B + TILE_N * STRIDE, FOR_RESULTS = WARPS_M * WARPS_N * MATRICES * QUADS;
 shared uvec4 halves[FOR_TILES > FOR_RESULTS ? FOR_TILES : FOR_RESULTS];
 shared bool is_last;
@@ -67,7 +70,7 @@ shared bool is_last;
 const uint A_BLOCKS = K / BLOCK_COLUMNS;  // blocks per row of a tile
 const uint A_ITEMS = TILE_M * A_BLOCKS, A_LOADS = (A_ITEMS + THREADS - 1) / THREADS;
 const uint B_LOADS = TILE_N * OCTETS / THREADS;
-const uint UNIT_OCTETS = UNIT / 8;
+const uint UNIT_OCTETS = X_UNIT / 8;
 
 uint me;
 Planes at, at2;                            // planes of the matrix, and of the second of a pair
@@ -76,8 +79,8 @@ Block blocks[A_LOADS];                     // being loaded
 uvec4 octets_of_x[B_LOADS];
 
 // A row of the tile: its row of the matrix, and whether that is the second matrix.
-uint row_of(uint row) { return IS_PAIRED ? row / (2 * UNIT) * UNIT + row % UNIT : row; }
-bool is_second(uint row) { return IS_PAIRED && row / UNIT % 2 == 1; }
+uint row_of(uint row) { return IS_PAIRED ? row / (2 * UNIT_M) * UNIT_M + row % UNIT_M : row; }
+bool is_second(uint row) { return IS_PAIRED && row / UNIT_M % 2 == 1; }
 
 uint a_row(uint i) { return (me + i * THREADS) / A_BLOCKS; }
 uint a_block(uint k) { return k / BLOCK_COLUMNS + me % A_BLOCKS; }
@@ -99,7 +102,7 @@ void request(uint k) {
         blocks[i] = load_block(planes, block_number(i, k));
     }
     [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
-        const uint step = X_TILES == 0 ? k / 8 : k / UNIT * (X_TILES * UNIT * UNIT_OCTETS);
+        const uint step = X_TILES == 0 ? k / 8 : k / X_UNIT * (X_TILES * X_UNIT * UNIT_OCTETS);
         const bool inside = (FLAGS & RAGGED_X) == 0 || k + b_place(me + i * THREADS).y * 8 < n_columns;
         octets_of_x[i] = inside ? x[b_first[i] + step] : uvec4(0);
     }
@@ -139,7 +142,7 @@ void write(uint row, uint n, vec4 value, vec4 second) {
         if ((FLAGS & RESIDUAL) != 0) value += residual[(residual_at + at_y) / 4];
         y[(y_at + at_y) / 4] = value;
         if ((FLAGS & HALF_Y) != 0)
-            y_halves[halves_at / 2 + half_place(n, row / 4, n_rows / 4, X_TILES, UNIT)] = half_quad(value);
+            y_halves[halves_at / 2 + half_place(n, row / 4, n_rows / 4, X_TILES, X_UNIT)] = half_quad(value);
     }
 }
 
@@ -158,12 +161,12 @@ void add_splits(uint row0, uint tile, uint first_quad) {
     if (!is_last) return;
     memoryBarrierBuffer();
     if (me == 0) counters[counters_at + tile] = 0;  // reset for the next dispatch
-    const uint n_results = TILE_M / UNIT / MATRICES;  // fragments of the result per column of fragments
+    const uint n_results = TILE_M / UNIT_M / MATRICES;  // fragments of the result per column of fragments
     for (uint e = me; e < TILE_M * TILE_N / 4 / MATRICES; e += THREADS) {
         const uint quad = e % QUADS, i = e / QUADS % n_results, j = e / QUADS / n_results;
-        const uint from = first_quad + (j * (TILE_M / UNIT) + i * MATRICES) * QUADS + quad;
+        const uint from = first_quad + (j * (TILE_M / UNIT_M) + i * MATRICES) * QUADS + quad;
         const vec4 second = IS_PAIRED ? total(from + QUADS) : vec4(0);
-        write(row0 + i * UNIT + quad % (UNIT / 4) * 4, n0 + j * UNIT + quad / (UNIT / 4), total(from), second);
+        write(row0 + i * UNIT_M + quad % (UNIT_M / 4) * 4, n0 + j * UNIT_N + quad / (UNIT_M / 4), total(from), second);
     }
 }
 
@@ -181,8 +184,8 @@ void main() {
         if (X_TILES == 0)
             b_first[i] = x_at / 4 + x_row(min(n0 + place.x, n_x - 1u)) * (n_columns / 8) + place.y;
         else
-            b_first[i] = x_at / 4 + place.y / UNIT_OCTETS * (X_TILES * UNIT * UNIT_OCTETS) +
-                         min(n0 + place.x, X_TILES * UNIT - 1u) * UNIT_OCTETS + place.y % UNIT_OCTETS;
+            b_first[i] = x_at / 4 + place.y / UNIT_OCTETS * (X_TILES * X_UNIT * UNIT_OCTETS) +
+                         min(n0 + place.x, X_TILES * X_UNIT - 1u) * UNIT_OCTETS + place.y % UNIT_OCTETS;
     }
     const uint warp_m = gl_SubgroupID % WARPS_M * FRAGMENTS_M, warp_n = gl_SubgroupID / WARPS_M * FRAGMENTS_N;
 
@@ -196,13 +199,13 @@ void main() {
         put(k);
         barrier();
         if (k + K < end) request(k + K);
-        [[unroll]] for (uint kk = 0; kk < K; kk += UNIT) {
+        [[unroll]] for (uint kk = 0; kk < K; kk += UNIT_K) {
             LEFT u[FRAGMENTS_M];
             [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
-                coopMatLoad(u[i], halves, (warp_m + i) * UNIT * STRIDE + kk / 8, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(u[i], halves, (warp_m + i) * UNIT_M * STRIDE + kk / 8, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
             [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
                 RIGHT v;
-                coopMatLoad(v, halves, B + (warp_n + j) * UNIT * STRIDE + kk / 8, STRIDE,
+                coopMatLoad(v, halves, B + (warp_n + j) * UNIT_N * STRIDE + kk / 8, STRIDE,
                             gl_CooperativeMatrixLayoutColumnMajor);
                 [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
                     sums[j * FRAGMENTS_M + i] = coopMatMulAdd(u[i], v, sums[j * FRAGMENTS_M + i]);
@@ -218,20 +221,21 @@ void main() {
     [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
         [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i += MATRICES) {
             [[unroll]] for (uint m = 0; m < MATRICES; m++)
-                coopMatStore(sums[j * FRAGMENTS_M + i + m], halves, c + m * QUADS, UNIT / 4,
+                coopMatStore(sums[j * FRAGMENTS_M + i + m], halves, c + m * QUADS, UNIT_M / 4,
                              gl_CooperativeMatrixLayoutColumnMajor);
             subgroupBarrier();
-            const uint fragment = (warp_n + j) * (TILE_M / UNIT) + warp_m + i;
+            const uint fragment = (warp_n + j) * (TILE_M / UNIT_M) + warp_m + i;
             [[unroll]] for (uint e = 0; e < QUADS; e += LANES) {
                 const uint quad = e + gl_SubgroupInvocationID;
+                if (QUADS % LANES != 0 && quad >= QUADS) break;
                 const vec4 value = uintBitsToFloat(halves[c + quad]);
                 const vec4 second = IS_PAIRED ? uintBitsToFloat(halves[c + QUADS + quad]) : vec4(0);
                 const uint to = first_quad + split * (TILE_M * TILE_N / 4) + fragment * QUADS + quad;
                 if (SPLITS > 1) all_sums[to] = value;
                 if (SPLITS > 1 && IS_PAIRED) all_sums[to + QUADS] = second;
                 if (SPLITS == 1)
-                    write(row0 + row_of((warp_m + i) * UNIT) + quad % (UNIT / 4) * 4,
-                          n0 + (warp_n + j) * UNIT + quad / (UNIT / 4), value, second);
+                    write(row0 + row_of((warp_m + i) * UNIT_M) + quad % (UNIT_M / 4) * 4,
+                          n0 + (warp_n + j) * UNIT_N + quad / (UNIT_M / 4), value, second);
             }
             subgroupBarrier();
         }

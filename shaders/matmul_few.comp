@@ -1,7 +1,7 @@
 // y = W x for up to a few dozen rows of x, on matrix units: each weight is read once, as in matvec.comp, with enough
 // workgroups to occupy the device.
 //
-// A workgroup computes PARTS_M * FRAGMENTS_M * UNIT rows of W times FRAGMENTS_N * UNIT rows of x with PARTS_M x PARTS_K
+// A workgroup computes PARTS_M * FRAGMENTS_M * UNIT_M rows of W times FRAGMENTS_N * UNIT_N rows of x with PARTS_M x PARTS_K
 // subgroups: PARTS_K of them divide the columns, K at a time, and add up their sums at the end. Until then they do not
 // synchronize: each converts its own blocks of W to float16 in its own shared memory, and reads x, which is float16 in
 // tiles (halves.glsl), from memory. With PAIRED a subgroup's fragments alternate between two matrices, and the result is
@@ -20,9 +20,12 @@ layout(constant_id = 4) const uint PARTS_K = 8;
 layout(constant_id = 5) const uint FRAGMENTS_M = 1;  // fragments per subgroup; even if PAIRED
 layout(constant_id = 6) const uint FRAGMENTS_N = 1;
 layout(constant_id = 7) const uint K = 64;
-layout(constant_id = 8) const uint UNIT = 16;  // rows and columns of a matrix fragment
+layout(constant_id = 8) const uint X_UNIT = 16;  // rows and columns of a tile of x
 layout(constant_id = 9) const uint DEPTH = 1;  // K columns of W in flight, in multiples
 layout(constant_id = 10) const bool EARLY = true;  // load x before W is converted
+layout(constant_id = 11) const uint UNIT_M = 16;  // the product of matrix units is M x K times K x N
+layout(constant_id = 12) const uint UNIT_N = 16;
+layout(constant_id = 13) const uint UNIT_K = 16;
 layout(local_size_x_id = 0) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
@@ -43,14 +46,15 @@ layout(push_constant) uniform Push {
     uint n_rows, n_columns;
 };
 
-#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseAccumulator>
-#define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseA>
-#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT_M, UNIT_N, gl_MatrixUseAccumulator>
+#define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT_M, UNIT_K, gl_MatrixUseA>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT_K, UNIT_N, gl_MatrixUseB>
 
 const bool IS_PAIRED = (FLAGS & PAIRED) != 0;
 const uint OF_MATRIX = IS_PAIRED ? FRAGMENTS_M / 2 : FRAGMENTS_M;  // fragments per subgroup and matrix
 const uint LANES = THREADS / (PARTS_M * PARTS_K);
-const uint ROWS = FRAGMENTS_M * UNIT, STEPS = K / UNIT, QUADS = UNIT * UNIT / 4;
+const uint ROWS = FRAGMENTS_M * UNIT_M, STEPS = K / UNIT_K, QUADS = UNIT_M * UNIT_N / 4;
+const uint X_TILES = (FRAGMENTS_N * UNIT_N + X_UNIT - 1) / X_UNIT;  // rows of tiles of x
 const uint STRIDE = K / 8 + 1;  // octets per row; odd, so rows start in different banks
 const uint FRAGMENTS = FRAGMENTS_M * FRAGMENTS_N, RESULTS = IS_PAIRED ? 2 : 1;  // fragments per result fragment
 // A subgroup's shared memory holds its rows of W, and at the end TURN of its fragments at a time.
@@ -66,7 +70,7 @@ Planes at, at2;    // planes of the matrix, and of the second of a pair
 uint firsts[A_LOADS];    // first blocks of the rows
 Block blocks[DEPTH * A_LOADS];  // being loaded
 
-bool is_second(uint i) { return IS_PAIRED && (min(lane + i * LANES, A_ITEMS - 1u) / A_BLOCKS / UNIT) % 2u == 1u; }
+bool is_second(uint i) { return IS_PAIRED && (min(lane + i * LANES, A_ITEMS - 1u) / A_BLOCKS / UNIT_M) % 2u == 1u; }
 
 uint block_number(uint i, uint k) {
     return firsts[i] + k / BLOCK_COLUMNS + (lane + i * LANES) % A_BLOCKS;
@@ -101,8 +105,9 @@ ACCUMULATOR sums[FRAGMENTS];
 
 RIGHT load_x(uint j, uint k) {
     RIGHT v;
-    const uint tile = k / UNIT * FRAGMENTS_N + j;
-    coopMatLoad(v, x, x_at / 4 + tile * (UNIT * UNIT / 8), UNIT / 8, gl_CooperativeMatrixLayoutColumnMajor);
+    const uint tile = k / X_UNIT * X_TILES + j * UNIT_N / X_UNIT;
+    const uint within = j * UNIT_N % X_UNIT * (X_UNIT / 8) + k % X_UNIT / 8;
+    coopMatLoad(v, x, x_at / 4 + tile * (X_UNIT * X_UNIT / 8) + within, X_UNIT / 8, gl_CooperativeMatrixLayoutColumnMajor);
     return v;
 }
 
@@ -115,16 +120,16 @@ void settle() {
 void add_products(uint turn, uint k, uint far) {
     RIGHT v[STEPS * FRAGMENTS_N];
     if (EARLY)
-        [[unroll]] for (uint i = 0; i < STEPS * FRAGMENTS_N; i++) v[i] = load_x(i % FRAGMENTS_N, k + i / FRAGMENTS_N * UNIT);
+        [[unroll]] for (uint i = 0; i < STEPS * FRAGMENTS_N; i++) v[i] = load_x(i % FRAGMENTS_N, k + i / FRAGMENTS_N * UNIT_K);
     put(turn, k);
     settle();
     if (k + far < n_columns) request(turn, k + far);
     [[unroll]] for (uint s = 0; s < STEPS; s++) {
         LEFT u[FRAGMENTS_M];
         [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
-            coopMatLoad(u[i], halves, own + i * UNIT * STRIDE + s * UNIT / 8, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+            coopMatLoad(u[i], halves, own + i * UNIT_M * STRIDE + s * UNIT_K / 8, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
-            if (!EARLY) v[s * FRAGMENTS_N + j] = load_x(j, k + s * UNIT);
+            if (!EARLY) v[s * FRAGMENTS_N + j] = load_x(j, k + s * UNIT_K);
             [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++)
                 sums[j * FRAGMENTS_M + i] = coopMatMulAdd(u[i], v[s * FRAGMENTS_N + j], sums[j * FRAGMENTS_M + i]);
         }
@@ -138,7 +143,7 @@ void write(uint row, uint n, vec4 value) {
     if ((FLAGS & RESIDUAL) != 0) value += residual[(residual_at + at_y) / 4];
     y[(y_at + at_y) / 4] = value;
     if ((FLAGS & HALF_Y) != 0)
-        y_halves[halves_at / 2 + half_place(n, row / 4, n_rows / 4, FRAGMENTS_N, UNIT)] = half_quad(value);
+        y_halves[halves_at / 2 + half_place(n, row / 4, n_rows / 4, X_TILES, X_UNIT)] = half_quad(value);
 }
 
 // The sum of a fragment over the subgroups that divide the columns.
@@ -154,14 +159,14 @@ void main() {
     lane = gl_SubgroupInvocationID;
     own = gl_SubgroupID * REGION;
     const uint part_m = gl_SubgroupID % PARTS_M, part_k = gl_SubgroupID / PARTS_M;
-    const uint row0 = gl_WorkGroupID.x * PARTS_M * OF_MATRIX * UNIT, n0 = gl_WorkGroupID.y * FRAGMENTS_N * UNIT;
+    const uint row0 = gl_WorkGroupID.x * PARTS_M * OF_MATRIX * UNIT_M, n0 = gl_WorkGroupID.y * FRAGMENTS_N * UNIT_N;
     const uint n_x = row_count(rows);
     if (n0 >= n_x) return;
     at = planes_at(weights_at[0], n_rows * BLOCKS);
     if (IS_PAIRED) at2 = planes_at(weights_at[1], n_rows * BLOCKS);
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
-        const uint local = min(lane + i * LANES, A_ITEMS - 1u) / A_BLOCKS, fragment = local / UNIT;
-        const uint row = ((part_m * OF_MATRIX) + (IS_PAIRED ? fragment / 2u : fragment)) * UNIT + local % UNIT;
+        const uint local = min(lane + i * LANES, A_ITEMS - 1u) / A_BLOCKS, fragment = local / UNIT_M;
+        const uint row = ((part_m * OF_MATRIX) + (IS_PAIRED ? fragment / 2u : fragment)) * UNIT_M + local % UNIT_M;
         firsts[i] = min(row0 + row, n_rows - 1u) * BLOCKS;
     }
 
@@ -180,14 +185,14 @@ void main() {
         barrier();
         [[unroll]] for (uint f = 0; f < TURN; f++)
             if (first + f < FRAGMENTS)
-                coopMatStore(sums[first + f], halves, own + f * QUADS, UNIT / 4, gl_CooperativeMatrixLayoutColumnMajor);
+                coopMatStore(sums[first + f], halves, own + f * QUADS, UNIT_M / 4, gl_CooperativeMatrixLayoutColumnMajor);
         barrier();
         const uint n_results = min(TURN, FRAGMENTS - first) / RESULTS;
         for (uint e = gl_LocalInvocationIndex; e < PARTS_M * n_results * QUADS; e += THREADS) {
             const uint quad = e % QUADS, slot = e / QUADS % n_results * RESULTS, part = e / (QUADS * n_results);
             const uint i = (first + slot) % FRAGMENTS_M / RESULTS, j = (first + slot) / FRAGMENTS_M;
-            const uint row = row0 + (part * OF_MATRIX + i) * UNIT + quad % (UNIT / 4) * 4;
-            const uint n = n0 + j * UNIT + quad / (UNIT / 4);
+            const uint row = row0 + (part * OF_MATRIX + i) * UNIT_M + quad % (UNIT_M / 4) * 4;
+            const uint n = n0 + j * UNIT_N + quad / (UNIT_M / 4);
             if (row >= n_rows || n >= n_x) continue;
             vec4 value = total(part, slot, quad);
             if (IS_PAIRED) {

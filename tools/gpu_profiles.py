@@ -28,7 +28,7 @@ from pumice_vulkan.device import DeviceDescription  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402
 from pumice_vulkan.lower.rule import Dispatch  # noqa: E402
 from pumice_vulkan.memory import Arena, Scratch, Weights  # noqa: E402
-from pumice_vulkan.probe import SHAPE, has_lanes  # noqa: E402
+from pumice_vulkan.probe import has_lanes, matrix_shape  # noqa: E402
 from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
 from pumice_vulkan.program import DeviceProgram, Shared  # noqa: E402
 from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks  # noqa: E402
@@ -72,9 +72,9 @@ def captured(path: Path) -> Iterator[Compiled]:
 
 def shared_on(device: PaperDevice) -> Shared:
     """Return a model's state on a device, whose matrix units work if their shape is the one that kernels use."""
-    cooperative = SHAPE in device.cooperative_matrices and "float16" in device.features
+    cooperative = matrix_shape(device.description)
     int8 = "integer_dot_product_fast" in device.features
-    lanes = cooperative and has_lanes(device.description)
+    lanes = has_lanes(device.description)
     memories = Weights(device), Arena(device), Scratch(device), Scratch(device)
     return Shared(device, Kernels(device), *memories, int8, cooperative, lanes=lanes)
 
@@ -161,14 +161,18 @@ class Kernel:
     @property
     def needs_units(self) -> bool:
         """True if only devices with matrix units choose it, which lavapipe does not have."""
-        return all(SHAPE in PROFILES[name].matrices for name in self.profiles)
+        return all(matrix_shape(PROFILES[name].described()) for name in self.profiles)
 
     @property
     def row(self) -> str:
         metal = "yes" if self.is_translated else "-"
-        ran = "H100, H200" if self.needs_units else "lavapipe"
+        ran = _RAN.get(self.name, "H100, H200") if self.needs_units else "lavapipe"
         return f"| `{self.name}` | {len(self.profiles)} | {self.vulkan} | {metal} | {ran} |\n"
 
+
+_OTHER_SHAPES = "H100, H200, lavapipe (8x8x8)"
+_RAN = dict.fromkeys(("matmul_cooperative", "matmul_few", "attention_cooperative"), _OTHER_SHAPES)
+"""Where kernels on matrix units have run, with which shapes besides 16x16x16."""
 
 KERNELS_HEADER = (
     "| kernel | profiles | valid for Vulkan | translated to Metal | has run on |\n| --- | --- | --- | --- | --- |\n"
@@ -183,6 +187,18 @@ def chosen_kernels(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> list[Ker
         for name in names:
             by_name.setdefault(name, Kernel(name)).profiles.append(profile)
     return [by_name[name] for name in sorted(by_name)]
+
+
+def pipelines(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> dict[tuple[str, tuple[int, ...]], str]:
+    """Return the oldest version of Vulkan of each kernel with constants, and these."""
+    oldest: dict[tuple[str, tuple[int, ...]], str] = {}
+    for profile, buckets in lowered.items():
+        vulkan = Kernel("", [profile]).vulkan
+        for dispatch in (dispatch for dispatches in buckets.values() for dispatch in dispatches):
+            key = dispatch.kernel, tuple(dispatch.constants)
+            if dispatch.constants:
+                oldest[key] = min(oldest.get(key, vulkan), vulkan)
+    return oldest
 
 
 def problems(chosen: Sequence[Kernel], validator: str, translator: str) -> list[str]:
@@ -258,13 +274,15 @@ def text(page: str, lowered: Mapping[str, dict[str, list[Dispatch]]]) -> str:
 
 
 def main() -> int:
-    validator, translator = (shader_checks.program(name) for name in ("spirv-val", "spirv-cross"))
-    if validator is None or translator is None:
-        print("error: the checks need spirv-val and spirv-cross (Debian: spirv-tools, spirv-cross)", file=sys.stderr)
+    names = "spirv-val", "spirv-opt", "spirv-cross"
+    validator, optimizer, translator = map(shader_checks.program, names)
+    if validator is None or optimizer is None or translator is None:
+        print(f"error: the checks need {', '.join(names)} (Debian: spirv-tools, spirv-cross)", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder, captured(write_model(Path(folder) / "model.gguf")) as compiled:
         lowered = lowered_profiles(compiled)
-    if wrong := problems(chosen_kernels(lowered), validator, translator):
+    wrong = problems(chosen_kernels(lowered), validator, translator)
+    if wrong := wrong + shader_checks.invalid_pipelines(optimizer, validator, pipelines(lowered)):
         print("\n".join(["error: the page is not written, since checks fail:", *wrong]), file=sys.stderr)
         return 1
     TARGET.write_text(text(TARGET.read_text(), lowered))

@@ -1,7 +1,7 @@
 """Checks of kernels for GPUs that are not at hand: SPIR-V by spirv-val, and its translation to Metal by SPIRV-Cross.
 
-The programs are those on PATH, or those named by SPIRV_VAL and SPIRV_CROSS. Older than 2024 they do not know the
-extension for matrix units (Debian 13 has newer ones: spirv-tools, spirv-cross).
+The programs are those on PATH, or those named by SPIRV_VAL, SPIRV_OPT and SPIRV_CROSS. Older than 2024 they do not know
+the extension for matrix units (Debian 13 has newer ones: spirv-tools, spirv-cross).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ METAL = "20300"  # version of Metal's language: 2.3, of macOS 11, has the sums o
 
 
 def program(name: str) -> str | None:
-    """Return the path of ``spirv-val`` or ``spirv-cross``, or None."""
+    """Return the path of ``spirv-val``, ``spirv-opt`` or ``spirv-cross``, or None."""
     return os.environ.get(name.upper().replace("-", "_")) or shutil.which(name)
 
 
@@ -45,6 +46,28 @@ def untranslated(translator: str, families: Iterable[str]) -> list[str]:
         for path in variants(family)
     }
     return _failed(commands)
+
+
+def invalid_pipelines(
+    optimizer: str, validator: str, pipelines: Mapping[tuple[str, tuple[int, ...]], str]
+) -> list[str]:
+    """Return the specialized kernels that are not valid for a version of Vulkan, with a message.
+
+    Their constants become those of the pipeline, since the sizes of fragments of matrix units are constants: spirv-val
+    compares the operands of each product.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        made, frozen = {}, {}
+        for number, ((kernel, constants), api) in enumerate(pipelines.items()):
+            name, path = f"{kernel} {constants} for Vulkan {api}", str(Path(folder) / f"{number}.spv")
+            values = " ".join(f"{i}:{value}" for i, value in enumerate(constants))
+            passes = ["--freeze-spec-const", "--fold-spec-const-op-composite"]
+            source = str(SHADERS / f"{kernel}.spv")
+            made[name] = [
+                *(optimizer, f"--set-spec-const-default-value={values}", *passes, "--unify-const", source, "-o", path),
+            ]
+            frozen[name] = [validator, "--target-env", f"vulkan{api}", path]
+        return _failed(made) or _failed(frozen)
 
 
 def _failed(commands: Mapping[str, Sequence[str]]) -> list[str]:

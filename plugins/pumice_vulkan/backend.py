@@ -107,7 +107,7 @@ class VulkanBackend(Backend):
         from pumice_vulkan.quirks import QUIRKS
 
         shared = self._open()[0]
-        device = shared.device.description
+        device, shape = shared.device.description, shared.cooperative
         return {
             "driver": f"{device.driver} on {device.vulkan_driver}",
             "driver_id": device.driver_id,
@@ -133,7 +133,7 @@ class VulkanBackend(Backend):
             "avoided": sorted(device.avoided),
             "quirks": [quirk.why for quirk in QUIRKS if quirk.applies(device)],
             "int8_activations": shared.int8,
-            "uses_cooperative_matrices": bool(shared.cooperative),
+            "matrix_shape": f"{shape.m}x{shape.n}x{shape.k}" if shape else "",
             "prepares": shared.prepares,
             "persistent": shared.persistent,
         }
@@ -190,7 +190,7 @@ class VulkanBackend(Backend):
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Scratch, Weights
         from pumice_vulkan.persistent import is_wanted
-        from pumice_vulkan.probe import cooperative_matrices_work, lanes_are_known
+        from pumice_vulkan.probe import lanes_are_known, working_shape
         from pumice_vulkan.profiles import find_profile, narrowed
         from pumice_vulkan.program import Shared
         from pumice_vulkan.quirks import without_quirks
@@ -207,8 +207,8 @@ class VulkanBackend(Backend):
             invariant = self.options.batch_invariant
             persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
             persistent = persistent and not invariant
-            cooperative = cooperative_matrices_work(device)
-            lanes = cooperative and lanes_are_known(device)
+            cooperative = working_shape(device)
+            lanes = bool(cooperative) and lanes_are_known(device)
         except BaseException:
             device.close()
             raise

@@ -1,7 +1,8 @@
 """A probe of a device's matrix units: small products in a separate process, since drivers may crash.
 
-``python -m pumice_vulkan.probe DRIVER INDEX`` computes a product with each kernel and prints the names of those that
-are right. The result is cached in a file, since starting a process and Vulkan takes most of a second.
+``python -m pumice_vulkan.probe DRIVER INDEX MxNxK`` computes a product with each kernel, in fragments of that shape,
+and prints the names of those that are right. The result is cached in a file, since starting a process and Vulkan takes
+most of a second.
 """
 
 from __future__ import annotations
@@ -23,46 +24,60 @@ from pumice_vulkan.device import Device, DeviceDescription, MatrixShape, open_de
 from pumice_vulkan.flags import FIXED, ProductFlag
 from pumice_vulkan.folders import folders
 from pumice_vulkan.shaders import interface, shader
+from pumice_vulkan.tuning import X_UNIT
 
 KERNEL = "matmul_cooperative.f16"
 LANES_KERNEL = "matmul_lanes.q4_0"
-SHAPE = MatrixShape(16, 16, 16, "float16", "float32")
+SHAPES = tuple(
+    MatrixShape(m, n, k, "float16", "float32")
+    for m, n, k in ((16, 16, 16), (8, 16, 16), (16, 8, 16), (16, 16, 8), (8, 8, 16), (16, 8, 8), (8, 8, 8))
+)
+"""Shapes of products that kernels can use, the best first: of NVIDIA and AMD, of Intel, and of lavapipe last."""
+SHAPE = SHAPES[0]  # of shaders/matmul_lanes.comp, too
 N_ROWS, N_TOKENS = 72, 40  # of the products, with incomplete tiles
 TIMEOUT_SECONDS = 60
-TILES = (64, 64, 2, 2, 64, SHAPE.m)  # of KERNEL
+TILES = (64, 64, 2, 2, 64)  # of KERNEL
 LANES = 32  # subgroup size of shaders/matmul_lanes.comp
 LANES_THREADS, LANES_SHARED_BYTES = 512, 36 * 1024  # its largest workgroup
 
 logger = logging.getLogger("pumice")
 
 
-def cooperative_matrices_work(device: Device) -> bool:
-    """Return True if products on matrix units are right; computed once per device."""
-    if SHAPE not in device.cooperative_matrices or "float16" not in device.features:
-        return False
-    return KERNEL in _probe(device.description)
+def matrix_shape(description: DeviceDescription) -> MatrixShape | None:
+    """Return the shape of matrix units that kernels use on a device; None if it has none of SHAPES."""
+    if not {"float16", "cooperative_matrix"} <= description.features:
+        return None
+    return next((shape for shape in SHAPES if shape in description.cooperative_matrices), None)
+
+
+def working_shape(device: Device) -> MatrixShape | None:
+    """Return the shape of matrix units if products with it are right; computed once per device."""
+    shape = matrix_shape(device.description)
+    return shape if shape and KERNEL in _probe(device.description, shape) else None
 
 
 def lanes_are_known(device: Device) -> bool:
     """Return True if lanes have the parts of fragments that shaders/matmul_lanes.comp expects; once per device."""
-    return has_lanes(device.description) and LANES_KERNEL in _probe(device.description)
+    return has_lanes(device.description) and LANES_KERNEL in _probe(device.description, SHAPE)
 
 
 def has_lanes(description: DeviceDescription) -> bool:
     """Return True if the kernel may be right on a device, and fits."""
     fits = description.max_threads_per_threadgroup >= LANES_THREADS
     fits = fits and description.threadgroup_memory_bytes >= LANES_SHARED_BYTES
+    fits = fits and matrix_shape(description) == SHAPE
     return fits and description.vendor == "NVIDIA" and description.subgroup_size == LANES
 
 
 @functools.cache
-def _probe(description: DeviceDescription) -> frozenset[str]:
+def _probe(description: DeviceDescription, shape: MatrixShape) -> frozenset[str]:
     """Return the names of the kernels that are right."""
-    files = _files(description)
+    files = _files(description, shape)
     for file in files:
         with contextlib.suppress(OSError):
             return frozenset(file.read_text().split())
-    command = [sys.executable, "-m", "pumice_vulkan.probe", description.driver, str(description.index)]
+    size = f"{shape.m}x{shape.n}x{shape.k}"
+    command = [sys.executable, "-m", "pumice_vulkan.probe", description.driver, str(description.index), size]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -79,22 +94,27 @@ def _probe(description: DeviceDescription) -> frozenset[str]:
     return right
 
 
-def _files(description: DeviceDescription) -> list[Path]:
+def _files(description: DeviceDescription, shape: MatrixShape) -> list[Path]:
     """Return the paths of marker files; one exists if this device, driver and kernels passed before."""
-    about = (description.name, description.driver, description.vulkan_driver, description.api_version)
+    about = (shape, description.name, description.driver, description.vulkan_driver, description.api_version)
     kernels = shader(KERNEL) + shader(LANES_KERNEL)
     name = hashlib.sha256(repr(about).encode() + kernels).hexdigest()[:32]
     return [folder / name for folder in folders()]
 
 
-def right_kernels(device: Device) -> list[str]:
+def right_kernels(device: Device, shape: MatrixShape = SHAPE) -> list[str]:
     """Return the names of the kernels whose product of random matrices is that of NumPy."""
     right = []
-    if _is_right(device, KERNEL, *_float16_matrix(96), [4 * device.subgroup_size, 12, ProductFlag.RAGGED_X, *TILES]):
+    of_tiles = [4 * device.subgroup_size, 12, ProductFlag.RAGGED_X, *TILES, X_UNIT, 1, 0, shape.m, shape.n, shape.k]
+    if _is_right(device, KERNEL, *_float16_matrix(96), of_tiles):
         right.append(KERNEL)
         tiles = -(-N_TOKENS // SHAPE.n)
         lanes = [4 * LANES, 4, 0, 4, 1, 1, tiles, 1, tiles, 1]
-        if has_lanes(device.description) and _is_right(device, LANES_KERNEL, *_q4_0_matrix(128), lanes):
+        if (
+            shape == SHAPE
+            and has_lanes(device.description)
+            and _is_right(device, LANES_KERNEL, *_q4_0_matrix(128), lanes)
+        ):
             right.append(LANES_KERNEL)
     return right
 
@@ -168,6 +188,7 @@ def _product(
 
 if __name__ == "__main__":
     with open_device(sys.argv[1], int(sys.argv[2])) as device:
-        names = right_kernels(device)
+        m, n, k = map(int, sys.argv[3].split("x"))
+        names = right_kernels(device, MatrixShape(m, n, k, SHAPE.a, SHAPE.c))
         print(*names)
         sys.exit(0 if names else 1)

@@ -36,7 +36,7 @@ from pumice.plugin import (
 )
 from pumice_vulkan.buckets import Bucket, Buckets
 from pumice_vulkan.cache_moves import SLOTS, CacheMoves
-from pumice_vulkan.device import CommandBuffer, Device
+from pumice_vulkan.device import CommandBuffer, Device, MatrixShape
 from pumice_vulkan.fuse import parts
 from pumice_vulkan.host_memory import HostMemory
 from pumice_vulkan.kernels import Kernels
@@ -68,7 +68,7 @@ class Shared:
     scratch: Scratch
     arenas: Scratch  # of activations of programs that give no logits
     int8: bool = False
-    cooperative: bool = False
+    cooperative: MatrixShape | None = None  # of the matrix units on which products run
     prepares: bool = False
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
     unmeasured: bool = False  # ... also those of shapes that were not measured on a GPU
@@ -475,7 +475,8 @@ class DeviceProgram(Program):
 def _computed_by(shared: Shared) -> str:
     """Return what decides the values in a device's caches besides the model; see ``CacheForm``."""
     device = shared.device.description
-    kernels = f"int8 {shared.int8} cooperative {shared.cooperative} lanes {shared.lanes} persistent {shared.persistent}"
+    matrices = shared.cooperative and (shared.cooperative.m, shared.cooperative.n, shared.cooperative.k)
+    kernels = f"int8 {shared.int8} cooperative {matrices} lanes {shared.lanes} persistent {shared.persistent}"
     kernels += " invariant" if shared.invariant else ""
     return f"vulkan {device.name} {device.uuid} {device.driver} {device.vulkan_driver} {kernels}"
 

@@ -48,6 +48,7 @@ class TileShape:
         return enough and shares and self.shared_bytes() <= device.threadgroup_memory_bytes
 
 
+X_UNIT = 16  # rows and columns of a tile of float16 activations, where fragments are read from memory
 LANES = 32  # subgroup size of the measured device
 LONG_ROW = 192  # blocks per row from which on two subgroups share it
 MANY_ROWS = 12288  # rows of a matrix from which on a workgroup takes more of them
@@ -163,7 +164,7 @@ def _splits(n_tiles: int, n_columns: int, n_workgroups: int) -> int:
 
 @dataclass(frozen=True)
 class FewShape:
-    """Work division of shaders/matmul_few.comp: subgroups along rows and columns, fragments and columns of each."""
+    """Work division of shaders/matmul_few.comp: subgroups along rows and columns, 16 rows and columns of each."""
 
     parts_m: int
     parts_k: int
@@ -295,6 +296,8 @@ class BlockShape:
     threads_m: int = 16
     threads_n: int = 8
     splits: int = 1  # workgroups that divide the columns
+    depth: int = 16  # columns at a time (matmul.comp)
+    step: int = 16  # columns of its unrolled loop
 
     @property
     def sums(self) -> int:

@@ -16,7 +16,6 @@ from pumice_vulkan.kv_cache import can_hold
 from pumice_vulkan.lower.attended import Attended, attended, halved, store
 from pumice_vulkan.lower.attention_decode import attend_alone
 from pumice_vulkan.lower.attention_terms import BOTH_SIDES, MEMORY, float_bits, has_more, mask_of, v_dim_of, window_of
-from pumice_vulkan.lower.halves import UNIT
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import attention_shape
@@ -100,12 +99,16 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
     k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
     if has_more(node) or mask_of(node) == MEMORY or "attention_cooperative" in lowering.device.description.avoided:
         return False
-    if not lowering.cooperative or lowering.device.subgroup_size % UNIT or max(k_dim, v_dim) > MOST_VALUES:
+    if not lowering.cooperative or max(k_dim, v_dim) > MOST_VALUES:
         return False
-    if node.state is not None and (lowering.limits.kv_type == "f32" or k_dim % UNIT or v_dim % UNIT):
+    m, n, k = lowering.unit
+    is_ragged = bool(k_dim % max(k, 8) or v_dim % max(n, 8))
+    if lowering.device.subgroup_size % m or (
+        node.state is not None and (lowering.limits.kv_type == "f32" or is_ragged)
+    ):
         return False
     k_padded, v_padded = (-(-dim // WHOLE) * WHOLE for dim in (k_dim, v_dim))
-    shape = attention_shape(lowering.device, k_padded, v_padded, UNIT)
+    shape = attention_shape(lowering.device, k_padded, v_padded, m)
     if shape is None or k_dim % 4 or v_dim % 4:
         return False
     cells = halved(lowering, node, WHOLE) if node.state is None else attended(lowering, node)
@@ -116,12 +119,12 @@ def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
         node,
         lowering.place(node.output),
         constants=[
-            *(shape.subgroups * lowering.device.subgroup_size, shape.subgroups, UNIT, shape.columns),
+            *(shape.subgroups * lowering.device.subgroup_size, shape.subgroups, m, shape.columns),
             *(k_padded, v_padded, sinks is not None),
         ],
         n_parts=1,
-        grid=(-(-n_rows // (UNIT * shape.subgroups)), cells.n_head_kv, 1),
-        more=[k_dim, v_dim],
+        grid=(-(-n_rows // (m * shape.subgroups)), cells.n_head_kv, 1),
+        more=[k_dim, v_dim, n, k],
         full_subgroups=True,
         cells=cells,
     )

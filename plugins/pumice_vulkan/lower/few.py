@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
 from pumice_vulkan.formats import BLOCK_COLUMNS
-from pumice_vulkan.lower.halves import UNIT, Order, halves, new_halves, tiles
+from pumice_vulkan.lower.halves import Order, halves, new_halves, tiles
 from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product
@@ -17,6 +17,7 @@ from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import (
     LANES_STEP,
     LANES_UNIT,
+    X_UNIT,
     FewShape,
     LanesShape,
     TileShape,
@@ -63,7 +64,7 @@ def use_few(
     if not least <= n_rows <= MOST_FEW or weight.n_columns % BLOCK_COLUMNS:
         return None
     shape = few_shape(lowering.device, weight.n_rows, weight.n_columns, n_rows, paired)
-    return shape if shape and shape.shared_bytes(UNIT) <= lowering.device.threadgroup_memory_bytes else None
+    return shape if shape and shape.shared_bytes(X_UNIT) <= lowering.device.threadgroup_memory_bytes else None
 
 
 def use_lanes(lowering: Lowering, n_columns: int, n_rows: int) -> bool:
@@ -96,8 +97,9 @@ def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | LanesSha
     vectors = halves(lowering, call.x, Order.TILES)
     reads = few_order(lowering, first.n_rows, lowering.rows(call.x))  # the order that the next product reads
     left = new_halves(lowering, call.output, Order.TILES) if call.output and reads is Order.TILES else None
-    n_tiles = -(-lowering.rows(call.x) // UNIT)
-    of_matrix = shape.fragments_m // 2 if paired else shape.fragments_m
+    m, n, k = lowering.unit
+    fragments_m, fragments_n = shape.fragments_m * X_UNIT // m, -(-lowering.rows(call.x) // n)
+    of_matrix = fragments_m // 2 if paired else fragments_m
     lowering.dispatch(
         f"matmul_few.{first.format.name}",
         count=call.x,
@@ -107,9 +109,10 @@ def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | LanesSha
         constants=[
             shape.parts_m * shape.parts_k * lowering.device.subgroup_size,
             *(first.row_blocks, _flags(call, left)),
-            *(shape.parts_m, shape.parts_k, shape.fragments_m, n_tiles, shape.k, UNIT, shape.depth, shape.early),
+            *(shape.parts_m, shape.parts_k, fragments_m, fragments_n, shape.k, X_UNIT, shape.depth, shape.early),
+            *(m, n, k),
         ],
-        grid=(-(-first.n_rows // (shape.parts_m * of_matrix * UNIT)), 1, 1),
+        grid=(-(-first.n_rows // (shape.parts_m * of_matrix * m)), 1, 1),
         full_subgroups=True,
         label=f"few {first.format.name} {first.n_rows * len(call.weights)}x{first.n_columns}",
     )

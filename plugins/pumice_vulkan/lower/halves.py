@@ -7,13 +7,11 @@ from enum import Enum
 from pumice.plugin import Node, Tensor
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.probe import SHAPE
-from pumice_vulkan.tuning import LANES_UNIT
+from pumice_vulkan.tuning import LANES_UNIT, X_UNIT
 
 MOST_QUADS = 4096  # maximum groups of four values per row in shaders/norm_half.comp
 NORM_THREADS = 256
-UNIT = SHAPE.m  # rows and columns of a matrix fragment
-LANE_ORDER = 0  # in place of UNIT, as in shaders/halves.glsl
+LANE_ORDER = 0  # in place of X_UNIT, as in shaders/halves.glsl
 _NAMES = ("float16 activations", "more float16 activations")  # scratch memories: one is read while the other is written
 
 
@@ -21,7 +19,7 @@ class Order(Enum):
     """The order of float16 activations in memory (shaders/halves.glsl)."""
 
     ROWS = "row by row"
-    TILES = "tiles of UNIT rows and columns"
+    TILES = "tiles of X_UNIT rows and columns"
     LANES = "as lanes of shaders/matmul_lanes.comp read them"
     LANE_ROWS = "row by row, each with the columns of a lane together"
 
@@ -57,7 +55,7 @@ def tiles(lowering: Lowering, x: Tensor, order: Order) -> list[int]:
     """Return two specialization constants: the tiles per column of tiles, or 0, and the rows and columns of a tile."""
     if order in (Order.LANES, Order.LANE_ROWS):
         return [-(-lowering.rows(x) // LANES_UNIT) if order is Order.LANES else 0, LANE_ORDER]
-    return [-(-lowering.rows(x) // UNIT) if order is Order.TILES else 0, UNIT]
+    return [-(-lowering.rows(x) // X_UNIT) if order is Order.TILES else 0, X_UNIT]
 
 
 def normed_halves(lowering: Lowering, norm: Node, order: Order) -> bool:
@@ -80,5 +78,5 @@ def normed_halves(lowering: Lowering, norm: Node, order: Order) -> bool:
 
 def _n_bytes(lowering: Lowering, x: Tensor) -> int:
     """Return the bytes of whole tiles, since all their rows are read."""
-    unit = max(UNIT, LANES_UNIT)
+    unit = max(X_UNIT, LANES_UNIT)
     return 2 * -(-lowering.rows(x) // unit) * unit * lowering.width(x)

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import BackendError, Limits, MemoryPlan, Node, Sizes, State, Tensor, Weight, row_size
 from pumice_vulkan.buckets import bucket_sizes
-from pumice_vulkan.device import Buffer, Device
+from pumice_vulkan.device import Buffer, Device, MatrixShape
 from pumice_vulkan.flags import FIXED
 from pumice_vulkan.interface import PLACE, Numbers
 from pumice_vulkan.memory import ALIGNMENT, Arena, BufferSlice, Scratch, WeightData, Weights
@@ -95,7 +95,7 @@ class SegmentMemory:
     cache: Arena
     scratch: Scratch
     int8: bool = False  # products with few rows use int8 activations
-    cooperative: bool = False  # products with many rows run on matrix units
+    cooperative: MatrixShape | None = None  # of the matrix units on which products with many rows run
     invariant: bool = False  # results of up to MOST_INVARIANT rows do not depend on their number
     lanes: bool = False  # the division of their fragments among lanes is that of shaders/matmul_lanes.comp
     states: dict[State, Any] = field(default_factory=dict)  # places in ``cache``, shared by the graphs of a model
@@ -138,7 +138,13 @@ class Lowering:
 
     @property
     def cooperative(self) -> bool:
-        return self.memory.cooperative
+        return bool(self.memory.cooperative)
+
+    @property
+    def unit(self) -> tuple[int, int, int]:
+        """M, N and K of a product of matrix units."""
+        assert self.memory.cooperative
+        return self.memory.cooperative.m, self.memory.cooperative.n, self.memory.cooperative.k
 
     @property
     def invariant(self) -> bool:

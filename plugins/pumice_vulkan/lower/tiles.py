@@ -9,13 +9,13 @@ import numpy as np
 
 from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
-from pumice_vulkan.lower.halves import UNIT, Order, halves, new_halves
+from pumice_vulkan.lower.halves import Order, halves, new_halves
 from pumice_vulkan.lower.halves import tiles as tiles_of
 from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.vectors import quantized, use_int8
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import MOST_SPLIT_TILES, BlockShape, TileShape, tile_shape
+from pumice_vulkan.tuning import MOST_SPLIT_TILES, X_UNIT, BlockShape, TileShape, tile_shape
 
 N_TURNS = 4  # products with split columns that run at the same time
 
@@ -79,8 +79,8 @@ def cooperative_product(lowering: Lowering, call: TileProduct, shape: TileShape 
         constants=[
             shape.warps_m * shape.warps_n * lowering.device.subgroup_size,
             *(weight.row_blocks, call.flags(shape.k)),
-            *(shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, UNIT),
-            *(shape.splits, tiles_of(lowering, call.x, call.order)[0]),
+            *(shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, X_UNIT),
+            *(shape.splits, tiles_of(lowering, call.x, call.order)[0], *lowering.unit),
         ],
         grid=(n_row_tiles, routes.n_tiles, routes.n_heads * shape.splits),
         full_subgroups=True,
@@ -142,6 +142,7 @@ def tiled_product(lowering: Lowering, call: TileProduct, shape: BlockShape) -> N
         constants=[
             *(weight.row_blocks, call.flags(4)),
             *(shape.threads_m, shape.threads_n, shape.rows, shape.vectors, shape.splits),
+            *(() if int8 else (shape.depth, shape.step)),
         ],
         grid=(n_row_tiles, routes.n_tiles, routes.n_heads * shape.splits),
         label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",

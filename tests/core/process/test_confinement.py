@@ -331,10 +331,10 @@ def test_a_gpu_in_the_sandbox(path, home, monkeypatch, tmp_path):
         pytest.skip(reason)
     source = """
 from pumice_vulkan.device import list_devices, open_device
-from pumice_vulkan.probe import KERNEL, SHAPE, right_kernels
+from pumice_vulkan.probe import KERNEL, matrix_shape, right_kernels
 with open_device("auto", 0) as device:
-    can = SHAPE in device.cooperative_matrices
-    print(json.dumps([device.name, KERNEL in right_kernels(device) if can else True]))
+    shape = matrix_shape(device.description)
+    print(json.dumps([device.name, KERNEL in right_kernels(device, shape) if shape else True]))
 """
     config = load_config({"backend": "vulkan"})
     name, right = run(source, engine_policy(path, config, get_registry(config)), tmp_path)

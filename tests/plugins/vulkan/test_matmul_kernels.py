@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -18,14 +18,14 @@ from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.device import list_devices
+from pumice_vulkan.device import MatrixShape, list_devices
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.lower import few, halves, products, tiles, vectors
+from pumice_vulkan.lower import few, products, tiles, vectors
 from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import Arena, BufferSlice, Scratch, Weights
-from pumice_vulkan.probe import lanes_are_known
+from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape
 from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import (
@@ -115,22 +115,26 @@ def test_linear(vulkan: VulkanBackend, type: GGMLType) -> None:
 
 @pytest.fixture(scope="module")
 def matrix_units() -> Iterator[VulkanBackend]:
-    """A backend whose products run on the matrix units of the first device, of whatever size they are."""
-    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
+    """A backend whose products run on the matrix units of the first device, of the best shape that kernels use."""
+    kept = mock.patch("pumice_vulkan.quirks.QUIRKS", ())  # which leave lavapipe without matrix units
+    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}), kept:
         reason = VulkanBackend.unavailable()
-        shapes = () if reason else list_devices("native")[0].cooperative_matrices
-        units = [s.m for s in shapes if s.m == s.n == s.k and (s.a, s.c) == ("float16", "float32")]
-        if not units:
+        if reason or not matrix_shape(list_devices("native")[0]):
             pytest.skip(reason or "no matrix units")
-        works = mock.patch("pumice_vulkan.probe.cooperative_matrices_work", return_value=True)
-        refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
-        sizes = [mock.patch.object(module, "UNIT", max(units)) for module in (few, tiles, halves)]
-        kept = mock.patch("pumice_vulkan.quirks.QUIRKS", ())  # which leave lavapipe without matrix units
-        no_lanes = mock.patch("pumice_vulkan.probe.lanes_are_known", return_value=False)
-        with works, no_lanes, refused, kept, sizes[0], sizes[1], sizes[2]:
-            backend = VulkanBackend(VulkanBackend.Options(driver="native", prepare="never"))
+        with on_matrix_units(None) as backend:
             yield backend
-            backend.close()
+
+
+@contextmanager
+def on_matrix_units(shape: MatrixShape | None) -> Iterator[VulkanBackend]:
+    """A backend on matrix units, of this shape if one is given."""
+    refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
+    chosen = mock.patch("pumice_vulkan.probe.SHAPES", (shape,) if shape else SHAPES)
+    right = mock.patch("pumice_vulkan.probe._probe", return_value=frozenset({KERNEL}))  # the kernel in tiles alone
+    with right, refused, chosen:
+        backend = VulkanBackend(VulkanBackend.Options(driver="native", prepare="never"))
+        yield backend
+        backend.close()
 
 
 def check_on_matrix_units(
@@ -147,6 +151,23 @@ def check_on_matrix_units(
 @pytest.mark.parametrize("type", [type for type in TYPES if type != GGMLType.F32], ids=lambda type: type.name)
 def test_linear_on_matrix_units(matrix_units: VulkanBackend, type: GGMLType) -> None:
     check_on_matrix_units(matrix_units, type, 76, COLUMNS)
+
+
+@pytest.mark.usefixtures("matrix_units")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.m}x{shape.n}x{shape.k}")
+def test_shapes_of_matrix_units(shape: MatrixShape) -> None:
+    """All that the device lists: rows of W, of x, and columns of a product may differ."""
+    if shape not in list_devices("native")[0].cooperative_matrices:
+        pytest.skip("the device does not have this shape")
+    with on_matrix_units(shape) as backend:
+        assert backend._open()[0].cooperative == shape
+        check_on_matrix_units(backend, GGMLType.Q4_K, 76, 512, (9, 24, 40, 64))
+        for tile in (TileShape(64, 32, 4, 1, 64), TileShape(64, 64, 2, 2, 32, 3)):
+            with (
+                mock.patch.object(tiles, "tile_shape", return_value=tile),
+                mock.patch.object(few, "few_shape", return_value=None),
+            ):
+                check_on_matrix_units(backend, GGMLType.Q5_1, 180, 160)
 
 
 @pytest.mark.parametrize("type", [GGMLType.Q5_1, GGMLType.F16], ids=lambda type: type.name)
@@ -168,7 +189,7 @@ def lanes() -> Iterator[VulkanBackend]:
     reason = VulkanBackend.unavailable()
     if reason:
         pytest.skip(reason)
-    with mock.patch("pumice_vulkan.probe.lanes_are_known", lanes_are_known):  # the fixture above denies them
+    with mock.patch("pumice_vulkan.probe._probe", _probe):  # the fixture above denies them
         backend = VulkanBackend(VulkanBackend.Options(driver="native", prepare="never"))
         known = backend._open()[0].lanes
     if known:

@@ -36,7 +36,7 @@ def test_a_right_result_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     results = []
     for description in (described(), described(), described(), described(vulkan_driver="driver 2")):
         probe._probe.cache_clear()
-        results.append(probe._probe(description))
+        results.append(probe._probe(description, probe.SHAPE))
     probe._probe.cache_clear()
     right = frozenset({probe.KERNEL, probe.LANES_KERNEL})
     assert results == [frozenset(), right, right, right]
@@ -48,7 +48,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PUMICE_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, 0, "one"))
     probe._probe.cache_clear()
-    assert probe._probe(described(name="another")) == {"one"}
+    assert probe._probe(described(name="another"), probe.SHAPE) == {"one"}
     probe._probe.cache_clear()
 
 
@@ -57,10 +57,10 @@ def test_a_failed_probe_says_why(monkeypatch: pytest.MonkeyPatch, caplog: pytest
         return subprocess.CompletedProcess(command, 1, "", "Traceback\nValueError: a parameter is missing\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(probe, "_files", lambda description: [])
+    monkeypatch.setattr(probe, "_files", lambda description, shape: [])
     probe._probe.cache_clear()
     with caplog.at_level("INFO", logger="pumice"):
-        assert not probe._probe(described())
+        assert not probe._probe(described(), probe.SHAPE)
     probe._probe.cache_clear()
     assert "a GPU are not used, since their probe failed: ValueError: a parameter is missing" in caplog.text
 
@@ -68,8 +68,14 @@ def test_a_failed_probe_says_why(monkeypatch: pytest.MonkeyPatch, caplog: pytest
 def test_lanes_are_asked_of_their_vendor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that cannot have the expected division of fragments, or that a workgroup does not fit, is not asked."""
     fits = {"max_threads_per_threadgroup": 1024, "threadgroup_memory_bytes": 48 * 1024, "vendor": "NVIDIA"}
+    fits |= {"features": frozenset({"float16", "cooperative_matrix"}), "cooperative_matrices": (probe.SHAPE,)}
     assert probe.has_lanes(described(**fits))
-    for name, value in (("vendor", "AMD"), ("subgroup_size", 64), ("threadgroup_memory_bytes", 32 * 1024)):
+    for name, value in (
+        ("vendor", "AMD"),
+        ("subgroup_size", 64),
+        ("threadgroup_memory_bytes", 32 * 1024),
+        ("cooperative_matrices", ()),
+    ):
         assert not probe.has_lanes(described(**{**fits, name: value}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +19,9 @@ from pumice.testing import check_operation
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import _use_int8
+from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.device.resources import Resources, resources
+from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.profiles import DOT, HALF, PROFILES, find_profile, narrowed
 from pumice_vulkan.shaders import interface, shader
 from tools import gpu_profiles, shader_checks
@@ -133,3 +136,40 @@ def test_the_checks_of_a_device_without_matrix_units_divide_columns():
     (kernel,) = (name for name in found.kernels if name.startswith("matmul"))
     assert int(kernel.split()[-1]) > 1  # the last constant: parts
     assert not found.problem
+
+
+def test_pipelines_are_checked_with_their_constants() -> None:
+    validator, optimizer = (shader_checks.program(name) for name in ("spirv-val", "spirv-opt"))
+    if validator is None or optimizer is None:
+        pytest.skip("spirv-val and spirv-opt are not installed (Debian: spirv-tools)")
+    of_intel = (64, 12, 0, 64, 64, 2, 2, 64, 16, 1, 0, 8, 16, 16)
+    no_rows = (64, 12, 0, 0, 64, 2, 2, 64, 16, 1, 0, 8, 16, 16)
+    pipelines = {("matmul_cooperative.f16", constants): "1.3" for constants in (of_intel, no_rows)}
+    (wrong,) = shader_checks.invalid_pipelines(optimizer, validator, pipelines)
+    assert wrong.startswith(f"matmul_cooperative.f16 {no_rows} for Vulkan 1.3: ")
+    assert "Length" in wrong
+
+
+def test_matrix_units_of_each_shape_are_used() -> None:
+    shapes = {
+        name: matrix_shape(PROFILES[name].described()) for name in ("xe2-b50-mesa", "hopper-h200", "xe2-lnl-mesa")
+    }
+    assert [shape and (shape.m, shape.n, shape.k) for shape in shapes.values()] == [(8, 16, 16), (16, 16, 16), None]
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_a_report_is_a_profile(tmp_path: Path) -> None:
+    vulkan = VulkanBackend(VulkanBackend.Options(profile="rdna3-rx7900xtx-radv"))
+    facts = {**vulkan.facts(), "cooperative_matrices": ["8x16x16 float16 to float32"]}
+    vulkan.close()
+    path = tmp_path / "report.json"
+    device = {"label": "vulkan0", "name": "a GPU", "facts": facts}
+    path.write_text(json.dumps({"devices": [{"label": "cpu0"}, device]}, default=list))
+    profile = find_profile(str(path))
+    assert (profile.device, profile.vendor, profile.driver_id) == ("a GPU", "AMD", DriverId.RADV)
+    found = profile.described()
+    assert found.features == set(facts["features"]) | {"cooperative_matrix"}
+    assert found.threadgroup_memory_bytes == facts["threadgroup_memory_bytes"]
+    assert [(shape.m, shape.n, shape.k) for shape in found.cooperative_matrices] == [(8, 16, 16)]
+    with pytest.raises(pumice.BackendError, match=r"none\.json is no report of `pumice doctor` with a Vulkan device"):
+        find_profile(str(tmp_path / "none.json"))

@@ -15,6 +15,7 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower import attention, attention_decode
+from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.tuning import DecodeShape
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("vulkan_device")
 @pytest.fixture(autouse=True)
 def no_matrix_units(monkeypatch):
     """Attention as precise as float32 is, also where there are matrix units."""
-    monkeypatch.setattr("pumice_vulkan.probe.cooperative_matrices_work", lambda device: False)
+    monkeypatch.setattr("pumice_vulkan.probe.working_shape", lambda device: None)
 
 
 def compare(folder, steps, tolerance=1e-5, **options):
@@ -212,14 +213,12 @@ FLOAT16 = 1e-6
 
 @pytest.fixture
 def matrix_units(monkeypatch, no_matrix_units):
-    """Attention on the matrix units of the first device, of whatever size they are (8 in Mesa's lavapipe)."""
+    """Attention on the matrix units of the first device, of whatever shape they are (8x8x8 in Mesa's lavapipe)."""
     monkeypatch.setattr("pumice_vulkan.quirks.QUIRKS", ())  # which leave lavapipe without matrix units
-    units = {shape.m for shape in list_devices()[0].cooperative_matrices
-             if shape.m == shape.n == shape.k and (shape.a, shape.c) == ("float16", "float32")}  # fmt: skip
-    if not units:
+    shape = matrix_shape(list_devices()[0])
+    if not shape:
         pytest.skip("no matrix units")
-    monkeypatch.setattr(attention, "UNIT", max(units))
-    monkeypatch.setattr("pumice_vulkan.probe.cooperative_matrices_work", lambda device: True)
+    monkeypatch.setattr("pumice_vulkan.probe.working_shape", lambda device: shape)
     with mock.patch.object(attention, "_attend_in_tiles", side_effect=AssertionError("not on matrix units")):
         yield
 
