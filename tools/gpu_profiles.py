@@ -30,7 +30,7 @@ from pumice_vulkan.lower.rule import Dispatch  # noqa: E402
 from pumice_vulkan.memory import Arena, Scratch, Weights  # noqa: E402
 from pumice_vulkan.probe import has_lanes, matrix_shape  # noqa: E402
 from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
-from pumice_vulkan.program import DeviceProgram, Shared  # noqa: E402
+from pumice_vulkan.program import USUAL_CHOICES, DeviceProgram, Shared  # noqa: E402
 from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks  # noqa: E402
 from quantizers import quantize  # noqa: E402
 from tools import shader_checks  # noqa: E402
@@ -94,7 +94,7 @@ def dispatches(description: DeviceDescription, compiled: Compiled) -> dict[str, 
         chosen = {name: program._lower(bucket) for name, bucket in BUCKETS.items()}
         for dispatches in chosen.values():
             shared.kernels.compile(dispatches)
-        shared.kernels.compile(program._recorder.choices(BUCKETS["16 sequences"]))
+        shared.kernels.compile(program._recorder.choices(BUCKETS["16 sequences"], USUAL_CHOICES))
     return chosen
 
 

@@ -67,14 +67,18 @@ def vector_shape(
     format: Format,
     paired: bool = False,
     crowded: bool = False,
+    int8: bool = True,
 ) -> VectorShape:
     """Return the shape for a product of ``n_rows`` rows of ``row_blocks`` blocks with ``n_tokens`` vectors.
 
-    ``crowded``: so many passes that each needs few workgroups.
-    Within a few percent of the best shape measured on an H200 for Q4_0, Q4_K, Q6_K and Q8_0.
+    ``crowded``: so many passes that each needs few workgroups. ``int8``: activations are quantized.
+    Within a few percent of the best shape measured on an H200 for Q4_0, Q4_K, Q6_K and Q8_0, and for one vector of
+    floats within a quarter of the best measured on an H100 for Q4_0, Q4_K and Q6_K.
     """
     if format.dense:
         shape = _dense_shape(device, row_blocks, n_tokens, crowded)
+    elif not int8 and n_tokens == 1:
+        shape = _float_shape(n_rows, row_blocks)
     elif row_blocks >= LONG_ROW:
         shape = VectorShape(64, (4, 2, 1)[(n_tokens > 1) + (n_tokens > 4)], 4, prefetch=True)
     elif n_tokens > 4:
@@ -89,6 +93,15 @@ def vector_shape(
         shape = VectorShape(32, 8, 2, 2 if row_blocks > LANES else 1)
     lanes = max(shape.lanes, device.subgroup_size)
     return dataclasses.replace(shape, lanes=lanes, groups=max(1, shape.invocations // lanes))
+
+
+def _float_shape(n_rows: int, row_blocks: int) -> VectorShape:
+    """Return the shape for one vector of floats: workgroups of 256 invocations took up to five times as long."""
+    if row_blocks >= LONG_ROW:
+        return VectorShape(64, 2, 4, prefetch=True)
+    if n_rows >= MANY_ROWS:
+        return VectorShape(32, 4, 4) if row_blocks <= SHORT_ROW else VectorShape(64, 2, 4)
+    return VectorShape(64, 2 if row_blocks <= SHORT_ROW else 4, 4)
 
 
 def of_whole_blocks(device: Device, shape: VectorShape, row_blocks: int) -> VectorShape | None:
@@ -314,45 +327,52 @@ class BlockShape:
         """Vectors of a workgroup."""
         return self.threads_n * self.vectors
 
+    def within(self, shared_bytes: int) -> BlockShape:
+        """Return the shape with so few columns at a time in float32 that they fit shared memory."""
+        fits = 4 * self.depth * (self.m + self.n) < shared_bytes
+        return self if fits else dataclasses.replace(self, depth=16)
 
-FLOAT_BLOCKS = [BlockShape(4, 8, 32, 8), BlockShape(8, 4), BlockShape(4, 4), BlockShape(4, 4, 32, 4)]
+
+FLOAT_BLOCKS = [BlockShape(8, 8), BlockShape(8, 4, depth=32, step=1), BlockShape(4, 4), BlockShape(4, 4, 32, 4)]
 INT8_BLOCKS = [BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(4, 2, 32, 8), BlockShape(2, 2)]
-"""The largest first; all fit into the least shared memory that Vulkan guarantees, the last also into 128 invocations.
+"""The largest first; with a depth of 16 all fit into the least shared memory that Vulkan guarantees, the last also into
+128 invocations."""
+SMALL_SUMS = 16  # results of an invocation in float32 with which more workgroups share a processor
+LEAST_PART = 512  # columns of a workgroup with the largest tiles of floats: with fewer they took three times as long
 
-With 8 x 8 results per invocation, registers of an H100 did not suffice: a prompt took nine times as long as with 4 x 8.
-"""
-MOST_SPLIT_SUMS = 16  # results in float32 of an invocation with which columns are split: more went to memory on an H200
 
-
-def block_shape(n_rows: int, n_columns: int, n_tokens: int, int8: bool, max_threads: int = 256) -> BlockShape | None:
+def block_shape(
+    n_rows: int, n_columns: int, n_tokens: int, int8: bool, max_threads: int = 256, shared_bytes: int = 32768
+) -> BlockShape | None:
     """Return the shape for a product of ``n_rows`` rows with ``n_tokens`` vectors without matrix units.
 
     The largest tiles that are not mostly empty and, if need be with split columns, numerous enough for a large device;
-    None if even small ones are too few to occupy it. ``max_threads``: the device's limit of invocations.
+    None if even small ones are too few to occupy it. ``max_threads``, ``shared_bytes``: the device's limits.
 
-    On an H200 within a third of the best of 9 shapes and up to 32 parts for Q4_0 and Q4_K, 16 to 512 vectors.
+    On an H200 within a third of the best of 9 shapes and up to 32 parts for Q4_0 and Q4_K, 16 to 512 vectors; in
+    float32 on an H100 within a tenth of the best of 11 shapes and 7 depths for 64 and 512 vectors.
     """
     for shape in INT8_BLOCKS if int8 else FLOAT_BLOCKS:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
-        splits = _block_splits(n_tiles, n_columns, int8) if int8 or shape.sums <= MOST_SPLIT_SUMS else 1
+        n_each = 4 if not int8 and shape.sums <= SMALL_SUMS else 2
+        splits = _block_splits(n_tiles, n_columns // (512 if int8 else 128), n_each)
         fits = shape.threads_m * shape.threads_n <= max_threads and shape.n < 2 * n_tokens
+        if not int8 and shape is FLOAT_BLOCKS[0] and n_tokens <= shape.n and n_columns < LEAST_PART * splits:
+            continue
         if fits and 8 * n_tiles * splits >= 7 * PROCESSORS:
-            return dataclasses.replace(shape, splits=splits)
+            return dataclasses.replace(shape.within(shared_bytes), splits=splits)
     return None
 
 
-def _block_splits(n_tiles: int, n_columns: int, int8: bool) -> int:
-    """Return the parts of the columns, a power of two, with which few workgroups share a processor."""
-    most = (
-        min(n_columns // 512, 2 * PROCESSORS // n_tiles) if int8 else min(n_columns // 128, 4 * PROCESSORS // n_tiles)
-    )
-    return 1 << max(min(most, 32), 1).bit_length() - 1
+def _block_splits(n_tiles: int, most: int, n_each: int) -> int:
+    """Return the parts of the columns, a power of two up to ``most``, with ``n_each`` workgroups for each processor."""
+    return 1 << max(min(most, n_each * PROCESSORS // n_tiles, 32), 1).bit_length() - 1
 
 
-def expert_blocks(n_tokens: int, int8: bool) -> BlockShape:
+def expert_blocks(n_tokens: int, int8: bool, shared_bytes: int = 32768) -> BlockShape:
     """Return the shape for products of experts with ``n_tokens`` vectors each on average: tiles that these fill."""
     shapes = [shape for shape in (INT8_BLOCKS if int8 else FLOAT_BLOCKS) if shape.threads_m * shape.threads_n <= 128]
-    return next((shape for shape in shapes if shape.n <= n_tokens), shapes[-1])
+    return next((shape for shape in shapes if shape.n <= n_tokens), shapes[-1]).within(shared_bytes)
 
 
 def expert_shape(device: Device, n_tokens: int) -> TileShape:

@@ -86,7 +86,7 @@ def _multiply(
         routes = _routes(lowering, x, weight, experts, ids, shape.n)
         cooperative_product(lowering, TileProduct(x, weight, y, routes=routes), shape)
     else:
-        blocks = expert_blocks(n_each, tiles_are_int8(lowering, x, weight))
+        blocks = expert_blocks(n_each, tiles_are_int8(lowering, x, weight), lowering.device.threadgroup_memory_bytes)
         routes = _routes(lowering, x, weight, experts, ids, blocks.n)
         tiled_product(lowering, TileProduct(x, weight, y, routes=routes), blocks)
 

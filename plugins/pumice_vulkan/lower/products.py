@@ -46,8 +46,8 @@ def _without_units(lowering: Lowering, call: TileProduct) -> None:
     """
     weight, n_rows = call.weight, lowering.rows(call.x)
     int8 = tiles_are_int8(lowering, call.x, weight)
-    most = lowering.device.description.max_threads_per_threadgroup
-    shape = block_shape(weight.n_rows, weight.n_columns, n_rows, int8, most)
+    most, shared = lowering.device.description.max_threads_per_threadgroup, lowering.device.threadgroup_memory_bytes
+    shape = block_shape(weight.n_rows, weight.n_columns, n_rows, int8, most, shared)
     if shape is None and n_rows <= MOST_PASSED:
         vector_product(lowering, VectorProduct(call.x, [weight], [call.y], [call.bias], call.residual))
     else:

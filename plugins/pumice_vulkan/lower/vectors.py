@@ -76,8 +76,9 @@ def vector_product(lowering: Lowering, call: VectorProduct) -> None:
     int8 = use_int8(lowering, first)
     x_place, x_mode = _vectors(lowering, call, n_tokens)
     n_shaped = max(2, n_tokens) if lowering.invariant else n_tokens  # the lanes along a row are those of several
+    crowded = n_passes > MOST_VECTORS
     shape = vector_shape(
-        lowering.device, call.n_rows, first.row_blocks, n_shaped, first.format, call.paired, n_passes > MOST_VECTORS
+        *(lowering.device, call.n_rows, first.row_blocks, n_shaped, first.format), call.paired, crowded, int8
     )
     flags, ys = call.flags, list(call.ys)
     leaves_int8 = call.output and call.paired and x_mode != XMode.X_QUANTIZED

@@ -279,6 +279,15 @@ def test_tiles_occupy_a_device_or_leave_it_to_passes(int8: bool) -> None:
     assert few.threads_m * few.threads_n <= 128
 
 
+@pytest.mark.parametrize("shared", [16384, 49152])
+def test_tiles_of_floats_fit_shared_memory(shared: int) -> None:
+    shapes = {block_shape(4096, 4096, n, False, 256, shared) for n in (16, 32, 64, 512)}
+    for shape in shapes:
+        assert shape
+        assert 4 * shape.depth * (shape.m + shape.n) < shared
+    assert {shape.depth for shape in shapes if shape} == ({16} if shared == 16384 else {16, 32})
+
+
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])
 def test_dense_rows_of_any_width(vulkan: VulkanBackend, type: str, columns: int) -> None:
     w, numbers = weight("w", GGMLType[type], 33, columns)
