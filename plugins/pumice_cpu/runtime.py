@@ -187,14 +187,16 @@ class ThreadPool:
         self._threads = []
 
     def _work(self, thread: int, event: threading.Event) -> None:
-        """Run a thread's part of steps. Between steps that follow each other soon, the thread stays outside Python."""
+        """Run a thread's part of steps.
+
+        Between steps that follow each other soon, the thread stays outside Python, whose lock other threads may hold:
+        a thread that needs it may wait for 5 ms.
+        """
         latest = np.zeros(1, np.int64)
-        clock, yielding = _thread_clock(), _yield_function()
+        functions = (*_thread_clock(), _yield_function(), _sleep_function())
         while not self._closing:
             last_step = int(latest[0])
-            self._follow(
-                address(self.shared), thread, last_step, address(latest), address(self._busy), *clock, yielding
-            )
+            self._follow(address(self.shared), thread, last_step, address(latest), address(self._busy), *functions)
             event.clear()
             if self.shared[_GO] == latest[0] and not self._closing:
                 event.wait()
@@ -242,6 +244,14 @@ def _thread_clock() -> tuple[int, int]:
     if not number:
         return 0, 0
     return ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0, number
+
+
+@functools.cache
+def _sleep_function() -> int:
+    """Return the address of ``usleep``; 0 if there is none."""
+    if sys.platform == "win32":
+        return 0
+    return ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
 
 
 @functools.cache

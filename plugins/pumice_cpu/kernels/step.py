@@ -21,6 +21,7 @@ ROUND = 2 * LINE  # barriers passed
 TABLE = 4 * LINE  # the step's table: address, number of operations, number of threads, tickets
 
 SPINS = 10_000  # polls of GO before a worker sleeps: about a millisecond on an idle core
+NAPS, NAP_MICROSECONDS = 1000, 50  # then it sleeps briefly between polls, for about a tenth of a second
 
 
 @operation(types.int64, types.int64, types.int64)
@@ -51,6 +52,17 @@ def give_way(builder: Any, function: Any) -> Any:
     yield_type = ir.FunctionType(ir.IntType(32), [])
     with builder.if_then(builder.icmp_signed("!=", function, I64(0))):
         builder.call(builder.inttoptr(function, yield_type.as_pointer()), [])
+
+
+@operation(types.void, types.int64, types.int64)
+def nap(builder: Any, function: Any, microseconds: Any) -> Any:
+    """Sleep by the system's ``usleep``, if there is one (0: none)."""
+    number = ir.IntType(32)
+    with builder.if_then(builder.icmp_signed("!=", function, I64(0))):
+        builder.call(
+            builder.inttoptr(function, ir.FunctionType(number, [number]).as_pointer()),
+            [builder.trunc(microseconds, number)],
+        )
 
 
 def start(shared):
@@ -101,18 +113,21 @@ def _read_nanoseconds(function, clock, place):
     return np.int64(1_000_000_000) * get_i64(place) + get_i64(place + 8)
 
 
-def work(shared, thread, seen, result, busy, clock_function, clock, yield_function):
+def work(shared, thread, seen, result, busy, clock_function, clock, yield_function, sleep_function):
     """Run a thread's part of every step after ``seen``, until none starts for a while or a step has no operations.
 
     ``result`` gets the number of the last step. ``busy``: a line for each thread: its core time in steps in
     nanoseconds, and from byte 16, room for the clock.
     """
     own = busy + LINE * thread
+    polls = SPINS + NAPS if sleep_function != 0 else SPINS
     while True:
-        for spin in range(SPINS):
+        for spin in range(polls):
             if atomic_get(shared + GO) != seen:
                 break
-            if spin > 2000:
+            if spin >= SPINS:
+                nap(sleep_function, NAP_MICROSECONDS)
+            elif spin > 2000:
                 give_way(yield_function)
         latest = atomic_get(shared + GO)
         if latest == seen or get_i64(shared + TABLE + 8) == 0:
