@@ -213,12 +213,12 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "llavanext": {
         "class": "LlavaNextForConditionalGeneration",
-        "texts": False,
         "theirs": False,  # llama.cpp has a script of its own for it
         "config_class": "LlavaNextConfig",
         "model_type": "llava_next",
         "config": {
-            "text_config": TEXT | {"model_type": "llama", "num_hidden_layers": 1},
+            "text_config": TEXT
+            | {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1},
             "vision_config": TOWER | {"model_type": "clip_vision_model", "image_size": 32, "projection_dim": 32},
             "image_token_index": IMAGE,
             "image_grid_pinpoints": [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]],
