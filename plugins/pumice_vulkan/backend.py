@@ -213,7 +213,11 @@ class VulkanBackend(Backend):
             device.close()
             raise
         memories = Weights(device), Arena(device), Scratch(device, SCRATCH_BYTES), Scratch(device)
-        shared = Shared(device, Kernels(device), *memories, int8, cooperative, prepares, persistent, lanes, invariant)
+        shared = Shared(
+            *(device, Kernels(device), *memories, int8, cooperative, prepares, persistent),
+            lanes=lanes,
+            invariant=invariant,
+        )
         shared.unmeasured = self.options.persistent == "always"
         return shared
 
