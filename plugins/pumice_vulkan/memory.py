@@ -19,9 +19,7 @@ ALIGNMENT = 64  # words
 STAGING_BYTES = 8 * 2**20
 N_COPYING = 4  # threads that read a file's pages; a single one reaches 7 GB/s
 LEAST_COPIED = 2**20  # minimum bytes per thread
-RENEWED_BYTES = (
-    4 * STAGING_BYTES
-)  # of matrices that change while a model runs: fewer pieces take less of the host's time
+RENEWED_BYTES = 4 * STAGING_BYTES  # of a piece of matrices that change while a model runs, of which few take less time
 
 
 @dataclass(frozen=True)

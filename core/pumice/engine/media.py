@@ -104,17 +104,18 @@ class MediaRows:
 
         Raises RuntimeError for ids of other prompts.
         """
-        where = np.nonzero(ids < 0)[0]
-        known = 0
+        left = np.nonzero(ids < 0)[0]
+        n_media = len(left)
         for positions, own in self.spans:
-            places = positions.start - ids[where]
+            places = positions.start - ids[left]
             inside = (places >= 0) & (places < len(positions))
-            rows[where[inside]] = own[places[inside]]
-            known += int(inside.sum())
-            where = where[~inside]
-            if not len(where):
-                return known
-        raise RuntimeError(f"the media id {ids[where[0]]} belongs to no span of its prompt")
+            rows[left[inside]] = own[places[inside]]
+            left = left[~inside]
+            if not len(left):
+                break
+        if len(left):
+            raise RuntimeError(f"the media id {ids[left[0]]} belongs to no span of its prompt")
+        return n_media
 
     def n_together(self, id: int) -> int:
         """Return the positions from an id to the end of its span if they attend to each other, else 0."""

@@ -246,13 +246,13 @@ class Projector:
                 raise ModelClosedError("the model is closed")
             first, *others = self._runners[kind]
             batch = steps.batch(inputs, [len(piece["patches"]) for piece in inputs])
-            found = steps.divided(first.outputs(batch)["rows"], inputs)
+            results = steps.divided(first.outputs(batch)["rows"], inputs)
             later = pieces[0].later if isinstance(pieces[0], ImagePiece) else ()
             for runner, following in zip(others, later, strict=True):
-                found = [_run(runner, {**following, "rows": found[0]}, len(following["row_ids"]))]
+                results = [_run(runner, {**following, "rows": results[0]}, len(following["row_ids"]))]
         # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
         more = self.width - self.encoders[kind].width
-        return [np.pad(rows, ((0, 0), (0, more))) for rows in found] if more else found
+        return [np.pad(rows, ((0, 0), (0, more))) for rows in results] if more else results
 
 
 def _run(runner: Runner, inputs: Inputs, n: int) -> Rows:

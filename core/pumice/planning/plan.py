@@ -182,9 +182,9 @@ def plan_file(
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
         parts = _main_parts(placement, subject, limits)
         uses_planned = machine.gpus and any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
-        known = known_device_rates(subject.backends, config)
+        rates_before = known_device_rates(subject.backends, config)
         rates = _rates(held, parts, registry, config) if measure and not uses_planned else {}
-        if known_device_rates(subject.backends, config) != known:  # loading may choose another placement by them
+        if known_device_rates(subject.backends, config) != rates_before:  # loading may choose another placement by them
             stack.close()
             return plan_file(file, config, registry, machine, model=model)
         devices = _devices(held, subject, machine, rates)

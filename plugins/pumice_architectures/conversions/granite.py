@@ -49,16 +49,16 @@ def vision_streams(config: HFConfig) -> list[VisionStream]:
     n_blocks = (config | vision).need("num_hidden_layers", most=MOST_LAYERS)
     n_layer = config.need("num_hidden_layers", most=MOST_LAYERS)
     last = config.get("spatial_vision_layer", -1)
-    wanted = [(block, layer, f"layerwise_projectors.{i}.", -1) for i, (block, layer) in enumerate(pairs)]
-    wanted += [(last, layer, f"spatial_projectors.{i}.", i) for i, layer in enumerate(layers)]
+    taken = [(block, layer, f"layerwise_projectors.{i}.", -1) for i, (block, layer) in enumerate(pairs)]
+    taken += [(last, layer, f"spatial_projectors.{i}.", i) for i, layer in enumerate(layers)]
     streams = []
-    for block, layer, projector, offset in wanted:
+    for block, layer, projector, offset in taken:
         # Outputs are counted from the embeddings on, or from the end.
         number = block - 1 if block > 0 else n_blocks + block
-        at = layer if layer >= 0 else n_layer + layer
-        if not 0 <= number < n_blocks or not 0 <= at < n_layer or block == 0:
+        target = layer if layer >= 0 else n_layer + layer
+        if not 0 <= number < n_blocks or not 0 <= target < n_layer or block == 0:
             raise ConvertError(f"{config.path}: 'deepstack_layer_map' has block {block} and layer {layer}")
-        streams.append(VisionStream(at, number, projector, offset))
+        streams.append(VisionStream(target, number, projector, offset))
     streams.sort(key=lambda stream: stream.layer)
     if streams[0].layer or len({stream.layer for stream in streams}) < len(streams):
         raise ConvertError(f"{config.path}: 'deepstack_layer_map' must begin with layer 0 and name each layer once")

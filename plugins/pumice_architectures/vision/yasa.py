@@ -129,7 +129,7 @@ class Yasa2(ImageEncoder):
     def _summed(self, g: GraphBuilder, x: Tensor, name: str, n: int, size: str) -> Tensor:
         """Return sums of ``n`` rows each, those of the inputs ``name.i``."""
         ids = [g.input(f"{name}.{i}", (size,), "i32") for i in range(n)]
-        return functools.reduce(Tensor.__add__, [g.get_rows(x, each) for each in ids])
+        return functools.reduce(Tensor.__add__, [g.get_rows(x, rows) for rows in ids])
 
     def _projected(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """Return the mean of each square of an even grid, with positions, through two linear maps."""
@@ -140,9 +140,9 @@ class Yasa2(ImageEncoder):
             raise ModelError("tensors of the stages are missing from the file")
         size = _size(g, SIDE_OUT)
         ids = [g.input(f"pooled.{i}", (size,), "i32") for i in range(n)]
-        parts = [g.get_rows(x, each) for each in ids]
+        parts = [g.get_rows(x, rows) for rows in ids]
         if table is not None:
-            parts += [g.embedding(table, each) for each in ids]
+            parts += [g.embedding(table, rows) for rows in ids]
         x = functools.reduce(Tensor.__add__, parts) * (1 / n)
         n_hidden = int(g.weight("mm.0.weight").shape[0])
         return blocks.linear(g, gelu_erf(g, blocks.linear(g, x, "mm.0", n_hidden)), "mm.2", self.width)
