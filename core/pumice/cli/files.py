@@ -44,6 +44,15 @@ class InputFile(click.Path):
             yield from self._paths(value) if self._paths else [str(value)]
 
 
+class MediaFile(InputFile):
+    """An image, a sound or a video to read."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and re.match(r"(?i)(https?|file|data):", value):
+            self.fail(f"{value[:80]!r} is no file: addresses are not fetched; download it first", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class OutputFile(click.Path):
     """A file to write, with the parts of a split model."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.confined import ConfinedCommand
-from pumice.cli.files import InputFile
+from pumice.cli.files import InputFile, MediaFile
 from pumice.cli.options import (
     load_model,
     load_options,
@@ -49,7 +49,7 @@ def file_option(help: str) -> Decorator:
 
 def media_option(name: str, files: str, help: str) -> Decorator:
     """Return the decorator of ``--image`` or ``--audio``, whose paths are the parameter ``files`` of the command."""
-    path = InputFile(path_type=Path)
+    path = MediaFile(path_type=Path)
     return option(f"--{name}", files, type=path, multiple=True, metavar="FILE", group="Prompt", help=help)
 
 
@@ -204,12 +204,8 @@ def with_media(
     if len(texts) == 1:
         return [*media, text]
     if len(texts) != len(media) + 1:
-        numbers = {
-            f"{len(images)} images (--image)": images,
-            f"{len(sounds)} sounds (--audio)": sounds,
-            f"{len(videos)} videos (--video)": videos,
-        }
-        counts = " and ".join(text for text, files in numbers.items() if files)
+        files = {"image": images, "audio": sounds, "video": videos}
+        counts = " and ".join(f"{len(given)} --{name}" for name, given in files.items() if given)
         raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {counts}")
     return list(at_markers(texts, media))
 

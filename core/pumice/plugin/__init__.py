@@ -12,7 +12,7 @@ from pumice.chat import ChatFormat, Keys
 from pumice.chat.media import MEDIA_TYPES, kind_of_base64, media_from_base64, mixed_content, web_address
 from pumice.chat.mixed import at_markers
 from pumice.cluster import BatchRow, Cluster, ModelSpec, Replicas
-from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
+from pumice.errors import BackendError, MediaError, ModelError, PumiceError, RequestError, TokenizerError
 from pumice.gguf import (
     CODINGS,
     KV_TYPES,
@@ -164,6 +164,7 @@ __all__ = [
     "MaskSampler",
     "Masks",
     "MediaEncoder",
+    "MediaError",
     "MediaRules",
     "MediaStage",
     "Memory",

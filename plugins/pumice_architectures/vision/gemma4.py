@@ -15,8 +15,8 @@ from pumice.plugin import (
     HParams,
     ImageEncoder,
     ImagePiece,
+    MediaError,
     ModelError,
-    RequestError,
     Tensor,
     VideoForm,
     VideoPlan,
@@ -37,7 +37,7 @@ UNBOUNDED = 3e38  # where a map does not limit its values
 def filled(height: int, width: int, factor: int, most_rows: int) -> tuple[int, int]:
     """Return the largest height and width of an image's ratio, rounded down to ``factor``, with ``most_rows`` squares.
 
-    Raises RequestError for an image that is too thin.
+    Raises MediaError for an image that is too thin.
     """
     scale = math.sqrt(most_rows * factor**2 / (height * width))
     rows, columns = math.floor(scale * height / factor), math.floor(scale * width / factor)
@@ -46,7 +46,7 @@ def filled(height: int, width: int, factor: int, most_rows: int) -> tuple[int, i
     elif not columns:
         rows, columns = min(height // width, most_rows), 1
     if not rows * columns:
-        raise RequestError(f"an image of {width} x {height} pixels does not fit {most_rows} tokens")
+        raise MediaError("image", f"{width} x {height} pixels do not fit {most_rows} tokens")
     return rows * factor, columns * factor
 
 

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import ModelError, RequestError
+from pumice.plugin import MediaError, ModelError
 
 Pixels = NDArray[np.uint8]  # [height, width, 3]
 MOST_RATIO = 200  # of the longer side to the shorter one
 
 
 def check_ratio(pixels: Pixels) -> None:
-    """Raise RequestError for an image so thin that one side would vanish when it is resized."""
+    """Raise MediaError for an image so thin that one side would vanish when it is resized."""
     check_sides(*pixels.shape[:2])
 
 
 def check_sides(height: int, width: int) -> None:
-    """Raise RequestError as ``check_ratio``, for an image or a frame of this size."""
+    """Raise MediaError as ``check_ratio``, for an image or a frame of this size."""
     if max(height, width) > MOST_RATIO * min(height, width):
-        problem = f"an image of {width} x {height} pixels is too thin"
-        raise RequestError(f"{problem}; one side may be {MOST_RATIO} times the other")
+        problem = f"{width} x {height} pixels are too thin; one side may be {MOST_RATIO} times the other"
+        raise MediaError("image", problem)
 
 
 def resize(pixels: Pixels, width: int, height: int, filter: str) -> Pixels:

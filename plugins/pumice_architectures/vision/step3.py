@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, HParams, ImagePiece, RequestError, Tensor
+from pumice.plugin import GraphBuilder, HParams, ImagePiece, MediaError, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.convolution import convolved, tap_inputs
 from pumice_architectures.vision.interpolation import table_inputs, table_positions
@@ -48,7 +48,7 @@ class Step3VL(ViT):
             high, wide = (_snapped(n, side) for n in (height, width))
             if (n := -(-high // side) * -(-wide // side)) > MOST_WINDOWS:
                 size = f"{pixels.shape[1]} x {pixels.shape[0]}"
-                raise RequestError(f"an image of {size} pixels has {n} windows; at most {MOST_WINDOWS} are supported")
+                raise MediaError("image", f"{size} pixels have {n} windows; at most {MOST_WINDOWS} are supported")
             resized = resize(pixels, wide, high, "bilinear")
             for y in range(0, high, side):
                 for x in range(0, wide, side):

@@ -88,3 +88,9 @@ def test_pictures_are_trained_on_as_they_are_seen():
         image = draw(scene, Random(9))
         (seen,), _ = encoder.tiles(np.asarray(image))
         assert (np.asarray(fitted(image, 96)) == seen).all()
+
+
+def test_addresses_are_no_images(run):
+    done = run("run", "--image", "https://example.com/cat.png")
+    assert done.returncode == 2
+    assert "'https://example.com/cat.png' is no file: addresses are not fetched" in done.stderr

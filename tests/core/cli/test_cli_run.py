@@ -59,7 +59,7 @@ def test_images_are_before_the_prompt_or_at_its_marks(run, home):
             assert done.stdout == loaded.generate(parts, max_tokens=4, temperature=0).text, done.stderr
     done = run("run", str(model), "-p", "<__media__><__media__>", *options)
     assert done.returncode == 2
-    assert "2 marks <__media__> for 1 images" in done.stderr
+    assert "2 marks <__media__> for 1 --image" in done.stderr
 
 
 @pytest.mark.parametrize(

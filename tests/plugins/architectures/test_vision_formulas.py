@@ -128,7 +128,7 @@ def test_pixels_are_those_of_transformers(folders, kind, size):
 
 def test_the_windows_of_an_image_are_bounded(folders):
     projector = opened(folders("step3vl"))
-    with pytest.raises(RequestError, match=r"an image of 1500 x 1000 pixels has \d+ windows; at most 256"):
+    with pytest.raises(RequestError, match=r"image: 1500 x 1000 pixels have \d+ windows; at most 256"):
         projector.encoders["image"].prepare(np.zeros((1000, 1500, 3), np.uint8))
     projector.close()
 
