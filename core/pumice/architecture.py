@@ -146,8 +146,8 @@ class MediaRules:
         windows_only: they do so only in layers whose attention has a window.
         pads: further tables of embeddings give an image's tokens the row of token 0.
         scales: a factor of the embeddings of tokens applies to those of media, too.
-        experts: by the name of a matrix, the matrix that replaces it for rows of media whose last value, an additional
-            one, is 1 (visual experts, Wang et al. 2023, arXiv:2311.03079).
+        experts: by the name of a matrix in its layer, such as ``attn_qkv``, the matrix that replaces it for rows of
+            media whose last value, an additional one, is 1 (visual experts, Wang et al. 2023, arXiv:2311.03079).
         own_grid: rows and columns begin at 0 in each image, and places in time count all embeddings (Hunyuan).
             Otherwise an image's axes begin at its place in time, and text continues after the largest of them.
     """

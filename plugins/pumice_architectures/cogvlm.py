@@ -7,7 +7,12 @@ from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.rope import Rope
 
-EXPERTS = ("attn_qkv", "attn_output", "gate", "up", "down")  # matrices that images have of their own
+MOST_PAIRS = 4096  # of a head's values; published models have 64
+EXPERTS = {  # matrices that images have of their own
+    "attn_qkv": "vis_attn_qkv",
+    "attn_output": "vis_attn_output",
+    **{f"ffn_{part}": f"vis_{part}" for part in ("gate", "up", "down")},
+}
 
 
 class CogVLM(Decoder):
@@ -17,12 +22,10 @@ class CogVLM(Decoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        experts = {
-            f"blk.{i}.{name if name.startswith('attn') else f'ffn_{name}'}.weight": f"blk.{i}.vis_{name}.weight"
-            for i in range(self.n_layer)
-            for name in EXPERTS
-        }
-        self.media_rules = MediaRules((0,) * (self.heads(0).k_dim // 2), experts=experts)
+        n_pairs = self.heads(0).k_dim // 2
+        if n_pairs > MOST_PAIRS:
+            raise hparams.wrong("attention.key_length", f"is {2 * n_pairs}, expected at most {2 * MOST_PAIRS}")
+        self.media_rules = MediaRules((0,) * n_pairs, experts=EXPERTS)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope:
         return Rope(n_rot=self.heads(i).k_dim, neox=True, freq_base=10000.0)

@@ -35,10 +35,11 @@ class Granite(Decoder):
         key = "deepstack_mapping"
         numbers = self.hparams.integers(key, ())
         layers = {number: i for i, number in enumerate(numbers) if number >= 0}
-        if len(numbers) not in (0, self.n_layer) or sorted(layers) != list(range(1, 1 + len(layers))):
-            raise self.hparams.wrong(key, f"is {numbers!r:.60}, expected 1, 2, ... or -1 for each of the layers")
-        if sum(number >= 0 for number in numbers) != len(layers) or 0 in layers.values():
-            raise self.hparams.wrong(key, f"is {numbers!r:.60}, expected a layer but the first for each number")
+        is_used = [i for i, number in enumerate(numbers) if number >= 0]
+        if sorted(layers) != list(range(1, 1 + len(is_used))) or not all(0 < i < self.n_layer for i in is_used):
+            raise self.hparams.wrong(
+                key, f"is {numbers!r:.60}, expected -1, or 1, 2, ... for some layers but the first"
+            )
         return tuple(layers[number] - 1 for number in sorted(layers))
 
     def logit_divisor(self) -> float:

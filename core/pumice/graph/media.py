@@ -50,7 +50,8 @@ def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | N
     g = readers[0].output.builder
     assert isinstance(g, GraphBuilder)
     width = int(readers[0].output.shape[-1])
-    if not all(g.find_weight(name) for name in rules.experts.values()):
+    others = [other for node in graph.nodes if (other := _expert_of(node, rules.experts))]
+    if not all(g.find_weight(name) for name in others):
         return None
     rows = g.input(ROWS, (N_TOKENS, width * (1 + len(deepstack)) + bool(rules.experts)))
     inputs = {**graph.inputs, ROWS: rows, IS_TOKEN: g.input(IS_TOKEN, (N_TOKENS, 1))}
@@ -106,9 +107,10 @@ def _with_experts(g: GraphBuilder, graph: Graph, rows: Tensor, experts: Mapping[
     last = int(rows.shape[-1]) - 1
     replaced = {}
     for node in graph.nodes:
-        weight = node.inputs.get("weight") if node.op == "linear" else None
-        if not isinstance(weight, Weight) or (other := experts.get(weight.name.partition("[")[0])) is None:
+        other = _expert_of(node, experts)
+        if not other:
             continue
+        weight = node.weight("weight")
         n_rows, width = fixed(weight.shape)
         of_media = g.weight(other)
         if of_media.shape != weight.shape:  # the matrix is a part of several that are joined
@@ -122,6 +124,15 @@ def _with_experts(g: GraphBuilder, graph: Graph, rows: Tensor, experts: Mapping[
         parts = [replace(part, layer=node.layer) for part in nodes]
         replaced[node.output] = [*parts[:-1], parts[-1].giving(node.output)]
     return replaced
+
+
+def _expert_of(node: Node, experts: Mapping[str, str]) -> str:
+    """Return the name of the matrix that replaces a product's for media; empty without one."""
+    weight = node.inputs.get("weight") if node.op == "linear" else None
+    if not experts or not isinstance(weight, Weight):
+        return ""
+    blk, _, name = weight.name.partition("[")[0].rpartition(".weight")[0].rpartition(".")
+    return f"{blk}.{experts[name]}.weight" if name in experts else ""
 
 
 def _turning(node: Node, positions: Tensor, places: Tensor, axes: Sequence[int]) -> Node:
