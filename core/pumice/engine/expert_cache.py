@@ -349,9 +349,8 @@ def _two_parts(cache: ExpertCache, mixture: Mixture) -> _Parts:
     cache.chosen_by[mixture.ids] = cached
     trace, weights = tracer(g), mixture.end.inputs["weights"]
     with g.collecting() as nodes, g.layer(mixture.end.layer):
-        n_expert = (len(cached.slots),)
-        slots = g.input(f"{mixture.name} slots", n_expert, "i32", fill=lambda batch: cached.slots)
-        on_host = g.input(f"{mixture.name} on host", n_expert, "i32", fill=lambda batch: cached.on_host)
+        slots = g.table(f"{mixture.name} slots", lambda: cached.slots)
+        on_host = g.table(f"{mixture.name} on host", lambda: cached.on_host)
         in_slots = trace("renumber", ids=mixture.ids, table=slots)
         chosen = trace("renumber", ids=mixture.ids, table=on_host)
         weighed = trace("keep_chosen", weights=weights, ids=chosen)

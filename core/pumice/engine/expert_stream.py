@@ -227,8 +227,7 @@ def _streamed(mixture: Mixture, number: int, shared: dict[tuple[object, ...], We
         return shared[key]
 
     with g.collecting() as nodes, g.layer(mixture.end.layer):
-        numbers = np.arange(mixture.n_expert, dtype=np.int32)
-        table = g.input(f"{mixture.name} numbers", numbers.shape, "i32", fill=lambda batch: numbers)
+        table = g.table(f"{mixture.name} numbers", lambda: np.arange(mixture.n_expert, dtype=np.int32))
         ids = trace("renumber", ids=mixture.ids, table=table)
         y = retrace(trace, mixture, "mul_mat_id", ids, copy_of)
         trace("expert_sum", y=y, weights=mixture.end.inputs["weights"])

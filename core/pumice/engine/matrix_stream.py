@@ -105,7 +105,7 @@ class _Block:
         assert isinstance(g, GraphBuilder)
         copies: list[tuple[Weight, Weight]] = []
         with g.collecting() as ticks, g.layer(block[0].layer):
-            table = g.input(f"{PREFIX}table {number}", (1,), "i32", fill=lambda batch: np.zeros(1, np.int32))
+            table = g.table(f"{PREFIX}table {number}", lambda: np.zeros(1, np.int32))
             ids = g.input(
                 f"{PREFIX}tick {number}",
                 (N_TOKENS, 1),
