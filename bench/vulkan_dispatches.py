@@ -30,6 +30,7 @@ class Bench:
 
     def __init__(self, device: Any, weight_bytes: int, columns: int, rows: int) -> None:
         self.device = device
+        self.int8 = True  # activations of products with vectors, unless said otherwise
         self.kernels = Kernels(device)
         weight_bytes = min(weight_bytes, device.max_buffer_bytes // 2)
         self.weights = device.new_buffer(weight_bytes)
@@ -55,7 +56,7 @@ class Bench:
         encoder.end()
         command.commit_and_wait()
 
-    def lowering(self, n_tokens: int, int8: bool = True) -> tuple[Lowering, Callable[[int, int], Tensor]]:
+    def lowering(self, n_tokens: int, int8: bool | None = None) -> tuple[Lowering, Callable[[int, int], Tensor]]:
         """Return a lowering, and a function that creates an activation of it at an offset."""
         plan = MemoryPlan(self.x.n_bytes, {})
         none: Any = None
@@ -71,7 +72,7 @@ class Bench:
                 none,
                 none,
                 self.scratch,
-                int8=int8,
+                int8=self.int8 if int8 is None else int8,
                 cooperative=matrix_shape(self.device.description),
             ),
             n_tokens,

@@ -65,6 +65,12 @@ BLOCK_SIZES_8B = [(1024, 4096), (4096, 4096), (14336, 4096), (4096, 14336)]
 FLOAT_CANDIDATES = [
     *(BlockShape(4, 8), BlockShape(4, 4), BlockShape(4, 4, 32, 4), BlockShape(8, 4), BlockShape(8, 4, 16, 16)),
     *(BlockShape(8, 4, 8, 16), BlockShape(8, 4, 16, 4), BlockShape(4, 8, 32, 8), BlockShape(8, 8, 8, 8)),
+    *(
+        BlockShape(8, 8),
+        BlockShape(8, 8, 16, 16),
+        BlockShape(8, 4, depth=32, step=1),
+        BlockShape(8, 8, depth=32, step=4),
+    ),
 ]
 INT8_CANDIDATES = [
     *(BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(2, 2), BlockShape(4, 2, 32, 8)),
@@ -90,9 +96,9 @@ def vector_dispatches(
     lowering, activation = bench.lowering(n_tokens)
     x = activation(columns)
     vectors.vector_shape = lambda *_: shape
-    fused = x_mode == "fused" and n_tokens * columns // 32 * 40 <= 16384 and not kind.dense
+    fused = bench.int8 and x_mode == "fused" and n_tokens * columns // 32 * 40 <= 16384 and not kind.dense
     vectors.SHARED_X_BYTES = 16384 if fused else 0
-    if not fused and not kind.dense:
+    if bench.int8 and not fused and not kind.dense:
         vectors.quantized(lowering, x, columns // 32)
     lowering.dispatches.clear()
     ys = [BufferSlice(bench.y, sum(rows[:i]) * n_tokens, n * n_tokens) for i, n in enumerate(rows)]
@@ -137,9 +143,10 @@ def vector_results(bench: Bench, formats: Sequence[str], names: Sequence[str], n
         for name in names:
             rows, columns, _, paired = SHAPES[name]
             row_blocks = BY_NAME[format].row_blocks(columns)
-            default = vector_shape(bench.device, sum(rows), row_blocks, n_tokens, BY_NAME[format], paired)
+            kind = BY_NAME[format]
+            default = vector_shape(bench.device, sum(rows), row_blocks, n_tokens, kind, paired, int8=bench.int8)
             shapes = [default, *(vector_candidates(bench, row_blocks, format) if sweep else [])]
-            modes = ["fused"] if BY_NAME[format].dense else ["fused", "quantized x"]
+            modes = ["fused"] if kind.dense or not bench.int8 else ["fused", "quantized x"]
             firsts = [vector_dispatches(bench, format, name, shape, n_tokens, most_copies=1)[0][0] for shape in shapes]
             usable = bench.compile(firsts)
             timed = []
@@ -155,7 +162,7 @@ def vector_results(bench: Bench, formats: Sequence[str], names: Sequence[str], n
             for mode in modes[1:]:
                 dispatches, _ = vector_dispatches(bench, format, name, shape, n_tokens, mode)
                 other[mode] = bench.time(dispatches)
-            if paired:
+            if paired and bench.int8:
                 dispatches, _ = vector_dispatches(bench, format, name, default, n_tokens, as_models_do=True)
                 other["also int8"] = bench.time(dispatches)
             print(
@@ -315,6 +322,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="measure one small shape of each kind, for a check without a GPU"
     )
+    parser.add_argument("--float", action="store_true", help="products with vectors of floats instead of int8")
     parser.add_argument("--only", choices=["vectors", "matrices", "blocks"])
     parser.add_argument(
         "--tokens", type=int, nargs="+", default=[16, 32, 64, 512], help="rows of activations of `--only blocks`"
@@ -328,6 +336,7 @@ def main() -> None:
         print(f"{device.name}, {device.description.vulkan_driver}; cooperative matrices: {cooperative}", flush=True)
         quick = arguments.quick
         bench = Bench(device, (32 << 20) if quick else (1 << 30), 16384, 100 if quick else 512)
+        bench.int8 = not arguments.float
         report: dict[str, Any] = {"device": device.name}
 
         def save() -> None:
