@@ -21,7 +21,7 @@ ROUND = 2 * LINE  # barriers passed
 TABLE = 4 * LINE  # the step's table: address, number of operations, number of threads, tickets
 
 SPINS = 10_000  # polls of GO before a worker sleeps: about a millisecond on an idle core
-NAPS, NAP_MICROSECONDS = 1000, 50  # then it sleeps briefly between polls, for about a tenth of a second
+NAPS = ((100, 50), (180, 500))  # polls between which it then sleeps briefly, and for how many microseconds: 0.1 s
 
 
 @operation(types.int64, types.int64, types.int64)
@@ -120,13 +120,14 @@ def work(shared, thread, seen, result, busy, clock_function, clock, yield_functi
     nanoseconds, and from byte 16, room for the clock.
     """
     own = busy + LINE * thread
-    polls = SPINS + NAPS if sleep_function != 0 else SPINS
+    short = SPINS + NAPS[0][0]
+    polls = short + NAPS[1][0] if sleep_function != 0 else SPINS
     while True:
         for spin in range(polls):
             if atomic_get(shared + GO) != seen:
                 break
             if spin >= SPINS:
-                nap(sleep_function, NAP_MICROSECONDS)
+                nap(sleep_function, NAPS[0][1] if spin < short else NAPS[1][1])
             elif spin > 2000:
                 give_way(yield_function)
         latest = atomic_get(shared + GO)
