@@ -17,6 +17,7 @@ from pumice_architectures.vision.windows import UNIT, attend
 
 HEAD_DIM = 64  # of the projectors
 MOST_STREAMS = 64
+MOST_RATIO = 8  # of patches a side to queries a side; published models have 2
 EPSILON = 1e-6
 
 
@@ -29,7 +30,7 @@ class Granite4Vision(Llava):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(HParams({**hparams.metadata, "clip.vision.feature_layer": []}))
         self.window, self.query = (hparams.positive(f"projector.{name}_side") for name in ("window", "query"))
-        if self.window % self.query or self.side % self.window:
+        if self.window % self.query or self.side % self.window or self.window > MOST_RATIO * self.query:
             problem = f"is {self.window}, for {self.query} queries a side and {self.side} patches a side"
             raise hparams.wrong("projector.window_side", problem)
         self.ratio = self.window // self.query
