@@ -60,6 +60,8 @@ class CommandOption(click.Option):
         **attributes: Any,
     ) -> None:
         super().__init__([*(param_decls or ()), *aliases], **attributes)
+        if isinstance(self.type, click.IntRange | click.FloatRange):  # errors name it: "is not a valid float range"
+            self.type.name = "integer" if isinstance(self.type, click.IntRange) else "number"
         self.aliases = {name for names in aliases for name in names.split("/")}
         self.group = group
         self.advanced = advanced

@@ -95,6 +95,7 @@ def test_the_command_line_takes_precedence(specs, monkeypatch):
         ("[x]\nmodel = {folder}/a.gguf\nc = lots", "models.ini: [x]: Invalid value for '-c' / '--ctx-size': 'lots'"),
         ("; " + "a" * (1 << 20), "more than 1 MiB"),
         ("".join(f"[{i}]\nmodel = {{folder}}/a.gguf\n" for i in range(1001)), "1001 sections; at most 1000 are read"),
+        ("[x]\nc = lots", "is not a valid integer"),
         ("version = 2\n[x]\nc = 5", "version '2' is unknown"),
         ("\ufeffversion = 2\n[x]\nc = 5", "version '2' is unknown"),
         ("c = 5\n[x]\nmodel = {folder}/a.gguf", "c stands before the first section; put it into [*]"),
