@@ -23,6 +23,7 @@ from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.device.resources import Resources, resources
 from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.profiles import DOT, HALF, PROFILES, find_profile, narrowed
+from pumice_vulkan.quirks import without_quirks
 from pumice_vulkan.shaders import interface, shader
 from tools import gpu_profiles, shader_checks
 
@@ -134,7 +135,7 @@ def test_the_checks_of_a_device_without_matrix_units_divide_columns():
     cases = (case for case in all_cases() if case.name == "linear Q4_0 with 4096 rows, 40 tokens")
     (found,) = check_cases(lambda: VulkanBackend(VulkanBackend.Options(prepare="never")), cases)
     (kernel,) = (name for name in found.kernels if name.startswith("matmul"))
-    assert int(kernel.split()[-1]) > 1  # the last constant: parts
+    assert int(kernel.split()[7]) > 1  # parts
     assert not found.problem
 
 
@@ -173,3 +174,20 @@ def test_a_report_is_a_profile(tmp_path: Path) -> None:
     assert [(shape.m, shape.n, shape.k) for shape in found.cooperative_matrices] == [(8, 16, 16)]
     with pytest.raises(pumice.BackendError, match=r"none\.json is no report of `pumice doctor` with a Vulkan device"):
         find_profile(str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize("size", [8, 16, 32])
+def test_intels_matrix_shape_with_each_of_its_subgroup_sizes(tmp_path: Path, size: int) -> None:
+    """Each pipeline fits the device; with spirv-val and spirv-opt its products are also checked."""
+    described = without_quirks(replace(PROFILES["xe2-b50-mesa"], subgroup_sizes=(8, 32)).described())
+    with gpu_profiles.captured(gpu_profiles.write_model(tmp_path / "model.gguf")) as compiled:
+        buckets = gpu_profiles.dispatches(replace(described, subgroup_size=size), compiled)
+    found = {
+        (d.kernel, tuple(d.constants)): "1.3" for dispatches in buckets.values() for d in dispatches if d.constants
+    }
+    on_units = {key for key in found if key[0].startswith(("matmul_few", "matmul_cooperative"))}
+    assert {constants[-3:] for _, constants in on_units} == {(8, 16, 16)}
+    assert {constants[0] // size for _, constants in on_units} <= {1, 2, 4, 8, 16}  # subgroups of a workgroup
+    validator, optimizer = (shader_checks.program(name) for name in ("spirv-val", "spirv-opt"))
+    if validator is not None and optimizer is not None:
+        assert shader_checks.invalid_pipelines(optimizer, validator, found) == []
