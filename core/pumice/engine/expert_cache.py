@@ -240,8 +240,7 @@ def host_mixtures(
         rules: where layers and experts lie.
     """
     moved = moved_nodes(all_graphs, rules.overrides, rules.kv_offload, limits.sizes)
-    placement = find_placement(all_graphs, backends, limits, rules)
-    first = max(graph.n_layer for graph in all_graphs) + 1 - placement.n_offloaded
+    first = find_placement(all_graphs, backends, limits, rules).first_offloaded
 
     def is_on_host(node: Node) -> bool:
         return moved.get(node) == HOST and node.layer >= first

@@ -176,7 +176,7 @@ class ExpertStream:
 
 
 def stream_experts(
-    graph: Graph, graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules
+    graph: Graph, graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules, first: int = 0
 ) -> ExpertStream | None:
     """Return the stream of a graph whose experts stay in host memory while their layers are on a GPU; None if none do.
 
@@ -186,9 +186,11 @@ def stream_experts(
         backends: backends in order.
         limits: largest step, and size of the caches.
         rules: where layers and experts lie.
+        first: the first layer whose experts are copied.
     """
     gpu = next((backend for _, backend in backends if backend.offload and backend.renews_weights), None)
     mixtures = host_mixtures([graph], graphs, backends, limits, rules)[0] if gpu else []
+    mixtures = [mixture for mixture in mixtures if mixture.end.layer >= first]
     if not mixtures:
         return None
     shared: dict[tuple[object, ...], Weight] = {}

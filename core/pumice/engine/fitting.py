@@ -51,14 +51,22 @@ def fit_graphs(
         reserving = config.model_copy(update={"fit_target": config.fit_target + n_reserved})
         return fit_model(graphs, traced, backends, sizes, reserving, host_bytes)
 
+    def stream_of(first: int = 0) -> ExpertStream | None:
+        return _stream(graphs[MAIN], traced, backends, make_limits(graphs, fitted), rules, config, first)
+
     fitted, rules = fitted_with(n_mib)
-    stream = _stream(graphs[MAIN], traced, backends, make_limits(graphs, fitted), rules, config)
+    stream = stream_of()
     if stream is not None:
         fitted, rules = fitted_with(n_mib + -(-stream.n_bytes // 2**20))
-        stream = _stream(graphs[MAIN], traced, backends, make_limits(graphs, fitted), rules, config)
+        stream = stream_of()
     own = replace(rules, margin=config.fit_target * 2**20)
-    if stream is not None:
-        own = replace(own, overrides=(*own.overrides, *stream.overrides))
+    while stream is not None:
+        streaming = replace(own, overrides=(*own.overrides, *stream.overrides))
+        placed = find_placement([*traced, stream.graph], backends, make_limits(graphs, fitted), streaming)
+        if stream.overrides or stream.mixtures[0].product.layer >= placed.first_offloaded:
+            own = streaming
+            break
+        stream = stream_of(placed.first_offloaded)  # its own memory has moved layers to the processor
     if not n_mib:
         return FittedModel(dict(graphs), fitted, own, None, stream)
     divided, experts = cache_experts(graphs, backends, make_limits(graphs, fitted), rules, n_mib * 2**20)
@@ -72,14 +80,16 @@ def _stream(
     limits: Limits,
     rules: PlacementRules,
     config: Config,
+    first: int,
 ) -> ExpertStream | None:
     """Return the stream of experts for steps with many tokens; None if it is not wanted, or predicted to be slower.
 
-    Its ``least`` is the least number of tokens, a power of two, for which measured rates predict it to be faster.
+    Experts of layers before ``first`` are not copied. Its ``least`` is the least number of tokens, a power of two, for
+    which measured rates predict it to be faster.
     """
     if config.op_offload == "off":
         return None
-    stream = stream_experts(graph, traced, backends, limits, rules)
+    stream = stream_experts(graph, traced, backends, limits, rules, first)
     stream = stream or stream_matrices(graph, traced, backends, limits, rules)
     if stream is None or config.op_offload == "on":
         return stream

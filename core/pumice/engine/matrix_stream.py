@@ -36,12 +36,11 @@ def stream_matrices(
         return None
     moved = moved_nodes(graphs, rules.overrides, rules.kv_offload, limits.sizes)
     placement = find_placement(graphs, backends, limits, rules)
-    first = max(graph.n_layer for graph in graphs) + 1 - placement.n_offloaded
     if not placement.n_offloaded:
         return None
 
     def is_on_host(node: Node) -> bool:
-        return moved.get(node) == HOST or (0 <= node.layer < first and node not in moved)
+        return moved.get(node) == HOST or (0 <= node.layer < placement.first_offloaded and node not in moved)
 
     blocks = _blocks(graph, lambda node: is_on_host(node) and gpu[1].supports(node, limits))
     n_sets = max([N_SETS, *(sum(block[0].layer == layer for block in blocks) for layer in range(graph.n_layer))])

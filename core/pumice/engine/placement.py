@@ -77,11 +77,20 @@ class DeviceUse:
 
 
 class Placement(NamedTuple):
-    """A placed model: the segments of each graph, and its layers on GPUs, wanted and placed, with the output as one."""
+    """A placed model: the segments of each graph, and its layers in all, wanted on GPUs and placed there.
+
+    The output counts as a layer.
+    """
 
     segments: list[list[Segment]]
+    n_layers: int
     n_wanted: int
     n_offloaded: int
+
+    @property
+    def first_offloaded(self) -> int:
+        """The first layer on GPUs; the number of layers if none is."""
+        return self.n_layers - self.n_offloaded
 
 
 def place_layers(
@@ -121,7 +130,7 @@ def find_placement(graphs: Sequence[Graph], backends: Backends, limits: Limits, 
     while n_offloaded and rules.fit and not _has_room(placed, gpus, limits):
         n_offloaded -= 1
         placed = _place(graphs, offers, n_layers - n_offloaded, limits)
-    return Placement(placed, n_wanted, n_offloaded)
+    return Placement(placed, n_layers, n_wanted, n_offloaded)
 
 
 def _place(graphs: Sequence[Graph], offers: Sequence[_Offer], first: int, limits: Limits) -> list[list[Segment]]:

@@ -78,7 +78,7 @@ def test_every_protocol_takes_videos(server, expected):
         ({"data": base64.b64encode(FILE[: len(FILE) // 2]).decode()}, "video: "),
         ({"data": base64.b64encode(b"#EXTM3U\n/etc/passwd").decode()}, "the bytes are no video"),
         ({"data": "A?"}, "not valid base64"),
-        ({}, "expected a data: URL"),
+        ({}, "the part has no video; give it as a data: URL"),
     ],
 )
 def test_what_is_no_video_is_one_error(server, video, problem):

@@ -201,6 +201,24 @@ def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(by_copies, on_device, atol=1e-5 * np.abs(on_device).max())
 
 
+@pytest.mark.parametrize("kib", [273_750, 275_000, 276_000])
+def test_layers_that_leave_for_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
+    """What copies of experts take moves layers to the processor; experts of the others are copied."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
+    cases = importlib.import_module("random_placements")
+    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
+    sizes = {"expert_count": 16, "expert_used_count": 2, "expert_feed_forward_length": 256}
+    model = tiny("qwen3moe", layer, n_layer=6, dims={"n": 256, "d": 64, "f": 256, "V": 2048, "E": 16}, **sizes)
+    path = tmp_path / "model.gguf"
+    cases.write_model(cases.Case("experts", model, GGMLType.Q4_0, {}, 1.0), path, 1)
+    limit = {"vulkan": {"memory": f"{kib}KiB", "prepare": "never"}}
+    options: dict[str, Any] = {"n_ctx": 256, "n_batch": 128, "n_parallel": 1, "backend": "vulkan", "config": limit}
+    with pumice.load(path, n_cpu_moe=5, op_offload="on", fit_target=0, **options) as loaded:
+        stream = loaded.runner._stream
+        assert stream is not None
+        assert 0 < len(stream.mixtures) < 5
+
+
 @pytest.mark.parametrize("type", ["F16", "Q4_K"])
 def test_prompts_with_copied_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
     """Products of layers in host memory are computed on the device, as in a model that is there as a whole."""
