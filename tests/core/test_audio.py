@@ -209,5 +209,5 @@ def test_files_of_the_command_line_have_their_places():
     ]
     parts = with_media("<__media__>a<__media__>b<__media__>", images, sounds)
     assert [type(part).__name__ for part in parts] == ["str", "Image", "str", "Audio", "str", "Audio", "str"]
-    with pytest.raises(click.UsageError, match=r"1 marks .* for 1 images \(--image\) and 2 sounds \(--audio\)"):
+    with pytest.raises(click.UsageError, match=r"1 marks .* for 1 --image and 2 --audio"):
         with_media("<__media__>", images, sounds)
