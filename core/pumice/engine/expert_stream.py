@@ -30,6 +30,7 @@ LEAST_TOKENS = 32
 """Tokens of a step from which on weights are copied, where no rates say when that is faster."""
 
 N_SETS = 2
+Shared = dict[tuple[object, ...], Weight]  # shared matrices by set, place in their layer, type and shape
 _MOST_CHOSEN = 0.75  # share of a layer's experts from which on all experts of the next layer are copied ahead
 
 
@@ -193,7 +194,7 @@ def stream_experts(
     mixtures = [mixture for mixture in mixtures if mixture.end.layer >= first]
     if not mixtures:
         return None
-    shared: dict[tuple[object, ...], Weight] = {}
+    shared: Shared = {}
     parts = {mixture.end: _streamed(mixture, number % N_SETS, shared) for number, mixture in enumerate(mixtures)}
     replaced = {node for mixture in mixtures for node in mixture.nodes}
     kept = [node for node in graph.nodes if node not in replaced]
@@ -210,7 +211,18 @@ class _Part:
     mixture: StreamedMixture
 
 
-def _streamed(mixture: Mixture, number: int, shared: dict[tuple[object, ...], Weight]) -> _Part:
+def shared_copy(weight: Weight, number: int, copies: list[tuple[Weight, Weight]], shared: Shared) -> Weight:
+    """Return the shared matrices of a set that ``weight`` is copied to, and add the pair to ``copies``."""
+    key = number, len(copies), weight.type, weight.shape
+    if key not in shared:
+        source = SharedSource(weight)
+        name = f"{PREFIX}{len(shared)}.{number}"
+        shared[key] = Weight(name, source.shape, builder=weight.builder, source=source)
+    copies.append((weight, shared[key]))
+    return shared[key]
+
+
+def _streamed(mixture: Mixture, number: int, shared: Shared) -> _Part:
     """Return the nodes that compute a mixture with the shared matrices of a set."""
     g = mixture.end.output.builder
     assert isinstance(g, GraphBuilder)
@@ -220,16 +232,11 @@ def _streamed(mixture: Mixture, number: int, shared: dict[tuple[object, ...], We
     def copy_of(weight: Weight) -> Weight:
         if len(weight.shape) < 3:  # a bias or scale of each expert
             return replace(weight, name=f"{PREFIX}{weight.name.replace('_exps', '')}")
-        key = number, len(copies), weight.type, weight.shape
-        if key not in shared:
-            source = SharedSource(weight)
-            name = f"{PREFIX}{len(shared)}.{number}"
-            shared[key] = Weight(name, source.shape, builder=weight.builder, source=source)
-        copies.append((weight, shared[key]))
-        return shared[key]
+        return shared_copy(weight, number, copies, shared)
 
+    numbers = np.arange(mixture.n_expert, dtype=np.int32)
     with g.collecting() as nodes, g.layer(mixture.end.layer):
-        table = g.table(f"{mixture.name} numbers", lambda: np.arange(mixture.n_expert, dtype=np.int32))
+        table = g.table(f"{mixture.name} numbers", lambda: numbers)
         ids = trace("renumber", ids=mixture.ids, table=table)
         y = retrace(trace, mixture, "mul_mat_id", ids, copy_of)
         trace("expert_sum", y=y, weights=mixture.end.inputs["weights"])

@@ -16,12 +16,10 @@ import numpy as np
 from pumice.backend.step import Limits
 from pumice.engine.costs import EXPERT_PRODUCTS
 from pumice.engine.expert_cache import MATRIX_VALUES, VIEWS, tracer
-from pumice.engine.expert_stream import N_SETS, PREFIX, ExpertStream, SharedSource, StreamedMixture
+from pumice.engine.expert_stream import N_SETS, PREFIX, ExpertStream, Shared, StreamedMixture, shared_copy
 from pumice.engine.overrides import HOST, DeviceName, Override, moved_nodes
 from pumice.engine.placement import Backends, PlacementRules, find_placement
 from pumice.graph import ELEMENTWISE, N_TOKENS, Graph, GraphBuilder, Input, Node, Weight
-
-Shared = dict[tuple[object, ...], Weight]
 
 
 def stream_matrices(
@@ -127,10 +125,5 @@ def _with_shared(node: Node, of_set: int, copies: list[tuple[Weight, Weight]], s
         if name != "weight":
             operands[name] = replace(tensor, name=f"{PREFIX}{tensor.name}")
             continue
-        key = of_set, len(copies), tensor.type, tensor.shape
-        if key not in shared:
-            source = SharedSource(tensor)
-            shared[key] = Weight(f"{PREFIX}{len(shared)}.{of_set}", source.shape, builder=tensor.builder, source=source)
-        copies.append((tensor, shared[key]))
-        operands[name] = shared[key]
+        operands[name] = shared_copy(tensor, of_set, copies, shared)
     return replace(node, inputs=operands)
