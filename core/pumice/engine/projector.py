@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from pumice.architecture import MAIN, HParams, MediaKind
 from pumice.backend import Backend
-from pumice.backend.step import Batch
 from pumice.config import Config
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import MAX_MEDIA_BYTES
@@ -36,7 +35,6 @@ from pumice.media_encoder import (
     Frames,
     ImageEncoder,
     ImagePiece,
-    Inputs,
     JoinedPieces,
     MediaEncoder,
     MediaStage,
@@ -249,18 +247,12 @@ class Projector:
             results = steps.divided(first.outputs(batch)["rows"], inputs)
             later = pieces[0].later if isinstance(pieces[0], ImagePiece) else ()
             for runner, following in zip(others, later, strict=True):
-                results = [_run(runner, {**following, "rows": results[0]}, len(following["row_ids"]))]
+                inputs = [{**following, "rows": results[0]}]
+                batch = steps.batch(inputs, [len(following["row_ids"])])
+                results = steps.divided(runner.outputs(batch)["rows"], inputs)
         # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
         more = self.width - self.encoders[kind].width
         return [np.pad(rows, ((0, 0), (0, more))) for rows in results] if more else results
-
-
-def _run(runner: Runner, inputs: Inputs, n: int) -> Rows:
-    """Return the result of a later graph for a step of ``n`` rows."""
-    one = np.zeros(1, np.int32)
-    starts = np.array([0, n], np.int32)
-    batch = Batch(np.zeros(n, np.int32), np.arange(n, dtype=np.int32), one[:0], starts, one, {}, inputs)
-    return np.array(runner.outputs(batch)["rows"])
 
 
 def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:
