@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pumice_vulkan.persistent.division import Shape
 
 FAR = "_far"  # end of the names of families whose caches lie in several buffers
 UNMEASURED = {"a3b_q4_k_m_far"}  # families that `auto` leaves to dispatches
 
+_shape = partial(
+    Shape, threads=512, output_six=True, two_buffers=False, early=True, block_size=32, deep_positions=2
+)  # alike in all families
+
 _WITH_ONE_CACHE = {
-    "llama_1b_q4_0": Shape(
-        threads=512,
+    "llama_1b_q4_0": _shape(
         lanes=32,
         groups=128,
         ahead=8,
@@ -24,17 +28,11 @@ _WITH_ONE_CACHE = {
         vocabulary=128256,
         has_minimum=False,
         mixed=False,
-        output_six=True,
-        two_buffers=False,
         positions=2,
-        early=True,
-        block_size=32,
         share=1,
         deep=512,
-        deep_positions=2,
     ),
-    "llama_8b_q4_k_m": Shape(
-        threads=512,
+    "llama_8b_q4_k_m": _shape(
         lanes=32,
         groups=128,
         ahead=4,
@@ -47,18 +45,12 @@ _WITH_ONE_CACHE = {
         vocabulary=128256,
         has_minimum=True,
         mixed=True,
-        output_six=True,
-        two_buffers=False,
         positions=1,
-        early=True,
-        block_size=32,
         share=2,
         deep=512,
-        deep_positions=2,
         found_by="addresses",
     ),
-    "a3b_q4_k_m": Shape(
-        threads=512,
+    "a3b_q4_k_m": _shape(
         lanes=32,
         groups=128,
         ahead=8,
@@ -71,21 +63,15 @@ _WITH_ONE_CACHE = {
         vocabulary=151936,
         has_minimum=True,
         mixed=True,
-        output_six=True,
-        two_buffers=False,
         positions=1,
-        early=True,
-        block_size=32,
         share=2,
         deep=512,
-        deep_positions=2,
         found_by="addresses",
         experts=128,
         used=8,
         head_norms=True,
     ),
-    "tiny_experts": Shape(
-        threads=512,
+    "tiny_experts": _shape(
         lanes=8,
         groups=1,
         ahead=8,
@@ -98,21 +84,15 @@ _WITH_ONE_CACHE = {
         vocabulary=300,
         has_minimum=True,
         mixed=True,
-        output_six=True,
-        two_buffers=False,
         positions=2,
-        early=True,
-        block_size=32,
         share=2,
         deep=8,
-        deep_positions=2,
         found_by="offsets",
         experts=8,
         used=2,
         head_norms=True,
     ),
-    "tiny_q4_k_m": Shape(
-        threads=512,
+    "tiny_q4_k_m": _shape(
         lanes=8,
         groups=1,
         ahead=4,
@@ -125,14 +105,9 @@ _WITH_ONE_CACHE = {
         vocabulary=300,
         has_minimum=True,
         mixed=True,
-        output_six=True,
-        two_buffers=False,
         positions=2,
-        early=True,
-        block_size=32,
         share=2,
         deep=8,
-        deep_positions=2,
         found_by="offsets",
     ),
 }
