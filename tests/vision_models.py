@@ -43,7 +43,10 @@ TOWER: dict[str, Any] = {
     "patch_size": 8,
 }
 QWEN: dict[str, Any] = {"depth": 4, "num_heads": 2, "patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2}
-MULTIPLIERS: dict[str, Any] = {
+GRANITE: dict[str, Any] = {
+    **{key: value for key, value in TEXT.items() if key != "head_dim"},
+    "architectures": ["GraniteForCausalLM"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
     "embedding_multiplier": 3.0,
     "attention_multiplier": 0.2,
     "residual_multiplier": 0.4,
@@ -229,13 +232,10 @@ CASES: dict[str, dict[str, Any]] = {
         "config_class": "Granite4VisionConfig",
         "model_type": "granite4_vision",
         "config": {
-            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            "text_config": GRANITE
             | {
                 "model_type": "granite4_vision_text",
-                "architectures": ["GraniteForCausalLM"],
                 "num_hidden_layers": 6,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
-                **MULTIPLIERS,
             },
             "vision_config": TOWER
             | {
@@ -266,13 +266,10 @@ CASES: dict[str, dict[str, Any]] = {
         "config_class": "LlavaNextConfig",
         "model_type": "llava_next",
         "config": {
-            "text_config": {key: value for key, value in TEXT.items() if key != "head_dim"}
+            "text_config": GRANITE
             | {
                 "model_type": "granite",
-                "architectures": ["GraniteForCausalLM"],
                 "num_hidden_layers": 1,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
-                **MULTIPLIERS,
                 "logits_scaling": 1.0,  # transformers does not read it here
             },
             "vision_config": TOWER | {"model_type": "siglip_vision_model", "image_size": 32},
