@@ -10,9 +10,10 @@ import { chooseModel, conversations, models, open, startNew } from "./state";
 const opening = signal(0); // number of the opening that is shown, 0: none
 let nOpenings = 0;
 
-/** Open or close the palette. The browser tells late that Escape has closed it, so that the element is asked. */
+/** Open or close the palette. Its element follows the value late when a row closes it, and the value the element on Escape: either closed is closed. */
 export function togglePalette(): void {
-  opening.value = document.querySelector<HTMLDialogElement>("dialog.palette")?.open ? 0 : ++nOpenings;
+  const isOpen = opening.value > 0 && document.querySelector<HTMLDialogElement>("dialog.palette")?.open;
+  opening.value = isOpen ? 0 : ++nOpenings;
 }
 
 function close(): void {
