@@ -123,7 +123,7 @@ class SpeakingModel(Frontend):
                 model = self._load_speaker().model
                 facts = replace(self.facts, speech=self.speech_type, samples_per_code=model.samples_per_frame)
                 self.facts = facts
-            elif self._speaker is not None and self._load_vocoder.is_there:
+            elif self._load_vocoder.is_there and self._speaker is not None:
                 vocoder = self._load_vocoder()
                 codes, samples = vocoder.n_codes, vocoder.samples_per_code
                 self.facts = replace(self.facts, audio_codes=codes, samples_per_code=samples)

@@ -176,6 +176,6 @@ def _check_logits(graph: Graph, file: GGUFFile) -> None:
             f"the architecture's logits {logits} must be [n_outputs, n_vocab]; select the rows g.output_ids of the "
             f"activations, with g.get_rows, before the output matrix"
         )
-    n_tokens = len(file.metadata.get("tokenizer.ggml.tokens", ()))
+    n_tokens = file.metadata.count("tokenizer.ggml.tokens")
     if int(logits.shape[1]) < n_tokens:
         raise ModelError(f"the architecture has {logits.shape[1]} logits, but the vocabulary has {n_tokens} tokens")

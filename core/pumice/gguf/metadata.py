@@ -16,6 +16,7 @@ import numpy as np
 
 from pumice.errors import GGUFError
 from pumice.gguf.cursor import U32, U64, Cursor
+from pumice.gguf.strings import PackedStrings, StringArray
 from pumice.gguf.values import DTYPES, LAYOUTS, EncodedValue, ValueType, encode
 
 # Limits on what Python has to loop over, far above any real model (a large vocabulary has half a
@@ -27,23 +28,6 @@ MAX_DEPTH = 4  # arrays within arrays
 MAX_KEY_BYTES = (1 << 16) - 1
 
 MIN_ENTRY_BYTES = 8 + 1 + 4 + 1  # length and bytes of the key, type, value
-
-
-class StringArray:
-    """An array of strings whose extent is known and which is decoded on first use."""
-
-    def __init__(self, buffer: mmap, start: int, ends: "array[int]") -> None:
-        self.buffer = buffer
-        self.start = start
-        self.ends = ends
-
-    def decode(self) -> list[str]:
-        """Return all strings. Invalid UTF-8 becomes lone surrogates, so that different tokens stay different."""
-        strings, start = [], self.start
-        for end in self.ends:
-            strings.append(self.buffer[start + 8 : end].decode("utf-8", "surrogateescape"))
-            start = end
-        return strings
 
 
 class Metadata(Mapping[str, Any]):
@@ -61,9 +45,22 @@ class Metadata(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self._values[key]
-        if isinstance(value, StringArray):
+        if isinstance(value, StringArray | PackedStrings):
             value = self._values[key] = value.decode()
         return value
+
+    def stored(self, key: str) -> Any:
+        """Return the value as it is stored: strings of an array may not be decoded yet."""
+        return self._values[key]
+
+    def count(self, key: str) -> int:
+        """Return the number of items of an array, without decoding its strings; 0 if there is none."""
+        value = self._values.get(key, ())
+        return 0 if isinstance(value, str | int | float) else len(value)
+
+    def scalars(self) -> dict[str, str | int | float]:
+        """Return the values that are not arrays."""
+        return {key: value for key, value in self._values.items() if isinstance(value, str | int | float)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -215,7 +212,7 @@ class _ValueReader:
             cursor.need(end if len(ends) == n else max(end, len(buffer)) + 8)
         if len(ends) < n or end > len(buffer):
             raise self._string_error(cursor.offset, ends, n)
-        strings = StringArray(buffer, cursor.offset, ends)
+        strings = StringArray(buffer, cursor.offset, np.frombuffer(ends, np.uint64))
         cursor.offset = end
         return strings
 

@@ -41,7 +41,7 @@ class Summary:
     @classmethod
     def of(cls, file: GGUFFile) -> Summary:
         """Return the summary of an open file; ``modified`` and ``n_bytes`` cover all parts of a split model."""
-        metadata = {key: value for key, value in file.metadata.items() if isinstance(value, str | int | float)}
+        metadata = file.metadata.scalars()
         parameters: Counter[str] = Counter()
         for tensor in file.tensors.values():
             parameters[tensor.type.name] += math.prod(tensor.shape)
@@ -50,7 +50,7 @@ class Summary:
             metadata=metadata,
             n_parameters=sum(parameters.values()),
             n_bytes=file.n_bytes,
-            n_vocab=len(file.metadata.get("tokenizer.ggml.tokens", ())),
+            n_vocab=file.metadata.count("tokenizer.ggml.tokens"),
             file_type=_file_type(metadata) or (parameters.most_common(1)[0][0] if parameters else ""),
             modified=file.path.stat().st_mtime if file.path.exists() else 0.0,
             digest=hashlib.sha256(json.dumps([metadata, outline, file.n_bytes]).encode()).hexdigest(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -13,6 +12,7 @@ import numpy as np
 from pumice.engine.messages import EngineMessage, Name
 from pumice.errors import EngineError, ModelError
 from pumice.gguf.metadata import MAX_STRINGS, Metadata
+from pumice.gguf.strings import PackedStrings, StringArray
 from pumice.gguf.values import DTYPES
 from pumice.model_files.summary import Summary
 
@@ -43,7 +43,8 @@ class Header(EngineMessage, frozen=True):
     @classmethod
     def of(cls, metadata: Mapping[str, Any], summary: Summary, loras: list[str]) -> Header:
         """Make a header. Raises ModelError if the metadata is too large to be sent."""
-        wire_metadata = {key: value for key in metadata if (value := _to_wire(metadata[key])) is not None}
+        stored = metadata.stored if isinstance(metadata, Metadata) else metadata.__getitem__
+        wire_metadata = {key: value for key in metadata if (value := _to_wire(stored(key))) is not None}
         size = sum(len(key) + _size(value) for key, value in wire_metadata.items())
         if size > MAX_HEADER_BYTES:
             raise ModelError(f"the file's metadata takes {size} bytes, but the limit is {MAX_HEADER_BYTES}")
@@ -59,13 +60,16 @@ class Header(EngineMessage, frozen=True):
 def _to_wire(value: Any) -> bool | int | float | str | Strings | PackedArray | None:
     if isinstance(value, np.ndarray):
         return PackedArray(value.dtype.str, value.tobytes())
-    if not isinstance(value, list):
-        scalar: bool | int | float | str = value
-        return scalar
-    if not all(isinstance(item, str) for item in value):
-        return None
-    texts = [item.encode("utf-8", "surrogateescape") for item in value]
-    return Strings(np.array([len(text) for text in texts], "<u4").tobytes(), b"".join(texts))
+    if isinstance(value, StringArray):
+        value = value.packed()
+    elif isinstance(value, list):
+        if not all(isinstance(item, str) for item in value):
+            return None
+        value = PackedStrings.of(value)
+    if isinstance(value, PackedStrings):
+        return Strings(value.lengths.astype("<u4").tobytes(), value.data)
+    scalar: bool | int | float | str = value
+    return scalar
 
 
 def _size(value: bool | int | float | str | Strings | PackedArray) -> int:
@@ -82,8 +86,9 @@ def _from_wire(key: str, value: bool | int | float | str | Strings | PackedArray
         return np.frombuffer(value.data, dtype)
     if not isinstance(value, Strings):
         return value
-    lengths = np.frombuffer(value.lengths, "<u4") if len(value.lengths) % 4 == 0 else None
-    if lengths is None or len(lengths) > MAX_STRINGS or int(lengths.sum(dtype=np.uint64)) != len(value.data):
+    if len(value.lengths) % 4 or len(value.lengths) // 4 > MAX_STRINGS:
         raise EngineError(_WRONG.format(key))
-    ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
-    return [value.data[start:end].decode("utf-8", "surrogateescape") for start, end in itertools.pairwise(ends)]
+    try:
+        return PackedStrings(np.frombuffer(value.lengths, "<u4"), value.data)
+    except ValueError:
+        raise EngineError(_WRONG.format(key)) from None
