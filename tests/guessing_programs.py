@@ -176,6 +176,23 @@ class Waiting(Pending):
         yield self._ahead
 
 
+@dataclass
+class Timed(Pending):
+    """Results that are known at a simulated time."""
+
+    pending: Pending
+    program: Any  # with the present, ``now``
+    end: float
+
+    def outputs(self) -> Any:
+        self.program.now = max(self.program.now, self.end)
+        return self.pending.outputs()
+
+    def tokens(self) -> Iterator[Ahead]:
+        self.program.now = max(self.program.now, self.end)
+        return self.pending.tokens()
+
+
 class SlotsBehind(Slots, Behind):
     """The same with recurrent states, which have seen steps beyond the end of a sequence."""
 

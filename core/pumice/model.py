@@ -300,7 +300,8 @@ def make_speculation(
             raise ConfigError("speculate: this model has no layer that drafts (MTP), or its backend verifies no drafts")
         if name not in proposers:
             registry.proposers.find(name)
-    return Speculation(proposers, auto, choice, config.n_draft, exact, layer)
+    runs_ahead = runner.capabilities.max_steps > 0
+    return Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
 
 
 def open_draft_model(

@@ -6,6 +6,7 @@ affects only speed, never the text. Elsewhere the length is fixed.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -20,6 +21,7 @@ FIRST, LATER = 0.4, 0.7  # acceptance rates of a proposer's first and later toke
 LOSS = 0.003  # share of time that rejected drafts and proposers may take
 GAIN = 1.04  # least expected speed of a step with drafts, relative to one without
 MOST = 31  # maximum tokens of a draft
+MOST_PACED = 15  # ... beside a program that computes several steps by itself
 START = 2.0  # initial credit for rejected drafts, in steps
 TRIAL = 4.0  # further credit at the first draft of each proposer that computes its tokens, to measure what they save
 RISK = 0.25  # least assumed probability that a draft is rejected
@@ -68,6 +70,17 @@ class Costs:
         self._plain: dict[int, _Usual] = {}  # seconds of a step without drafts
         self._multiples: dict[int, dict[int, _Usual]] = {}
         self._curves: dict[int, tuple[list[int], list[float]]] = {}  # rows and multiples, both ascending
+        self._paced: dict[int, set[int]] = {}  # classes of rows that were started, of numbers of sequences with a pace
+
+    def keep_pace(self, n_seqs: int, seconds: float) -> None:
+        """Replace the time of a step without drafts; a step with drafts may then take longer than its rows one by one.
+
+        The first step of a class of rows, which contains the start of kernels, is not recorded.
+        """
+        self._plain[n_seqs] = _Usual()
+        self._plain[n_seqs].add(seconds)
+        self._curves.setdefault(n_seqs, ([n_seqs], [1.0]))
+        self._paced.setdefault(n_seqs, set())
 
     def took(self, n_seqs: int, n_rows: int, seconds: float) -> None:
         """Record the time of a step. More rows than sequences count once a step without drafts was measured."""
@@ -75,11 +88,18 @@ class Costs:
             self._plain.setdefault(n_seqs, _Usual()).add(seconds)
             self._curves.setdefault(n_seqs, ([n_seqs], [1.0]))
         elif n_seqs in self._plain:
+            started = self._paced.get(n_seqs)
+            if started is not None and class_of(n_rows) not in started:
+                started.add(class_of(n_rows))
+                return
             multiples = self._multiples.setdefault(n_seqs, {})
             multiples.setdefault(n_rows, _Usual()).add(seconds / self._plain[n_seqs].value)
             rows = sorted(multiples, reverse=True)
             curve = accumulate((multiples[n].value for n in rows), min)
-            most = [1 + (n / n_seqs - 1) * (FIRST_MOST if multiples[n].is_first else 1) for n in rows]
+            most = [
+                math.inf if started else 1 + (n / n_seqs - 1) * (FIRST_MOST if multiples[n].is_first else 1)
+                for n in rows
+            ]
             bounded = [max(1.0, min(pair)) for pair in zip(curve, most, strict=True)]
             self._curves[n_seqs] = [n_seqs, *rows[::-1]], [1.0, *bounded[::-1]]
 
@@ -184,6 +204,9 @@ class DraftLength:
     rests longer and longer, until asking it takes a share of ``ASKING`` of the time at most. What it proposes then is
     compared with the tokens that follow, so acceptance rates are learned without verifying drafts.
 
+    Beside a program that computes several steps by itself (``keep_pace``), ``HostDrafts`` keeps the credit, and steps
+    with drafts of any length are compared with the pace of that program.
+
     Args:
         fixed: constant number of drafted tokens; -1: chosen by measurement.
     """
@@ -191,6 +214,7 @@ class DraftLength:
     def __init__(self, fixed: int = -1) -> None:
         self.fixed = fixed
         self.costs = Costs()
+        self._is_paced = False
         self._pooled: dict[DraftKind, Hits] = {}
         self._credit = START  # steps
         self._n_declined = 0
@@ -204,11 +228,19 @@ class DraftLength:
         self._n_accrued = 0  # steps since the latest recorded one whose credit was added
         self._n_elapsed = 1  # steps between the latest two recorded ones
 
+    def keep_pace(self, n_seqs: int, seconds: float | None) -> None:
+        """Compare steps with drafts with this time of a step without; None: with measured steps of the host."""
+        self._is_paced = seconds is not None
+        if seconds is not None:
+            self.costs.keep_pace(n_seqs, seconds)
+
     def most(self, n_seqs: int, n_rows: int) -> int:
         """Return the maximum tokens of a draft for a step of ``n_rows`` rows before drafts.
 
         Of lengths that are chosen by measurement, those whose cost cannot be estimated are not asked for.
         """
+        if self._is_paced and self.fixed < 0:
+            return MOST_PACED
         return self.fixed if self.fixed >= 0 else max(1, min(MOST, self.costs.most_rows(n_seqs) - n_rows))
 
     @property
@@ -224,8 +256,8 @@ class DraftLength:
 
         ``n_elapsed``: steps since the latest recorded one, for which there is credit now.
         """
-        if self.fixed >= 0:
-            return self.fixed > 0
+        if self.fixed >= 0 or self._is_paced:
+            return self.fixed != 0
         self._accrue(n_elapsed - self._n_accrued)
         self._n_accrued = n_elapsed
         measured = self.costs.seconds(n_seqs, n_rows) is not None
@@ -276,6 +308,8 @@ class DraftLength:
     @property
     def recovers(self) -> int:
         """Return the number of steps after which there is credit again, also for later charges; 0 if there is."""
+        if self._is_paced:
+            return 0
         lacking = (self._spent / self._base if self._base else 0.0) - self._credit
         return 0 if lacking < 0 else min(LONGEST_REST, 1 + int(lacking / LOSS))
 
@@ -349,7 +383,8 @@ class DraftLength:
         assert base is not None
         highest, proposing = GAIN * tokens / base, 0.0
         coming = [draft.first if draft.n else 0.0 for draft in drafts]  # probability of each draft's next token
-        most, risk = min(room, self.costs.most_rows(n_seqs) - n_rows), 0.0
+        known = MOST_PACED * n_seqs if self._is_paced else self.costs.most_rows(n_seqs) - n_rows
+        most, risk = min(room, known), 0.0
         for n_drafted in range(1, most + 1):
             likeliest = max(coming)
             i = coming.index(likeliest)
@@ -370,6 +405,8 @@ class DraftLength:
 
         More rows than were measured may take longer than estimated, so all their time is at risk.
         """
+        if self._is_paced:
+            return True
         base, seconds = self.costs.seconds(n_seqs, n_rows), self.costs.seconds(n_seqs, n_rows + n_drafted, at_most=True)
         is_measured = 2 * (n_rows + n_drafted) <= self.costs.most_rows(n_seqs)
         risk = max(RISK, risk) if is_measured else 1.0
@@ -404,7 +441,8 @@ class DraftLength:
         """
         if self.fixed >= 0:
             return
-        self.costs.took(n_seqs, n_rows + n_drafted, seconds)
+        if n_drafted or not self._is_paced:
+            self.costs.took(n_seqs, n_rows + n_drafted, seconds)
         base = self._base = self.costs.seconds(n_seqs, n_rows) or seconds
         usual = self.costs.seconds(n_seqs, n_rows + n_drafted) or seconds
         is_first = n_drafted and self.costs.is_first(n_seqs, n_rows + n_drafted)
@@ -423,6 +461,11 @@ class _Possible(NamedTuple):
     first: float
     later: float
     seconds: float
+
+
+def class_of(n_rows: int) -> int:
+    """Return the class of a number of rows: those of a class are computed by the same kernels."""
+    return (n_rows - 1).bit_length()
 
 
 def _median(values: Collection[float]) -> float:

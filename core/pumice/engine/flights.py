@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -30,7 +30,7 @@ from pumice.engine.messages import Event
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
-from pumice.engine.speculation import Draft, Speculation
+from pumice.engine.speculation import Draft, Speculation, may_draft
 from pumice.engine.states import RecurrentStates
 
 
@@ -50,6 +50,8 @@ class Flight:
         drafts: drafted tokens of members, computed and verified by the step.
         plan: steps with tokens that the program drafts.
         repeats: True if tokens of a member are computed again after a wrong draft.
+        kind: the kind of batch for which drafts of the host compete with steps of the program; None: they do not.
+        asks: True if proposers were asked before it, or are to be asked behind it.
         began: ``time.perf_counter()`` before submission.
         spent: the time before submission by the clock that measures steps for drafts.
     """
@@ -68,6 +70,8 @@ class Flight:
     drafts: Mapping[Running, Draft] = field(default_factory=dict)
     plan: Plan = NO_DRAFTS
     repeats: bool = False
+    kind: Hashable = None
+    asks: bool = False
     began: float = field(default_factory=time.perf_counter)
     spent: float = 0.0
 
@@ -132,7 +136,8 @@ class Flights:
         self._landed = 0.0
         self._prepares_drafts = False
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
-        self._clock = time.perf_counter if self._can.max_steps else time.thread_time
+        self._clock = speculation.clock = time.perf_counter if self._can.max_steps else time.thread_time
+        self._latest: tuple[Hashable, bool] = None, False  # kind of the latest flight, and whether it asks
 
     def choose(self) -> Members:
         """Return the members of the next step, or an empty list if enough steps are pending.
@@ -163,10 +168,11 @@ class Flights:
         """
         self.on_way.remove(flight)
         began = max(flight.began, self._landed) if flight.behind else flight.began
-        flight.goes_on, landed = goes_on, self._landed
+        flight.goes_on, landed, n_tokens = goes_on, self._landed, _n_tokens(flight)
         flight.land(flight)
         if self._landed == landed:
             self._landed = time.perf_counter()
+        self._weigh(flight, _n_tokens(flight) - n_tokens, self._landed - landed)
         if self._speculation.next_tokens and flight.ask is None:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
         self._speculation.took(flight.members, flight.drafts, (self._clock() - flight.spent) / flight.n_steps)
@@ -179,17 +185,63 @@ class Flights:
             plan = self._planned([running for running, _ in members])
             if plan.n_steps:
                 return self._draft_ahead(members, plan)
-        drafts = {} if is_own else self._speculation.draft(members, self._cache, self._scheduler.limits)
+        kind = None if is_own else self._kind(members)
+        drafts, n_free = self._drafted(members, kind) if not is_own else ({}, 0)
+        flight = self._submit(members, drafts, n_free, is_own)
+        flight.kind, flight.asks = kind, bool(drafts) or n_free <= 1
+        return flight
+
+    def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int, is_own: bool) -> Flight:
+        """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""
         if drafts or not self._can.max_steps:
             return self._step(members, drafts)
         sequences = [running for running, _ in members]
-        most = self._speculation.device.most_plain(sequences) if is_own else self._speculation.n_free
+        most = self._speculation.device.most_plain(sequences) if is_own else n_free
         n_steps = self.lookahead.steps(members, most=most)
         if n_steps and self._decided(members):
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
             return self._guess(members, n_steps)
         return self._step(members, {})
+
+    def _drafted(self, members: Members, kind: Hashable) -> tuple[Mapping[Running, Draft], int]:
+        """Return the drafts of proposers, and the number of steps that need not ask them again."""
+        speculation, pace = self._speculation, None
+        if kind is not None and speculation.host is not None:
+            if n_free := speculation.host.n_free(kind):
+                speculation.passed(1)
+                return {}, n_free
+            pace = speculation.host.pace(kind)
+        speculation.length.keep_pace(len(members), pace)
+        return speculation.draft(members, self._cache, self._scheduler.limits), speculation.n_free
+
+    def _kind(self, members: Members) -> Hashable:
+        """Return the kind of a batch whose steps without drafts have a pace of their own.
+
+        None if the program computes no steps by itself, or nobody would draft for it.
+        """
+        if self._speculation.host is None or not all(may_draft(running, n_new) for running, n_new in members):
+            return None
+        names = self._speculation.chosen(members)
+        if not names:
+            return None
+        sequences = [running for running, _ in members]
+        decides = self.lookahead.decides(sequences)
+        return len(members), names, decides and self.lookahead.restricts([item.generation for item in sequences])
+
+    def _weigh(self, flight: Flight, n_tokens: int, seconds: float) -> None:
+        """Weigh the time since the latest result against the pace of steps that the program computes by itself."""
+        kind, (latest, asked) = flight.kind, self._latest
+        self._latest = kind, flight.asks
+        host, n_seqs = self._speculation.host, len(flight.members)
+        if host is None or kind is None or kind != latest or not n_tokens:
+            return
+        if any(running.generation.finish_reason for running, _ in flight.members):
+            return
+        if flight.asks or asked:
+            host.drafted(kind, len(flight.batch.tokens), n_tokens / n_seqs, seconds)
+        else:
+            host.ran(kind, n_tokens / n_seqs, seconds)
 
     def _step(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
         """Submit a single step; recurrent states are restored after a wrong drafted token."""
@@ -394,6 +446,7 @@ class Flights:
         self._speculation.passed(n_steps if before else n_steps - 1)
         flight = Flight(members, [running for running, _ in members], batch, pending, self._follow, ask, n_changes)
         flight.began, flight.spent, flight.behind = began, spent, before is not None
+        flight.kind = before.kind if before else None
         if not before:
             with self._discarding(flight):
                 self._restrict(flight)
@@ -478,12 +531,18 @@ class Flights:
         current = [running for running, _ in flight.members if not running.generation.finish_reason]
         if flight.lost or len(current) != len(flight.members) or len(current) != len(self._scheduler.running):
             return 0
-        n_free: float = self._speculation.n_free - 1  # steps after the latest one that need not ask for drafts
+        n_free: float = self._n_free(flight) - 1  # steps after the latest one that need not ask for drafts
         if self._drafts_itself([(running, 1) for running in current]):
             n_free = 0 if self._planned(current).n_steps else self._speculation.device.most_plain(current)
         if n_free < 1 or self._scheduler.may_admit():
             return 0
         return self.lookahead.steps(flight.members, flight.n_steps, n_free)
+
+    def _n_free(self, flight: Flight) -> int:
+        """Return the number of steps, from the flight's last on, after which no proposer is asked."""
+        host = self._speculation.host
+        n_own = host.n_free(flight.kind) if host and flight.kind else 0
+        return 1 + n_own if n_own else self._speculation.n_free
 
     def _wait(self, flight: Flight) -> list[Landed]:
         """Return the picked tokens of each sequence, up to the first token without a finite logit."""
@@ -587,6 +646,11 @@ class Flights:
             if not _goes_on(running):
                 return False
         return True
+
+
+def _n_tokens(flight: Flight) -> int:
+    """Return the number of generated tokens of a flight's members."""
+    return sum(len(running.generation.generated) for running, _ in flight.members)
 
 
 def _goes_on(running: Running) -> bool:

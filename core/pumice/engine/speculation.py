@@ -23,6 +23,7 @@ from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.draft_length import CERTAIN, LOOKED_UP, DraftKind, DraftLength, Record, Rest
 from pumice.engine.draft_model import ModelProposer
 from pumice.engine.generation import Generation, Running
+from pumice.engine.host_drafts import HostDrafts
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import MOST_ROWS, NextTokens, NextTokensProposer
 from pumice.engine.schedule import Members
@@ -129,8 +130,13 @@ class Speculation:
         default: choice of requests without their own.
         n_draft: drafted tokens per sequence and step; -1: as many as measurements recommend.
         is_invariant: whether results are independent of the number of rows. If not, measured lengths could change a
-            text from run to run, so -1 means ``UNMEASURED``.
+            text from run to run, so -1 means ``UNMEASURED``, unless the program ``runs_ahead``.
         next_tokens: the drafting layer of the model or of its draft model, if there is one.
+        runs_ahead: whether the program computes several steps by itself. Then drafts of the host are limited to where
+            they pay beside these (``HostDrafts``), and lengths are measured, unless ``n_draft`` is set.
+
+    Attributes:
+        clock: measures the seconds of steps and proposers.
     """
 
     def __init__(
@@ -141,9 +147,12 @@ class Speculation:
         n_draft: int = -1,
         is_invariant: bool = False,
         next_tokens: NextTokens | None = None,
+        runs_ahead: bool = False,
     ) -> None:
-        self.length = DraftLength(n_draft if n_draft >= 0 or is_invariant else UNMEASURED)
+        self.length = DraftLength(n_draft if n_draft >= 0 or is_invariant or runs_ahead else UNMEASURED)
         self.device = DeviceDrafts(n_draft)
+        self.host = HostDrafts() if runs_ahead and n_draft < 0 else None
+        self.clock: Callable[[], float] = time.thread_time
         self._proposers = proposers
         self.next_tokens = next_tokens
         self.auto = list(auto)
@@ -179,6 +188,10 @@ class Speculation:
         """The number of steps, from the current one on, after whose first no proposer is asked; at least one."""
         return max(1, self._wakes - self._n_steps)
 
+    def chosen(self, members: Members) -> Collection[str]:
+        """Return the names of the proposers of all members."""
+        return frozenset(name for running, _ in members for name in self._names(running.generation))
+
     def passed(self, n_steps: int) -> None:
         """Count steps that were submitted without asking for drafts."""
         self._n_steps += n_steps
@@ -192,17 +205,17 @@ class Speculation:
             self.wake()
         if self._n_steps < self._wakes:
             return {}
-        began, self._asked = time.thread_time(), {}
+        began, self._asked = self.clock(), {}
         if not any(self._names(running.generation) for running, _ in members):
             self._wakes = _NEVER
             return {}
         n_rows = sum(n_new for _, n_new in members)
-        self._is_measured = all(_may_draft(running, n_new) for running, n_new in members)
+        self._is_measured = all(may_draft(running, n_new) for running, n_new in members)
         if not self._is_measured or not self.length.wants(len(members), n_rows, self._n_steps - self._n_recorded):
-            self.length.charge(MEASURING, time.thread_time() - began)
+            self.length.charge(MEASURING, self.clock() - began)
             return {}
         self._read_texts([running.generation for running, _ in members])
-        started = time.thread_time()  # the time until here belongs to the prompt
+        started = self.clock()  # the time until here belongs to the prompt
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
         longest = min(room, self.length.most(len(members), n_rows))
         drafts, computing = self._propose([running for running, _ in members], longest)
@@ -210,7 +223,7 @@ class Speculation:
         if any(draft.tokens for draft in drafts):
             held = _held(members, drafts, self._lengths(members, drafts, room), cache)
             self._keep_unverified(members, drafts, held)
-        self.length.asked(LOOKED_UP, time.thread_time() - started - computing)
+        self.length.asked(LOOKED_UP, self.clock() - started - computing)
         return held
 
     def took(self, members: Members, drafts: Mapping[Running, Draft], seconds: float) -> None:
@@ -223,7 +236,7 @@ class Speculation:
         """
         if not self._is_measured and not drafts:
             return
-        began = time.thread_time()
+        began = self.clock()
         for running, draft in drafts.items():
             n_drafted, generation = len(draft.tokens), running.generation
             generation.timings.drafted(n_drafted, draft.n_accepted)
@@ -236,11 +249,11 @@ class Speculation:
             self._is_measured = False
             n_rows, n_drafted = sum(n_new for _, n_new in members), sum(len(draft.tokens) for draft in drafts.values())
             n_accepted = sum(draft.n_accepted for draft in drafts.values())
-            judging = time.thread_time() - began if drafts else 0.0
+            judging = self.clock() - began if drafts else 0.0
             n_elapsed, self._n_recorded = self._n_steps - self._n_recorded, self._n_steps
             self.length.took(len(members), n_rows, n_drafted, n_accepted, seconds, judging, n_elapsed)
             if self.length.fixed < 0:
-                self.length.charge(RECORDING, 2 * (time.thread_time() - began - judging))  # with the rests below
+                self.length.charge(RECORDING, 2 * (self.clock() - began - judging))  # with the rests below
                 self._rest(members, {running.generation: draft for running, draft in drafts.items()})
 
     def _rest(self, members: Members, drafts: Mapping[Generation, Draft]) -> None:
@@ -276,7 +289,7 @@ class Speculation:
         assert layer is not None
         if layer.is_off or self._n_steps + LISTENED < max(self._wakes, self._rests[layer.name].wakes):
             return
-        began = time.thread_time()
+        began = self.clock()
         most = MOST_ROWS if self.length.fixed >= 0 or self.length.earns else LISTENED
         drafting = [
             (i, item)
@@ -291,7 +304,7 @@ class Speculation:
                 layer.drop(running)
                 self._sequences.get(running.generation, _Proposers({})).drop(layer.name, "landed", error)
         if all(n_new == 1 for _, n_new in members):  # else the time belongs to the prompt
-            self._reading += time.thread_time() - began
+            self._reading += self.clock() - began
 
     def matches_text(self, generation: Generation) -> bool:
         """Return True if the only drafts of a sequence are continuations of matches in its text."""
@@ -311,10 +324,10 @@ class Speculation:
         """Pass the last tokens of an ended sequence to its proposers, and close them."""
         self.device.close(generation)
         if generation in self._sequences:
-            began = time.thread_time()
+            began = self.clock()
             self._updated(generation).close()
             del self._sequences[generation]
-            self.length.charge(CLOSING, time.thread_time() - began)
+            self.length.charge(CLOSING, self.clock() - began)
 
     def _lengths(self, members: Members, drafts: Sequence[Draft], room: int) -> Sequence[int]:
         """Return the number of tokens of each draft that the step verifies, ``room`` rows at most."""
@@ -335,11 +348,11 @@ class Speculation:
 
         It reads no more, so that a long prompt does not keep the engine from its steps.
         """
-        began, new = time.thread_time(), [item for item in generations if item not in self._sequences]
+        began, new = self.clock(), [item for item in generations if item not in self._sequences]
         for generation in new:
             self._start(generation)
         if new:
-            self.length.charge(STARTING, time.thread_time() - began)
+            self.length.charge(STARTING, self.clock() - began)
         if self._n_steps < self._rests[_DRAFT].wakes:
             return
         owners = [self._sequences[generation] for generation in generations]
@@ -370,7 +383,7 @@ class Speculation:
             asked = [i for i in asked if self._promise(drafts[i], owners[i]) < ENOUGH]
             if not asked:
                 continue
-            began = time.thread_time()
+            began = self.clock()
             limit = self.length.most_computed if is_computed else longest
             proposals = self._ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked])
             for i, proposal in zip(asked, proposals, strict=True):
@@ -379,7 +392,7 @@ class Speculation:
                     drafts[i] = draft
             if is_computed:
                 self._note_asked(name, asked, sequences)
-                seconds, reading = time.thread_time() - began, self._reading
+                seconds, reading = self.clock() - began, self._reading
                 self.length.asked(name, seconds, sum(len(proposal.tokens) for proposal in proposals), reading)
                 computing, self._reading = computing + seconds, 0.0
         return drafts, computing
@@ -458,7 +471,7 @@ def _adapt(rest: Rest, tried: Collection[Draft], step: int, most: int) -> None:
         rest.end()
 
 
-def _may_draft(running: Running, n_new: int) -> bool:
+def may_draft(running: Running, n_new: int) -> bool:
     """Return True if the sequence is generating and the step computes all its pending tokens."""
     return bool(running.generation.generated) and running.pending == n_new <= MOST_PENDING and running.n_past > 0
 

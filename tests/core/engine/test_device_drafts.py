@@ -1,6 +1,6 @@
 """How many tokens a program drafts: what that saves and costs, for texts that repeat themselves and that do not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from guessing_programs import GREEDY, N_VOCAB, Behind, Picked, add, engine, request, run
+from guessing_programs import GREEDY, N_VOCAB, Behind, Picked, Timed, add, engine, request, run
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import flights
@@ -232,23 +232,6 @@ class Drafting(Behind):
         return Ahead(
             picked[..., None], np.zeros((*picked.shape, 1), np.float32), picked, None, np.array(taken)[:, None]
         )
-
-
-@dataclass
-class Timed(Pending):
-    """Results that are known at a simulated time."""
-
-    pending: Pending
-    program: Drafting
-    end: float
-
-    def outputs(self) -> Any:
-        self.program.now = max(self.program.now, self.end)
-        return self.pending.outputs()
-
-    def tokens(self) -> Iterator[Ahead]:
-        self.program.now = max(self.program.now, self.end)
-        return self.pending.tokens()
 
 
 def seconds(monkeypatch: pytest.MonkeyPatch, text: Sequence[int], speculate: str) -> tuple[float, int]:

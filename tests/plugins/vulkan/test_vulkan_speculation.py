@@ -28,7 +28,7 @@ def test_texts_are_those_of_numpy(tmp_path: Path, name: str) -> None:
     path = write_model(name, tmp_path)
     expected, _ = texts(path, "numpy", "off")
     choices: list[tuple[str, dict[str, Any]]] = [("ngram", {"n_draft": 3})]
-    choices.append(("draft", {"draft": str(path), "draft_p_min": 0.0}))
+    choices.append(("draft", {"n_draft": 3, "draft": str(path), "draft_p_min": 0.0}))
     for choice, config in choices if name == "rope-plain" else choices[:1]:
         tokens, n_accepted = texts(path, "vulkan", choice, **config)
         assert tokens == expected

@@ -1,0 +1,112 @@
+"""Decide whether drafts of the host pay beside the steps that a program computes by itself.
+
+A program that picks tokens computes several steps per submission, and each submission behind the one before. A step
+whose drafts the host proposes and verifies waits for the host, so it competes with the pace of such steps, not with the
+time of a single one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from pumice.engine.draft_length import class_of
+
+LOSS = 0.007  # share of time that drafts may take from steps of the program
+START = 6.0  # initial credit for drafts, in steps of the program
+MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
+OPENS = 1.0  # credit with which drafts begin again
+MOST_COST = 16.0  # maximum time charged for a step, in steps of the program, unless the one before took as long, too
+FIRST_COST = 2.0  # ... for the first step with such a number of rows, which contains what is done once
+KEPT = 9  # latest measurements of the pace
+LEAST = 5  # measurements of the pace before drafts begin
+MEASURED = 8  # steps of a submission that measures the pace
+RENEWED = 256  # steps of the host after which the pace is measured again
+
+
+@dataclass
+class _Balance:
+    """The pace of a kind of batch, and what drafts of the host gained or lost beside it.
+
+    Attributes:
+        paces: latest seconds per step of submissions behind others.
+        credit: steps that drafts may lose.
+        is_open: whether the host may draft.
+        n_measured: measurements since the pace was last renewed.
+        n_drafted: steps of the host since then.
+        started: classes of numbers of rows that were computed.
+        lost: steps that the latest step of the host lost.
+    """
+
+    paces: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    credit: float = START
+    is_open: bool = True
+    n_measured: int = 0
+    n_drafted: int = 0
+    started: set[int] = field(default_factory=set)
+    lost: float = 0.0
+
+    @property
+    def is_measured(self) -> bool:
+        return self.n_measured >= LEAST
+
+    @property
+    def pace(self) -> float:
+        """Return the lower third of the latest measurements, which other programs delayed least."""
+        return sorted(self.paces)[len(self.paces) // 3]
+
+
+class HostDrafts:
+    """Limits what drafts of the host lose beside steps that a program computes by itself.
+
+    Batches of a kind have the same number of sequences, proposers and picks. First the pace of the program is measured,
+    without drafts. Then the host drafts while there is credit: ``START`` steps, a small share of the time of the
+    program's steps (``LOSS``), and what drafts gained lately. All time from one result to the next counts: proposing,
+    verifying, single steps without drafts, and the start of the next submission. Without credit the program computes
+    steps by itself until there is some again. So drafts that cannot pay take a constant number of steps and that share.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: defaultdict[Hashable, _Balance] = defaultdict(_Balance)
+
+    def n_free(self, kind: Hashable) -> int:
+        """Return the number of next steps that are left to the program; 0: the host may draft."""
+        own = self._kinds[kind]
+        if not own.is_measured:
+            return MEASURED
+        own.is_open = own.credit > 0 if own.is_open else own.credit >= OPENS
+        return 0 if own.is_open else max(1, math.ceil((OPENS - own.credit) / LOSS))
+
+    def pace(self, kind: Hashable) -> float:
+        """Return the measured seconds of a step that the program computes by itself, once ``n_free`` was 0."""
+        return self._kinds[kind].pace
+
+    def ran(self, kind: Hashable, n_tokens: float, seconds: float) -> None:
+        """Record a submission without drafts behind another one: tokens per sequence, seconds between their results."""
+        own = self._kinds[kind]
+        own.paces.append(seconds / n_tokens)
+        own.n_measured, own.n_drafted = own.n_measured + 1, 0
+        own.credit += min(LOSS * n_tokens, max(0.0, START - own.credit))
+
+    def drafted(self, kind: Hashable, n_rows: int, n_tokens: float, seconds: float) -> None:
+        """Record a step of the host, or what the program computed right after one.
+
+        Args:
+            kind: the kind of batch.
+            n_rows: rows of the step.
+            n_tokens: tokens per sequence that it gave.
+            seconds: time since the result before.
+        """
+        own = self._kinds[kind]
+        if not own.paces:
+            return
+        rows = class_of(n_rows)
+        most = max(MOST_COST, own.lost) if rows in own.started else FIRST_COST
+        own.started.add(rows)
+        own.lost = seconds / own.pace - n_tokens
+        own.credit = min(own.credit - min(own.lost, most), MOST_SAVED)
+        own.n_drafted += 1
+        if own.n_drafted >= RENEWED:
+            own.n_measured = own.n_drafted = 0
