@@ -16,6 +16,7 @@ from vision_models import PROCESSORS, TEXT
 FIXTURE = Path(__file__).parent / "fixtures" / "hearing_models" / "values.npz"
 SHAPES = FIXTURE.with_name("cases.json")
 SECONDS = 1.7  # of the sound that rows and log-probabilities are of
+SHORT_SECONDS = 0.16625  # of a sound that ends within a frame, from which a row begins
 RATE = 16_000
 SOUND = 410  # token id of a sound's rows
 
@@ -113,6 +114,13 @@ CASES: dict[str, dict[str, Any]] = {
             "boa_token_id": 411,
             "eoa_token_id": 412,
         },
+    },
+    "dots3note": {
+        "class": "Dots3NoteForConditionalGeneration",
+        "tokenizer": "dots",
+        "config_class": "Dots3NoteConfig",
+        "model_type": "dots3_note_unread",  # so that llama.cpp's converter reads the authors' keys, not transformers'
+        "config": VISION["dots3note"]["config"] | {"image_token_id": 413, "audio_token_id": SOUND},
     },
     "gemma3n": {
         "class": "Gemma3nForConditionalGeneration",

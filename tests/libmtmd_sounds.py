@@ -24,6 +24,7 @@ from pumice_architectures.hearing.mel import RATE, WINDOW, mel_filters
 FIXTURE = Path(__file__).parent / "fixtures" / "libmtmd_sounds.npz"
 #: Cases by projector type.
 KINDS = {
+    "dots3note_a": "dots3note",
     "gemma4a": "gemma4",
     "gemma4ua": "gemma4unified",
     "granite_speech": "granitespeech",

@@ -22,6 +22,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
+from transformers.models.dots3_note.feature_extraction_dots3_note import Dots3NoteFeatureExtractor
 from transformers.models.gemma3n import modeling_gemma3n as gemma3n
 from transformers.models.gemma3n.feature_extraction_gemma3n import Gemma3nAudioFeatureExtractor
 from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
@@ -42,6 +43,7 @@ from hearing_models import (
     RATE,
     SECONDS,
     SHAPES,
+    SHORT_SECONDS,
     SOUND,
     published,
     sound,
@@ -52,6 +54,7 @@ from vision_models import described
 
 N_GENERATED = 4
 WINDOW = 30 * RATE
+N_DOTS_MELS = CASES["dots3note"]["config"]["audio_config"]["whisper_config"]["num_mel_bins"]
 MEL = {80: (0.3, 2.4), 128: (1.0,)}  # values a frame -> seconds of the sounds whose spectrograms are stored
 STEP = 7  # of the frames that are stored
 
@@ -130,6 +133,8 @@ def make(kind, case):
         return shapes | (GLM_UNUSED if kind == "glmasr" else {}), continued(model, rows, given)
     if kind == "qwen3asr":
         return make_qwen3(model, shapes, spectrogram(samples, 16, padding="longest")[0])
+    if kind == "dots3note":
+        return shapes, make_dots(model, samples)
     if kind == "gemma4unified":
         given = Gemma4UnifiedAudioFeatureExtractor()(samples, return_tensors="pt")
         return shapes, continued(model, model.model.get_audio_features(**given).pooler_output[0], given)
@@ -173,6 +178,22 @@ def make_gemma3n(kind, case, samples):
     values = continued(model, embedded[0], given, end)
     # Transformers embeds the third generated token, since its id is among those of sounds, by another table.
     return shapes, values | {"logprobs": values["logprobs"][:3], "mel": mel}
+
+
+def make_dots(model, samples):
+    """Return rows, those of a sound whose last row has no frame, and the logits after the first ones."""
+
+    def given(samples):
+        own = Dots3NoteFeatureExtractor(feature_size=N_DOTS_MELS)(samples)
+        padded = np.pad(samples, (0, 60 * RATE - len(samples)))[None]
+        mel = WhisperFeatureExtractor(feature_size=N_DOTS_MELS)._np_extract_fbank_features(padded, "cpu")
+        mel = torch.tensor(mel[..., : own["input_features"].shape[-1]])
+        assert torch.allclose(mel, own["input_features"], rtol=0, atol=1e-3)  # which computes in float32
+        return {"input_features": mel, "chunk_sample_lengths": own["chunk_sample_lengths"]}
+
+    short, long = given(sound(SHORT_SECONDS)), given(samples)
+    values = continued(model, model.model.get_audio_features(**long).pooler_output, long)
+    return values | {"short": model.model.get_audio_features(**short).pooler_output.numpy()}
 
 
 def make_qwen3(model, shapes, features):

@@ -55,6 +55,7 @@ PROCESSORS = {
     "qwen2vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "qwen25vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
     "exaone45": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64),
+    "dots3note": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, temporal_patch_size=1),
     "qwen3vl": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen3vlmoe": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
     "qwen35": lambda: qwen(8, 16 * 16 * 4, 16 * 16 * 64, **HALF),
@@ -255,7 +256,7 @@ def unscaled(kind, pixels, processor, processed):
         return (pixels[0, known].reshape(np.count_nonzero(known), -1, 3) * 255).round().astype(np.uint8)
     elif kind == "museglimmer":  # both frames of a patch
         channels = pixels.reshape(len(pixels), 2, 3, -1)[:, 0].transpose(0, 2, 1)
-    elif kind in ("paddleocr", "kimik25", "hunyuanvl"):
+    elif kind in ("paddleocr", "kimik25", "hunyuanvl", "dots3note"):
         channels = pixels.reshape(len(pixels), 3, -1).transpose(0, 2, 1)
     elif kind.startswith(("qwen", "glm", "exaone")):
         channels = pixels.reshape(len(pixels), 3, 2, -1)[:, :, 0].transpose(0, 2, 1)

@@ -278,6 +278,7 @@ PROJECTORS = {
     name: f"pumice_architectures.conversions.{cls}"
     for cls, names in {
         "hearing:AudioFlamingo3": ("AudioFlamingo3ForConditionalGeneration",),
+        "hearing:Dots3Note": ("Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration"),
         "hearing:Gemma3nConformer": ("Gemma3nForConditionalGeneration",),
         "hearing:Gemma4Conformer": ("Gemma4ForConditionalGeneration",),
         "hearing:GLMASR": ("GlmasrModel",),

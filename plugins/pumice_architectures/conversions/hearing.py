@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion
 from pumice_architectures.conversions.vision import Qwen3VL, Qwen25VL
+from pumice_architectures.conversions.vision_documents import DotsOCR
 from pumice_architectures.conversions.vision_mobilenet import Gemma3n
 from pumice_architectures.conversions.vision_more import NemotronV2VL
 from pumice_architectures.conversions.vision_recent import Gemma4
@@ -223,6 +225,101 @@ class SoundBeside(ProjectorConversion):
 
     def of_vision(self) -> dict[str, Any]:
         return super().of_vision() | {"block_count": self.count_layers()}
+
+
+class Dots3Note(SoundBeside, DotsOCR):
+    """dots3 note's encoders of images and of sound, as its authors store them."""
+
+    type_key = "vision.projector_type"
+    projector_type = "dots3note_v"
+    sound_key = "audio_config"
+    prefixes = ("vision_encoder.", "audio_encoder.")
+    renames: ClassVar[dict[str, str]] = {
+        r"^audio_encoder\.(dots_encoder\.speech_encoder\.)?": "audio_tower.",
+        r"\.mlp\.(gate_weight|router_bias)$": r".mlp.\1.weight",
+    }
+    more_names: ClassVar[dict[str, str]] = {
+        "vision_encoder.patch_embed.proj": "v.patch_embd",
+        "vision_encoder.patch_embed.norm": "v.pre_ln",
+        "vision_encoder.post_trunk_norm": "mm.post_norm",
+        "vision_encoder.adapter.ln_q": "mm.input_norm",
+        "vision_encoder.adapter.mlp.0": "mm.0",
+        "vision_encoder.adapter.mlp.2": "mm.2",
+        **{
+            f"vision_encoder.blocks.{{}}.{theirs}": f"v.blk.{{}}.{ours}"
+            for theirs, ours in {
+                "norm_1": "ln1", "attn.qkv": "attn_qkv", "attn.proj": "attn_out", "attn.q_norm": "attn_q_norm",
+                "attn.k_norm": "attn_k_norm", "norm_2": "ln2", "mlp.fc1": "ffn_gate", "mlp.fc2": "ffn_down",
+                "mlp.fc3": "ffn_up", "mlp.gate_weight": "ffn_gate_inp", "mlp.router_bias": "exp_probs_b",
+                **{f"mlp.experts.fc{i}": f"ffn_{part}_exps" for i, part in ((1, "gate"), (2, "down"), (3, "up"))},
+            }.items()
+        },
+        "audio_tower.audio_adapter.proj.0": "mm.a.norm_pre",
+        "audio_tower.audio_adapter.proj.1": "mm.a.mlp.1",
+        "audio_tower.audio_adapter.proj.3": "mm.a.mlp.3",
+        **{f"audio_tower.layers.{{}}.fc1_{part}": f"a.blk.{{}}.ffn_{part}" for part in ("gate", "up")},
+    }  # fmt: skip
+
+    def __init__(self, folder: Folder) -> None:
+        audio = folder.config.get(self.sound_key)
+        whisper = audio.get("whisper_config") if isinstance(audio, dict) else None
+        if not isinstance(audio, dict) or not isinstance(whisper, dict):
+            raise ConvertError(f"{folder.config.path}: 'audio_config' or its 'whisper_config' is missing")
+        names = {"encoder_layers": "num_hidden_layers"}
+        flat = {**audio, **{names.get(name, name): value for name, value in whisper.items()}}
+        folder.config = folder.config | {self.sound_key: flat}
+        super().__init__(folder)
+        self._check_rope()
+
+    def _check_rope(self) -> None:
+        rope = self.audio.first("rope_parameters") or {}
+        if rope.get("partial_rotary_factor", 0.5) != 0.5 or rope.get("rope_theta", 10000.0) != 10000.0:
+            raise ConvertError(f"{self.config.path}: 'rope_parameters' of sound are {rope!r}, expected half of a head")
+
+    @cached_property
+    def processor(self) -> Mapping[str, Any]:
+        values = super().processor
+        return {**values, **values.get("vision_config", {})}
+
+    @property
+    def n_embd(self) -> int:
+        return self.vision.need("embed_dim")
+
+    def metadata(self) -> dict[str, Any]:
+        keys = {
+            "projector_type": "dots3note_a",
+            "projection_dim": self.config.need("hidden_size"),
+            "embedding_length": self.audio.need("d_model"),
+            "feed_forward_length": self.audio.need("encoder_ffn_dim"),
+            "block_count": self.n_sound_layers,
+            "attention.head_count": self.audio.need("encoder_attention_heads"),
+            "attention.layer_norm_epsilon": 1e-6,
+            "num_mel_bins": self.audio.need("num_mel_bins"),
+        }
+        return super().metadata() | {"has_audio_encoder": True} | {f"audio.{key}": keys[key] for key in keys}
+
+    def of_vision(self) -> dict[str, Any]:
+        values = super().of_vision()
+        merge = values.pop("projector.scale_factor")
+        counts = self.vision.first("pyramid_num_routed")
+        if not isinstance(counts, list) or not all(isinstance(n, int) for n in counts):
+            raise ConvertError(f"{self.config.path}: 'pyramid_num_routed' is {counts!r}, expected numbers of experts")
+        return values | {
+            "spatial_merge_size": merge,
+            "expert_count_per_layer": [max(n, 0) for n in counts],
+            "expert_used_count": self.vision.need("capacity_factor"),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.startswith("audio_tower.") and ".fc1." in name:
+            for part, rows in zip(("gate", "up"), tensor.halves(), strict=True):
+                yield self.names(name.replace(".fc1.", f".fc1_{part}.")), rows
+        else:
+            yield self.names(name), tensor
+
+    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
+        is_float32 = any(part in name for part in (".ffn_gate_inp.", ".exp_probs_b.", ".conv2d", "a.conv_out"))
+        return GGMLType.F32 if is_float32 else super().forced_type(name, type)
 
 
 class Gemma4Conformer(SoundBeside, Gemma4):

@@ -146,7 +146,7 @@ class LightOnOCR(Pixtral):
 class DotsOCR(Qwen2VL):
     projector_type = "dots_ocr"
     activation = "use_silu"
-    prefixes = ("vision_tower.",)
+    prefixes: tuple[str, ...] = ("vision_tower.",)
     renames: ClassVar[dict[str, str]] = {
         r"^vision_tower\.blocks\.(\d+)\.mlp\.fc1": r"visual.blocks.\1.mlp.gate_proj",
         r"^vision_tower\.blocks\.(\d+)\.mlp\.fc2": r"visual.blocks.\1.mlp.down_proj",

@@ -1,6 +1,7 @@
 """Encoders of sounds, by projector type."""
 
 SOUND_ENCODERS = {
+    "dots3note_a": "pumice_architectures.hearing.qwen3:Dots3NoteAudio",
     "gemma3na": "pumice_architectures.hearing.gemma3n:Gemma3nConformer",
     "gemma4a": "pumice_architectures.hearing.conformer:Gemma4Conformer",
     "gemma4ua": "pumice_architectures.hearing.gemma4:Gemma4Unified",

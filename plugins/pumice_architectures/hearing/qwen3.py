@@ -1,4 +1,4 @@
-"""The audio encoder of Qwen3-ASR and Qwen3-Omni (Xu et al. 2025, arXiv:2509.17765)."""
+"""The audio encoders of Qwen3-ASR and Qwen3-Omni (Xu et al. 2025, arXiv:2509.17765), and of dots3 note."""
 
 from __future__ import annotations
 
@@ -9,61 +9,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Samples, SoundPiece, Tensor
-from pumice_architectures.hearing.mel import HOP, Mel, log_mel, padded_to
-from pumice_architectures.hearing.whisper import Whisper, halved
-from pumice_architectures.vision.vit import gelu_erf
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ModelError, Samples, SoundPiece, Tensor
+from pumice.plugin.nn import blocks
+from pumice_architectures.hearing.mel import HOP, WINDOW, Mel, log_mel, padded_to
+from pumice_architectures.hearing.whisper import Whisper, cut, halved
+from pumice_architectures.vision.vit import falling, gelu_erf
 
-CHUNK = 100  # frames that the convolutions see together
-CHUNKS = 8  # of a window, whose rows attend to each other
 SHORTEST = 8000  # samples; shorter sounds are padded
 TAPS = 9  # of a kernel of 3 x 3
+MOST_CHANNELS = 1024  # of the convolutions; published models have 480
 
 
-class Qwen3Audio(Whisper):
-    """Three convolutions over time and frequency of each second, and a transformer over windows of 8 seconds.
+class ConvolvedMel(Whisper):
+    """Three convolutions over time and frequency, each of which halves both, in front of a transformer.
 
-    A second becomes 13 rows; the last, shorter one as many as its frames need.
+    Attributes:
+        chunk: most frames that the convolutions see together.
+        chunks: most chunks of a piece.
     """
 
-    before, after = "<|audio_start|>", "<|audio_end|>"
+    chunk: int
+    chunks: int
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.times, self.bins = [CHUNK], [self.n_mels]
-        for _ in range(3):
-            self.times.append(halved(self.times[-1]))
-            self.bins.append(halved(self.bins[-1]))
-        self.n_rows = CHUNKS * self.times[-1]
+        self.bins, self.most_times = halvings(self.n_mels), halvings(self.chunk)
+        self.n_rows = self.chunks * self.most_times[-1]
 
-    def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
-        mel = log_mel(padded_to(samples, SHORTEST), self.n_mels)
-        for start in range(0, len(mel), CHUNK * CHUNKS):
-            yield self._window(mel[start : start + CHUNK * CHUNKS])
-
-    def count_rows(self, n_samples: int) -> int:
-        n_chunks, last = divmod(max(n_samples, SHORTEST) // HOP, CHUNK)
-        return n_chunks * self.times[-1] + halved(halved(halved(last)))
-
-    def _window(self, mel: Mel) -> SoundPiece:
-        n_frames = len(mel)
-        n_chunks = -(-n_frames // CHUNK)
-        padded = np.pad(mel, ((0, n_chunks * CHUNK - n_frames), (0, 0))).reshape(n_chunks, CHUNK, self.n_mels)
-        bordered = np.pad(padded, ((0, 0), (1, 1), (1, 1)))
+    def stem_inputs(self, mel: Mel, n_rows: int) -> dict[str, NDArray[Any]]:
+        """Return the inputs of the convolutions over chunks ``[chunks, frames, n_mels]``, for the first rows."""
+        bordered = np.pad(mel, ((0, 0), (1, 1), (1, 1)))
         views = np.lib.stride_tricks.sliding_window_view(bordered, (3, 3), (1, 2))[:, ::2, ::2]
         inputs: dict[str, NDArray[Any]] = {"frames": np.ascontiguousarray(views.swapaxes(-1, -2)).reshape(-1, TAPS)}
+        times = halvings(mel.shape[1])
         for number in (2, 3):
-            inputs |= self._neighbours(number, n_chunks)
-        last = n_frames - (n_chunks - 1) * CHUNK
-        n_rows = (n_chunks - 1) * self.times[-1] + halved(halved(halved(last)))
+            inputs |= self._neighbours(number, len(mel), times)
         rows = np.arange(n_rows, dtype=np.int32)
-        inputs |= {f"bin.{f}": rows * self.bins[-1] + np.int32(f) for f in range(self.bins[-1])}
-        return SoundPiece({"patches": rows % np.int32(self.times[-1]), **inputs}, n_rows)
+        return inputs | {f"bin.{f}": rows * self.bins[-1] + np.int32(f) for f in range(self.bins[-1])}
 
-    def _neighbours(self, number: int, n_chunks: int) -> dict[str, NDArray[Any]]:
+    def _neighbours(self, number: int, n_chunks: int, times: list[int]) -> dict[str, NDArray[Any]]:
         """Return the inputs of a convolution: the rows under each tap of its kernel, and whether there is one."""
-        n_times, n_bins = self.times[number - 1], self.bins[number - 1]
-        chunk, time, bin = np.indices((n_chunks, self.times[number], self.bins[number]), np.int32).reshape(3, -1)
+        n_times, n_bins = times[number - 1], self.bins[number - 1]
+        chunk, time, bin = np.indices((n_chunks, times[number], self.bins[number]), np.int32).reshape(3, -1)
         inputs: dict[str, NDArray[Any]] = {}
         for tap in range(TAPS):
             f, t = 2 * bin - 1 + tap // 3, 2 * time - 1 + tap % 3
@@ -73,18 +60,24 @@ class Qwen3Audio(Whisper):
             inputs[f"conv{number}.{tap}.inside"] = is_inside.astype(np.float32)[:, None]
         return inputs
 
-    def build(self, g: GraphBuilder) -> Tensor:
+    def stem(self, g: GraphBuilder) -> Tensor:
+        """Return the rows ``[n_tokens, n_embd]`` of the convolutions."""
         n_channels = int(g.weight("a.conv2d.1.weight").shape[0])
-        frames = g.input("frames", (g.size("n_conv1", CHUNKS * self.times[1] * self.bins[1]), TAPS))
+        if n_channels > MOST_CHANNELS:
+            raise ModelError(
+                f"tensor a.conv2d.1.weight has {n_channels} channels, at most {MOST_CHANNELS} are supported"
+            )
+        frames = g.input("frames", (g.size("n_conv1", self._most(1)), TAPS))
         kernel = g.weight("a.conv2d.1.weight", (n_channels, 1, 3, 3))
         flat = g.derived("a.conv2d.1.flat", (n_channels, TAPS), lambda w: w.reshape(len(w), -1), kernel)
         x = gelu_erf(g, g.linear(frames, flat) + self._bias(g, 1, n_channels))
-        x = self._convolved_again(g, x, 2, n_channels)
-        x = self._convolved_again(g, x, 3, n_channels)
-        x = self._joined_bins(g, x, n_channels)
-        positions = g.weight("a.position_embd.weight")
-        x = self.transformed(g, x + g.embedding(positions, g.input("patches", (N_TOKENS,), "i32")))
-        return self.projected(g, self.norm(g, x, "a.post_ln"), "mm.a.mlp.1", "mm.a.mlp.2")
+        for number in (2, 3):
+            x = self._convolved_again(g, x, number, n_channels)
+        return self._joined_bins(g, x, n_channels)
+
+    def _most(self, number: int) -> int:
+        """Return the most rows that a convolution gives."""
+        return self.chunks * self.most_times[number] * self.bins[number]
 
     def _bias(self, g: GraphBuilder, number: int, n_channels: int) -> Any:
         stored = g.weight(f"a.conv2d.{number}.bias")
@@ -92,7 +85,7 @@ class Qwen3Audio(Whisper):
 
     def _convolved_again(self, g: GraphBuilder, x: Tensor, number: int, n_channels: int) -> Tensor:
         """Return the result of a convolution as the sum of its taps' products."""
-        size = g.size(f"n_conv{number}", CHUNKS * self.times[number] * self.bins[number])
+        size = g.size(f"n_conv{number}", self._most(number))
         kernel = g.weight(f"a.conv2d.{number}.weight", (n_channels, n_channels, 3, 3))
         products = []
         for tap in range(TAPS):
@@ -111,6 +104,93 @@ class Qwen3Audio(Whisper):
             weight = g.derived(f"a.conv_out.bin{f}", (self.n_embd, n_channels), columns, stored)
             products.append(g.linear(g.get_rows(x, g.input(f"bin.{f}", (N_TOKENS,), "i32")), weight))
         return functools.reduce(Tensor.__add__, products)
+
+
+class Qwen3Audio(ConvolvedMel):
+    """Convolutions over each second, and a transformer over windows of 8 seconds.
+
+    A second becomes 13 rows; the last, shorter one as many as its frames need.
+    """
+
+    before, after = "<|audio_start|>", "<|audio_end|>"
+    chunk, chunks = 100, 8
+
+    def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
+        mel = log_mel(padded_to(samples, SHORTEST), self.n_mels)
+        for start in range(0, len(mel), self.chunk * self.chunks):
+            yield self._window(mel[start : start + self.chunk * self.chunks])
+
+    def count_rows(self, n_samples: int) -> int:
+        n_chunks, last = divmod(max(n_samples, SHORTEST) // HOP, self.chunk)
+        return n_chunks * self.most_times[-1] + halvings(last)[-1]
+
+    def _window(self, mel: Mel) -> SoundPiece:
+        n_frames = len(mel)
+        n_chunks = -(-n_frames // self.chunk)
+        padded = np.pad(mel, ((0, n_chunks * self.chunk - n_frames), (0, 0)))
+        n_rows = self.count_rows(n_frames * HOP)
+        rows = np.arange(n_rows, dtype=np.int32)
+        inputs = self.stem_inputs(padded.reshape(n_chunks, self.chunk, self.n_mels), n_rows)
+        return SoundPiece({"patches": rows % np.int32(self.most_times[-1]), **inputs}, n_rows)
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x, positions = self.stem(g), g.weight("a.position_embd.weight")
+        x = self.transformed(g, x + g.embedding(positions, g.input("patches", (N_TOKENS,), "i32")))
+        return self.projected(g, self.norm(g, x, "a.post_ln"), "mm.a.mlp.1", "mm.a.mlp.2")
+
+
+class Dots3NoteAudio(ConvolvedMel):
+    """dots3 note (Xiaohongshu 2026): a minute is heard together, with rotary positions on half of each head.
+
+    A row is of 80 milliseconds. What is left of the last one may have no whole frame; its row is zero then.
+    """
+
+    before, after = "<|audio_comp_start|>", "<|audio_comp_end|>"
+    chunk, chunks = 6000, 1
+    neox = True
+    SAMPLES = 8 * HOP  # of a row
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.freqs = falling(self.n_embd // self.n_head // 4)
+
+    def pieces(self, samples: Samples) -> Iterator[SoundPiece]:
+        longest = self.chunk * HOP
+        for start in range(0, len(samples), longest):
+            yield self._minute(padded_to(samples[start : start + longest], HOP), longest)
+
+    def count_rows(self, n_samples: int) -> int:
+        return sum(-(-n // self.SAMPLES) for n in cut(n_samples, self.chunk * HOP))
+
+    def _minute(self, samples: Samples, longest: int) -> SoundPiece:
+        n_rows, n_frames = -(-len(samples) // self.SAMPLES), len(samples) // HOP
+        mel = log_mel(padded_to(samples, min(len(samples) + WINDOW, longest)), self.n_mels)[:n_frames]
+        n_heard = halvings(n_frames)[-1]
+        rows = np.minimum(np.arange(n_rows, dtype=np.int32), n_heard - 1)
+        is_heard = (np.arange(n_rows) < n_heard).astype(np.float32)[:, None]
+        inputs = self.stem_inputs(mel[None], n_heard)
+        bins = {name: values[rows] for name, values in inputs.items() if name.startswith("bin.")}
+        return SoundPiece({"patches": is_heard, **inputs, **bins}, n_rows)
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.rms_norm(g, x, name, self.eps)
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
+        return blocks.gated_feed_forward(g, x, blk, n_ff, g.silu)
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.transformed(g, self.stem(g) * g.input("patches", (N_TOKENS, 1)))
+        x = blocks.layer_norm(g, self.norm(g, x, "a.post_ln"), "mm.a.norm_pre", 1e-5)
+        return self.projected(g, x, "mm.a.mlp.1", "mm.a.mlp.3")
+
+
+def halvings(n: int) -> list[int]:
+    """Return a length, and those after each of three convolutions."""
+    lengths = [n]
+    for _ in range(3):
+        lengths.append(halved(lengths[-1]))
+    return lengths
 
 
 def _tap(number: int, kernel: NDArray[np.float32]) -> NDArray[np.float32]:

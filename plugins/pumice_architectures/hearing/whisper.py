@@ -36,6 +36,7 @@ class Whisper(AudioEncoder):
 
     before, after = "", ""  # texts around a sound
     freqs: tuple[float, ...] = ()  # of rotary positions, in place of learned ones
+    neox = False  # whether values that are half of the turned ones apart make a pair
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -95,11 +96,13 @@ class Whisper(AudioEncoder):
             with g.layer(i):
                 blk = f"a.blk.{i}."
                 x = x + self._attention(g, self.norm(g, x, f"{blk}ln1"), blk)
-                y = self.norm(g, x, f"{blk}ln2")
-                n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
-                y = gelu_erf(g, blocks.linear(g, y, f"{blk}ffn_up", n_ff))
-                x = x + blocks.linear(g, y, f"{blk}ffn_down", self.n_embd)
+                x = x + self.feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
         return x
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
+        y = gelu_erf(g, blocks.linear(g, x, f"{blk}ffn_up", n_ff))
+        return blocks.linear(g, y, f"{blk}ffn_down", self.n_embd)
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         return blocks.layer_norm(g, x, name, self.eps)
@@ -133,7 +136,7 @@ class Whisper(AudioEncoder):
             for name in ("attn_q", "attn_k", "attn_v")
         )
         if self.freqs:
-            q, k = (g.rope(y, g.positions, freqs=self.freqs, neox=False) for y in (q, k))
+            q, k = (g.rope(y, g.positions, freqs=self.freqs, neox=self.neox) for y in (q, k))
         y = g.attention(q, k, v, scale=d**-0.5, causal=False, cache=False)
         return blocks.linear(g, y.reshape(N_TOKENS, self.n_embd), f"{blk}attn_out", self.n_embd)
 

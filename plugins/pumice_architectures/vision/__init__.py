@@ -5,6 +5,7 @@ ENCODERS = {
     "cogvlm": "pumice_architectures.vision.cogvlm:CogVLM",
     "deepseekocr": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR",
     "deepseekocr2": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR2",
+    "dots3note_v": "pumice_architectures.vision.documents:Dots3Note",
     "dots_ocr": "pumice_architectures.vision.documents:DotsOCR",
     "exaone4_5": "pumice_architectures.vision.qwen:Exaone45",
     "gemma3": "pumice_architectures.vision.gemma3:Gemma3",

@@ -58,7 +58,7 @@ class CogVLM(ViT):
             with g.layer(i):
                 blk = f"v.blk.{i}."
                 x = x + self.norm(g, self._attention(g, x, i), f"{blk}ln1")
-                x = x + self.norm(g, self._feed_forward(g, x, blk), f"{blk}ln2")
+                x = x + self.norm(g, self.feed_forward(g, x, blk), f"{blk}ln2")
         return x
 
     def activation(self, g: GraphBuilder, x: Tensor) -> Tensor:

@@ -199,7 +199,7 @@ class PatchEncoder(ImageEncoder):
                 blk = f"v.blk.{i}."
                 y = self._attention(g, self.norm(g, x, f"{blk}ln1"), i)
                 x = x + self._scaled(g, self._normed(g, y, f"{blk}attn_post_norm"), f"{blk}ls1")
-                y = self._feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
+                y = self.feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
                 x = x + self._scaled(g, self._normed(g, y, f"{blk}ffn_post_norm"), f"{blk}ls2")
                 self.after_block(g, x, i)
                 x = self.following(g, x, i)
@@ -246,6 +246,21 @@ class PatchEncoder(ImageEncoder):
         """Return the score by head of block ``i`` that takes a share of attention and gives nothing."""
         return None
 
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
+        """Return the feed-forward of a block, with a gate where the file has its matrix."""
+        # Older files have the names of both matrices exchanged.
+        first = g.weight(f"{blk}ffn_up.weight")
+        names = ("ffn_up", "ffn_down") if first.shape[1] == self.n_embd else ("ffn_down", "ffn_up")
+        if first.shape[0] == self.n_embd and first.shape[0] == first.shape[1]:
+            names = ("ffn_up", "ffn_down")
+        n_ff = int(g.weight(f"{blk}{names[0]}.weight").shape[0])  # some files have a wrong feed_forward_length
+        up = self.linear(g, x, blk + names[0], n_ff)
+        if g.find_weight(f"{blk}ffn_gate.weight") is None:
+            y = self.activation(g, up)
+        else:
+            y = self.gated(g, self.linear(g, x, f"{blk}ffn_gate", n_ff), up)
+        return self.linear(g, y, blk + names[1], self.n_embd)
+
     def _scaled(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         scale = g.find_weight(f"{name}.weight", (self.n_embd,))
         return x if scale is None else x * scale
@@ -276,20 +291,6 @@ class PatchEncoder(ImageEncoder):
         joined = self.linear(g, x, f"{blk}attn_qkv", sum(sizes))
         ends = (0, sizes[0], sizes[0] + sizes[1], sum(sizes))
         return [g.slice(joined, start, end) for start, end in itertools.pairwise(ends)]
-
-    def _feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        # Older files have the names of both matrices exchanged.
-        first = g.weight(f"{blk}ffn_up.weight")
-        names = ("ffn_up", "ffn_down") if first.shape[1] == self.n_embd else ("ffn_down", "ffn_up")
-        if first.shape[0] == self.n_embd and first.shape[0] == first.shape[1]:
-            names = ("ffn_up", "ffn_down")
-        n_ff = int(g.weight(f"{blk}{names[0]}.weight").shape[0])  # some files have a wrong feed_forward_length
-        up = self.linear(g, x, blk + names[0], n_ff)
-        if g.find_weight(f"{blk}ffn_gate.weight") is None:
-            y = self.activation(g, up)
-        else:
-            y = self.gated(g, self.linear(g, x, f"{blk}ffn_gate", n_ff), up)
-        return self.linear(g, y, blk + names[1], self.n_embd)
 
     def gated(self, g: GraphBuilder, gate: Tensor, up: Tensor) -> Tensor:
         """Return the hidden values of a feed-forward with a gate."""

@@ -44,7 +44,7 @@ MORE_KEYS = {
 MORE_TENSORS = {"v.token_embd.img_break"}
 N_TOP = 20
 TORCHVISION = 1.01  # largest difference of a pixel resized by it, of 255; it rounds otherwise than Pillow
-IN_BLOCKS = ("qwen", "glm", "exaone")  # whose processors order patches by square
+IN_BLOCKS = ("qwen", "glm", "exaone", "dots3note")  # whose processors order patches by square
 WITH_TEXTS = [kind for kind in CASES if CASES[kind].get("texts", True)]
 ON_CPU = ("gemma3", "granite4vision", "qwen3vl")  # attention in both directions, by windows; positions of three axes
 
