@@ -81,17 +81,47 @@ class JoinedPieces:
     times: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class KeptMedia:
+    """An encoded image or sound whose rows stay with the engine of ``EncodeImage`` until its client drops this object.
+
+    ``id``: that of the command.
+    """
+
+    id: int
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows of a part of kept media: ``n_rows`` of ``width`` values. ``part``: its number in ``MediaEncoded``."""
+
+    media: KeptMedia
+    part: int
+    n_rows: int
+    width: int
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.n_rows * self.width
+
+
 @dataclass(frozen=True)
 class Embeddings:
     """Float32 ``rows [n, width]`` in place of tokens, in a grid of ``(rows, columns)`` unless it is None.
 
-    ``times``: places in time of the frames of a video, each of which has such a grid.
+    Attributes:
+        times: places in time of the frames of a video, each of which has such a grid.
+        key: rows with an equal key are equal, and finite; empty if nothing is known about them.
     """
 
-    rows: NDArray[np.float32]
+    rows: NDArray[np.float32] | KeptRows
     grid: tuple[int, int] | None = None
     kind: MediaKind = "image"
     times: tuple[int, ...] = ()
+    key: bytes = b""
 
 
 @dataclass(frozen=True)

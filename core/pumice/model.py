@@ -26,6 +26,7 @@ from pumice.engine.fitting import fit_graphs
 from pumice.engine.held import facts_of
 from pumice.engine.host_memory import lock_memory, numa_policy
 from pumice.engine.make_tiers import make_tiers
+from pumice.engine.media import keyed
 from pumice.engine.messages import Event, Facts
 from pumice.engine.next_tokens import CachedTokens, NextTokens
 from pumice.engine.placement import PlacementRules
@@ -152,16 +153,16 @@ class Model(SpeakingModel):
         return projector
 
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return self._projector("image").encode(pixels, self.n_ctx)
+        return keyed(self._projector("image").encode(pixels, self.n_ctx), pixels)
 
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        return self._projector("audio").encode_sound(samples, self.n_ctx)
+        return keyed(self._projector("audio").encode_sound(samples, self.n_ctx), samples)
 
     def plan_video(self, form: VideoForm) -> VideoPlan:
         return self._projector("video").plan_video(form)
 
     def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return self._projector("video").encode_video(form, frames, self.n_ctx)
+        return keyed(self._projector("video").encode_video(form, frames, self.n_ctx), frames, form)
 
     def open_projector(self) -> None:
         """Open the projector now, if there is one. One that is not configured, and cannot be used, is a warning.

@@ -31,6 +31,8 @@ class RayLink:
     ``died`` is called once if the actor ends without ``close``; if it was still loading, ``loaded`` fails, too.
     """
 
+    keeps_media = True
+
     def __init__(
         self,
         name: str,

@@ -78,6 +78,8 @@ class ServeLink:
     If a replica dies, its requests fail unless no event was sent yet; Serve replaces it, and the link stays open.
     """
 
+    keeps_media = False  # another replica may answer the request
+
     def __init__(self, handle: Any, receive: Callable[[list[Event]], None], ended: Callable[[], None]) -> None:
         self.loaded: Future[Facts] = Future()
         self.error: Exception | None = None  # never set: Serve restarts replicas

@@ -236,7 +236,7 @@ class Service:
         options = {**self._always, **options, **_UNSHIFTED}
         request = await self.in_time(seeing(lambda: self.model.request(prompt.parts, **options)))
         prompt.tokens = list(request.prompt)
-        prompt.n_media = sum(len(span.rows) for span in request.media)
+        prompt.n_media = sum(span.n_rows for span in request.media)
         return pumice.AsyncStream.open(self.model.client, request, progress)[0]
 
     async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[pumice.Logprobs]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
@@ -33,6 +35,7 @@ from pumice.engine.messages import (
     PlanVideo,
     Pooling,
     PromptSaved,
+    ReleaseMedia,
     Request,
     SavePrompt,
     Score,
@@ -45,7 +48,8 @@ from pumice.engine.messages import (
     SpeechPart,
     VideoPlanned,
 )
-from pumice.errors import EngineDiedError, ModelClosedError
+from pumice.errors import EngineDiedError, EngineError, ModelClosedError
+from pumice.media_encoder import KeptMedia
 from pumice.speech.stream import SpeechStream
 from pumice.videos import VideoForm, VideoPlan
 
@@ -126,30 +130,37 @@ class EngineClient:
             lambda event: cast(Encoded, event).values,
         )
 
-    def encode_image(self, pixels: NDArray[np.uint8]) -> Future[Sequence[MediaPart]]:
-        """Return what stands for an image ``[height, width, 3]`` in a prompt, like ``EncodeImage``."""
-        height, width, _ = pixels.shape
-        return self._future(
-            lambda id: EncodeImage(id, height, width, pixels.tobytes()), lambda event: cast(MediaEncoded, event).parts
-        )
+    def encode_image(self, pixels: NDArray[np.uint8], keep: bool = False) -> Future[Sequence[MediaPart]]:
+        """Return what stands for an image ``[height, width, 3]`` in a prompt, like ``EncodeImage``.
 
-    def encode_sound(self, samples: NDArray[np.float32]) -> Future[Sequence[MediaPart]]:
-        """Return what stands for a sound ``[n]`` in a prompt, like ``EncodeSound``."""
-        return self._future(
-            lambda id: EncodeSound(id, samples.tobytes()), lambda event: cast(MediaEncoded, event).parts
-        )
+        Kept rows are released once nothing refers to the ``media`` of the parts any more.
+        """
+        height, width, _ = pixels.shape
+        return self._future(lambda id: EncodeImage(id, height, width, pixels.tobytes(), keep), self._media_parts)
+
+    def encode_sound(self, samples: NDArray[np.float32], keep: bool = False) -> Future[Sequence[MediaPart]]:
+        """Return what stands for a sound ``[n]`` in a prompt, like ``EncodeSound``; see ``encode_image``."""
+        return self._future(lambda id: EncodeSound(id, samples.tobytes(), keep), self._media_parts)
 
     def plan_video(self, form: VideoForm) -> Future[VideoPlan]:
         """Return which frames of a video the model sees, like ``PlanVideo``."""
         return self._future(lambda id: PlanVideo(id, form), lambda event: cast(VideoPlanned, event).plan)
 
-    def encode_video(self, form: VideoForm, frames: NDArray[np.uint8]) -> Future[Sequence[MediaPart]]:
-        """Return what stands for a video in a prompt, from its frames, like ``EncodeVideo``."""
+    def encode_video(
+        self, form: VideoForm, frames: NDArray[np.uint8], keep: bool = False
+    ) -> Future[Sequence[MediaPart]]:
+        """Return what stands for a video in a prompt, from its frames, like ``EncodeVideo``; see ``encode_image``."""
         _, height, width, _ = frames.shape
-        return self._future(
-            lambda id: EncodeVideo(id, form, height, width, frames.tobytes()),
-            lambda event: cast(MediaEncoded, event).parts,
-        )
+        return self._future(lambda id: EncodeVideo(id, form, height, width, frames.tobytes(), keep), self._media_parts)
+
+    def _media_parts(self, event: Event) -> Sequence[MediaPart]:
+        """Return the parts of encoded media, whose kept rows share an object that releases them at its end."""
+        parts = cast(MediaEncoded, event).parts
+        if not any(part.kept for part in parts):
+            return parts
+        media = KeptMedia(event.id)
+        weakref.finalize(media, _release, weakref.ref(self), event.id).atexit = False
+        return [replace(part, kept=part.kept and replace(part.kept, media=media)) for part in parts]
 
     def decode_speech(self, codes: Sequence[int]) -> Future[NDArray[np.float32]]:
         """Return the samples of audio codes, like ``DecodeSpeech``. The future can be cancelled."""
@@ -230,6 +241,8 @@ class EngineClient:
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)
+            elif isinstance(event, MediaEncoded):  # nobody waits for it any more
+                self._media_parts(event)
 
     def end(self, error: Exception) -> None:
         """Fail all requests with an error."""
@@ -252,3 +265,11 @@ class EngineClient:
                 self._listeners.pop(id, None)
             raise
         return ids
+
+
+def _release(client: weakref.ref[EngineClient], id: int) -> None:
+    """Release the rows of media; an engine that has ended has none."""
+    sender = client()
+    if sender is not None:
+        with contextlib.suppress(ModelClosedError, EngineError):
+            sender._send(ReleaseMedia(id))

@@ -7,7 +7,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from pumice.architecture import MediaRules
 from pumice.engine.messages import Span
 from pumice.errors import RequestError
+from pumice.media_encoder import Embeddings, KeptRows
 
 MOST_KNOWN = 4096  # contents whose ids are kept
 MOST_IDS = 2**31 - 1  # int32
@@ -24,6 +26,40 @@ HASHING_THREADS = 4
 PLAIN = MediaRules()
 Grid = tuple[int, int]  # rows and columns
 Times = tuple[int, ...]  # places in time of the frames of a video
+
+
+NOT_FINITE = "a value is not a finite number; the projector's file may be damaged"
+
+
+def are_finite(rows: NDArray[np.float32]) -> bool:
+    """Return True if all values are finite numbers."""
+    return not rows.size or bool(np.isfinite(rows.min()) and np.isfinite(rows.max()))  # of NaN and others, both are NaN
+
+
+def keyed(parts: Sequence[str | Embeddings], content: NDArray[Any], form: object = None) -> list[str | Embeddings]:
+    """Return the parts of an encoded image or sound with keys, by which equal ones are known without their rows.
+
+    Args:
+        parts: what stands for it in a prompt.
+        content: its pixels or samples.
+        form: what else decides the rows.
+
+    Raises:
+        RequestError: a value is not finite.
+    """
+    digest = hashlib.blake2b(repr((content.shape, content.dtype.str, form)).encode(), digest_size=32)
+    digest.update(np.ascontiguousarray(content).data)
+    named: list[str | Embeddings] = []
+    for number, part in enumerate(parts):
+        if isinstance(part, str):
+            named.append(part)
+            continue
+        assert not isinstance(part.rows, KeptRows)
+        if not are_finite(part.rows):
+            raise RequestError(f"{part.kind}: {NOT_FINITE}")
+        key = hashlib.blake2b(b"%s %d" % (part.kind.encode(), number), digest_size=32, key=digest.digest())
+        named.append(replace(part, key=key.digest()))
+    return named
 
 
 @dataclass
@@ -41,15 +77,19 @@ class MediaIds:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(
-        self, spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool, Times]] = ()
+        self,
+        spans: Sequence[NDArray[np.float32]],
+        forms: Sequence[tuple[Grid | None, bool, Times]] = (),
+        known: Sequence[bytes] = (),
     ) -> tuple[int, list[range]]:
         """Return the ids' round, and the ids of each span's positions, for all spans ``[n, n_embd]`` of a prompt.
 
         ``forms``: rows and columns of each span, whether its positions attend to each other, and places in time of
-        frames. Equal rows in another form have other states, and other ids.
+        frames. Equal rows in another form have other states, and other ids. ``known``: keys of spans whose rows need
+        not be read, at most 64 bytes each; empty for others.
         """
         forms = forms or [(None, False, ())] * len(spans)
-        keys = _keys(spans, forms)
+        keys = _keys(spans, forms, known or [b""] * len(spans))
         with self._lock:
             if -self._next + sum(map(len, spans)) > MOST_IDS:
                 self._known.clear()
@@ -66,19 +106,24 @@ class MediaIds:
         return range(first, first - n, -1)
 
 
-def _keys(spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool, Times]]) -> list[bytes]:
-    """Return a hash of each span, in several threads for those of a large image."""
-    if sum(rows.nbytes for rows in spans) < MANY_BYTES or len(spans) < 2:
-        return [_key(rows, *form) for rows, form in zip(spans, forms, strict=True)]
+def _keys(
+    spans: Sequence[NDArray[np.float32]], forms: Sequence[tuple[Grid | None, bool, Times]], known: Sequence[bytes]
+) -> list[bytes]:
+    """Return a hash of each span by its known key or its rows, in several threads for those of a large image."""
+    keyed = list(zip(spans, forms, known, strict=True))
+    if sum(0 if key else rows.nbytes for rows, _, key in keyed) < MANY_BYTES or len(spans) < 2:
+        return [_key(*span) for span in keyed]
     with ThreadPoolExecutor(HASHING_THREADS) as pool:  # hashing releases the interpreter's lock
-        return list(pool.map(lambda pair: _key(pair[0], *pair[1]), zip(spans, forms, strict=True)))
+        return list(pool.map(lambda span: _key(*span), keyed))
 
 
-def _key(rows: NDArray[np.float32], grid: Grid | None, together: bool, times: Times) -> bytes:
-    """Return a hash of the contents, the shape and the form of rows."""
+def _key(rows: NDArray[np.float32], form: tuple[Grid | None, bool, Times], known: bytes) -> bytes:
+    """Return a hash of the shape and the form of rows, and of their contents or of what is ``known`` to name these."""
+    grid, together, times = form
     shape = np.array([*rows.shape, together, *(grid or ()), *times], np.int64).tobytes()
-    digest = hashlib.blake2b(shape, digest_size=32, person=b"media span")
-    digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+    digest = hashlib.blake2b(shape, digest_size=32, key=known, person=b"media span")
+    if not known:
+        digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
     return digest.digest()
 
 
@@ -156,12 +201,12 @@ def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
     for span in spans:
         places.append(text_places(next_place, span.start - end))
         next_place += span.start - end
-        end = span.start + len(span.rows)
-        rows, columns = span.grid or (1, len(span.rows))
+        end = span.start + span.n_rows
+        rows, columns = span.grid or (1, span.n_rows)
         times = np.array(span.times or (0,), np.int32)
         cells = np.indices((len(times), rows, columns), np.int32).reshape(3, -1).T
         cells[:, 0] = times[cells[:, 0]]
-        places.append(cells + np.int32(next_place) if span.grid else text_places(next_place, len(span.rows)))
+        places.append(cells + np.int32(next_place) if span.grid else text_places(next_place, span.n_rows))
         next_place += max(rows, columns, int(times.max()) + 1)
     return np.concatenate([*places, text_places(next_place, n_prompt - end)])
 
@@ -171,7 +216,7 @@ def _places_of_own_grids(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int
     places = text_places(0, n_prompt)
     for span in spans:
         if span.grid:
-            inside = places[span.start : span.start + len(span.rows)]
+            inside = places[span.start : span.start + span.n_rows]
             cells = np.indices(span.grid, np.int32).reshape(2, -1).T
             inside[:, 1:] = np.tile(cells, (max(len(span.times), 1), 1))
     return places
@@ -200,14 +245,16 @@ def place_spans(
     """
     tokens, end, checked = list(prompt), 0, []
     for number, span in enumerate(spans):
-        where, n = f"media[{number}]", len(span.rows)
+        where, n = f"media[{number}]", span.n_rows
         if not width:
             raise RequestError(f"{where}: this model takes no images or sound; load it with its projector (mmproj)")
+        if span.rows is None:
+            raise RequestError(f"{where}.rows: this engine keeps no rows")
         if span.rows.ndim != 2 or span.rows.shape[1] != width or not n:
             raise RequestError(f"{where}.rows: expected [n, {width}] values, not {list(span.rows.shape)}")
         rows = np.ascontiguousarray(span.rows, np.float32)
-        if not np.isfinite(rows).all():
-            raise RequestError(f"{where}.rows: a value is not a finite number; the projector's file may be damaged")
+        if not span.key and not are_finite(rows):
+            raise RequestError(f"{where}.rows: {NOT_FINITE}")
         if not end <= span.start <= len(tokens) - n:
             raise RequestError(f"{where}.start: {n} positions from {span.start} on do not fit the prompt")
         if span.kind in rules.both_ways and n > n_batch:
@@ -222,7 +269,8 @@ def place_spans(
             raise RequestError(f"{where}.times: expected 0 to {MOST_TIME - 1}")
         end = span.start + n
         checked.append(rows)
-    number_of_round, ranges = ids.of(checked, [(span.grid, span.kind in rules.both_ways, span.times) for span in spans])
+    forms = [(span.grid, span.kind in rules.both_ways, span.times) for span in spans]
+    number_of_round, ranges = ids.of(checked, forms, [span.key for span in spans])
     for span, positions in zip(spans, ranges, strict=True):
         tokens[span.start : span.start + len(positions)] = positions
     make = _places_of_own_grids if rules.own_grid else _places

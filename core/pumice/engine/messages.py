@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pumice.architecture import MediaKind
 from pumice.cache_tiers import Tally
 from pumice.grammar import Grammar, ReasoningBudget
+from pumice.media_encoder import KeptRows
 from pumice.options import Algorithm
 from pumice.speech_model import SpokenText
 from pumice.videos import VideoForm, VideoPlan
@@ -38,15 +39,28 @@ Name = Annotated[str, Meta(max_length=1000)]
 class Span:
     """Embeddings in place of consecutive tokens of a prompt, from position ``start`` on: ``rows [n, n_embd]``.
 
-    ``grid``: their rows and columns, for models whose positions have two dimensions; None if they are one row.
-    ``kind``: what they stand for. ``times``: places in time of the frames of a video, which have that grid each.
+    Attributes:
+        rows: None if the engine keeps them.
+        grid: their rows and columns, for models whose positions have two dimensions; None if they are one row.
+        kind: what they stand for.
+        times: places in time of the frames of a video, which have that grid each.
+        key: that of ``Embeddings``, for rows of the engine's process.
+        kept: rows that the engine keeps.
     """
 
     start: Count
-    rows: NDArray[np.float32]
+    rows: NDArray[np.float32] | None
     grid: tuple[Count, Count] | None = None
     kind: MediaKind = "image"
     times: tuple[Count, ...] = ()
+    key: bytes = b""
+    kept: KeptRows | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of its positions."""
+        rows = self.kept if self.rows is None else self.rows
+        return len(rows) if rows is not None else 0
 
 
 @dataclass(frozen=True)
@@ -299,12 +313,16 @@ class Encode(EngineMessage, frozen=True):
 
 
 class EncodeImage(EngineMessage, frozen=True):
-    """Answer with ``MediaEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt."""
+    """Answer with ``MediaEncoded``: what stands for an image ``[height, width, 3]`` of uint8 in a prompt.
+
+    ``keep``: keep the rows until ``ReleaseMedia``, and name them in the answer.
+    """
 
     id: Id
     height: Count
     width: Count
     pixels: bytes
+    keep: bool = False
 
 
 class EncodeSound(EngineMessage, frozen=True):
@@ -312,6 +330,7 @@ class EncodeSound(EngineMessage, frozen=True):
 
     id: Id
     samples: bytes
+    keep: bool = False
 
 
 class PlanVideo(EngineMessage, frozen=True):
@@ -329,9 +348,19 @@ class EncodeVideo(EngineMessage, frozen=True):
     height: Count
     width: Count
     pixels: bytes
+    keep: bool = False
 
 
 EncodesMedia = EncodeImage | EncodeSound | EncodeVideo
+
+
+class ReleaseMedia(EngineMessage, frozen=True):
+    """Forget the rows that are kept for the ``EncodesMedia`` of this id; there is no answer.
+
+    Requests that were sent before keep them for themselves.
+    """
+
+    id: Id
 
 
 class DecodeSpeech(EngineMessage, frozen=True):
@@ -408,6 +437,7 @@ Command = (
     | EncodeSound
     | EncodeVideo
     | PlanVideo
+    | ReleaseMedia
     | DecodeSpeech
     | Speak
     | Score
@@ -490,12 +520,16 @@ class Encoded(EngineMessage, frozen=True):
 
 @dataclass(frozen=True)
 class MediaPart:
-    """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none."""
+    """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none.
+
+    ``kept``: rows that the engine keeps, in place of ``rows``.
+    """
 
     text: str
     rows: NDArray[np.float32] | None = None
     grid: tuple[Count, Count] | None = None
     times: tuple[Count, ...] = ()
+    kept: KeptRows | None = None
 
 
 class MediaEncoded(EngineMessage, frozen=True):

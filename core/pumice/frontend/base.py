@@ -21,6 +21,7 @@ from pumice.errors import RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
 from pumice.images import MAX_IMAGES, pixels_of
+from pumice.media_encoder import Embeddings, KeptRows
 from pumice.model_files.opening import is_lora
 from pumice.model_files.summary import Summary
 from pumice.registry import Registry
@@ -222,7 +223,14 @@ class Base(ABC):
 
 def spans_of(placed: PlacedEmbeddings) -> list[Span]:
     """Return the spans of embeddings at positions."""
-    return [Span(start, part.rows, part.grid, part.kind, part.times) for start, part in placed]
+    return [_span(start, part) for start, part in placed]
+
+
+def _span(start: int, part: Embeddings) -> Span:
+    form = part.grid, part.kind, part.times
+    if isinstance(part.rows, KeptRows):
+        return Span(start, None, *form, kept=part.rows)
+    return Span(start, part.rows, *form, part.key)
 
 
 class LazyTokenizer:

@@ -129,18 +129,21 @@ class Awaited:
         if isinstance(command, PlanVideo):
             return isinstance(event, VideoPlanned)
         if isinstance(command, EncodesMedia):
-            return isinstance(event, MediaEncoded) and self._are_rows(event.parts)
+            return isinstance(event, MediaEncoded) and self._are_rows(event.parts, command)
         if isinstance(command, DecodeSpeech):
             return isinstance(event, SpeechDecoded) and event.samples.shape == (self._n_samples(command),)
         return isinstance(event, Encoded) and [array.shape for array in event.values] == self._shapes(command)
 
-    def _are_rows(self, parts: Sequence[MediaPart]) -> bool:
+    def _are_rows(self, parts: Sequence[MediaPart], command: EncodesMedia) -> bool:
         """Return True for embeddings of the model's width, which are no more than its context has positions."""
         if self.facts is None:
             return False
         rows = [part.rows for part in parts if part.rows is not None]
-        fitting = all(len(array.shape) == 2 and array.shape[1] == self.facts.media_width for array in rows)
-        return fitting and sum(map(len, rows)) <= self.facts.n_ctx
+        kept = [part.kept for part in parts if part.kept is not None]
+        widths = {one.width for one in kept} | {array.shape[-1] if array.ndim == 2 else 0 for array in rows}
+        named = all(command.keep and one.n_rows > 0 and one.media.id == command.id for one in kept)
+        n_rows = sum(map(len, rows)) + sum(one.n_rows for one in kept)
+        return named and widths <= {self.facts.media_width} and n_rows <= self.facts.n_ctx
 
     def _n_samples(self, command: DecodeSpeech) -> int:
         return len(command.codes) * self.facts.samples_per_code if self.facts else 0
@@ -157,7 +160,7 @@ class Awaited:
         if isinstance(command, Encode):
             return sum(4 * math.prod(shape) + _SMALL for shape in self._shapes(command))
         if isinstance(command, EncodesMedia):
-            return self.facts.media_bytes + _SMALL if self.facts else 0
+            return self.facts.media_bytes + _SMALL if self.facts and not command.keep else 0
         if isinstance(command, DecodeSpeech):
             return 4 * self._n_samples(command) + _SMALL
         if isinstance(command, Score):

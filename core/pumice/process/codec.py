@@ -162,24 +162,28 @@ def encode_aside(command: Command, media_bytes: int) -> Callable[[], bytes]:
         command: the command.
         media_bytes: maximum bytes of embeddings, ``Facts.media_bytes``, beside those of any command.
     """
-    without, spans = _without_media(command)
-    if not spans:
+    rows = [span.rows for span in media_of(command) if span.rows is not None]
+    if not rows:
         data = encode_command(command)
         return lambda: data
-    size = len(encode_command(without)) + sum(span.rows.nbytes + _SPAN_BYTES for span in spans)
+    size = len(encode_command(_without_media(command))) + sum(array.nbytes + _SPAN_BYTES for array in rows)
     most = MAX_COMMAND_BYTES + media_bytes
     if size > most:
         raise RequestError(f"the request with its images has {size} bytes, but the limit is {most}")
     return lambda: COMMANDS.encode(command)
 
 
-def _without_media(command: Command) -> tuple[Command, Sequence[Span]]:
-    """Return a command without its spans of embeddings, and these."""
+def media_of(command: Command) -> list[Span]:
+    """Return the spans of embeddings of a command."""
     if isinstance(command, Encode):
-        return msgspec.structs.replace(command, media=()), [span for spans in command.media for span in spans]
+        return [span for spans in command.media for span in spans]
+    return list(command.request.media) if isinstance(command, Add) else []
+
+
+def _without_media(command: Command) -> Command:
     if isinstance(command, Add):
-        return msgspec.structs.replace(command, request=replace(command.request, media=())), command.request.media
-    return command, ()
+        return msgspec.structs.replace(command, request=replace(command.request, media=()))
+    return msgspec.structs.replace(command, media=()) if isinstance(command, Encode) else command
 
 
 def encode_events(events: Sequence[Event]) -> Iterator[bytes]:

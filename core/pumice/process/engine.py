@@ -83,6 +83,8 @@ class EngineProcess:
             threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()
         threading.Thread(target=self._watch_loading, name="pumice-engine-watch", daemon=True).start()
 
+    keeps_media = True
+
     @property
     def pid(self) -> int:
         return self._child.pid

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -22,9 +22,8 @@ from pumice.engine.messages import (
     Event,
     Failed,
     Inspect,
-    MediaEncoded,
-    MediaPart,
     PlanVideo,
+    ReleaseMedia,
     Request,
     SavePrompt,
     Score,
@@ -34,9 +33,10 @@ from pumice.engine.messages import (
     SpeechPart,
     VideoPlanned,
 )
+from pumice.errors import RequestError
 from pumice.images import REQUEST_CANCELLED, cancelled_request, check_wanted
-from pumice.media_encoder import Embeddings
 from pumice.model import Model
+from pumice.process.kept_media import KeptMediaRows
 
 Write = Callable[[list[Event]], None]
 
@@ -56,6 +56,7 @@ class EngineHost:
         self._write = write
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
         self._encoder = ThreadPoolExecutor(1, "pumice-media")
+        self._kept = KeptMediaRows()
         self._media: dict[int, Future[None]] = {}  # images and sounds not yet encoded; cancelled with their requests
         self._speech: dict[int, Future[NDArray[np.float32]] | Future[int]] = {}  # not yet decoded or spoken
         self._waiting: set[int] = set()  # ids of requests that are still prepared in a separate thread
@@ -69,6 +70,7 @@ class EngineHost:
         | Encode
         | EncodesMedia
         | PlanVideo
+        | ReleaseMedia
         | DecodeSpeech
         | Speak
         | Score
@@ -81,6 +83,10 @@ class EngineHost:
         if isinstance(command, (EncodesMedia, PlanVideo)):
             self._media[command.id] = Future()
             self._encoder.submit(self._encode_media, command)
+        elif isinstance(command, ReleaseMedia):
+            self._kept.release(command.id)
+        elif isinstance(command, (Add, Encode)):
+            self._fill(command)
         elif isinstance(command, DecodeSpeech):
             self._decode_speech(command)
         elif isinstance(command, Speak):
@@ -89,12 +95,22 @@ class EngineHost:
             speech.cancel()
         elif isinstance(command, Cancel) and (cancelled := self._media.get(command.id)):
             cancelled.cancel()
-        elif isinstance(command, Add) and _is_slow(command.request):
-            with self._lock:
-                self._waiting.update(command.ids)
-            self._compilers.submit(self._add, command)
         elif not (isinstance(command, Cancel) and self._is_waiting(command.id)):
             self._obey(command)
+
+    def _fill(self, command: Add | Encode) -> None:
+        """Pass a request to the engine with the rows that it names, now, before these are released."""
+        try:
+            filled = self._kept.fill(command)
+        except RequestError as error:
+            self._write([Failed(id, error) for id in _ids(command)])
+            return
+        if isinstance(filled, Add) and _is_slow(filled.request):
+            with self._lock:
+                self._waiting.update(filled.ids)
+            self._compilers.submit(self._add, filled)
+        else:
+            self._obey(filled)
 
     def _encode_media(self, command: EncodesMedia | PlanVideo) -> None:
         """Encode an image, a sound or a video beside the engine's steps, and send what stands for it."""
@@ -118,7 +134,7 @@ class EngineHost:
                 parts = self.model.encode_pixels(pixels.reshape(command.height, command.width, 3))
             else:
                 parts = self.model.encode_frames(command.form, pixels.reshape(-1, command.height, command.width, 3))
-        return MediaEncoded(command.id, [_sent(part) for part in parts])
+        return self._kept.answer(command, parts)
 
     def _decode_speech(self, command: DecodeSpeech) -> None:
         """Decode audio codes beside the engine's steps, and send the samples."""
@@ -177,14 +193,13 @@ class EngineHost:
             if isinstance(command, Add):
                 self._write([Accepted(id) for id in command.ids])
         except Exception as error:
-            ids = command.ids if isinstance(command, Add) else [command.id]
-            self._write([Failed(id, error) for id in ids])
+            self._write([Failed(id, error) for id in _ids(command)])
+
+
+def _ids(command: Add | Encode | Score | SavePrompt | Cancel | EndReasoning | Inspect) -> Sequence[int]:
+    return command.ids if isinstance(command, Add) else [command.id]
 
 
 def _is_slow(request: Request) -> bool:
     """Return True if other commands should not wait until a request is prepared."""
     return request.grammar is not None or len(request.prediction or "") > _LONG_PREDICTION
-
-
-def _sent(part: str | Embeddings) -> MediaPart:
-    return MediaPart(part) if isinstance(part, str) else MediaPart("", part.rows, part.grid, part.times)

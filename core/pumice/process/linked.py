@@ -46,6 +46,10 @@ class FarEngine(EngineLink, Protocol):
     loaded: Future[Facts]
     error: Exception | None
 
+    @property
+    def keeps_media(self) -> bool:
+        """True if one engine takes all commands, in order, so that requests can name rows that it keeps."""
+
 
 Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]], FarEngine]
 """Makes a link from two callbacks: one for lists of events, and one that is called once if the engine dies."""
@@ -77,6 +81,7 @@ class LinkedModel(Frontend):
                 file = stack.enter_context(open_configured(path, registry, config))
             super().__init__(file, config, registry, client, facts)
             self.link = link
+            self._keeps_media = getattr(link, "keeps_media", False)  # links of older plugins do not say
             self._checker = shared_checker()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
 
@@ -95,10 +100,10 @@ class LinkedModel(Frontend):
             raise RequestError(reason)
 
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self.client.encode_image(pixels)), "image")
+        return _prompt_parts(_wanted(self.client.encode_image(pixels, self._keeps_media)), "image")
 
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self.client.encode_sound(samples)), "audio")
+        return _prompt_parts(_wanted(self.client.encode_sound(samples, self._keeps_media)), "audio")
 
     @property
     def speech_type(self) -> str:
@@ -113,7 +118,7 @@ class LinkedModel(Frontend):
         return _wanted(self.client.plan_video(form))
 
     def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
-        return _prompt_parts(_wanted(self.client.encode_video(form, frames)), "video")
+        return _prompt_parts(_wanted(self.client.encode_video(form, frames, self._keeps_media)), "video")
 
     def check_speaks(self) -> None:
         if not (self.facts.audio_codes or self.facts.speech):
@@ -154,7 +159,8 @@ def _prompt_parts(encoded: Sequence[MediaPart], kind: MediaKind) -> list[PromptP
     parts: list[PromptPart] = []
     for part in encoded:
         parts += [part.text] if part.text else []
-        parts += [] if part.rows is None else [Embeddings(part.rows, part.grid, kind, part.times)]
+        rows = part.kept if part.rows is None else part.rows
+        parts += [] if rows is None else [Embeddings(rows, part.grid, kind, part.times)]
     return parts
 
 

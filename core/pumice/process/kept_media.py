@@ -1,0 +1,80 @@
+"""Rows of encoded media that stay in the engine's process: its client names them in requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from pumice.engine.messages import Add, Encode, EncodesMedia, MediaEncoded, MediaPart, Span
+from pumice.errors import RequestError
+from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
+from pumice.process.codec import media_of
+
+
+class KeptMediaRows:
+    """Rows by the command that encoded them, and their number among its parts. Thread-safe.
+
+    A client bounds their bytes, as it does those of rows that it has itself: it keeps what ``EncodedMedia`` has room
+    for, and what its open requests name, and releases the rest.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Sequence[str | Embeddings]] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, command: EncodesMedia, parts: Sequence[str | Embeddings]) -> MediaEncoded:
+        """Return the answer to a command, and keep the rows if it wants that."""
+        if not command.keep:
+            return MediaEncoded(command.id, [_sent(part) for part in parts])
+        with self._lock:
+            self._kept[command.id] = parts
+        media = KeptMedia(command.id)
+        return MediaEncoded(command.id, [_named(part, media, number) for number, part in enumerate(parts)])
+
+    def release(self, id: int) -> None:
+        """Forget the rows of a command."""
+        with self._lock:
+            self._kept.pop(id, None)
+
+    def fill(self, command: Add | Encode) -> Add | Encode:
+        """Return a command with the rows that its spans name.
+
+        Raises RequestError for rows that are not kept, which a client has released.
+        """
+        if not any(span.kept or span.key for span in media_of(command)):
+            return command
+        if isinstance(command, Encode):
+            return msgspec.structs.replace(command, media=[self._filled(spans) for spans in command.media])
+        request = command.request
+        return msgspec.structs.replace(command, request=replace(request, media=self._filled(request.media)))
+
+    def _filled(self, spans: Sequence[Span]) -> list[Span]:
+        """Return spans with rows; a key is only believed of rows that were encoded here."""
+        return [
+            self._with_rows(span, span.kept, i) if span.kept else replace(span, key=b"") for i, span in enumerate(spans)
+        ]
+
+    def _with_rows(self, span: Span, kept: KeptRows, number: int) -> Span:
+        with self._lock:
+            parts = self._kept.get(kept.media.id, ())
+        part = parts[kept.part] if 0 <= kept.part < len(parts) else None
+        if not isinstance(part, Embeddings) or isinstance(part.rows, KeptRows) or len(part.rows) != kept.n_rows:
+            raise RequestError(f"media[{number}]: the engine no longer has its rows; send the request again")
+        return replace(span, rows=part.rows, key=part.key, kept=None)
+
+
+def _sent(part: str | Embeddings) -> MediaPart:
+    if isinstance(part, str):
+        return MediaPart(part)
+    assert not isinstance(part.rows, KeptRows)
+    return MediaPart("", part.rows, part.grid, part.times)
+
+
+def _named(part: str | Embeddings, media: KeptMedia, number: int) -> MediaPart:
+    if isinstance(part, str):
+        return MediaPart(part)
+    n, width = len(part.rows), 0 if isinstance(part.rows, KeptRows) else part.rows.shape[1]
+    return MediaPart("", None, part.grid, part.times, KeptRows(media, number, n, width))

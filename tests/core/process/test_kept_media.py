@@ -1,0 +1,197 @@
+"""Rows of images stay in the engine's process: requests name them, and they are released with their last user."""
+
+import gc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.engine import media as media_module
+from pumice.engine.client import EngineClient
+from pumice.engine.messages import (
+    Add,
+    Cancel,
+    Encode,
+    EncodeImage,
+    Facts,
+    Failed,
+    MediaEncoded,
+    MediaPart,
+    ReleaseMedia,
+    Request,
+    Span,
+)
+from pumice.errors import EngineError
+from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
+from pumice.process.awaited import Awaited
+from pumice.process.codec import COMMANDS, decode_events, encode_command, encode_events
+from pumice.process.engine import EngineProcess
+from pumice.process.engine_host import EngineHost
+from vision_files import picture, write_projector
+from waiting import wait_until
+
+ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
+GREEDY = {"temperature": 0.0, "max_tokens": 5}
+
+
+class Engine:
+    def __init__(self):
+        self.commands = []
+        self.emit = None
+
+    def send(self, command):
+        self.commands.append(command)
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+@pytest.fixture
+def link(engine):
+    """A client, and the host behind it; messages pass as bytes."""
+    model = SimpleNamespace(engine=engine, encode_pixels=lambda pixels: ["a", Embeddings(ROWS, key=b"key"), "b"])
+    sent = []
+
+    def send(command):
+        sent.append(command)
+        host.obey(COMMANDS.decode(encode_command(command)))
+
+    client = EngineClient(send, confirms=True)
+    host = EngineHost(model, lambda events: client.receive(decode_events(*encode_events(events))))
+    return client, host, sent
+
+
+def encode(client, keep=True):
+    return client.encode_image(np.zeros((1, 2, 3), np.uint8), keep).result(10)
+
+
+def test_a_request_names_rows_that_are_released_with_their_last_user(link, engine):
+    client, host, sent = link
+    first, part, last = encode(client)
+    assert (first.text, part.rows, last.text, len(part.kept), part.kept.nbytes) == ("a", None, "b", 3, 48)
+    request = Request([0] * 3, media=[Span(0, None, kept=part.kept)])
+    client.add(request, lambda event: None)
+    (span,) = engine.commands[-1].request.media
+    assert (span.rows.tolist(), span.key, span.kept) == (ROWS.tolist(), b"key", None)
+    client.encode([[0] * 3], "mean", media=[[Span(0, None, kept=part.kept)]])
+    assert engine.commands[-1].media[0][0].rows.tolist() == ROWS.tolist()
+    del part
+    gc.collect()
+    assert host._kept._kept
+    assert not any(isinstance(command, ReleaseMedia) for command in sent)
+    del request, sent[-1], sent[-1]
+    gc.collect()
+    assert not host._kept._kept
+
+
+def test_rows_are_sent_unless_they_are_wanted_kept(link):
+    client, host, _ = link
+    _, part, _ = encode(client, keep=False)
+    assert (part.rows.tolist(), part.kept) == (ROWS.tolist(), None)
+    assert not host._kept._kept
+
+
+@pytest.mark.parametrize("kept", [(9, 1, 3), (0, 5, 3), (0, -1, 3), (0, 0, 3), (0, 1, 2)])
+def test_rows_that_are_not_kept_fail_their_request(link, engine, kept):
+    client, _, _ = link
+    held, heard = encode(client), []
+    id, part, n = kept
+    client.add(Request([0] * 3, media=[Span(0, None, kept=KeptRows(KeptMedia(id), part, n, 4))]), heard.append)
+    (failed,) = heard
+    assert isinstance(failed, Failed)
+    assert "media[0]: the engine no longer has its rows; send the request again" in str(failed.error)
+    assert not engine.commands
+    assert held
+
+
+def test_a_key_from_another_process_is_not_believed(link, engine):
+    client, _, _ = link
+    client.add(Request([0] * 3, media=[Span(0, ROWS, key=b"key")]), lambda event: None)
+    assert engine.commands[-1].request.media[0].key == b""
+
+
+def test_rows_for_a_client_that_left_are_released():
+    sent = []
+    client = EngineClient(sent.append)
+    waiting = client.encode_image(np.zeros((1, 2, 3), np.uint8), True)
+    waiting.cancel()
+    part = MediaPart("", None, kept=KeptRows(KeptMedia(0), 0, 3, 4))
+    client.receive([MediaEncoded(0, [part])])
+    gc.collect()
+    assert [type(command) for command in sent] == [EncodeImage, Cancel, ReleaseMedia]
+
+
+@pytest.mark.parametrize("kept", [KeptRows(KeptMedia(2), 0, 3, 4), KeptRows(KeptMedia(1), 0, 3, 5), (1, 9), (1, -1)])
+def test_an_engine_that_lies_about_kept_rows_is_refused(kept):
+    awaited = Awaited()
+    awaited.facts = Facts(8, 8, 1, [], {}, media_width=4)
+    awaited.add(EncodeImage(1, 1, 2, b"", True))
+    if isinstance(kept, tuple):
+        kept = KeptRows(KeptMedia(kept[0]), 0, kept[1], 4)
+    with pytest.raises(EngineError, match="unexpected answer"):
+        awaited.check([MediaEncoded(1, [MediaPart("", None, kept=kept)])])
+    awaited.check([MediaEncoded(1, [MediaPart("", None, kept=KeptRows(KeptMedia(1), 0, 8, 4))])])
+
+
+def test_what_is_not_asked_to_be_kept_may_not_be(link):
+    awaited = Awaited()
+    awaited.facts = Facts(8, 8, 1, [], {}, media_width=4)
+    awaited.add(EncodeImage(1, 1, 2, b""))
+    with pytest.raises(EngineError, match="unexpected answer"):
+        awaited.check([MediaEncoded(1, [MediaPart("", None, kept=KeptRows(KeptMedia(1), 0, 3, 4))])])
+
+
+def test_an_engine_in_a_process_keeps_rows_and_answers_as_one_of_this_process(tmp_path, monkeypatch):
+    write_projector(tmp_path / "mmproj.gguf", "mlp")
+    path, image = tiny_llama(tmp_path / "tiny.gguf"), pumice.Image(picture(50, 30))
+    send, sent = EngineProcess.send, []
+    monkeypatch.setattr(EngineProcess, "send", lambda self, command: sent.append(command) or send(self, command))
+    with pumice.load(path, backend="numpy") as model:
+        expected = model.generate([image, "a"], **GREEDY)
+        vector = model.embed([[image, "a"]])[0]
+    with pumice.load_process(path, backend="numpy") as model:
+        first, again = model.generate([image, "a"], **GREEDY), model.generate([image, "a"], **GREEDY)
+        assert np.allclose(model.embed([[image, "a"]])[0], vector, atol=1e-6)
+        spans = [span for command in sent if isinstance(command, (Add, Encode)) for span in _spans(command)]
+        assert len(spans) == 3
+        assert all(span.rows is None and span.kept for span in spans)
+        assert sum(isinstance(command, EncodeImage) for command in sent) == 1
+        _, size = model._encoded._kept, model._encoded._size
+        assert size > spans[0].kept.nbytes - 1  # rows of the engine count
+        del spans
+        sent.clear()
+        model._encoded._keep(b"other", [Embeddings(np.zeros((1, 1 << 26), np.float32))])  # evicts the image
+        wait_until(lambda: gc.collect() is None or any(isinstance(command, ReleaseMedia) for command in sent))
+        third = model.generate([image, "a"], cache_salt="other", **GREEDY)
+        assert sum(isinstance(command, EncodeImage) for command in sent) == 1
+    assert expected.tokens == first.tokens == again.tokens == third.tokens
+    assert again.timings.prompt_cached == len(expected.tokens) or again.timings.prompt_cached > 4
+
+
+def _spans(command):
+    return command.request.media if isinstance(command, Add) else command.media[0]
+
+
+def test_keys_name_contents_and_rows_without_keys_are_read(monkeypatch):
+    pixels = np.zeros((2, 3, 3), np.uint8)
+    parts = ["text", Embeddings(ROWS), Embeddings(ROWS)]
+    first, again = media_module.keyed(parts, pixels), media_module.keyed(parts, pixels.copy())
+    keys = [part.key for part in first[1:]]
+    assert keys == [part.key for part in again[1:]]
+    assert len({*keys, media_module.keyed(parts, pixels.reshape(3, 2, 3))[1].key}) == 3
+    assert media_module.keyed(parts, pixels + 1)[1].key != keys[0] != media_module.keyed(parts, pixels, "b")[1].key
+    ids = media_module.MediaIds()
+    spans = [Span(0, ROWS, key=keys[0]), Span(3, ROWS, key=keys[1]), Span(6, ROWS)]
+    places = [media_module.place_spans([0] * 9, spans, ids, 4)[0] for _ in range(2)]
+    assert places[0] == places[1]
+    assert len(set(places[0])) == 9
+    with pytest.raises(pumice.RequestError, match="image: a value is not a finite number"):
+        media_module.keyed([Embeddings(np.where(ROWS == 5, np.inf, ROWS))], pixels)
+    with pytest.raises(pumice.RequestError, match=r"media\[0\].rows: this engine keeps no rows"):
+        media_module.place_spans([0] * 9, [replace(spans[0], rows=None)], ids, 4)
+    assert not media_module.are_finite(np.float32([1, np.nan, 2]))
