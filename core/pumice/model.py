@@ -83,11 +83,15 @@ class Model(SpeakingModel):
         plugins: Sequence[object] = (),
         policy: SchedulingPolicy | None = None,
         observer: Observer | None = None,
+        opened: Callable[[GGUFFile], None] | None = None,
     ) -> None:
+        """``opened`` is called with the file before its weights are loaded."""
         started = time.perf_counter()
         registry = get_registry(config, plugins)
         with ExitStack() as stack, numa_policy(config.numa):
             file = stack.enter_context(open_configured(path, registry, config))
+            if opened:
+                opened(file)
             self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
             self.runner.compile()
             if config.mlock:

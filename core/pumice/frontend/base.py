@@ -39,7 +39,15 @@ T = TypeVar("T")
 class Base(ABC):
     """Base of models: metadata and tokens, with a client of the engine."""
 
-    def __init__(self, file: GGUFFile, config: Config, registry: Registry, client: EngineClient, facts: Facts) -> None:
+    def __init__(
+        self,
+        file: GGUFFile,
+        config: Config,
+        registry: Registry,
+        client: EngineClient,
+        facts: Facts,
+        tokenizer: LazyTokenizer | None = None,
+    ) -> None:
         """Initialize the model.
 
         Args:
@@ -48,6 +56,7 @@ class Base(ABC):
             registry: Registered plugins.
             client: Connection to the engine.
             facts: What the engine runs.
+            tokenizer: Tokenizer of the file, if it was prepared already.
 
         Raises:
             RequestError: ``config.chat_template`` names no template.
@@ -59,7 +68,7 @@ class Base(ABC):
         self.facts = facts
         self._file = file
         self._registry = registry
-        self._load_tokenizer = LazyTokenizer(file, registry)
+        self._load_tokenizer = tokenizer or LazyTokenizer(file, registry)
         self._encoded = EncodedMedia(max(MAX_BYTES, facts.media_bytes))
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
@@ -250,6 +259,11 @@ class LazyTokenizer:
             return self._made
         except TokenizerError:
             return None
+
+    def prepare(self) -> None:
+        """Build what splits texts into tokens: half a second for large vocabularies. Requests raise its errors."""
+        with contextlib.suppress(Exception):
+            self._made.tokenize("a")
 
     @cached_property
     def _made(self) -> Tokenizer:

@@ -65,11 +65,17 @@ class Alive(EngineMessage, frozen=True):
     """A sign of life while the model is loading."""
 
 
+class Opened(EngineMessage, frozen=True):
+    """The header of the model, sent before its weights are loaded. It is missing if the other end can read the file."""
+
+    header: Header
+
+
 class Loaded(EngineMessage, frozen=True):
-    """The engine is ready for commands."""
+    """The engine is ready for commands. ``loras``: names of the LoRA adapters."""
 
     facts: Facts
-    header: Header | None = None  # None if the other end can read the file
+    loras: list[Name] = []
 
 
 class Summarized(EngineMessage, frozen=True):
@@ -97,7 +103,7 @@ class StepEvents(EngineMessage, frozen=True):
     events: Sequence[Event]
 
 
-Report = Loading | Alive | Loaded | Summarized | NotLoaded | Logged | StepEvents
+Report = Loading | Alive | Opened | Loaded | Summarized | NotLoaded | Logged | StepEvents
 """Messages from an engine's process."""
 
 

@@ -24,6 +24,7 @@ from pumice.process.codec import (
     Loading,
     Logged,
     NotLoaded,
+    Opened,
     Report,
     StepEvents,
     encode_aside,
@@ -63,8 +64,9 @@ class EngineProcess:
         progress: Callable[[int, int], None] | None = None,
         caught_up: Callable[[float], object] = lambda seconds: None,
     ) -> None:
+        self.opened: Future[Header | None] = Future()  # the header of the model; None if the process sends none
         self.loaded: Future[Facts] = Future()
-        self.header: Header | None = None  # of the model's file, once loaded
+        self.loras: list[str] = []  # names of the LoRA adapters, once loaded
         self.error: Exception | None = None  # the reason of its end
         self._receive = receive
         self._died = died
@@ -144,8 +146,9 @@ class EngineProcess:
             self.error = ModelClosedError("the model is closed")
         else:
             self.error = self.error or EngineDiedError(_describe(status))
-        if not self.loaded.done():
-            self.loaded.set_exception(self.error)
+        for future in (self.opened, self.loaded):
+            if not future.done():
+                future.set_exception(self.error)
         self._heard.set()
         self._died(self.error)
 
@@ -172,9 +175,13 @@ class EngineProcess:
         elif isinstance(report, Loading):
             if self._progress:
                 self._progress(report.done, report.total)
+        elif isinstance(report, Opened) and not self.opened.done():
+            self.opened.set_result(report.header)
         elif isinstance(report, Loaded):
             self._awaited.facts = report.facts
-            self.header = report.header
+            self.loras = report.loras
+            if not self.opened.done():
+                self.opened.set_result(None)
             self.loaded.set_result(report.facts)
         elif isinstance(report, NotLoaded):
             self.error = report.error

@@ -38,17 +38,16 @@ class Header(EngineMessage, frozen=True):
 
     metadata: dict[Name, bool | int | float | str | Strings | PackedArray]
     summary: Summary
-    loras: list[Name] = []
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any], summary: Summary, loras: list[str]) -> Header:
+    def of(cls, metadata: Mapping[str, Any], summary: Summary) -> Header:
         """Make a header. Raises ModelError if the metadata is too large to be sent."""
         stored = metadata.stored if isinstance(metadata, Metadata) else metadata.__getitem__
         wire_metadata = {key: value for key in metadata if (value := _to_wire(stored(key))) is not None}
         size = sum(len(key) + _size(value) for key, value in wire_metadata.items())
         if size > MAX_HEADER_BYTES:
             raise ModelError(f"the file's metadata takes {size} bytes, but the limit is {MAX_HEADER_BYTES}")
-        return cls(wire_metadata, replace(summary, metadata={}), loras)
+        return cls(wire_metadata, replace(summary, metadata={}))
 
     def read(self) -> tuple[Metadata, Summary]:
         """Return metadata and summary. Raises EngineError if the metadata is invalid."""

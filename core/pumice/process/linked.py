@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from pumice.engine.client import EngineLink
 from pumice.engine.messages import Event, Facts, MediaPart, Speak
 from pumice.engine.projector import no_projector, refusal
 from pumice.errors import RequestError
-from pumice.frontend import Frontend
+from pumice.frontend import Frontend, LazyTokenizer
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
 from pumice.images import REQUEST_CANCELLED, cancelled_request
@@ -72,22 +72,21 @@ class LinkedModel(Frontend):
             registry = get_registry(config)
             link = connect(partial(hear, EngineClient.receive), partial(hear, EngineClient.fail))
             stack.callback(link.close)
-            facts, header = link.loaded.result(), self._header()
-            self._told = header
+            header = self._header()
+            tokenizer = None
             if header:
                 metadata, self.__dict__["summary"] = header.read()
                 file = GGUFFile(path, metadata, {}, self.summary.n_bytes)
-            else:
+                tokenizer = LazyTokenizer(file, registry)
+                tokenizer.prepare()  # while the engine loads
+            facts = link.loaded.result()
+            if not header:
                 file = stack.enter_context(open_configured(path, registry, config))
-            super().__init__(file, config, registry, client, facts)
+            super().__init__(file, config, registry, client, facts, tokenizer)
             self.link = link
             self._keeps_media = getattr(link, "keeps_media", False)  # links of older plugins do not say
             self._checker = shared_checker()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
-
-    @cached_property
-    def loras(self) -> list[str]:
-        return self._told.loras if self._told else super().loras
 
     @property
     def closed(self) -> bool:
@@ -130,7 +129,7 @@ class LinkedModel(Frontend):
         return self.client.decode_speech(codes)
 
     def _header(self) -> Header | None:
-        """Return the header sent by the engine; None if the file is to be read here."""
+        """Return the header that the engine sends before it is loaded; None if the file is to be read here."""
         return None
 
     @property

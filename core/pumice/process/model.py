@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from pumice.config import Config
@@ -48,5 +49,9 @@ class ProcessModel(LinkedModel):
 
         super().__init__(path, config, connect, deliver)
 
+    @cached_property
+    def loras(self) -> list[str]:
+        return self.process.loras if self.process.opened.result() else super().loras
+
     def _header(self) -> Header | None:
-        return self.process.header
+        return self.process.opened.result()

@@ -78,7 +78,7 @@ def main(paths: Sequence[str]) -> None:
 def _report(path: Path) -> bytes:
     try:
         summary = _read(path)
-        return REPORTS.encode(Summarized(Header.of(summary.metadata, summary, []) if summary else None))
+        return REPORTS.encode(Summarized(Header.of(summary.metadata, summary) if summary else None))
     except (PumiceError, ValueError):  # the metadata is too large, or not valid text
         return REPORTS.encode(Summarized(None))
 

@@ -19,8 +19,10 @@ from concurrent.futures import Future
 from pumice import sandbox
 from pumice.engine.messages import Close, Command, Event
 from pumice.errors import EngineError
+from pumice.gguf import GGUFFile
 from pumice.isolation.wire import take_standard_streams
 from pumice.model import Model
+from pumice.model_files.summary import Summary
 from pumice.process.codec import (
     COMMANDS,
     MAX_COMMAND_BYTES,
@@ -31,6 +33,7 @@ from pumice.process.codec import (
     Loading,
     Logged,
     NotLoaded,
+    Opened,
     Report,
     encode_events,
     one_line,
@@ -80,12 +83,14 @@ def main() -> int:
         with _signs_of_life(write):
             if load.config.memory_limit:
                 sandbox.limit({"DATA": int(load.config.memory_limit * 2**30)})
-            model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
+            telling = _Telling(write)
+            model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)), opened=telling)
             model.open_projector()
             model.open_speaker()
             model.engine.rehearse()
             model.runner.wait_until_prepared()
-            header = Header.of(model.metadata, model.summary, model.loras)
+            loras = model.loras
+            telling.join()
     except Exception as error:
         write(NotLoaded(_explained(error, load.config.memory_limit)))
         return 1
@@ -93,10 +98,30 @@ def main() -> int:
     sandbox.seal()
     host = EngineHost(model, write_events)
     with listed(RunningModel(load.command, load.name, model.backends, model.memory, model.n_ctx)):
-        write(Loaded(model.facts, header))
+        write(Loaded(model.facts, loras))
         loaded.set_result(host)
         model.engine.join()
     return 0 if model.closed else 1
+
+
+class _Telling:
+    """Sends the header of an opened file by a thread, since the other end may be slow to read it."""
+
+    def __init__(self, write: Callable[[Report], None]) -> None:
+        self._write = write
+        self._threads: list[threading.Thread] = []
+
+    def __call__(self, file: GGUFFile) -> None:
+        """Begin to send. Raises ModelError if the metadata is too large to be sent."""
+        report = Opened(Header.of(file.metadata, Summary.of(file)))
+        thread = threading.Thread(target=self._write, args=[report], name="pumice-header", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def join(self) -> None:
+        """Wait until the header is sent."""
+        for thread in self._threads:
+            thread.join()
 
 
 def _explained(error: Exception, limit: float) -> Exception:

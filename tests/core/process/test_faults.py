@@ -165,7 +165,7 @@ import sys, time
 from pumice.process import worker
 load = worker.Model
 worker._ALIVE_SECONDS = 0.1
-worker.Model = lambda *given: time.sleep(1) or load(*given)
+worker.Model = lambda *given, **named: time.sleep(1) or load(*given, **named)
 sys.exit(worker.main())
 """
     heard = []

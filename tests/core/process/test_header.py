@@ -32,7 +32,7 @@ def path(tmp_path_factory):
 
 def test_metadata_come_as_they_are_in_the_file(path):
     with GGUFFile.open(path) as file:
-        metadata, summary = sent(Header.of(file.metadata, Summary.of(file), [])).read()
+        metadata, summary = sent(Header.of(file.metadata, Summary.of(file))).read()
         assert summary == Summary.of(file)
         assert list(metadata) == list(file.metadata)
         for key, value in file.metadata.items():
@@ -43,7 +43,7 @@ def test_metadata_come_as_they_are_in_the_file(path):
 
 def test_texts_that_are_not_utf8_stay_apart():
     texts = ["", "ä", "\udcff", "\udcfe\U0001f600", ""]
-    metadata, _ = sent(Header.of({"a": texts, "nested": [[1]]}, NOTHING, [])).read()
+    metadata, _ = sent(Header.of({"a": texts, "nested": [[1]]}, NOTHING)).read()
     assert dict(metadata) == {"a": texts}
 
 
@@ -75,7 +75,7 @@ def test_other_types_are_no_message():
 def test_a_header_is_bounded(monkeypatch):
     monkeypatch.setattr(header, "MAX_HEADER_BYTES", 100)
     with pytest.raises(ModelError, match="takes 113 bytes, but the limit is 100"):
-        Header.of({"a": ["a" * 108]}, NOTHING, [])
+        Header.of({"a": ["a" * 108]}, NOTHING)
 
 
 def test_a_reader_reads_for_a_process_that_may_not(path, tmp_path):

@@ -38,8 +38,12 @@ from pumice.engine.messages import (
     Snapshot,
     Timings,
 )
+from pumice.frontend import LazyTokenizer
+from pumice.gguf import GGUFFile
+from pumice.model_files.summary import Summary
 from pumice.process.awaited import MAX_BYTES, Awaited
-from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, StepEvents, encode_events
+from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Opened, StepEvents, encode_events
+from pumice.process.header import Header, Strings
 from pumice.sandbox import Launch
 from waiting import PATIENCE, wait_until
 
@@ -82,6 +86,8 @@ def raw(value: object) -> bytes:
 
 
 LOADED = report(Loaded(FACTS))
+EMPTY = Summary({}, 0, 0, 0, "", 0.0, "")
+OPENED = report(Opened(Header({}, EMPTY)))
 
 
 def start_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -123,6 +129,7 @@ BEFORE = {
     "an error that is none": raw(["NotLoaded", ["SystemExit", ["a"]]]),
     "steps that are no numbers": raw(["Loading", "a", "b"]),
     "a line without an end": raw(["Logged", 20, "a" * 100_000]),
+    "two headers": OPENED * 2,
     "a level of no log": raw(["Logged", 1000, "a"]),
 }
 
@@ -132,6 +139,29 @@ def test_what_is_wrong_while_it_is_loaded_is_an_error(hostile, said, capfd):
     with pytest.raises(pumice.EngineError, match="violated the protocol"):
         hostile(said)
     assert "unpickled" not in capfd.readouterr().out
+
+
+def test_a_header_of_a_wrong_type_is_an_error_before_the_weights_are_loaded(hostile):
+    with pytest.raises(pumice.EngineError, match="sent 'a' with a wrong type"):
+        hostile(report(Opened(Header({"a": Strings(b"\x01", b"a")}, EMPTY))))
+
+
+def test_the_tokenizer_is_made_before_the_engine_is_loaded(path, tmp_path, monkeypatch):
+    with GGUFFile.open(path) as file:
+        opened = report(Opened(Header.of(file.metadata, Summary.of(file))))
+    made = tmp_path / "made"
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(made)!r}).exists(): time.sleep(0.01)\n"
+    start_instead(
+        monkeypatch,
+        FAR_END.format(first=opened, then=None, endless=b"").replace(
+            "if then", waits + f"out.write({LOADED!r})\nout.flush()\nif then"
+        ),
+    )
+    prepare = LazyTokenizer.prepare
+    monkeypatch.setattr(LazyTokenizer, "prepare", lambda self: (prepare(self), made.touch()))
+    monkeypatch.setattr(pumice.process.engine, "_SILENCE_SECONDS", PATIENCE / pumice.process.engine._SILENCE)
+    with pumice.load_process(path, backend="numpy") as model:
+        assert "_made" in vars(model._load_tokenizer)
 
 
 def test_half_a_message_is_an_end(path, monkeypatch):
@@ -144,6 +174,7 @@ def test_half_a_message_is_an_end(path, monkeypatch):
 AFTER = {
     "garbage": b"\x05\x00\x00\x00hello",
     "two loads": LOADED,
+    "a header after the load": OPENED,
     "progress of a load": report(Loading(1, 2)),
     "an error of a load": report(NotLoaded(pumice.ModelError("no"))),
     "events of many that are none": step(*(Accepted(1000 + id) for id in range(10))),
