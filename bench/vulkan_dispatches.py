@@ -31,6 +31,7 @@ class Bench:
     def __init__(self, device: Any, weight_bytes: int, columns: int, rows: int) -> None:
         self.device = device
         self.int8 = True  # activations of products with vectors, unless said otherwise
+        self.half = False  # products without matrix units in float16
         self.kernels = Kernels(device)
         weight_bytes = min(weight_bytes, device.max_buffer_bytes // 2)
         self.weights = device.new_buffer(weight_bytes)
@@ -73,6 +74,7 @@ class Bench:
                 none,
                 self.scratch,
                 int8=self.int8 if int8 is None else int8,
+                half=self.half,
                 cooperative=matrix_shape(self.device.description),
             ),
             n_tokens,

@@ -23,7 +23,16 @@ from pumice_vulkan.lower import tiles, vectors
 from pumice_vulkan.lower.matrices import Matrix
 from pumice_vulkan.lower.rule import Dispatch
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import PROCESSORS, BlockShape, TileShape, VectorShape, block_shape, tile_shape, vector_shape
+from pumice_vulkan.tuning import (
+    PROCESSORS,
+    BlockShape,
+    TileNumbers,
+    TileShape,
+    VectorShape,
+    block_shape,
+    tile_shape,
+    vector_shape,
+)
 
 # Name: rows of each matrix, columns; whether an RMS norm precedes; whether two matrices are gate and up.
 SHAPES = {
@@ -72,10 +81,22 @@ FLOAT_CANDIDATES = [
         BlockShape(8, 8, depth=32, step=4),
     ),
 ]
+HALF_CANDIDATES = [
+    BlockShape(*division, depth=depth, step=step)
+    for division in ((8, 8, 16, 8), (8, 8, 16, 16), (8, 4, 16, 8), (4, 4, 16, 8), (4, 8, 32, 8))
+    for depth, step in ((16, 16), (32, 16), (32, 8), (64, 16), (64, 32))
+]
 INT8_CANDIDATES = [
     *(BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(2, 2), BlockShape(4, 2, 32, 8)),
     *(BlockShape(4, 4, 32, 4), BlockShape(8, 4, 8, 16), BlockShape(4, 4, 16, 16)),
 ]
+
+
+CANDIDATES = {
+    TileNumbers.FLOAT: FLOAT_CANDIDATES,
+    TileNumbers.HALF: HALF_CANDIDATES,
+    TileNumbers.INT8: INT8_CANDIDATES,
+}
 
 
 def vector_dispatches(
@@ -247,11 +268,12 @@ def matrix_results(
 
 
 def block_dispatches(
-    bench: Bench, format: str, size: tuple[int, int], n_tokens: int, shape: BlockShape | None, int8: bool
+    bench: Bench, format: str, size: tuple[int, int], n_tokens: int, shape: BlockShape | None, numbers: TileNumbers
 ) -> list[Dispatch]:
     """Return products without matrix units with copies of the weights; without a shape, those of passes."""
     (n_rows, columns), kind = size, BY_NAME[format]
     n_bytes = kind.matrix_bytes(n_rows, columns)
+    int8, bench.half = numbers == TileNumbers.INT8, numbers == TileNumbers.HALF
     lowering, activation = bench.lowering(n_tokens, int8)
     x, y = activation(columns), BufferSlice(bench.y, 0, n_rows * n_tokens)
     if int8:
@@ -266,18 +288,20 @@ def block_dispatches(
     return lowering.dispatches
 
 
-def block_results(bench: Bench, format: str, size: tuple[int, int], n_tokens: int, int8: bool) -> dict[str, Any]:
+def block_results(
+    bench: Bench, format: str, size: tuple[int, int], n_tokens: int, numbers: TileNumbers
+) -> dict[str, Any]:
     """Measure every shape with every number of parts that may occupy the device, and passes for few rows."""
     (n_rows, columns), shapes = size, list[BlockShape | None]()
-    for shape in INT8_CANDIDATES if int8 else FLOAT_CANDIDATES:
+    for shape in CANDIDATES[numbers]:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         for splits in (1, 2, 4, 8, 16, 32):
             enough = splits == 1 or (n_tiles * splits <= 10 * PROCESSORS and columns >= 128 * splits)
             if shape.n < 2 * n_tokens and enough:
                 shapes.append(dataclasses.replace(shape, splits=splits))
-    default = block_shape(n_rows, columns, n_tokens, int8)
+    default = block_shape(n_rows, columns, n_tokens, numbers)
     shapes = [default, *(shape for shape in [*shapes, *([None] if n_tokens <= 64 else [])] if shape != default)]
-    lowered = [block_dispatches(bench, format, size, n_tokens, shape, int8) for shape in shapes]
+    lowered = [block_dispatches(bench, format, size, n_tokens, shape, numbers) for shape in shapes]
     usable = bench.compile([dispatches[-1] for dispatches in lowered])
     bench.warm_up(lowered[0])
     timed = [
@@ -288,7 +312,7 @@ def block_results(bench: Bench, format: str, size: tuple[int, int], n_tokens: in
     default_us = timed[0][0]
     timed.sort(key=lambda item: item[0])
     us = timed[0][0]
-    kind, tera = "int8" if int8 else "float", 2 * n_rows * columns * n_tokens / us / 1e6
+    kind, tera = numbers.name.lower(), 2 * n_rows * columns * n_tokens / us / 1e6
     print(
         f"{kind:5} {format} {n_rows:6}x{columns:5} x{n_tokens:3}: {tera:5.1f} TFLOP/s"
         f" (default {compact(default) if default else 'passes'} {default_us:.1f} us)  "
@@ -296,17 +320,19 @@ def block_results(bench: Bench, format: str, size: tuple[int, int], n_tokens: in
         + "".join(f"; {name} {us:.1f}" for us, name in timed[4:] if name == "passes"),
         flush=True,
     )
-    return {"int8": int8, "rows": n_rows, "columns": columns, "tokens": n_tokens, "timed": timed}
+    return {"numbers": kind, "rows": n_rows, "columns": columns, "tokens": n_tokens, "timed": timed}
 
 
 def all_blocks(bench: Bench, n_all_tokens: Sequence[int]) -> list[dict[str, Any]]:
     results = []
-    for int8 in (False, True):
+    for numbers in TileNumbers:
+        if numbers == TileNumbers.HALF and "float16" not in bench.device.features:
+            continue
         for format, sizes in (("q4_0", BLOCK_SIZES), ("q4_k", BLOCK_SIZES_8B)):
             for size in sizes:
                 for n_tokens in n_all_tokens:
                     if n_tokens <= 64 or size[0] < 100000:
-                        results.append(block_results(bench, format, size, n_tokens, int8))
+                        results.append(block_results(bench, format, size, n_tokens, numbers))
     return results
 
 

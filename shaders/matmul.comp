@@ -1,10 +1,20 @@
 // y = W x for many rows of x, in float32: tiles of both in shared memory, for devices without matrix units.
 //
+// With FLOAT16 tiles and products are float16, two rows at a time, and so are sums of STEP columns; longer ones are float32.
+// Activations are multiplied by X_SCALE, so that products of a million, and sums of them, are still within float16.
+//
 // A workgroup computes M rows of W times N rows of x, DEPTH columns at a time; an invocation computes ROWS x VECTORS
 // results, four adjacent rows and vectors of each group. The next columns are requested before the last are multiplied.
 // routes.glsl selects the rows of x and the matrix; splits.glsl adds up what several workgroups computed of a tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#ifdef FLOAT16
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#define QUAD f16vec4
+#define X_SCALE 0.0625
+#else
+#define QUAD vec4
+#endif
 layout(constant_id = 0) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 1) const uint FLAGS = 0;
 layout(constant_id = 2) const uint THREADS_M = 16;
@@ -20,6 +30,9 @@ layout(local_size_x_id = 2, local_size_y_id = 3) in;
 
 #define WEIGHTS 2
 #include "weights.glsl"
+#ifdef FLOAT16
+#include "half_weights.glsl"
+#endif
 #include "common.glsl"
 layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
 layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };
@@ -37,8 +50,8 @@ layout(push_constant) uniform Push {
 const uint M = THREADS_M * ROWS, N = THREADS_N * VECTORS, THREADS = THREADS_M * THREADS_N;
 const uint PIECE = BLOCK_COLUMNS < DEPTH ? BLOCK_COLUMNS : DEPTH, PIECES = DEPTH / PIECE;  // columns and number of an invocation's loads
 const uint MATRIX_LOADS = (M * PIECES + THREADS - 1u) / THREADS, X_LOADS = (N * DEPTH / 4u + THREADS - 1u) / THREADS;
-shared vec4 a[DEPTH * M / 4];  // by columns
-shared vec4 b[DEPTH * N / 4];
+shared QUAD a[DEPTH * M / 4];  // by columns
+shared QUAD b[DEPTH * N / 4];
 
 #define TILES 5
 #include "routes.glsl"
@@ -68,6 +81,25 @@ void load(Planes at, uint row0, uint k) {
     [[unroll]] for (uint u = 0; u < X_LOADS; u++) incoming_x[u] = load_x(gl_LocalInvocationIndex + u * THREADS, k);
 }
 
+// Macros, since functions would change the code of float32, which is measured.
+#ifdef FLOAT16
+float16_t saturated(float x) { return float16_t(clamp(x, -65504.0, 65504.0)); }
+#if DENSE
+f16vec4 half_numbers(Block block, uint number, uint i) { return f16vec4(clamp(numbers(block, number, i), -65504.0, 65504.0)); }
+#else
+f16vec4 half_numbers(Block block, uint number, uint i) {
+    f16vec2 pairs[2];
+    quad(block, number, i, pairs);
+    return f16vec4(pairs[0].x, pairs[1].x, pairs[0].y, pairs[1].y);
+}
+#endif
+#define NUMBERS half_numbers
+#define X_NUMBER(x) saturated((x) * X_SCALE)
+#else
+#define NUMBERS numbers
+#define X_NUMBER(x) x
+#endif
+
 void store(uint row0, uint k) {
     [[unroll]] for (uint u = 0; u < MATRIX_LOADS; u++) {
         const uint i = gl_LocalInvocationIndex + u * THREADS, row = i % M, column = i / M * PIECE;
@@ -75,14 +107,14 @@ void store(uint row0, uint k) {
         const uint number = block_number(row0, i, k), first = (k + column) % BLOCK_COLUMNS / 4u;
         const bool within = (k + column) / BLOCK_COLUMNS < BLOCKS;
         [[unroll]] for (uint q = 0; q < PIECE / 4u; q++) {
-            const vec4 v = within ? numbers(incoming[u], number, first + q) : vec4(0);
+            const QUAD v = within ? NUMBERS(incoming[u], number, first + q) : QUAD(0);
             [[unroll]] for (uint j = 0; j < 4; j++) a[((column + 4u * q + j) * M + row) / 4u][row & 3u] = v[j];
         }
     }
     [[unroll]] for (uint u = 0; u < X_LOADS; u++) {
         const uint i = gl_LocalInvocationIndex + u * THREADS, n = i % N, column = 4u * (i / N);
         if (column >= DEPTH) break;
-        [[unroll]] for (uint j = 0; j < 4; j++) b[((column + j) * N + n) / 4u][n & 3u] = incoming_x[u][j];
+        [[unroll]] for (uint j = 0; j < 4; j++) b[((column + j) * N + n) / 4u][n & 3u] = X_NUMBER(incoming_x[u][j]);
     }
 }
 
@@ -93,13 +125,28 @@ vec4 sums[N_SUMS];
 #define SUM_WORDS 4
 #include "splits.glsl"
 
+#ifdef FLOAT16
+f16vec2 parts[2 * N_SUMS];  // of STEP columns
+#define BEGIN_PARTS [[unroll]] for (uint i = 0; i < 2 * N_SUMS; i++) parts[i] = f16vec2(0);
+#define ADD_PARTS [[unroll]] for (uint i = 0; i < N_SUMS; i++) sums[i] += vec4(parts[2 * i], parts[2 * i + 1]);
+void add_product(uint i, f16vec4 u, float16_t v) {
+    parts[2 * i] = fma(u.xy, f16vec2(v), parts[2 * i]);
+    parts[2 * i + 1] = fma(u.zw, f16vec2(v), parts[2 * i + 1]);
+}
+#define ADD_PRODUCT(i, u, v) add_product(i, u, v)
+#else
+#define BEGIN_PARTS
+#define ADD_PARTS
+#define ADD_PRODUCT(i, u, v) sums[i] += u * v
+#endif
+
 void multiply(uint k) {
-    vec4 u[ROWS / 4];
+    QUAD u[ROWS / 4];
     [[unroll]] for (uint i = 0; i < ROWS / 4; i++) u[i] = a[k * M / 4u + i * THREADS_M + gl_LocalInvocationID.x];
     [[unroll]] for (uint j = 0; j < VECTORS / 4; j++) {
-        const vec4 v = b[k * N / 4u + j * THREADS_N + gl_LocalInvocationID.y];
+        const QUAD v = b[k * N / 4u + j * THREADS_N + gl_LocalInvocationID.y];
         [[unroll]] for (uint c = 0; c < 4; c++)
-            [[unroll]] for (uint i = 0; i < ROWS / 4; i++) sums[(4u * j + c) * (ROWS / 4) + i] += u[i] * v[c];
+            [[unroll]] for (uint i = 0; i < ROWS / 4; i++) ADD_PRODUCT((4u * j + c) * (ROWS / 4) + i, u[i], v[c]);
     }
 }
 
@@ -112,6 +159,9 @@ void write(uint row0, uint i, vec4 sum) {
     [[unroll]] for (uint r = 0; r < 4; r++) {
         if (row + r >= n_rows) continue;
         float value = sum[r];
+#ifdef FLOAT16
+        value /= X_SCALE;
+#endif
         if ((FLAGS & BIAS) != 0) value += bias[bias_at + row + r];
         if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_start + row + r];
         y[y_at + y_start + row + r] = value;
@@ -130,8 +180,11 @@ void main() {
         store(row0, k);
         barrier();
         if (k + DEPTH < part.y) load(at, row0, k + DEPTH);
-        [[dont_unroll]] for (uint kk = 0; kk < DEPTH; kk += STEP)
+        [[dont_unroll]] for (uint kk = 0; kk < DEPTH; kk += STEP) {
+            BEGIN_PARTS
             [[unroll]] for (uint s = 0; s < STEP; s++) multiply(kk + s);
+            ADD_PARTS
+        }
         barrier();
     }
     if (SPLITS == 1) {

@@ -50,7 +50,8 @@ class VulkanOptions:
 
     driver: str = "auto"  # "native", "kompute", or "auto" (native)
     device: int | str = 0  # number from `pumice devices`, UUID, or prefix of the UUID
-    activations: str = "auto"  # with few rows, or without matrix units: "int8", "float", or "auto" (int8 if fast)
+    activations: str = "auto"  # with few rows, or without matrix units: "int8", "float", "half" (float, and float16
+    # products of many rows without matrix units), or "auto" (int8 if fast, else float)
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
     batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
@@ -133,6 +134,7 @@ class VulkanBackend(Backend):
             "avoided": sorted(device.avoided),
             "quirks": [quirk.why for quirk in QUIRKS if quirk.applies(device)],
             "int8_activations": shared.int8,
+            "half_products": shared.half,
             "matrix_shape": f"{shape.m}x{shape.n}x{shape.k}" if shape else "",
             "prepares": shared.prepares,
             "persistent": shared.persistent,
@@ -203,6 +205,7 @@ class VulkanBackend(Backend):
                 raise BackendError(f"vulkan: {problem}; use another device or the backend cpu")
             device.limit(offered)
             int8 = _use_int8(self.options.activations, device)
+            half = _use_half(self.options.activations, device)
             prepares = _prepares(self.options.prepare, device)
             invariant = self.options.batch_invariant
             persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
@@ -217,6 +220,7 @@ class VulkanBackend(Backend):
             *(device, Kernels(device), *memories, int8, cooperative, prepares, persistent),
             lanes=lanes,
             invariant=invariant,
+            half=half,
         )
         shared.unmeasured = self.options.persistent == "always"
         return shared
@@ -230,8 +234,8 @@ def _free_bytes(device: Device, most: int | None) -> int:
 
 def _use_int8(activations: str, device: Device) -> bool:
     """Return True if activations become int8. Raises BackendError for an invalid option."""
-    if activations not in ("auto", "int8", "float"):
-        raise BackendError(f"vulkan: unknown activations {activations!r}; choose auto, int8 or float")
+    if activations not in ("auto", "int8", "float", "half"):
+        raise BackendError(f"vulkan: unknown activations {activations!r}; choose auto, int8, float or half")
     if activations == "int8" and "integer_dot_product" not in device.features:
         raise BackendError(f"vulkan: {device.name} has no integer dot product; set activations to auto or float")
     is_wide = device.subgroup_size >= INT8_LANES
@@ -242,6 +246,22 @@ def _use_int8(activations: str, device: Device) -> bool:
         )
     is_fast = is_wide and "integer_dot_product_fast" in device.features
     return activations == "int8" or (activations == "auto" and is_fast)
+
+
+def _use_half(activations: str, device: Device) -> bool:
+    """Return True if products multiply in float16 without matrix units. Raises BackendError if they cannot."""
+    from pumice_vulkan.probe import halves_are_right
+
+    if activations != "half":
+        return False
+    if "float16" not in device.features:
+        raise BackendError(f"vulkan: {device.name} does not compute in float16; set activations to auto or float")
+    if not halves_are_right(device):
+        raise BackendError(
+            f"vulkan: {device.name} computes products in float16 less exactly than IEEE 754 has it; "
+            "set activations to auto or float"
+        )
+    return True
 
 
 def _has_persistent(device: DeviceDescription) -> bool:

@@ -1,4 +1,4 @@
-"""A probe of a device's matrix units: small products in a separate process, since drivers may crash.
+"""Probes of a device: small products on matrix units, in a separate process, since drivers may crash, and in float16.
 
 ``python -m pumice_vulkan.probe DRIVER INDEX MxNxK`` computes a product with each kernel, in fragments of that shape,
 and prints the names of those that are right. The result is cached in a file, since starting a process and Vulkan takes
@@ -28,6 +28,7 @@ from pumice_vulkan.tuning import X_UNIT
 
 KERNEL = "matmul_cooperative.f16"
 LANES_KERNEL = "matmul_lanes.q4_0"
+HALF_KERNEL = "matmul_half.q4_0"
 SHAPES = tuple(
     MatrixShape(m, n, k, "float16", "float32")
     for m, n, k in ((16, 16, 16), (8, 16, 16), (16, 8, 16), (16, 16, 8), (8, 8, 16), (16, 8, 8), (8, 8, 8))
@@ -37,6 +38,8 @@ SHAPE = SHAPES[0]  # of shaders/matmul_lanes.comp, too
 N_ROWS, N_TOKENS = 72, 40  # of the products, with incomplete tiles
 TIMEOUT_SECONDS = 60
 TILES = (64, 64, 2, 2, 64)  # of KERNEL
+HALF_TILES = (16, 8, 4, 8, 1, 32, 16)  # of HALF_KERNEL
+SMALL_X = 2.0**-8  # with it products in float16 are below its normal numbers, which some devices take for zero
 LANES = 32  # subgroup size of shaders/matmul_lanes.comp
 LANES_THREADS, LANES_SHARED_BYTES = 512, 36 * 1024  # its largest workgroup
 
@@ -119,6 +122,17 @@ def right_kernels(device: Device, shape: MatrixShape = SHAPE) -> list[str]:
     return right
 
 
+def halves_are_right(device: Device) -> bool:
+    """Return True if a product in float16 (shaders/matmul.comp) is that of NumPy, also of small numbers."""
+    planes, numbers = _q4_0_matrix(128)
+    x = np.random.default_rng(1).uniform(-1, 1, (N_TOKENS, numbers.shape[1])).astype(np.float32)
+    x[::2] *= SMALL_X
+    operands = [x.reshape(-1).view(np.uint8), planes]
+    result = _product(device, HALF_KERNEL, operands, numbers.shape[1], (4, 0, *HALF_TILES))
+    expected = x @ numbers.T
+    return bool(np.all(np.abs(result - expected) <= 2e-3 * np.abs(expected).max(axis=1, keepdims=True)))
+
+
 def _float16_matrix(n_columns: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return a random matrix as stored and its numbers."""
     w = np.random.default_rng(0).standard_normal((N_ROWS, n_columns)).astype(np.float16)
@@ -165,14 +179,16 @@ def _product(
     declared = interface(kernel)
     sizes = {"n_rows": N_ROWS, "n_columns": n_columns, "n_matrix_rows": N_ROWS, "n_used": 1}
     names = {parameter.name for parameter in declared.parameters}
+    (weights,) = (parameter for parameter in declared.parameters if parameter.name == "weights_at")
     push = declared.pack(
         **{f"{name}_at": 0 for name in declared.places if name != "weights"},
-        weights_at=[0, 0],
+        weights_at=[0] * weights.count if weights.count else 0,
         rows=FIXED | N_TOKENS,
         **{name: size for name, size in sizes.items() if name in names},
     )
-    n_buffers = len(declared.places) + 2  # the step block, and two matrices
-    pipeline = device.new_pipeline(shader(declared.kernel), n_buffers, len(push), constants, full_subgroups=True)
+    n_buffers = 1 + len(declared.places) - 1 + (weights.count or 1)  # with the step block
+    whole = kernel != HALF_KERNEL
+    pipeline = device.new_pipeline(shader(declared.kernel), n_buffers, len(push), constants, full_subgroups=whole)
     command = device.new_command_buffer()
     encoder = command.encoder()
     encoder.set_pipeline(pipeline)

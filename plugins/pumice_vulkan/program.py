@@ -74,6 +74,7 @@ class Shared:
     unmeasured: bool = False  # ... also those of shapes that were not measured on a GPU
     lanes: bool = False  # products on matrix units convert weights in registers
     invariant: bool = False  # results of up to 16 rows do not depend on their number
+    half: bool = False  # products without matrix units multiply in float16
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)  # that are not closed; the first one counts shared memory
@@ -407,6 +408,7 @@ class DeviceProgram(Program):
             cache=shared.cache,
             scratch=shared.scratch,
             int8=shared.int8,
+            half=shared.half,
             cooperative=shared.cooperative,
             lanes=shared.lanes,
             invariant=shared.invariant,
@@ -477,7 +479,7 @@ def _computed_by(shared: Shared) -> str:
     device = shared.device.description
     matrices = shared.cooperative and (shared.cooperative.m, shared.cooperative.n, shared.cooperative.k)
     kernels = f"int8 {shared.int8} cooperative {matrices} lanes {shared.lanes} persistent {shared.persistent}"
-    kernels += " invariant" if shared.invariant else ""
+    kernels += (" invariant" if shared.invariant else "") + (" half" if shared.half else "")
     return f"vulkan {device.name} {device.uuid} {device.driver} {device.vulkan_driver} {kernels}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import Format
@@ -300,6 +301,14 @@ def _few_tiles(device: Device, n_rows: int, n_columns: int, n_tokens: int, paire
     return dataclasses.replace(tile, splits=_splits(n_tiles, n_columns, most))
 
 
+class TileNumbers(Enum):
+    """The numbers that tiles without matrix units multiply; values are the kernels' names."""
+
+    FLOAT = "matmul"
+    HALF = "matmul_half"
+    INT8 = "matmul_int8"
+
+
 @dataclass(frozen=True)
 class BlockShape:
     """Work division of shaders/matmul.comp and matmul_int8.comp: invocations, and the rows and vectors of each."""
@@ -310,7 +319,7 @@ class BlockShape:
     threads_n: int = 8
     splits: int = 1  # workgroups that divide the columns
     depth: int = 16  # columns at a time (matmul.comp)
-    step: int = 16  # columns of its unrolled loop
+    step: int = 16  # columns of its unrolled loop, and of its sums in float16
 
     @property
     def sums(self) -> int:
@@ -327,22 +336,30 @@ class BlockShape:
         """Vectors of a workgroup."""
         return self.threads_n * self.vectors
 
-    def within(self, shared_bytes: int) -> BlockShape:
-        """Return the shape with so few columns at a time in float32 that they fit shared memory."""
-        fits = 4 * self.depth * (self.m + self.n) < shared_bytes
+    def within(self, shared_bytes: int, numbers: TileNumbers) -> BlockShape:
+        """Return the shape with so few columns of floats at a time that they fit shared memory."""
+        size = 2 if numbers == TileNumbers.HALF else 4
+        fits = size * self.depth * (self.m + self.n) < shared_bytes
         return self if fits else dataclasses.replace(self, depth=16)
 
 
 FLOAT_BLOCKS = [BlockShape(8, 8), BlockShape(8, 4, depth=32, step=1), BlockShape(4, 4), BlockShape(4, 4, 32, 4)]
+HALF_BLOCKS = [BlockShape(8, 8, depth=32), BlockShape(8, 4, depth=32), BlockShape(4, 4), BlockShape(4, 4, 32, 4)]
 INT8_BLOCKS = [BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(4, 2, 32, 8), BlockShape(2, 2)]
 """The largest first; with a depth of 16 all fit into the least shared memory that Vulkan guarantees, the last also into
-128 invocations."""
+128 invocations. Those of float16 are not measured."""
+BLOCKS = {TileNumbers.FLOAT: FLOAT_BLOCKS, TileNumbers.HALF: HALF_BLOCKS, TileNumbers.INT8: INT8_BLOCKS}
 SMALL_SUMS = 16  # results of an invocation in float32 with which more workgroups share a processor
 LEAST_PART = 512  # columns of a workgroup with the largest tiles of floats: with fewer they took three times as long
 
 
 def block_shape(
-    n_rows: int, n_columns: int, n_tokens: int, int8: bool, max_threads: int = 256, shared_bytes: int = 32768
+    n_rows: int,
+    n_columns: int,
+    n_tokens: int,
+    numbers: TileNumbers,
+    max_threads: int = 256,
+    shared_bytes: int = 32768,
 ) -> BlockShape | None:
     """Return the shape for a product of ``n_rows`` rows with ``n_tokens`` vectors without matrix units.
 
@@ -352,15 +369,16 @@ def block_shape(
     On an H200 within a third of the best of 9 shapes and up to 32 parts for Q4_0 and Q4_K, 16 to 512 vectors; in
     float32 on an H100 within a tenth of the best of 11 shapes and 7 depths for 64 and 512 vectors.
     """
-    for shape in INT8_BLOCKS if int8 else FLOAT_BLOCKS:
+    int8, blocks = numbers == TileNumbers.INT8, BLOCKS[numbers]
+    for shape in blocks:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         n_each = 4 if not int8 and shape.sums <= SMALL_SUMS else 2
         splits = _block_splits(n_tiles, n_columns // (512 if int8 else 128), n_each)
         fits = shape.threads_m * shape.threads_n <= max_threads and shape.n < 2 * n_tokens
-        if not int8 and shape is FLOAT_BLOCKS[0] and n_tokens <= shape.n and n_columns < LEAST_PART * splits:
+        if not int8 and shape is blocks[0] and n_tokens <= shape.n and n_columns < LEAST_PART * splits:
             continue
         if fits and 8 * n_tiles * splits >= 7 * PROCESSORS:
-            return dataclasses.replace(shape.within(shared_bytes), splits=splits)
+            return dataclasses.replace(shape.within(shared_bytes, numbers), splits=splits)
     return None
 
 
@@ -369,10 +387,10 @@ def _block_splits(n_tiles: int, most: int, n_each: int) -> int:
     return 1 << max(min(most, n_each * PROCESSORS // n_tiles, 32), 1).bit_length() - 1
 
 
-def expert_blocks(n_tokens: int, int8: bool, shared_bytes: int = 32768) -> BlockShape:
+def expert_blocks(n_tokens: int, numbers: TileNumbers, shared_bytes: int = 32768) -> BlockShape:
     """Return the shape for products of experts with ``n_tokens`` vectors each on average: tiles that these fill."""
-    shapes = [shape for shape in (INT8_BLOCKS if int8 else FLOAT_BLOCKS) if shape.threads_m * shape.threads_n <= 128]
-    return next((shape for shape in shapes if shape.n <= n_tokens), shapes[-1]).within(shared_bytes)
+    shapes = [shape for shape in BLOCKS[numbers] if shape.threads_m * shape.threads_n <= 128]
+    return next((shape for shape in shapes if shape.n <= n_tokens), shapes[-1]).within(shared_bytes, numbers)
 
 
 def expert_shape(device: Device, n_tokens: int) -> TileShape:

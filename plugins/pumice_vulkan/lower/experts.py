@@ -13,7 +13,7 @@ from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.few import FewProduct, lanes_product
 from pumice_vulkan.lower.matrices import Experts, Matrix, Routes, matrix, use_cooperative
 from pumice_vulkan.lower.rule import Lowering, Rule
-from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tiled_product, tiles_are_int8
+from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tile_numbers, tiled_product
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import LANES_STEP, LANES_UNIT, expert_blocks, expert_lanes, expert_shape
@@ -86,7 +86,7 @@ def _multiply(
         routes = _routes(lowering, x, weight, experts, ids, shape.n)
         cooperative_product(lowering, TileProduct(x, weight, y, routes=routes), shape)
     else:
-        blocks = expert_blocks(n_each, tiles_are_int8(lowering, x, weight), lowering.device.threadgroup_memory_bytes)
+        blocks = expert_blocks(n_each, tile_numbers(lowering, x, weight), lowering.device.threadgroup_memory_bytes)
         routes = _routes(lowering, x, weight, experts, ids, blocks.n)
         tiled_product(lowering, TileProduct(x, weight, y, routes=routes), blocks)
 

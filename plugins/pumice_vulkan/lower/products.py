@@ -6,10 +6,10 @@ from pumice.plugin import Tensor
 from pumice_vulkan.lower.few import MOST_FEW, FewProduct, few_product, use_few
 from pumice_vulkan.lower.matrices import Experts, Matrix, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
-from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tiled_product, tiles_are_int8
+from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tile_numbers, tiled_product
 from pumice_vulkan.lower.vectors import MOST_VECTORS, VectorProduct, vector_product
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import FLOAT_BLOCKS, INT8_BLOCKS, block_shape
+from pumice_vulkan.tuning import BLOCKS, block_shape
 
 SMALL = 2**19  # maximum values of a matrix that stays in the cache while several rows read it
 MOST_PASSED = 64  # rows of x up to which passes over the matrix occupy a device that tiles would leave idle
@@ -45,13 +45,13 @@ def _without_units(lowering: Lowering, call: TileProduct) -> None:
     times as many workgroups, and read the matrix again from the cache.
     """
     weight, n_rows = call.weight, lowering.rows(call.x)
-    int8 = tiles_are_int8(lowering, call.x, weight)
+    numbers = tile_numbers(lowering, call.x, weight)
     most, shared = lowering.device.description.max_threads_per_threadgroup, lowering.device.threadgroup_memory_bytes
-    shape = block_shape(weight.n_rows, weight.n_columns, n_rows, int8, most, shared)
+    shape = block_shape(weight.n_rows, weight.n_columns, n_rows, numbers, most, shared)
     if shape is None and n_rows <= MOST_PASSED:
         vector_product(lowering, VectorProduct(call.x, [weight], [call.y], [call.bias], call.residual))
     else:
-        tiled_product(lowering, call, shape or (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[-1])
+        tiled_product(lowering, call, shape or BLOCKS[numbers][-1])
 
 
 def _most_alone(lowering: Lowering, weight: Matrix) -> int:

@@ -95,6 +95,7 @@ class SegmentMemory:
     cache: Arena
     scratch: Scratch
     int8: bool = False  # products with few rows use int8 activations
+    half: bool = False  # products with many rows multiply in float16 without matrix units
     cooperative: MatrixShape | None = None  # of the matrix units on which products with many rows run
     invariant: bool = False  # results of up to MOST_INVARIANT rows do not depend on their number
     lanes: bool = False  # the division of their fragments among lanes is that of shaders/matmul_lanes.comp

@@ -1,5 +1,5 @@
 """Products of many rows of x in tiles: on matrix units (shaders/matmul_cooperative.comp), or without, in int8
-(matmul_int8.comp) or float32 (matmul.comp)."""
+(matmul_int8.comp), or in float32 or float16 (matmul.comp)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.vectors import quantized, use_int8
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import MOST_SPLIT_TILES, X_UNIT, BlockShape, TileShape, tile_shape
+from pumice_vulkan.tuning import MOST_SPLIT_TILES, X_UNIT, BlockShape, TileNumbers, TileShape, tile_shape
 
 N_TURNS = 4  # products with split columns that run at the same time
 
@@ -107,15 +107,22 @@ def _split_memory(
     return sums, counters.part(turn * MOST_SPLIT_TILES, MOST_SPLIT_TILES)
 
 
-def tiles_are_int8(lowering: Lowering, x: Tensor, weight: Matrix) -> bool:
-    """Return True if products in tiles without matrix units quantize x, whose rows are workgroups of a dispatch."""
+def tile_numbers(lowering: Lowering, x: Tensor, weight: Matrix) -> TileNumbers:
+    """Return what products in tiles without matrix units multiply.
+
+    Rows of x are workgroups of the dispatch that quantizes them; float32 weights may need the precision.
+    """
     n_rows = lowering.rows(x) * lowering.width(x) // weight.n_columns
-    return use_int8(lowering, weight) and n_rows <= lowering.device.max_threadgroups[1]
+    if use_int8(lowering, weight) and n_rows <= lowering.device.max_threadgroups[1]:
+        return TileNumbers.INT8
+    is_half = lowering.memory.half and weight.format.name != "f32"
+    return TileNumbers.HALF if is_half else TileNumbers.FLOAT
 
 
 def tiled_product(lowering: Lowering, call: TileProduct, shape: BlockShape) -> None:
     """Append a dispatch of shaders/matmul_int8.comp or matmul.comp."""
-    weight, int8 = call.weight, tiles_are_int8(lowering, call.x, call.weight)
+    weight, numbers = call.weight, tile_numbers(lowering, call.x, call.weight)
+    int8 = numbers == TileNumbers.INT8
     vectors = quantized(lowering, call.x, weight.row_blocks) if int8 else lowering.place(call.x)
     routes = call.routes or Routes(-(-lowering.rows(call.x) // shape.n))
     if shape.splits > 1 and routes.n_heads > 1:
@@ -123,7 +130,7 @@ def tiled_product(lowering: Lowering, call: TileProduct, shape: BlockShape) -> N
     n_row_tiles = -(-weight.n_rows // shape.m)
     sums, counters = _split_memory(lowering, shape, n_row_tiles * routes.n_tiles)
     lowering.dispatch(
-        f"matmul_int8.{weight.format.name}" if int8 else f"matmul.{weight.format.name}",
+        f"{numbers.value}.{weight.format.name}",
         count=call.x,
         reads={
             "x": vectors,

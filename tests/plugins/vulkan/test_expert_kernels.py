@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -68,6 +69,8 @@ def check(
 ) -> None:
     """Steps with inputs of the same shapes, of which the first ``tokens`` rows are taken."""
     tolerance = HALF if vulkan._open()[0].cooperative else FLOAT
+    if vulkan._open()[0].half:
+        tolerance = HALF
     if vulkan.options.activations == "int8" and not FORMATS[w.type].dense:
         tolerance = INT8
     mine, right = (compiled(backend, w, steps[0], build) for backend in (vulkan, NumpyBackend()))
@@ -107,6 +110,16 @@ def test_experts_of_every_type(vulkan: VulkanBackend, rng: np.random.Generator, 
     without_tokens = np.where(ids == 2, 3, ids)
     steps = [{"x": x, "ids": each} for each in (ids, without_tokens, all_to_one)]
     check(vulkan, weight(rng, type, 5, 76, 256), steps, experts_of, (1, 7, 33, MOST))
+
+
+def test_experts_in_float16(vulkan_device: None, rng: np.random.Generator) -> None:
+    if "float16" not in list_devices("native")[0].features:
+        pytest.skip("the device does not compute in float16")
+    step = {"x": f32(rng, MOST, 256), "ids": routing(rng, 5, 3)}
+    with closing(VulkanBackend(VulkanBackend.Options(activations="half", prepare="never"))) as vulkan:
+        check(vulkan, weight(rng, GGMLType.Q4_K, 5, 76, 256), [step], experts_of, (33, MOST))
+        if not vulkan._open()[0].cooperative:
+            assert any(kernel.startswith("matmul_half.q4_k") for kernel in vulkan._open()[0].kernels.names())
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_K", "MXFP4", "F16"])

@@ -29,12 +29,12 @@ from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape
 from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import (
-    FLOAT_BLOCKS,
-    INT8_BLOCKS,
+    BLOCKS,
     PROCESSORS,
     BlockShape,
     FewShape,
     LanesShape,
+    TileNumbers,
     TileShape,
     block_shape,
     lanes_shape,
@@ -43,7 +43,7 @@ from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)
 COLUMNS = 512  # whole blocks of every type
-FLOAT, FLOAT16, INT8 = 1e-11, 5e-7, 2e-4  # normalized mean squared errors
+FLOAT, FLOAT16, HALF, INT8 = 1e-11, 5e-7, 1e-6, 2e-4  # normalized mean squared errors
 
 rng = np.random.default_rng(3)
 Build = Callable[[GraphBuilder, dict[str, Tensor]], Tensor]
@@ -54,6 +54,16 @@ def vulkan(vulkan_device: None, request: pytest.FixtureRequest) -> Iterator[Vulk
     if request.param == "int8" and list_devices("native")[0].subgroup_size < 8:
         pytest.skip("int8 activations need subgroups of 8")
     backend = VulkanBackend(VulkanBackend.Options(driver="native", activations=request.param, prepare="never"))
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def halves(vulkan_device: None) -> Iterator[VulkanBackend]:
+    """A backend that multiplies in float16 without matrix units."""
+    if "float16" not in list_devices("native")[0].features:
+        pytest.skip("the device does not compute in float16")
+    backend = VulkanBackend(VulkanBackend.Options(driver="native", activations="half", prepare="never"))
     yield backend
     backend.close()
 
@@ -98,7 +108,16 @@ def error(actual: np.ndarray, expected: np.ndarray) -> float:
 def tolerance(backend: VulkanBackend, type: GGMLType, few: bool) -> float:
     if not few and backend._open()[0].cooperative:
         return FLOAT16
-    return INT8 if backend.options.activations == "int8" and not FORMATS[type].dense else FLOAT
+    numbers = numbers_of(backend, type)
+    return INT8 if numbers == TileNumbers.INT8 else HALF if numbers == TileNumbers.HALF and not few else FLOAT
+
+
+def numbers_of(backend: VulkanBackend, type: GGMLType) -> TileNumbers:
+    """What tiles without matrix units multiply."""
+    if backend.options.activations == "int8" and not FORMATS[type].dense:
+        return TileNumbers.INT8
+    is_half = backend.options.activations == "half" and type != GGMLType.F32
+    return TileNumbers.HALF if is_half else TileNumbers.FLOAT
 
 
 @pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
@@ -238,52 +257,75 @@ def check_in_tiles(backend: VulkanBackend, type: GGMLType, shape: BlockShape, co
     ):
         run = compiled(backend, [w, bias], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")))
         for n in counts:
-            assert error(run(n), x[:n] @ numbers.T + b) < tolerance(backend, type, True), n
+            assert error(run(n), x[:n] @ numbers.T + b) < tolerance(backend, type, False), n
     assert {call.args[2] for call in tiled.call_args_list} == {shape}
 
 
 @pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
 def test_linear_in_tiles(vulkan: VulkanBackend, type: GGMLType) -> None:
-    int8 = vulkan.options.activations == "int8" and not FORMATS[type].dense
-    check_in_tiles(vulkan, type, (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[0], COLUMNS, [13, 40])
+    check_in_tiles(vulkan, type, BLOCKS[numbers_of(vulkan, type)][0], COLUMNS, [13, 40])
 
 
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
 def test_shapes_of_tiles(vulkan: VulkanBackend, place: int, splits: int) -> None:
     """Of an odd number of blocks, which no step divides and several workgroups share unevenly."""
-    shapes = INT8_BLOCKS if vulkan.options.activations == "int8" else FLOAT_BLOCKS
+    shapes = BLOCKS[numbers_of(vulkan, GGMLType.Q5_1)]
     if place < len(shapes):
         check_in_tiles(vulkan, GGMLType.Q5_1, dataclasses.replace(shapes[place], splits=splits), 416, [40, 33])
 
 
+@pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
+def test_linear_in_tiles_of_float16(halves: VulkanBackend, type: GGMLType) -> None:
+    numbers = numbers_of(halves, type)
+    assert numbers == (TileNumbers.FLOAT if type == GGMLType.F32 else TileNumbers.HALF)
+    check_in_tiles(halves, type, BLOCKS[numbers][0], COLUMNS, [40])
+
+
+@pytest.mark.parametrize("place", range(len(BLOCKS[TileNumbers.HALF])))
+def test_shapes_of_tiles_of_float16(halves: VulkanBackend, place: int) -> None:
+    shape = BLOCKS[TileNumbers.HALF][place]
+    check_in_tiles(halves, GGMLType.Q5_1, dataclasses.replace(shape, splits=1 + 2 * (place % 2)), 416, [33])
+
+
+def test_large_activations_and_small_ones_in_float16(halves: VulkanBackend) -> None:
+    """Sums of 16 products of half a million, which exceed float16, and of numbers that are its smallest."""
+    w, numbers = weight("w", GGMLType.Q8_0, 75, 512)
+    for scale in (30_000, 2.0**-9):
+        x = f32(33, 512) * np.float32(scale)
+        with (
+            mock.patch.object(halves._open()[0], "cooperative", None),
+            mock.patch.object(products, "block_shape", return_value=BLOCKS[TileNumbers.HALF][0]),
+        ):
+            run = compiled(halves, [w], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w")))
+            assert error(run(33), x @ numbers.T) < HALF, scale
+
+
 @pytest.mark.parametrize("type", [GGMLType.F32, GGMLType.Q6_K, GGMLType.IQ4_NL], ids=lambda type: type.name)
 def test_more_parts_of_columns_than_columns(vulkan: VulkanBackend, type: GGMLType) -> None:
-    int8 = vulkan.options.activations == "int8" and not FORMATS[type].dense
-    shape = (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[-1]
+    shape = BLOCKS[numbers_of(vulkan, type)][-1]
     check_in_tiles(vulkan, type, dataclasses.replace(shape, splits=48), 512, [17])
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_tiles_occupy_a_device_or_leave_it_to_passes(int8: bool) -> None:
-    most = (INT8_BLOCKS if int8 else FLOAT_BLOCKS)[0]
-    assert block_shape(8192, 2048, 512, int8) == most
-    assert block_shape(64, 512, 16, int8) is None
+@pytest.mark.parametrize("kind", TileNumbers)
+def test_tiles_occupy_a_device_or_leave_it_to_passes(kind: TileNumbers) -> None:
+    assert block_shape(8192, 2048, 512, kind) == BLOCKS[kind][0]
+    assert block_shape(64, 512, 16, kind) is None
     for n_rows, n_columns, n_tokens in ((28672, 4096, 32), (2048, 2048, 64), (2048, 8192, 16)):
-        shape = block_shape(n_rows, n_columns, n_tokens, int8)
+        shape = block_shape(n_rows, n_columns, n_tokens, kind)
         assert shape
         assert shape.n < 2 * n_tokens
         n_workgroups = -(-n_rows // shape.m) * -(-n_tokens // shape.n) * shape.splits
         assert n_workgroups >= 7 / 8 * PROCESSORS
         assert n_columns // shape.splits >= 128
-    few = block_shape(8192, 2048, 512, int8, 128)
+    few = block_shape(8192, 2048, 512, kind, 128)
     assert few
     assert few.threads_m * few.threads_n <= 128
 
 
 @pytest.mark.parametrize("shared", [16384, 49152])
 def test_tiles_of_floats_fit_shared_memory(shared: int) -> None:
-    shapes = {block_shape(4096, 4096, n, False, 256, shared) for n in (16, 32, 64, 512)}
+    shapes = {block_shape(4096, 4096, n, TileNumbers.FLOAT, 256, shared) for n in (16, 32, 64, 512)}
     for shape in shapes:
         assert shape
         assert 4 * shape.depth * (shape.m + shape.n) < shared

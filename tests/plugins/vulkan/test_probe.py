@@ -80,6 +80,22 @@ def test_lanes_are_asked_of_their_vendor_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("vulkan_device")
+def test_products_in_float16_are_right_where_small_numbers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_device("native", 0) as device:
+        if "float16" not in device.features:
+            pytest.skip("the device does not compute in float16")
+        assert probe.halves_are_right(device)
+
+    def flushed(device: Any, kernel: str, operands: Any, n_columns: int, constants: Any) -> Any:
+        x = operands[0].view(np.float32).reshape(-1, n_columns)
+        products = x[:, None] * probe._q4_0_matrix(n_columns)[1] / 16  # as the kernel scales activations
+        return 16 * np.where(np.abs(products) < np.finfo(np.float16).smallest_normal, 0, products).sum(2)
+
+    monkeypatch.setattr(probe, "_product", flushed)
+    assert not probe.halves_are_right(described())  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("vulkan_device")
 def test_the_order_of_lanes_is_that_of_the_shaders() -> None:
     """Activations that shaders/half.comp stores for the kernel lie as the probe, which tests the kernel, lays them."""
     x = np.random.default_rng(2).integers(-100, 100, (21, 128)).astype(np.float32)

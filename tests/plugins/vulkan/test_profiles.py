@@ -124,9 +124,10 @@ def test_attention_with_a_profile(tmp_path: Path) -> None:
         (found,), (expected,) = (attend(tmp_path, each, [(40,)], **options) for each in (vulkan, NumpyBackend()))
         assert vulkan._open()[0].device.name.startswith("V3D")
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    vulkan = VulkanBackend(VulkanBackend.Options(profile="v3d-71-mesa", activations="int8"))
-    with pytest.raises(pumice.BackendError, match=r"V3D .* has no integer dot product"):
-        vulkan.free_memory()
+    for activations, problem in (("int8", "has no integer dot product"), ("half", "does not compute in float16")):
+        vulkan = VulkanBackend(VulkanBackend.Options(profile="v3d-71-mesa", activations=activations))
+        with pytest.raises(pumice.BackendError, match=rf"V3D .* {problem}"):
+            vulkan.free_memory()
 
 
 @pytest.mark.usefixtures("vulkan_device")
