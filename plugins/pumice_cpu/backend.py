@@ -15,6 +15,7 @@ from pumice.plugin import (
     Access,
     Arena,
     Backend,
+    Batch,
     CacheViews,
     Capabilities,
     DeviceInfo,
@@ -137,6 +138,7 @@ class CpuProgram(HostProgram):
         self._segment = segment
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
+        self._batch: Batch | None = None  # of the last step
         self._sizes: Sizes = {}  # of the last step, with the views of its inputs and outputs
         self._inputs: dict[str, NDArray[Any]] = {}
         self._outputs: dict[str, NDArray[Any]] = {}
@@ -169,22 +171,29 @@ class CpuProgram(HostProgram):
             self.cache_views = CacheViews(blocks, self._recurrent, f"cpu {usable().name} {invariant} {tiles}")
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
-        from pumice_cpu.lower.rule import describe_step
-
         inputs, batch = step.inputs, step.batch
         n_tokens, n_outputs = len(batch.positions), len(batch.output_ids)
-        if self._sizes != (sizes := batch.sizes):
-            self._inputs = self._arrays(self._segment.inputs, sizes)
-            self._outputs = self._arrays(self._segment.outputs, sizes)
-            self._sizes = sizes  # last: an error above leaves no arrays of other sizes
+        self._describe(batch)
         for name, view in self._inputs.items():
             np.copyto(view, inputs[name])
-        describe_step(self._step, batch)
         lowering = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
         for prepare in lowering.before:
             prepare(inputs)
         self._pool.run(lowering.table, n_tokens)
         return dict(self._outputs)
+
+    def _describe(self, batch: Batch) -> None:
+        """Write a batch to the step block, and find the arrays of its inputs and outputs."""
+        from pumice_cpu.lower.rule import describe_again, describe_step
+
+        before, self._batch = self._batch, None  # an error below leaves no arrays of other sizes
+        if before is None or not describe_again(self._step, batch, before):
+            if self._sizes != (sizes := batch.sizes):
+                self._inputs = self._arrays(self._segment.inputs, sizes)
+                self._outputs = self._arrays(self._segment.outputs, sizes)
+                self._sizes = sizes
+            describe_step(self._step, batch)
+        self._batch = batch
 
     def _arrays(self, tensors: Sequence[Tensor], sizes: Sizes) -> dict[str, NDArray[Any]]:
         """Return the tensors' arrays in the arena by name, for a step of these sizes."""

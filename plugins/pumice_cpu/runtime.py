@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +40,8 @@ class OperationTable:
         self._operations: list[tuple[str, dict[str, int], bool]] = []
         self._rows: list[NDArray[np.int64]] = []
         self._table = self._tickets = np.zeros(0, np.int64)
-        self._description = (0, 0, 0)
+        self._descriptions: dict[int, NDArray[np.int64]] = {}  # by number of threads
+        self.paces: dict[int, Pace] = {}  # measured times, by the logarithm of the step's size
 
     def add(self, kernel: str, arguments: dict[str, int], *, alongside: bool = False) -> None:
         """Append an operation. Each argument is a number, an address, or the bits of a float32.
@@ -59,12 +59,15 @@ class OperationTable:
         """Return the names of the kernels."""
         return list(dict.fromkeys(kernel for kernel, *_ in self._operations))
 
-    def description(self) -> tuple[int, int, int]:
-        """Return the table as threads need it: its address, its length and the address of its tickets."""
+    def description(self, n_threads: int) -> NDArray[np.int64]:
+        """Return the table as threads need it: its address and length, their number, and the address of its tickets."""
         if len(self._rows) != len(self):
             self._link()
-            self._description = address(self._table), len(self), address(self._tickets)
-        return self._description
+            self._descriptions = {}
+        if n_threads not in self._descriptions:
+            values = [address(self._table), len(self), n_threads, address(self._tickets)]
+            self._descriptions[n_threads] = np.array(values, np.int64)
+        return self._descriptions[n_threads]
 
     def _link(self) -> None:
         kernels = load_kernels(self.kernels)
@@ -92,8 +95,9 @@ class ThreadPool:
         self._adaptive = adaptive
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
         self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # the shared block of steps that the caller runs alone
-        self._paces: WeakKeyDictionary[OperationTable, dict[int, Pace]] = WeakKeyDictionary()
         self._busy = aligned_zeros(8 * _LINE * n_threads).view(np.int64).reshape(n_threads, _LINE)  # kernels/step.py
+        self._spent = self._busy[:, 0]  # nanoseconds of each thread in steps on all threads
+        self._known_busy = 0.0  # core seconds of all threads in the steps so far, as far as reported
         self._caller_busy = 0.0  # core seconds of the caller in steps on all threads
         self._lock = threading.Lock()
         self._closing = False
@@ -135,25 +139,24 @@ class ThreadPool:
             return
         if not self._is_started:
             self.start()
-        description = table.description()
         with self._lock:
             pace = self._pace(table, size)
-            before, began = self._busy_seconds(), time.perf_counter()
+            began = time.perf_counter()
             alone = pace.choose(began)
             shared, n_threads = (self._alone, 1) if alone else (self.shared, self.n_threads)
-            start, length, tickets = description
-            shared[_TABLE : _TABLE + 4] = start, length, n_threads, tickets
-            self._start(address(shared))
+            shared[_TABLE : _TABLE + 4] = table.description(n_threads)
+            place = address(shared)
+            self._start(place)
             if alone:
-                self._run(address(shared), 0, _yield_function())
+                self._run(place, 0, _yield_function())
             else:
                 for event in self._wake:
                     if not event.is_set():  # the thread sleeps, or is about to
                         event.set()
-                self._take_part()
+                self._take_part(place)
             now = time.perf_counter()
             was_alone, seconds = pace.is_alone, pace.seconds
-            pace.took(alone, now - began, self._busy_seconds() - before, now)
+            pace.took(alone, now - began, math.nan if alone else self._newly_busy(), now)
             if pace.is_alone != was_alone:
                 self._tell(pace, size, seconds)
 
@@ -165,9 +168,8 @@ class ThreadPool:
 
     def _pace(self, table: OperationTable, size: int) -> Pace:
         """Return the measurements of steps with at least half and less than twice as many tokens."""
-        paces = self._paces.setdefault(table, {})
-        if (pace := paces.get(size.bit_length())) is None:
-            pace = paces[size.bit_length()] = Pace(self.n_threads, self._adaptive)
+        if (pace := table.paces.get(size.bit_length())) is None:
+            pace = table.paces[size.bit_length()] = Pace(self.n_threads, self._adaptive)
         return pace
 
     def close(self) -> None:
@@ -201,15 +203,21 @@ class ThreadPool:
             if self.shared[_GO] == latest[0] and not self._closing:
                 event.wait()
 
-    def _take_part(self) -> None:
-        """Run the caller's part of a step."""
+    def _take_part(self, place: int) -> None:
+        """Run the caller's part of a step, whose shared block lies at ``place``."""
         began = time.thread_time()
-        self._run(address(self.shared), 0, _yield_function())
+        self._run(place, 0, _yield_function())
         self._caller_busy += time.thread_time() - began
 
-    def _busy_seconds(self) -> float:
-        """Return the core seconds of all threads in steps on all threads; NaN if the system does not tell them."""
-        return self._caller_busy + 1e-9 * float(self._busy[:, 0].sum()) if _thread_clock()[0] else math.nan
+    def _newly_busy(self) -> float:
+        """Return the core seconds of steps on all threads since the last call; NaN if the system does not tell them.
+
+        Threads report a step's when the next one begins.
+        """
+        if not _thread_clock()[0]:
+            return math.nan
+        before, self._known_busy = self._known_busy, self._caller_busy + 1e-9 * float(self._spent.sum())
+        return self._known_busy - before
 
 
 def aligned_zeros(size: int) -> NDArray[np.uint8]:

@@ -219,6 +219,23 @@ def step_size(limits: Limits) -> int:
     return BLOCK_TABLES + 2 * len(limits.n_blocks)
 
 
+def describe_again(step: NDArray[np.int64], batch: Batch, before: Batch) -> bool:
+    """Write the positions of a batch to the step block of ``before``; False if it differs in more than these.
+
+    Steps that follow each other often share all arrays but these.
+    """
+    if batch.seq_starts is not before.seq_starts or batch.output_ids is not before.output_ids:
+        return False
+    if batch.slots is not before.slots or batch.memory is not None or before.memory is not None:
+        return False
+    if batch.block_tables is not before.block_tables or batch.more_sizes != before.more_sizes:
+        return False
+    if len(batch.positions) != len(before.positions):
+        return False
+    step[POSITIONS] = address(batch.positions)
+    return True
+
+
 def describe_step(step: NDArray[np.int64], batch: Batch) -> None:
     """Write a batch to the step block. The batch must stay alive until the step ends."""
     sizes = list(batch.sizes.values())[:SIZES]
