@@ -102,12 +102,25 @@ class Computed(Pending):
     results: Values
     path: PersistentPath | None
     command: CommandBuffer
+    room: Values | None = None  # of its inputs in host memory
 
     def begin(self, inputs: Values) -> None:
-        self.host.write_inputs(inputs, self.host.input_room(self.sizes, self.recording.turn), self.recording.turn)
+        if self.room is None:
+            self.room = self.host.input_room(self.sizes, self.recording.turn)
+        self.host.write_inputs(inputs, self.room, self.recording.turn)
         if self.path and self.recording.persistent:
             self.path.begin(self, self.recording.turn)
         self.command.commit()
+
+    def again(self, batch: Batch) -> bool:
+        if self.recording.persistent:
+            return False
+        turn = self.recording.turn
+        self.recorder.free(turn)
+        self.host.write_step(batch, turn)
+        self.command = self.recorder.command(self.recording)
+        self.command.hold()
+        return True
 
     def repeat(self, restores: bool) -> None:
         self.recording = self.recording._replace(persistent=False, restores=restores)

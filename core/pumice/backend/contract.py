@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pumice.backend.step import Pending
+from pumice.backend.step import Pending, Step
 from pumice.sandbox import Access
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pumice.backend.step import Limits, Step
+    from pumice.backend.step import Batch, Limits
     from pumice.graph import MemoryPlan, Node, Segment, State, Weight
 
     Array = NDArray[Any]
@@ -101,6 +101,10 @@ class _Running(Pending):
 
     def begin(self, inputs: Mapping[str, Array]) -> None:
         self._outputs = self._program.run(self._step.given(inputs))
+
+    def again(self, batch: Batch) -> bool:
+        self._step = Step(batch, waits=True)
+        return True
 
     def outputs(self) -> Mapping[str, Array]:
         return self._outputs

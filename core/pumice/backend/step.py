@@ -115,7 +115,8 @@ class Step:
 
     def given(self, inputs: Mapping[str, Array]) -> Step:
         """Return a copy of the step with the inputs that it waited for."""
-        batch = replace(self.batch, tokens=inputs.get("tokens", self.batch.tokens))
+        tokens = inputs.get("tokens", self.batch.tokens)
+        batch = self.batch if tokens is self.batch.tokens else replace(self.batch, tokens=tokens)
         return Step(batch, inputs, self.ask, self.behind)
 
 
@@ -128,6 +129,14 @@ class Pending:
     def begin(self, inputs: Mapping[str, Array]) -> None:
         """Provide the inputs of a step that ``waits`` for them."""
         raise NotImplementedError
+
+    def again(self, batch: Batch) -> bool:
+        """Submit the step again for ``batch``, as one that ``waits``; return False if it must be submitted anew.
+
+        The step has no ``ask`` and has ended, or will get no inputs. ``batch`` differs from its batch in tokens and
+        positions only.
+        """
+        return False
 
     def restrict(self, restrictions: Sequence[Restriction]) -> None:
         """Provide the restrictions of a step whose picks are restricted, and whose ``Ask`` has none.

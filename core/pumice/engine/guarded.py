@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pumice.backend import Backend, Program
-from pumice.backend.step import Limits, Pending, Step
+from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.errors import PluginError
 from pumice.graph import MemoryPlan, Segment
 from pumice.guard import guard, guarded, raise_named
@@ -69,7 +69,16 @@ class _Checked(Pending):
         self._where = f"{where}: submit"
 
     def begin(self, inputs: Mapping[str, Array]) -> None:
-        guarded(self.pending.begin, self._where)(inputs)
+        try:
+            self.pending.begin(inputs)
+        except Exception as error:
+            raise_named(error, self._where)
+
+    def again(self, batch: Batch) -> bool:
+        try:
+            return self.pending.again(batch)
+        except Exception as error:
+            raise_named(error, self._where)
 
     def restrict(self, restrictions: Sequence[Restriction]) -> None:
         guarded(self.pending.restrict, self._where)(restrictions)
@@ -95,15 +104,24 @@ def _guard_program(program: Program, segment: Segment, where: str) -> None:
     guard(program, where, ["run", *moving, "renew_weight", "profile", "close", "finish"])
     run, submit = program.run, program.submit
 
+    expected = [
+        (tensor, tensor.name, len(tensor.shape), [(i, n) for i, n in enumerate(tensor.shape) if isinstance(n, int)])
+        for tensor in segment.outputs
+    ]
+
     def check(results: object) -> None:
-        for tensor in segment.outputs:
-            value = results.get(tensor.name) if isinstance(results, Mapping) else None
+        for tensor, name, n_axes, fixed in expected:
+            value = results.get(name) if isinstance(results, (dict, Mapping)) else None
             shape = getattr(value, "shape", None)
             if shape is None:
                 raise PluginError(f"{where}: run: returned no array for {tensor}")
-            fixed = [(n, m) for n, m in zip(tensor.shape, shape, strict=False) if isinstance(n, int)]
-            if len(shape) != len(tensor.shape) or any(n != m for n, m in fixed):
-                raise PluginError(f"{where}: run: returned an array of shape {list(shape)} for {tensor}")
+            if len(shape) == n_axes:
+                for axis, n in fixed:
+                    if shape[axis] != n:
+                        break
+                else:
+                    continue
+            raise PluginError(f"{where}: run: returned an array of shape {list(shape)} for {tensor}")
 
     def run_checked(step: Step) -> Mapping[str, Array]:
         results = run(step)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,16 +56,15 @@ class _Picking(Pending):
 class _Prepared:
     """Steps of consecutive programs, a few of which are submitted ahead: a device computes while the host prepares."""
 
-    def __init__(self, steps: Sequence[tuple[Program, Step]]) -> None:
-        self._left = deque(steps)
+    def __init__(self, submits: Iterable[Callable[[], Pending]]) -> None:
+        self._left = deque(submits)
         self._ahead: deque[Pending] = deque()
         self.prepare()
 
     def prepare(self) -> None:
         """Submit the next steps, each of which waits for its values."""
         while self._left and len(self._ahead) < PREPARED:
-            program, step = self._left.popleft()
-            self._ahead.append(program.submit(step))
+            self._ahead.append(self._left.popleft()())
 
     def others(self) -> Iterator[Pending]:
         """Yield all steps but the last."""
@@ -74,6 +74,53 @@ class _Prepared:
 
     def last(self) -> Pending:
         return self._ahead.popleft()
+
+
+class _Repeated:
+    """Steps of one token that are submitted again for the next one, since their batches differ little."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self._programs = programs
+        self._batch: Batch | None = None
+        self._pending: list[Pending | None] = [None] * len(programs)
+
+    def like_before(self, batch: Batch) -> Batch:
+        """Return the batch with the arrays of the one before, if it differs from that in tokens and positions only.
+
+        Otherwise the steps are submitted anew.
+        """
+        before = self._batch
+        self._batch = batch
+        if before is None or not _is_like(batch, before):
+            self._pending = [None] * len(self._programs)
+            return batch
+        self._batch = replace(
+            batch,
+            output_ids=before.output_ids,
+            seq_starts=before.seq_starts,
+            slots=before.slots,
+            block_tables=before.block_tables,
+        )
+        return self._batch
+
+    def submit(self, index: int, batch: Batch) -> Pending:
+        """Submit a program's step, which waits for its values."""
+        pending, self._pending[index] = self._pending[index], None  # an error leaves none
+        if pending is None or not pending.again(batch):
+            pending = self._programs[index].submit(Step(batch, waits=True))
+        self._pending[index] = pending
+        return pending
+
+
+def _is_like(batch: Batch, other: Batch) -> bool:
+    """Return True if batches differ in tokens and positions only."""
+    if batch.inputs or other.inputs or batch.memory or other.memory or batch.sizes != other.sizes:
+        return False
+    if (batch.exact, batch.together) != (other.exact, other.together):
+        return False
+    pairs = [(getattr(batch, name), getattr(other, name)) for name in ("output_ids", "seq_starts", "slots")]
+    pairs += [(table, other.block_tables[window]) for window, table in batch.block_tables.items()]
+    return all(array is before or np.array_equal(array, before) for array, before in pairs)
 
 
 class Pipeline(Program):
@@ -97,6 +144,7 @@ class Pipeline(Program):
         self._lost = False
         self._kept = [_used_later(segments, i) for i in range(len(segments))]
         self._at: list[_Stay | None] = [None] * len(programs)  # the current step of each program
+        self._repeated = _Repeated(programs)
         self._stateful = [program for segment, program in zip(segments, programs, strict=True) if segment.states]
         n_devices = len({(segment.backend, segment.device) for segment in segments})
         self._lets_go = segments[-1].gives_logits and n_devices == len(segments)
@@ -161,16 +209,13 @@ class Pipeline(Program):
     def _pick(self, step: Step, ask: Ask) -> Iterator[Ahead]:
         """The last program picks each token, and the first one continues with it before it is reported."""
         self.finish()
-        *before, last = self._programs
-        batch, values, pasts = step.batch, dict(step.inputs), ask.pasts
-        pending = before[0].submit(Step(batch, values)) if before else None
+        last, submit = self._programs[-1], self._repeated.submit
+        before = range(len(self._programs) - 1)
+        batch, values, pasts = self._repeated.like_before(step.batch), dict(step.inputs), ask.pasts
+        pending = self._programs[0].submit(Step(batch, values)) if before else None
         for n_left, drawn in zip(range(len(ask.numbers))[::-1], ask.numbers[:, None], strict=True):
-            picked = replace(ask, numbers=drawn, pasts=pasts)
-            steps = [
-                *((program, Step(batch, waits=True)) for program in before[1:]),
-                (last, Step(batch, ask=picked, waits=True)),
-            ]
-            rest = _Prepared(steps)
+            picked = Step(batch, ask=replace(ask, numbers=drawn, pasts=pasts), waits=True)
+            rest = _Prepared([*(partial(submit, index, batch) for index in before[1:]), partial(last.submit, picked)])
             if pending:
                 values |= pending.outputs()
             for other in rest.others():
@@ -181,7 +226,7 @@ class Pipeline(Program):
             picking.begin(values)
             batch = replace(batch, positions=batch.positions + 1)
             following = dict(self._inputs_of(batch)) if n_left else {}
-            beginning = before[0].submit(Step(batch, waits=True)) if before and n_left else None
+            beginning = submit(0, batch) if before and n_left else None
             ahead = next(picking.tokens())
             if n_left:
                 values = following | {"tokens": ahead.picked[0]}

@@ -204,6 +204,39 @@ def test_the_last_program_picks_and_the_first_goes_on() -> None:
     assert made.memory == {"weights": 10}
 
 
+class Again(Begun):
+    """A step that can be submitted again."""
+
+    def again(self, batch: Batch) -> bool:
+        self._device._log.append(f"{self._device._number} again at {batch.positions.tolist()}")
+        self._step = Step(batch, waits=True)
+        return True
+
+
+def test_steps_of_the_next_token_are_those_of_the_one_before() -> None:
+    """As long as their batches differ in tokens and positions only."""
+    log: list[str] = []
+    made, devices = pipeline(log)
+    devices[1].submit = lambda step: Again(devices[1], step)  # type: ignore[method-assign]
+
+    def repeated(batch: Batch) -> list[str]:
+        log.clear()
+        ask = Ask([Pick(1)], np.zeros((2, 1), np.float32), 4)
+        tokens = [ahead.picked.item() for ahead in made.submit(step_of(batch, ask)).tokens()]
+        assert tokens == [2 * batch.tokens[0] + 4, 2 * (2 * batch.tokens[0] + 4) + 4]
+        return [line for line in log if "again" in line]
+
+    assert repeated(batch([1], [40])) == ["1 again at [41]"]
+    assert repeated(batch([1], [42])) == ["1 again at [42]", "1 again at [43]"]
+    longer = batch([1], [44])
+    longer.block_tables = {0: np.append(longer.block_tables[0], [[9]], axis=1)}
+    assert repeated(longer) == ["1 again at [45]"], "another table is described anew"
+    assert repeated(batch([1], [46])) == ["1 again at [47]"]
+    image = batch([1], [48])
+    image.inputs = {"rows": np.zeros(1, np.float32)}
+    assert repeated(image) == ["1 again at [49]"], "inputs of an earlier batch are not this one's"
+
+
 def plugin(backend: type) -> ModuleType:
     @hookimpl
     def pumice_register_backends(register: Callable[[str, type], None]) -> None:
