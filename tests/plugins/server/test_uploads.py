@@ -23,6 +23,7 @@ from pumice_server import limits, uploads
 from pumice_server.uploads import Uploads
 from server_thread import running, serving
 from tiny_models import TinyModel
+from waiting import PATIENCE
 
 OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
 GREEDY = {"temperature": 0, "num_predict": 5}
@@ -246,7 +247,7 @@ def test_a_cancelled_upload_leaves_no_file(tmp_path, monkeypatch):
 
     def slowly(*arguments):
         begun.set()
-        goes_on.wait(10)
+        goes_on.wait(PATIENCE)
         try:
             append(*arguments)
         finally:
@@ -256,12 +257,12 @@ def test_a_cancelled_upload_leaves_no_file(tmp_path, monkeypatch):
 
     async def cancel() -> None:
         upload = asyncio.create_task(kept.receive(digest_of(b"abc"), parts_of(b"abc", 3)))
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(begun.wait, PATIENCE)
         upload.cancel()
         with pytest.raises(asyncio.CancelledError):
             await upload
         goes_on.set()
-        await asyncio.to_thread(ended.wait, 10)
+        await asyncio.to_thread(ended.wait, PATIENCE)
 
     asyncio.run(cancel())
     assert names_in(tmp_path / "blobs") == set()
