@@ -8,7 +8,7 @@ import { t } from "./language";
 import { chosenTools } from "./server-tools";
 import * as state from "./state";
 import { branch } from "./tree";
-import type { Attachment, Conversation, Message, Options, ToolCall } from "./types";
+import type { Attachment, Message, Options, ToolCall } from "./types";
 
 const KEEP_EVERY = 1000; // milliseconds between two times that an unfinished answer is kept
 
@@ -27,29 +27,28 @@ addEventListener("pagehide", () => {
 /** Say something, and get an answer. */
 export async function send(text: string, attachments: readonly Attachment[] = []): Promise<void> {
   await say(text, attachments, async () => {
-    const conversation = await state.ensureConversation(titleOf(text || attachments[0]!.name));
-    return { conversation, parent: conversation.leaf };
+    const { id, leaf } = await state.ensureConversation(titleOf(text || attachments[0]!.name));
+    return { conversation: id, parent: leaf };
   });
 }
 
 /** Say something else instead of what `message` says: a new branch. */
 export async function edit(message: Message, text: string): Promise<void> {
-  const where = { conversation: state.current.value!, parent: message.parent };
-  await say(text, message.attachments ?? [], async () => where);
+  await say(text, message.attachments ?? [], async () => message);
 }
 
 /** What cannot be kept goes back to where messages are written. */
 async function say(
   text: string,
   attachments: readonly Attachment[],
-  where: () => Promise<{ conversation: Conversation; parent: string | null }>,
+  where: () => Promise<Pick<Message, "conversation" | "parent">>,
 ): Promise<void> {
   let isKept = false;
   await state.attempt(async () => {
     const { conversation, parent } = await where();
     await add(conversation, { parent, role: "user", content: text, ...(attachments.length && { attachments: [...attachments] }) });
     isKept = true;
-    await answer(conversation.id);
+    await answer(conversation);
   });
   if (isKept) return;
   state.draft.value = [text, state.draft.value].filter(Boolean).join("\n");
@@ -75,7 +74,7 @@ export async function giveResults(message: Message, results: readonly string[]):
     let parent = message.id;
     for (const [index, call] of message.toolCalls!.entries()) {
       const result = { parent, role: "tool" as const, content: results[index] ?? "", toolCallId: call.id };
-      parent = await add(state.current.value!, result);
+      parent = await add(message.conversation, result);
     }
     await answer(message.conversation);
   });
@@ -96,24 +95,24 @@ export async function resume(): Promise<void> {
   if (message && ids.includes(message.id) && !message.finish) await goOn(message);
 }
 
-async function add(conversation: Conversation, message: Omit<Message, "id" | "conversation" | "created">): Promise<string> {
-  const made = { id: state.newId(), conversation: conversation.id, created: Date.now(), ...message };
+async function add(conversation: string, message: Omit<Message, "id" | "conversation" | "created">): Promise<string> {
+  const made = { id: state.newId(), conversation, created: Date.now(), ...message };
   try {
     await state.keepMessage(made);
   } catch (error) {
     state.forget(made);
     throw error;
   }
-  await state.moveTo(conversation.id, made.id);
+  await state.moveTo(conversation, made.id);
   return made.id;
 }
 
-/** Ask for an answer to the message `parent`, or to the end of the open conversation, and write it down. */
+/** Ask for an answer to the message `parent`, or to the end of the conversation, and write it down. Another one may be open by now. */
 async function answer(id: string, parent?: string | null, begun?: Message, model?: string): Promise<void> {
   if (running.value.has(id)) return;
-  const conversation = state.current.value!;
+  const conversation = state.conversationOf(id);
+  if (!conversation) return; // it was deleted meanwhile
   const asked = parent === undefined ? conversation.leaf : parent;
-  const before = branch(state.messages.value, asked);
   const message: Message = begun
     ? { ...begun, finish: undefined, error: undefined, ...(!begun.content && { reasoning: undefined, toolCalls: undefined }) }
     : { id: state.newId(), conversation: id, parent: asked, created: Date.now(), role: "assistant", content: "" };
@@ -126,6 +125,7 @@ async function answer(id: string, parent?: string | null, begun?: Message, model
     state.announcement.value = t("Writing an answer");
     await writer.keep();
     await state.moveTo(id, message.id);
+    const before = branch(await state.messagesOf(id), asked);
     const options = model ? { ...conversation.options, model } : conversation.options;
     const body = bodyOf(options, begun?.content ? [...before, begun] : before, !!begun?.content);
     for await (const delta of chat(body, controller.signal)) await writer.take(delta);

@@ -32,7 +32,7 @@ async function textOf(conversation: Conversation): Promise<string> {
   const { id, title, updated } = conversation;
   const known = texts.get(id);
   if (known?.updated === updated) return `${fold(title)}\n${known.text}`;
-  const said = (await messagesOf(id)).map(({ content }) => fold(content)).join("\n");
+  const said = [...(await messagesOf(id)).values()].map(({ content }) => fold(content)).join("\n");
   texts.set(id, { updated, text: said });
   return `${fold(title)}\n${said}`;
 }

@@ -118,7 +118,7 @@ async function reload(id: string): Promise<void> {
     if (!kept) return startNew();
     const found = await store.messages(id);
     if (current.value?.id !== id) return;
-    messages.value = new Map(found.map((each) => [each.id, beingWritten.get(each.id) ?? each]));
+    messages.value = byId(found);
     const leaf = open.leaf && messages.value.has(open.leaf) ? newestLeaf(messages.value, open.leaf) : kept.leaf;
     current.value = { ...kept, leaf };
   });
@@ -137,7 +137,7 @@ export async function open(conversation: Conversation): Promise<void> {
   await attempt(async () => {
     const found = await store.messages(conversation.id);
     if (turn !== opening) return;
-    messages.value = new Map(found.map((each) => [each.id, beingWritten.get(each.id) ?? each]));
+    messages.value = byId(found);
     current.value = conversation;
     setAddress(conversation.id);
   });
@@ -171,7 +171,18 @@ export async function ensureConversation(title: string): Promise<Conversation> {
   return made;
 }
 
-export const messagesOf = (conversation: string): Promise<Message[]> => store.messages(conversation);
+/** The conversation `id` as it is now; undefined if it was deleted. */
+export const conversationOf = (id: string): Conversation | undefined =>
+  current.value?.id === id ? current.value : conversations.value.find((each) => each.id === id);
+
+/** The messages of a conversation, which need not be the open one, by their ids. */
+export async function messagesOf(id: string): Promise<ReadonlyMap<string, Message>> {
+  if (current.value?.id === id) return messages.value;
+  return byId(await store.messages(id));
+}
+
+/** Messages of the store, with what this tab has written since. */
+const byId = (kept: readonly Message[]): Map<string, Message> => new Map(kept.map((each) => [each.id, beingWritten.get(each.id) ?? each]));
 
 export async function keepConversation(conversation: Conversation): Promise<void> {
   if (current.value?.id === conversation.id) current.value = conversation;
@@ -199,7 +210,7 @@ export async function keepMessage(message: Message): Promise<void> {
 
 /** Make `leaf` the end of what is shown of a conversation. */
 export async function moveTo(id: string, leaf: string): Promise<void> {
-  const found = current.value?.id === id ? current.value : conversations.value.find((each) => each.id === id);
+  const found = conversationOf(id);
   if (found) await keepConversation({ ...found, leaf, updated: Date.now() });
 }
 

@@ -18,7 +18,7 @@ export function exportConversation(): void {
 /** All conversations, with all of their versions. */
 export async function exportAll(): Promise<void> {
   const all = [];
-  for (const conversation of conversations.value) all.push({ conversation, messages: await messagesOf(conversation.id) });
+  for (const conversation of conversations.value) all.push({ conversation, messages: [...(await messagesOf(conversation.id)).values()] });
   download({ form: FORM, version: 1, conversations: all }, "conversations");
 }
 

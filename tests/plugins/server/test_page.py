@@ -708,6 +708,27 @@ def test_what_cannot_be_kept_goes_back_to_where_it_was_written(browser, tmp_path
         assert [each["content"] for each in server.requests[-1]["messages"]] == ["Explain this"]
 
 
+def test_an_answer_belongs_to_the_conversation_that_was_left_before_its_message_was_kept(browser, tmp_path):
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        say(page, "first words")
+        start_new(page)
+        held: list[playwright.Route] = []
+        kept = re.compile(r"/conversations/\w+/messages/")
+        page.route(kept, lambda route: held.append(route), times=1)
+        page.get_by_label("Message", exact=True).fill("second words")
+        with page.expect_request(kept):
+            page.keyboard.press("Enter")
+        page.get_by_role("button", name="first words", exact=True).click()
+        expect(answer(page)).to_contain_text("You said: first words")
+        held[0].continue_()
+        expect(page.get_by_role("status")).to_have_text(re.compile("complete"))
+        page.get_by_role("button", name="second words", exact=True).click()
+        expect(answer(page)).to_contain_text("You said: second words")
+        assert [each["content"] for each in server.requests[-1]["messages"]] == ["second words"]
+        assert page.problems == []
+
+
 def test_a_server_with_keys_asks_for_one(context):
     with scripted(keys=("secret",)) as server:
         page = context.new_page()
