@@ -84,6 +84,8 @@ function open(): Promise<IDBDatabase> {
 
 /** `pumice serve --conversations FILE`. */
 export class ServerStore implements Store {
+  private written: Promise<unknown> = Promise.resolve(); // the end of the last request that changes something
+
   async conversations(): Promise<Conversation[]> {
     return (await ask("conversations")).json();
   }
@@ -93,15 +95,22 @@ export class ServerStore implements Store {
   }
 
   async putConversation(conversation: Conversation): Promise<void> {
-    await ask(`conversations/${conversation.id}`, put(conversation));
+    await this.write(`conversations/${conversation.id}`, put(conversation));
   }
 
   async putMessage(message: Message): Promise<void> {
-    await ask(`conversations/${message.conversation}/messages/${message.id}`, put(message));
+    await this.write(`conversations/${message.conversation}/messages/${message.id}`, put(message));
   }
 
   async remove(conversation: string): Promise<void> {
-    await ask(`conversations/${conversation}`, { method: "DELETE" });
+    await this.write(`conversations/${conversation}`, { method: "DELETE" });
+  }
+
+  /** One request after the other: two at once may arrive in the other order, and the older state would stay. */
+  private async write(path: string, init: RequestInit): Promise<void> {
+    const done = this.written.then(() => ask(path, init));
+    this.written = done.catch(() => undefined);
+    await done;
   }
 }
 

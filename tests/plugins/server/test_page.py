@@ -729,6 +729,26 @@ def test_an_answer_belongs_to_the_conversation_that_was_left_before_its_message_
         assert page.problems == []
 
 
+def test_changes_reach_the_server_in_their_order(browser, tmp_path):
+    """However long the first takes: the parameters that were set last are those that are kept."""
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        say(page, "hello")
+        held: list[playwright.Route] = []
+        changes = re.compile(r"/conversations/\w+$")
+        page.route(changes, lambda route: held.append(route), times=1)
+        page.get_by_role("button", name="Parameters").click()
+        for words in ("Be", "Be brief."):
+            page.get_by_label("System message").fill(words)
+        page.wait_for_timeout(300)  # in which the second one would be answered
+        with page.expect_response(lambda response: "Be brief." in (response.request.post_data or "")):
+            held[0].continue_()
+        page.evaluate("localStorage.clear()")
+        page.reload()
+        page.get_by_role("button", name="Parameters").click()
+        expect(page.get_by_label("System message")).to_have_value("Be brief.")
+
+
 def test_a_server_with_keys_asks_for_one(context):
     with scripted(keys=("secret",)) as server:
         page = context.new_page()
