@@ -1,5 +1,6 @@
 /** Where a message is written. */
 
+import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import { running, send, stop } from "./answer";
@@ -11,6 +12,9 @@ import { Attached } from "./attached";
 import { formatted, percent, t } from "./language";
 import { announcement, attached, attempt, chooseModel, current, draft, isReady, model, models, thread, tokensUsed } from "./state";
 import { sized } from "./sized";
+
+const nReading = signal(0); // times that files were given which are not read yet
+let lastRead: Promise<void> = Promise.resolve(); // ends when those of the last time are
 
 export function Composer() {
   const area = useRef<HTMLTextAreaElement>(null);
@@ -26,7 +30,7 @@ export function Composer() {
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   }, [id]);
 
-  const canSend = isReady.value && !!(draft.value.trim() || attached.value.length);
+  const canSend = isReady.value && !nReading.value && !!(draft.value.trim() || attached.value.length);
   const submit = () => {
     const text = draft.value.trim();
     if (!canSend) return;
@@ -88,14 +92,20 @@ export function Composer() {
   );
 }
 
-/** Add files to the next message; one that cannot be read is a line on the page. */
+/** Add files to the next message, in the order in which they were given; one that cannot be read is a line on the page. */
 export async function attach(files: FileList | null, picker?: HTMLInputElement): Promise<void> {
-  await attempt(async () => {
-    const read = await readFiles([...(files ?? [])], model.value ?? {});
-    if (attached.value.length + read.length > MOST) throw new Error(t("A message has at most {n} files.", { n: MOST }));
-    attached.value = [...attached.value, ...read];
-  });
+  const given = [...(files ?? [])];
   if (picker) picker.value = ""; // so that the same file can be chosen again
+  nReading.value++;
+  lastRead = lastRead.then(() => attempt(() => read(given)));
+  await lastRead;
+  nReading.value--;
+}
+
+async function read(files: readonly File[]): Promise<void> {
+  const added = await readFiles(files, model.value ?? {});
+  if (attached.value.length + added.length > MOST) throw new Error(t("A message has at most {n} files.", { n: MOST }));
+  attached.value = [...attached.value, ...added];
 }
 
 /** How much of the context the conversation takes. */

@@ -440,7 +440,7 @@ def test_files_of_a_message(page, chats):
     expect(page.locator(".composer .attached li")).to_have_count(2)
     page.get_by_label("Remove notes.txt").click()
     page.evaluate(GIVE, ["drop", "main", "b.md"])
-    page.evaluate(GIVE, ["paste", "[aria-label=Message]", "c.md"])
+    page.evaluate(GIVE, ["paste", "[aria-label=Message]", "c.md"])  # after it, however long either takes to read
     expect(page.locator(".composer .attached")).to_contain_text("c.md")
     say(page, "Look")
     picture, text = chats.requests[-1]["messages"][-1]["content"]
@@ -747,6 +747,23 @@ def test_changes_reach_the_server_in_their_order(browser, tmp_path):
         page.reload()
         page.get_by_role("button", name="Parameters").click()
         expect(page.get_by_label("System message")).to_have_value("Be brief.")
+
+
+def test_a_message_waits_for_its_files(page, chats):
+    """A file that takes long to read goes into the message it was given for, before those that were given later."""
+    held: list[playwright.Route] = []
+    page.route("**/extract-text", lambda route: held.append(route))
+    file = {"name": "fox.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4"}
+    page.get_by_label("Files to attach").set_input_files([file])
+    page.evaluate(GIVE, ["drop", "main", "b.md"])
+    page.get_by_label("Message", exact=True).fill("Whose kite?")
+    expect(page.get_by_label("Send", exact=True)).to_be_disabled()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article")).to_have_count(0)
+    held[0].fulfill(json={"text": "The fox has a kite."})
+    say(page, "Whose kite?")
+    said = chats.requests[-1]["messages"][-1]["content"]
+    assert said.index("fox.pdf:") < said.index("b.md:") < said.index("Whose kite?")
 
 
 def test_a_server_with_keys_asks_for_one(context):
