@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +24,11 @@ from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine.projector import Projector
 from pumice.gguf import GGMLType, GGUFFile
-from pumice.media_encoder import Embeddings
+from pumice.graph import N_TOKENS, GraphBuilder, Tensor
+from pumice.media_encoder import Embeddings, ImagePiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
+from pumice_architectures.vision.mobilevlm import LDP
 from vision_files import picture, write_projector
 from vision_formulas import N
 
@@ -44,6 +50,16 @@ KEYS = {kind: {"clip.vision.window_size": 112} for kind in ("qwen25vl", "exaone4
     "step3vl": {"clip.vision.image_size": 728, "clip.vision.patch_size": 14}
 }
 OLD_KEYS = {kind: {"clip.vision.image_size": 336, "clip.vision.patch_size": 14} for kind in ("ldp", "ldpv2")}
+#: Kinds whose class token llama.cpp puts behind the patches, so that the first position is that of the first patch: it
+#: reads files whose table has its first row at the end.
+CLASS_BEHIND = ("cogvlm", "internvl", "ldp", "ldpv2", "llavanext", "mlp")
+#: Kinds whose last norm it would apply, though it is behind the block whose result is used.
+NO_LAST_NORM = ("granitevision", "ldp", "ldpv2", "llavanext", "mlp")
+#: Kinds of which it takes the second patch for the first one, and so on, and the class token for the last one.
+NEXT_PATCH = ("llavanext", "mlp")
+SHIFTED = ("ldp", "ldpv2")  # before they are convolved: here, too, to compare them
+TILED = ("granitevision", "llavanext")  # of which it has the whole last, and tiles one after the other
+TILE = 4  # patches a side
 #: Fewest and most tokens, as options of libmtmd, which reads them from no file of these types.
 LIMITS = {"gemma4": (1, 70), "gemma4unified": (1, 70), "lfm2vl": (1, 16)}
 #: Between two stored rows, which are larger; rows have a last value here that chooses experts.
@@ -90,6 +106,20 @@ def write_file(folder: Path, kind: str) -> Path:
     return write_gguf(path, *_changed(path, KEYS[kind])) if kind in KEYS else path
 
 
+def for_libmtmd(path: Path, kind: str) -> Path:
+    """Return the file of a case that libmtmd reads."""
+    if kind not in (*CLASS_BEHIND, *NO_LAST_NORM):
+        return path
+    # Its converter does not name CogVLM's activation.
+    metadata, tensors = _changed(path, {"clip.use_gelu": True} if kind == "cogvlm" else {})
+    if kind in NO_LAST_NORM:
+        tensors = {name: values for name, values in tensors.items() if not name.startswith("v.post_ln.")}
+    if kind in CLASS_BEHIND:
+        table = "v.position_embd.weight"
+        tensors[table] = np.roll(tensors[table], -1, -2)
+    return write_gguf(path.with_name("theirs.gguf"), metadata, tensors)
+
+
 def _old_tensors(shapes: vision_formulas.Shapes) -> dict[str, NDArray[Any]]:
     """Return the tensors of a file, those of convolutions of each value alone in float16, as libmtmd needs them."""
     alone = re.compile(r"\.dw\.weight|\.peg\.0\.weight|block\.0\.0\.weight")
@@ -105,11 +135,14 @@ def _write_minicpmv(path: Path) -> Path:
     return write_gguf(path, metadata, tensors | {"v.position_embd.weight": table, "resampler.pos_embed_k": unused})
 
 
-def _changed(path: Path, keys: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+def _changed(path: Path, keys: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return metadata with other values of ``keys``, and the tensors of a file."""
     with GGUFFile.open(path) as file:
         metadata = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}
-        return metadata | keys, {name: tensor.dequantize().copy() for name, tensor in file.tensors.items()}
+        types = {
+            name: np.float16 if tensor.type is GGMLType.F16 else np.float32 for name, tensor in file.tensors.items()
+        }
+        return metadata | keys, {name: file.tensors[name].dequantize().astype(type) for name, type in types.items()}
 
 
 def picture_of(kind: str) -> NDArray[np.uint8]:
@@ -122,17 +155,44 @@ def picture_of(kind: str) -> NDArray[np.uint8]:
 def our_rows(projector: Path, kind: str) -> NDArray[np.float32]:
     """Return the rows of a case's picture: on the NumPy backend, of large encoders on the CPU backend."""
     config = load_config(overrides={"backend": "cpu" if kind in FULL else "numpy"})
-    opened = Projector(projector, config, get_registry(config))
-    rows = [part.rows for part in opened.encode(picture_of(kind)) if isinstance(part, Embeddings)]
-    opened.close()
+    with shifted() if kind in SHIFTED else nullcontext():
+        opened = Projector(projector, config, get_registry(config))
+        rows = [part.rows for part in opened.encode(picture_of(kind)) if isinstance(part, Embeddings)]
+        opened.close()
     joined = np.concatenate(rows)
+    if kind in TILED:
+        n = 2 * TILE
+        lines = joined[TILE**2 :].reshape(n, n + 1, -1)[:, :n]
+        tiles = lines.reshape(2, TILE, 2, TILE, -1).swapaxes(1, 2).reshape(n * n, -1)
+        joined = np.concatenate([tiles, joined[: TILE**2]])
+    if kind in NEXT_PATCH:
+        joined = np.concatenate(joined.reshape(-1, TILE**2, joined.shape[1])[:, 1:])
     return joined[1:-1, :-1] if kind in MARKED else joined
 
 
+@contextmanager
+def shifted() -> Iterator[None]:
+    """Let MobileVLM's projectors take the second patch for the first one, and the class token for the last one."""
+    features, prepare = LDP.features, LDP.prepare
+
+    def other_features(self: LDP, g: GraphBuilder) -> Tensor:
+        return g.get_rows(features(self, g), g.input("shifted", (N_TOKENS,), "i32"))
+
+    def other_inputs(self: LDP, pixels: NDArray[np.uint8]) -> list[ImagePiece]:
+        (piece,) = prepare(self, pixels)
+        ids = np.array([0, *range(2, self.n_rows), 0], np.int32)
+        return [replace(piece, inputs={**piece.inputs, "shifted": ids})]
+
+    with patch.multiple(LDP, features=other_features, prepare=other_inputs):
+        yield
+
+
 def without_breaks(kind: str, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return libmtmd's rows of a square without those that end lines, or begin and end it."""
+    """Return libmtmd's rows of a square without those that end lines, or begin and end it, or have none here."""
     if kind in MARKED:
         return rows[1:-1]
+    if kind in NEXT_PATCH:
+        return np.concatenate(rows.reshape(-1, TILE**2, rows.shape[1])[:, :-1])
     if kind not in BREAKS:
         return rows
     side = round(math.sqrt(len(rows) + 1.25) - 0.5)

@@ -23,6 +23,7 @@ from libmtmd_cases import (
     LIMITS,
     NOT_RUN,
     difference,
+    for_libmtmd,
     our_rows,
     picture_of,
     projector_type,
@@ -166,7 +167,8 @@ def compared(kind: str, library: Path, vocabulary: Path) -> tuple[str, np.ndarra
     with tempfile.TemporaryDirectory() as folder:
         projector, out = write_file(Path(folder), kind), Path(folder) / "rows.npy"
         ours = our_rows(projector, kind)
-        command = [sys.executable, __file__, "--encode", library, vocabulary, projector, kind, ours.shape[1], out]
+        read = for_libmtmd(projector, kind)
+        command = [sys.executable, __file__, "--encode", library, vocabulary, read, kind, ours.shape[1], out]
         subprocess.run([str(part) for part in command], capture_output=True, check=True)
         theirs = without_breaks(kind, np.load(out))
         return projector_type(projector), theirs, difference(ours, theirs)

@@ -20,6 +20,7 @@ from pumice.media_encoder import Embeddings, ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
+from pumice_numpy.ops import OPS
 from vision_files import picture
 from vision_formulas import CASES, CONVERTED, FILES, FIXTURE, OLD, SIZES, THEIRS, old_metadata, size_of, write_folder
 from vision_models import described
@@ -75,6 +76,25 @@ def test_rows_are_those_of_the_formulas(folders, kind, backend):
         np.testing.assert_array_equal(rows[[0, -1]], reference[[0, -1]])
         rows, reference = rows[1:-1, :-1], reference[1:-1, :-1]
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
+
+
+def test_rows_of_mobilenet_differ_by_the_rounding_of_products_and_norms(folders, monkeypatch):
+    def linear(x, weight, bias):
+        y = x.astype(np.float64) @ np.asarray(weight, np.float64).T
+        return (y if bias is None else y + bias).astype(np.float32)
+
+    def rms_norm(x, weight, eps):
+        wide = x.astype(np.float64)
+        y = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + eps)
+        return (y if weight is None else y * weight).astype(np.float32)
+
+    monkeypatch.setitem(OPS, "linear", linear)
+    monkeypatch.setitem(OPS, "rms_norm", rms_norm)
+    projector = opened(folders("gemma3n"))
+    (image,) = [part for part in projector.encode(picture(*size_of("gemma3n"))) if isinstance(part, Embeddings)]
+    projector.close()
+    reference = VALUES["gemma3n.rows"]
+    assert np.abs(image.rows - reference).max() <= 1e-6 * np.abs(reference).max()
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
