@@ -21,7 +21,7 @@ SMALL = 4 << 10  # bytes up to which work is cheaper than a switch of threads
 MEDIUM = 256 << 10  # bytes up to which work has threads apart from larger work
 MAX_WORKERS = 2  # threads for medium work, and as many for large work
 MAX_WAITERS = 16  # threads that wait for other processes and files
-MAX_SEEING = 2  # threads that wait for images and sounds to be decoded and encoded
+MAX_SEEING = 4  # threads that wait for images and sounds to be decoded and encoded
 MAX_FETCHING = 4  # threads that fetch images from other hosts
 MAX_QUEUED = 8  # calls that wait for either
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from pumice.audio import Audio
 from pumice.encoded import named_errors
@@ -24,6 +27,7 @@ EncodeMedia: TypeAlias = "Callable[[Media], Sequence[PromptPart]]"
 """Returns the texts and embeddings that stand for an image or a sound in a prompt."""
 T = TypeVar("T")
 
+AHEAD = 4  # images of a prompt that are encoded at once
 MARKER = "<__media__>"
 """Stands for an image or a sound in a prompt that is shown as text, as in llama.cpp."""
 
@@ -39,20 +43,45 @@ def at_markers(texts: Sequence[str], media: Sequence[T]) -> Iterator[str | T]:
 def encode_media(parts: Iterable[str | Media], encode: EncodeMedia) -> Iterator[PromptPart]:
     """Yield texts, and for each image or sound the texts and embeddings that stand for it.
 
-    Raises as ``encode``; an error about one of several names its file or its number.
+    Several images are encoded at once, by threads. Raises as ``encode``; an error about one of several names its file
+    or its number.
     """
     parts = list(parts)
     totals = Counter(type(part) for part in parts)
     counts: Counter[type] = Counter()
-    for part in parts:
-        if isinstance(part, MEDIA):
-            kind = type(part)
-            counts[kind] += 1
-            with named_errors(part.source, f"{counts[kind]} of {totals[kind]}" if totals[kind] > 1 else ""):
-                encoded = encode(part)
-            yield from encoded
-        else:
-            yield str(part)
+    images = [part for part in parts if isinstance(part, Image)]
+    with _Ahead(images if len(images) > 1 else [], encode) as ahead:
+        for part in parts:
+            if isinstance(part, MEDIA):
+                kind = type(part)
+                counts[kind] += 1
+                with named_errors(part.source, f"{counts[kind]} of {totals[kind]}" if totals[kind] > 1 else ""):
+                    encoded = ahead.next() if isinstance(part, Image) and totals[kind] > 1 else encode(part)
+                yield from encoded
+            else:
+                yield str(part)
+
+
+class _Ahead:
+    """Encodes images in threads, a few ahead of the one that is wanted; leaving the context cancels those that wait."""
+
+    def __init__(self, images: Sequence[Image], encode: EncodeMedia) -> None:
+        self._images = iter(images)
+        self._encode = encode
+        self._threads = ThreadPoolExecutor(AHEAD, "pumice-images")
+        self._coming: deque[Future[Sequence[PromptPart]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def next(self) -> Sequence[PromptPart]:
+        """Return what stands for the next image. Raises as ``encode``."""
+        for image in itertools.islice(self._images, AHEAD - len(self._coming)):
+            self._coming.append(self._threads.submit(copy_context().run, self._encode, image))
+        return self._coming.popleft().result()
 
 
 def within(parts: Iterable[PromptPart], n_ctx: int) -> Iterator[PromptPart]:

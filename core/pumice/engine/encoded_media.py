@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from pumice.chat.mixed import PromptPart
 from pumice.images import check_wanted
 
+D = TypeVar("D")
+"""Pixels or samples."""
 C = TypeVar("C", bound=bytes | NDArray[Any], covariant=True)
 """A file, the pixels of an image ``[height, width, 3]``, or the samples of a sound ``[n]``."""
 
 MAX_BYTES = 128 << 20  # of the rows of all media, unless one context has more
+MOST_DECODED = 16 << 20  # bytes of what is being encoded, up to which another one is decoded
 
 
 class HasContent(Protocol[C]):
@@ -30,7 +33,8 @@ class HasContent(Protocol[C]):
 class EncodedMedia:
     """Encodes images and sounds, and keeps what stands for the latest ones. Thread-safe.
 
-    One is decoded and encoded at a time, so that large ones take memory once.
+    One is decoded at a time, and only while those that are being encoded take little memory. Several small ones are so
+    encoded at once, and may share the steps of an encoder.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -38,16 +42,23 @@ class EncodedMedia:
         self._kept: OrderedDict[bytes, Sequence[PromptPart]] = OrderedDict()  # the latest one last
         self._size = 0
         self._lock = threading.Lock()  # guards what is kept
-        self._encoding = threading.Lock()
+        self._decoding = threading.Lock()
+        self._coming: dict[bytes, int] = {}  # bytes of what is being encoded, by key
+        self._ended = threading.Condition()  # guards it, and tells that one has been encoded
 
     def get(
-        self, media: HasContent[C], encode: Callable[[C], Sequence[PromptPart]], salt: str = ""
+        self,
+        media: HasContent[C],
+        decode: Callable[[C], D],
+        encode: Callable[[D], Sequence[PromptPart]],
+        salt: str = "",
     ) -> Sequence[PromptPart]:
         """Return the texts and embeddings that stand for an image or a sound in a prompt.
 
         Args:
             media: the image or the sound.
-            encode: decodes and encodes its content, unless the result is known.
+            decode: decodes its content, unless what stands for it is known.
+            encode: returns what stands for it.
             salt: media of requests with other salts are encoded again, so that time does not tell what others sent.
 
         Raises:
@@ -56,15 +67,25 @@ class EncodedMedia:
         check_wanted()
         content = media.content()
         key = _key(content, type(media).__name__, salt)
-        parts = self._find(key)
-        if parts is None:
-            with self._encoding:
-                check_wanted()
-                parts = self._find(key)  # another thread may have encoded it meanwhile
-                if parts is None:
-                    parts = list(encode(content))
-                    self._keep(key, parts)
-        return parts
+        if (parts := self._find(key)) is not None:
+            return parts
+        with self._decoding:
+            with self._ended:
+                self._ended.wait_for(lambda: key not in self._coming and sum(self._coming.values()) <= MOST_DECODED)
+            check_wanted()
+            if (parts := self._find(key)) is not None:  # another thread has encoded it meanwhile
+                return parts
+            decoded = decode(content)
+            with self._ended:
+                self._coming[key] = _decoded_bytes(decoded)
+        try:
+            parts = list(encode(decoded))
+            self._keep(key, parts)
+            return parts
+        finally:
+            with self._ended:
+                del self._coming[key]
+                self._ended.notify_all()
 
     def _find(self, key: bytes) -> Sequence[PromptPart] | None:
         with self._lock:
@@ -78,6 +99,13 @@ class EncodedMedia:
             self._size += _size(parts)
             while self._size > self._max_bytes:
                 self._size -= _size(self._kept.popitem(last=False)[1])
+
+
+def _decoded_bytes(decoded: object) -> int:
+    """Return the bytes of pixels or samples, which may be in a tuple with their form."""
+    if isinstance(decoded, tuple):
+        return sum(map(_decoded_bytes, decoded))
+    return decoded.nbytes if isinstance(decoded, np.ndarray) else 0
 
 
 def _key(content: bytes | NDArray[Any], kind: str, salt: str) -> bytes:

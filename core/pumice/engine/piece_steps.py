@@ -42,12 +42,14 @@ class PieceSteps:
 
     def fits(self, pieces: Sequence[Inputs], inputs: Inputs) -> bool:
         """Return True if a step that has ``pieces`` has room for another one."""
-        if not pieces:
-            return True
-        if self._ids is None or len(pieces) == MOST_PIECES:
+        return not pieces or self.fit(pieces, [inputs])
+
+    def fit(self, pieces: Sequence[Inputs], more: Sequence[Inputs]) -> bool:
+        """Return True if a step that has ``pieces`` has room for ``more``."""
+        if self._ids is None or len(pieces) + len(more) > MOST_PIECES:
             return False
         room = {N_TOKENS: self.n_rows, **self.sizes}
-        counts = [self._counts(piece) for piece in (*pieces, inputs)]
+        counts = [self._counts(piece) for piece in (*pieces, *more)]
         return all(sum(count[name] for count in counts) <= room[name] for name in counts[0])
 
     def batch(self, pieces: Sequence[Inputs], n_rows: Sequence[int]) -> Batch:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ from pumice.media_encoder import (
     Frames,
     ImageEncoder,
     ImagePiece,
+    Inputs,
     JoinedPieces,
     MediaEncoder,
     MediaStage,
@@ -54,7 +56,10 @@ logger = logging.getLogger("pumice")
 
 
 class Projector:
-    """The encoders of a projector file, on the configured backends. One piece is computed at a time.
+    """The encoders of a projector file, on the configured backends.
+
+    One step is computed at a time. Several threads may encode: one prepares pieces while another's are computed, and
+    pieces of several that wait share a step.
 
     Raises ModelError for a file that is no projector, or of a type that no plugin reads.
 
@@ -85,6 +90,7 @@ class Projector:
                 if self.width % encoder.width:
                     raise ModelError(f"{path}: rows of {kind}s have {encoder.width} values, others {self.width}")
             self._lock = threading.Lock()
+            self._waiting: deque[_WaitingPieces] = deque()  # the oldest first
             self._close = stack.pop_all().close
 
     def encode(self, pixels: Pixels, n_ctx: int | None = None) -> list[str | Embeddings]:
@@ -237,22 +243,54 @@ class Projector:
         return parts[:-1]
 
     def _rows(self, kind: MediaKind, pieces: Sequence[ImagePiece | SoundPiece]) -> list[Rows]:
-        """Return the rows of pieces that one step has room for."""
-        steps, inputs = self._steps[kind], [piece.inputs for piece in pieces]
+        """Return the rows of pieces that one step has room for. What other threads wait for may share the step."""
+        own = _WaitingPieces(kind, pieces)
+        self._waiting.append(own)
         with self._lock:
-            if kind not in self._runners:
-                raise ModelClosedError("the model is closed")
-            first, *others = self._runners[kind]
-            batch = steps.batch(inputs, [len(piece["patches"]) for piece in inputs])
-            results = steps.divided(first.outputs(batch)["rows"], inputs)
-            later = pieces[0].later if isinstance(pieces[0], ImagePiece) else ()
-            for runner, following in zip(others, later, strict=True):
-                inputs = [{**following, "rows": results[0]}]
-                batch = steps.batch(inputs, [len(following["row_ids"])])
-                results = steps.divided(runner.outputs(batch)["rows"], inputs)
+            if own.results is None:
+                self._compute(own)
+        assert own.results is not None
         # Rows of sounds have no further embeddings, which images of the same model may have (deepstack).
         more = self.width - self.encoders[kind].width
-        return [np.pad(rows, ((0, 0), (0, more))) for rows in results] if more else results
+        return [np.pad(rows, ((0, 0), (0, more))) for rows in own.results] if more else own.results
+
+    def _compute(self, own: _WaitingPieces) -> None:
+        """Compute a step with a thread's pieces, and as many of those that wait as it has room for."""
+        self._waiting.remove(own)
+        kind, together, inputs = own.kind, [own], [piece.inputs for piece in own.pieces]
+        for other in list(self._waiting):
+            more = [piece.inputs for piece in other.pieces]
+            if other.kind == kind and self._steps[kind].fit(inputs, more):
+                together.append(other)
+                inputs += more
+        results = iter(self._step(kind, inputs, own.pieces[0]))
+        for one in together:
+            one.results = [next(results) for _ in one.pieces]
+            if one is not own:
+                self._waiting.remove(one)
+
+    def _step(self, kind: MediaKind, inputs: Sequence[Inputs], piece: ImagePiece | SoundPiece) -> list[Rows]:
+        """Return the rows of pieces with these inputs; further stages are those of a piece that is alone."""
+        if kind not in self._runners:
+            raise ModelClosedError("the model is closed")
+        steps, (first, *others) = self._steps[kind], self._runners[kind]
+        batch = steps.batch(inputs, [len(one["patches"]) for one in inputs])
+        results = steps.divided(first.outputs(batch)["rows"], inputs)
+        later = piece.later if isinstance(piece, ImagePiece) else ()
+        for runner, following in zip(others, later, strict=True):
+            inputs = [{**following, "rows": results[0]}]
+            batch = steps.batch(inputs, [len(following["row_ids"])])
+            results = steps.divided(runner.outputs(batch)["rows"], inputs)
+        return results
+
+
+@dataclass(eq=False)
+class _WaitingPieces:
+    """Pieces of a thread that fit one step; ``results``: the rows of each, once they are computed."""
+
+    kind: MediaKind
+    pieces: Sequence[ImagePiece | SoundPiece]
+    results: list[Rows] | None = None
 
 
 def _known_rows(piece: ImagePiece | SoundPiece) -> int | None:

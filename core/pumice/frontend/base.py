@@ -131,17 +131,22 @@ class Base(ABC):
             self.check_takes("audio")
             together.check_bytes(media)
             return self._encoded.get(
-                media, lambda content: self.encode_samples(together.checked(samples_of(content))), salt
+                media, lambda content: together.checked(samples_of(content)), self.encode_samples, salt
             )
         if isinstance(media, Video):
             self.check_takes("video")
-            return self._encoded.get(media, partial(self._encode_video, media.rate), salt)
+            salt = f"{salt}\0{media.rate}"  # decides which frames the model sees
+            return self._encoded.get(
+                media, partial(self._decode_video, media.rate), lambda video: self.encode_frames(*video), salt
+            )
         self.check_takes("image")
-        return self._encoded.get(media, lambda content: self.encode_pixels(pixels_of(content)), salt)
+        return self._encoded.get(media, pixels_of, self.encode_pixels, salt)
 
-    def _encode_video(self, rate: float | None, content: bytes | NDArray[np.uint8]) -> Sequence[PromptPart]:
+    def _decode_video(
+        self, rate: float | None, content: bytes | NDArray[np.uint8]
+    ) -> tuple[VideoForm, NDArray[np.uint8]]:
         form = form_of(content, rate)
-        return self.encode_frames(form, frames_of(content, form, self.plan_video(form)))
+        return form, frames_of(content, form, self.plan_video(form))
 
     def _read_mixed(self, parts: Sequence[str | Media], salt: str = "") -> tuple[list[int], list[Span]]:
         """Return the token ids of texts, images and sounds in order, with those of media left open, and the media.

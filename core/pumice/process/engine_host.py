@@ -40,6 +40,7 @@ from pumice.process.kept_media import KeptMediaRows
 
 Write = Callable[[list[Event]], None]
 
+ENCODERS = 4  # threads that encode media: one prepares an image while another's is computed, or they share a step
 _COMPILERS = 2  # threads that compile grammars and tokenize long predictions
 _LONG_PREDICTION = 4096  # characters, which take about a millisecond to tokenize
 
@@ -55,7 +56,7 @@ class EngineHost:
         self.model = model
         self._write = write
         self._compilers = ThreadPoolExecutor(_COMPILERS, "pumice-compiler")
-        self._encoder = ThreadPoolExecutor(1, "pumice-media")
+        self._encoder = ThreadPoolExecutor(ENCODERS, "pumice-media")
         self._kept = KeptMediaRows()
         self._media: dict[int, Future[None]] = {}  # images and sounds not yet encoded; cancelled with their requests
         self._speech: dict[int, Future[NDArray[np.float32]] | Future[int]] = {}  # not yet decoded or spoken

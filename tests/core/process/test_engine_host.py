@@ -15,7 +15,7 @@ from pumice.errors import RequestError
 from pumice.grammar import Grammar
 from pumice.images import REQUEST_CANCELLED, check_wanted
 from pumice.process import linked
-from pumice.process.engine_host import EngineHost
+from pumice.process.engine_host import ENCODERS, EngineHost
 from waiting import PATIENCE, wait_until
 
 
@@ -96,10 +96,10 @@ def test_a_wrong_grammar_is_told(host, engine, events):
 
 def test_a_sound_whose_client_left_is_encoded_no_longer(events):
     """The far end, which would otherwise encode it to its end, hears of it, and skips what waits."""
-    begun, ended, asked = threading.Event(), [], []
+    begun, ended, asked = [], [], []
 
     def encode(samples):
-        begun.set()
+        begun.append(samples)
         with suppress(CancelledError):
             REQUEST_CANCELLED.get().result(PATIENCE)
         ended.append(samples)
@@ -114,11 +114,10 @@ def test_a_sound_whose_client_left_is_encoded_no_longer(events):
     model = SimpleNamespace(engine=SimpleNamespace(), encode_samples=encode)
     host = EngineHost(model, lambda heard: (events.extend(heard), client.receive(heard)))
     client, request = EngineClient(host.obey), Future()
-    threads = [threading.Thread(target=copy_context().run, args=[ask]) for _ in range(2)]
+    threads = [threading.Thread(target=copy_context().run, args=[ask]) for _ in range(ENCODERS + 1)]
     for thread in threads:
         thread.start()
-    assert begun.wait(PATIENCE)
-    wait_until(lambda: len(host._media) == 2)
+    wait_until(lambda: len(begun) == ENCODERS and len(host._media) == len(threads))
     request.cancel()
-    wait_until(lambda: len(events) == len(asked) == 2)
-    assert (len(ended), {type(event) for event in events}, host._media) == (1, {Failed}, {})
+    wait_until(lambda: len(events) == len(asked) == len(threads))
+    assert (len(ended), {type(event) for event in events}, host._media) == (ENCODERS, {Failed}, {})

@@ -1,17 +1,21 @@
 """Pieces of images that share a step of an encoder's graph: their rows are those of pieces alone."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from pumice.config import load_config
 from pumice.engine.projector import Projector
+from pumice.errors import BackendError
 from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
 from vision_files import picture
 from vision_models import SHAPES, converted
+from waiting import wait_until
 
 pytest.importorskip("PIL")
 FILES = json.loads(SHAPES.read_text())
@@ -78,3 +82,60 @@ def test_a_step_has_room_for_so_many_rows(tmp_path, monkeypatch):
         for part, right in zip(parts, found[0], strict=True):
             if not isinstance(part, str):
                 np.testing.assert_allclose(part.rows, right.rows, atol=2e-6 * np.abs(right.rows).max())
+
+
+@pytest.fixture
+def projector(tmp_path, monkeypatch):
+    """Pixtral's, whose pieces share steps, as on a GPU."""
+    monkeypatch.setattr(NumpyBackend, "offload", True)
+    folder = converted(tmp_path / "pixtral", "pixtral", FILES["pixtral"]["shapes"])
+    config = load_config(overrides={"backend": "numpy"})
+    with closing(Projector(folder / "mmproj.gguf", config, get_registry(config))) as projector:
+        yield projector
+
+
+def held_step(projector, monkeypatch, outputs):
+    """Replace the first step's results by those of ``outputs``, once all other pictures wait."""
+    (runner,) = projector._runners["image"]
+    sizes, compute = [], runner.outputs
+
+    def step(batch):
+        sizes.append(len(batch.slots))
+        if len(sizes) == 1:
+            wait_until(lambda: len(projector._waiting) == len(PICTURES) - 1)
+            return outputs(compute, batch)
+        return compute(batch)
+
+    monkeypatch.setattr(runner, "outputs", step)
+    return sizes
+
+
+def rows_of(parts):
+    return [part.rows for part in parts if not isinstance(part, str)]
+
+
+def test_pictures_of_several_requests_share_a_step(projector, monkeypatch):
+    alone = [rows_of(projector.encode(pixels)) for pixels in PICTURES]
+    sizes = held_step(projector, monkeypatch, lambda compute, batch: compute(batch))
+    with ThreadPoolExecutor(len(PICTURES)) as pool:
+        together = [rows_of(parts) for parts in pool.map(projector.encode, PICTURES)]
+    assert sizes == [1, 2]
+    assert not projector._waiting
+    for parts, expected in zip(together, alone, strict=True):
+        for rows, right in zip(parts, expected, strict=True):
+            np.testing.assert_allclose(rows, right, atol=2e-6 * np.abs(right).max())
+
+
+def test_a_step_that_fails_ends_one_picture(projector, monkeypatch):
+    """Those that shared it are computed again."""
+
+    def failing(compute, batch):
+        raise BackendError("the device is lost")
+
+    sizes = held_step(projector, monkeypatch, failing)
+    with ThreadPoolExecutor(len(PICTURES)) as pool:
+        results = [pool.submit(projector.encode, pixels) for pixels in PICTURES]
+        errors = [result.exception() for result in results]
+    assert sorted(str(error) for error in errors if error) == ["the device is lost"]
+    assert sizes == [1, 2]
+    assert not projector._waiting
