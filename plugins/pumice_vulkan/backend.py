@@ -15,6 +15,7 @@ from pumice.plugin import (
     DeviceInfo,
     Fact,
     KVState,
+    Launches,
     Limits,
     MemoryPlan,
     Node,
@@ -32,6 +33,7 @@ from pumice_vulkan.step import SCRATCH_BYTES, has_known_sizes
 
 if TYPE_CHECKING:
     from pumice_vulkan.device import Device
+    from pumice_vulkan.persistent import Decoder
     from pumice_vulkan.program import Shared
 
 RESERVE = 256 * 2**20  # bytes of device memory reserved for scratch memory, command buffers and other uses
@@ -152,6 +154,17 @@ class VulkanBackend(Backend):
 
     def rewrite(self, segment: Segment) -> Segment:
         return fuse(segment)
+
+    def launches(self, segment: Segment, limits: Limits) -> Launches:
+        from pumice_vulkan.launches import launches_of
+        from pumice_vulkan.persistent import computes
+
+        shared = self._open()[segment.device]
+
+        def joins(decoder: Decoder) -> bool:
+            return shared.persistent and computes(decoder, limits, shared.device, shared.unmeasured)
+
+        return launches_of(segment, joins)
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         from pumice_vulkan.program import DeviceProgram

@@ -1,5 +1,25 @@
 """The backend contract: programs, steps, and picking tokens on a device."""
 
-from pumice.backend.contract import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, NoOptions, Program
+from pumice.backend.contract import (
+    Backend,
+    CacheForm,
+    Capabilities,
+    DeviceInfo,
+    Fact,
+    KernelTime,
+    Launches,
+    NoOptions,
+    Program,
+)
 
-__all__ = ["Backend", "CacheForm", "Capabilities", "DeviceInfo", "Fact", "KernelTime", "NoOptions", "Program"]
+__all__ = [
+    "Backend",
+    "CacheForm",
+    "Capabilities",
+    "DeviceInfo",
+    "Fact",
+    "KernelTime",
+    "Launches",
+    "NoOptions",
+    "Program",
+]

@@ -91,6 +91,20 @@ class CacheForm:
     computed_by: str
 
 
+@dataclass(frozen=True)
+class Launches:
+    """How a device starts the operations of a segment, one group after the other; used to predict rates.
+
+    Attributes:
+        groups: operations that start together.
+        joined: groups of a step of one token if that is a single launch, in which weights of later groups are read
+            while earlier ones exchange values; empty if it is not.
+    """
+
+    groups: Sequence[Sequence[Node]]
+    joined: Sequence[Sequence[Node]] = ()
+
+
 class _Running(Pending):
     """A step of a plain program, computed as soon as its inputs are available."""
 
@@ -290,6 +304,10 @@ class Backend(ABC):
         Memory is planned after the rewrite, so a value that no node computes any more takes none.
         """
         return segment
+
+    def launches(self, segment: Segment, limits: Limits) -> Launches | None:
+        """Return how a segment's operations start; None: one by one. Used to predict rates."""
+        return None
 
     @abstractmethod
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:

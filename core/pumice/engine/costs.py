@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.engine.overrides import DeviceName
 from pumice.graph import N_OUTPUTS, Graph, KVState, Node, RecurrentState, Segment, Weight, concrete
@@ -59,16 +60,22 @@ class StepPart:
         nodes: its operations.
         crossing_bytes: bytes per token.
         output_bytes: bytes per row of the output, such as logits.
+        groups: operations that start together, in order; empty: each starts alone.
+        joined: as ``Launches.joined``.
     """
 
     device: DeviceName
     nodes: tuple[NodeCost, ...]
     crossing_bytes: float
     output_bytes: float = 0.0
+    groups: tuple[tuple[NodeCost, ...], ...] = ()
+    joined: tuple[tuple[NodeCost, ...], ...] = ()
 
 
-def step_parts(segments: Sequence[Segment], graph: Graph, limits: Limits) -> list[StepPart]:
-    """Return the costs of the segments of one graph, in order."""
+def step_parts(
+    segments: Sequence[Segment], graph: Graph, limits: Limits, backends: Mapping[str, Backend]
+) -> list[StepPart]:
+    """Return the costs of the segments of one graph, in order; ``backends`` by name say how operations start."""
     sizes = dict.fromkeys(limits.sizes, 1)
     inputs = set(graph.inputs.values())
     parts = []
@@ -77,9 +84,20 @@ def step_parts(segments: Sequence[Segment], graph: Graph, limits: Limits) -> lis
         n_bytes = {True: 0.0, False: 0.0}  # by whether rows are those of the output
         for tensor in crossing:
             n_bytes[tensor.shape[:1] == (N_OUTPUTS,)] += 4.0 * math.prod(concrete(tensor.shape, sizes))
-        nodes = tuple(cost for node in segment.nodes for cost in node_costs(node, limits))
-        parts.append(StepPart(DeviceName(segment.backend, segment.device), nodes, n_bytes[False], n_bytes[True]))
+        device = DeviceName(segment.backend, segment.device)
+        launches = backends[segment.backend].launches(segment, limits)
+        groups, joined = (launches.groups, launches.joined) if launches else ((), ())
+        costs = _costs(segment.nodes, limits), n_bytes[False], n_bytes[True]
+        parts.append(StepPart(device, *costs, _of_groups(groups, limits), _of_groups(joined, limits)))
     return parts
+
+
+def _of_groups(groups: Sequence[Sequence[Node]], limits: Limits) -> tuple[tuple[NodeCost, ...], ...]:
+    return tuple(_costs(group, limits) for group in groups)
+
+
+def _costs(nodes: Sequence[Node], limits: Limits) -> tuple[NodeCost, ...]:
+    return tuple(cost for node in nodes for cost in node_costs(node, limits))
 
 
 def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.config import Config
 from pumice.engine.costs import StepPart, step_parts
@@ -97,11 +98,11 @@ def place_experts(
             high, best_rules, best = middle, tried_rules, tried
         else:
             low = middle
-    device_rates = rates()
-    whole = _seconds(without.segments[0], graphs[0], limits, device_rates)
+    seconds = partial(_seconds, graph=graphs[0], limits=limits, rates=rates(), backends=dict(backends))
+    whole = seconds(without.segments[0])
     stream = stream_experts(graphs[0], graphs, backends, limits, best_rules) if whole is not None else None
     copied = stream_parts(stream, graphs, backends, limits, best_rules) if stream else []
-    partly = _seconds(best.segments[0], graphs[0], limits, device_rates, copied, stream)
+    partly = seconds(best.segments[0], copied=copied, stream=stream)
     if whole is not None and partly is not None and whole < partly:
         return rules, 0
     return best_rules, high
@@ -113,7 +114,7 @@ def stream_parts(
     """Return the costs of the segments of a stream's graph, placed beside ``graphs``."""
     rules = replace(rules, margin=0, overrides=(*rules.overrides, *stream.overrides))
     placed = find_placement([*graphs, stream.graph], backends, limits, rules).segments
-    return step_parts(placed[-1], stream.graph, limits)
+    return step_parts(placed[-1], stream.graph, limits, dict(backends))
 
 
 def _has_experts(graphs: Sequence[Graph]) -> bool:
@@ -126,6 +127,7 @@ def _seconds(
     graph: Graph,
     limits: Limits,
     rates: Mapping[DeviceName, Rates],
+    backends: Mapping[str, Backend],
     copied: Sequence[StepPart] = (),
     stream: ExpertStream | None = None,
 ) -> float | None:
@@ -133,9 +135,10 @@ def _seconds(
 
     ``copied``: costs of the prompt if it is computed by a ``stream``, which counts if that is faster.
     """
-    parts = step_parts(segments, graph, limits)
-    if not all(part.device in rates for part in (*parts, *copied)):
+    devices = {*(DeviceName(item.backend, item.device) for item in segments), *(part.device for part in copied)}
+    if not devices <= set(rates):
         return None
+    parts = step_parts(segments, graph, limits, backends)
     n_tokens = min(limits.n_batch, limits.n_ctx)
     prompt = step_seconds(parts, rates, n_tokens, 1, 0)
     if stream is not None:

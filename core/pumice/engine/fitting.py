@@ -95,7 +95,8 @@ def _stream(
         return stream
     rates = known_device_rates(backends, config)
     placed = find_placement(traced, backends, limits, replace(rules, margin=0)).segments[0]
-    own, streamed = step_parts(placed, graph, limits), stream_parts(stream, traced, backends, limits, rules)
+    own = step_parts(placed, graph, limits, dict(backends))
+    streamed = stream_parts(stream, traced, backends, limits, rules)
     if not all(part.device in rates for part in (*own, *streamed)):
         return None
     for n_tokens in (32, 64, 128, 256, 512, 1024, 2048):

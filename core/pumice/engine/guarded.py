@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> Backend:
     """Return a backend of a plugin; ``where`` names both in messages: ``backend 'cpu' (plugin cpu)``."""
     backend = guarded(cls, f"{where}: __init__")(cls.Options(**options))
-    guard(backend, where, ["supports", "free_memory", "facts", "footprint", "rewrite", "compile", "close"])
+    guard(backend, where, ["supports", "free_memory", "facts", "footprint", "launches", "rewrite", "compile", "close"])
     compile = backend.compile
 
     def compile_guarded(segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:

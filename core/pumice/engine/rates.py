@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pumice.backend import Backend, DeviceInfo
 from pumice.backend.step import Batch, Limits
 from pumice.cache_files import read_file, write_file
-from pumice.engine.costs import StepPart
+from pumice.engine.costs import NodeCost, StepPart
 from pumice.engine.overrides import DeviceName
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.sizing import BLOCK_SIZE
@@ -99,12 +99,32 @@ def step_seconds(
     for part in parts:
         rate = rates[part.device]
         crossing = part.crossing_bytes * n_tokens + part.output_bytes * n_outputs
-        seconds += rate.run_seconds + crossing / rate.link
-        for node in part.nodes:
-            memory, compute = rate.of(node.type)
-            moving = node.n_bytes(n_tokens, n_outputs, depth) / memory
-            seconds += max(moving, node.flops(n_tokens, n_outputs) / compute) + rate.node_seconds
+        seconds += crossing / rate.link
+        if part.joined and n_tokens == 1:
+            seconds += sum(_joined_seconds(group, rate, depth) for group in part.joined)
+        else:
+            groups = part.groups or [(node,) for node in part.nodes]
+            busy = sum(_node_seconds(node, rate, n_tokens, n_outputs, depth) for group in groups for node in group)
+            seconds += rate.run_seconds + busy + rate.node_seconds * len(groups)
     return seconds
+
+
+def _node_seconds(node: NodeCost, rate: Rates, n_tokens: int, n_outputs: int, depth: int) -> float:
+    """Return the time of an operation by its bytes or its arithmetic."""
+    memory, compute = rate.of(node.type)
+    return max(node.n_bytes(n_tokens, n_outputs, depth) / memory, node.flops(n_tokens, n_outputs) / compute)
+
+
+def _joined_seconds(group: Sequence[NodeCost], rate: Rates, depth: int) -> float:
+    """Return the time of a group in a launch of a whole token, and of the exchange of its results.
+
+    An exchange takes as long as the overhead of an operation. Weights are read meanwhile, but not those of experts,
+    which the values before choose, nor the cache. The launch belongs to a row of steps, so it has no further overhead.
+    """
+    known = sum(_node_seconds(replace(node, position_bytes=0.0), rate, 1, 1, 0) for node in group if node.share >= 1)
+    later = sum(node.position_bytes and _node_seconds(node, rate, 1, 1, depth) for node in group)
+    later += sum(_node_seconds(node, rate, 1, 1, depth) for node in group if node.share < 1)
+    return max(known, rate.node_seconds) if not later else known + later + rate.node_seconds
 
 
 def stream_seconds(

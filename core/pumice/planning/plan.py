@@ -311,7 +311,7 @@ def _measure(name: str, registry: Registry, config: Config, kept: Rates | None, 
 def _main_parts(placement: Placement, subject: _Subject, limits: Limits) -> list[StepPart]:
     """Return the costs of the segments that generate."""
     main = list(subject.traced).index(MAIN)
-    return step_parts(placement.segments[main], subject.graphs[MAIN], limits)
+    return step_parts(placement.segments[main], subject.graphs[MAIN], limits, subject.named)
 
 
 def _predict_stream(
@@ -321,7 +321,8 @@ def _predict_stream(
     stream, n_tokens = subject.stream, min(limits.n_batch, limits.n_ctx)
     if stream is None or n_tokens < stream.least:
         return {}
-    parts = step_parts(placement.segments[list(subject.traced).index(_STREAM)], stream.graph, limits)
+    placed = placement.segments[list(subject.traced).index(_STREAM)]
+    parts = step_parts(placed, stream.graph, limits, subject.named)
     if not all(part.device in rates for part in parts):
         return {}
     return {"prompt_per_second": n_tokens / stream_seconds(parts, rates, n_tokens, stream.layer_bytes)}

@@ -2,7 +2,17 @@
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, STREAM, Architecture, HParams, Masks, MediaRules
 from pumice.audio import VOICE_SOUNDS, read_voice
-from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, NoOptions, Program
+from pumice.backend import (
+    Backend,
+    CacheForm,
+    Capabilities,
+    DeviceInfo,
+    Fact,
+    KernelTime,
+    Launches,
+    NoOptions,
+    Program,
+)
 from pumice.backend.arena import Arena
 from pumice.backend.cache_views import CacheViews, HostProgram
 from pumice.backend.pick import Ahead, Ask, Pick, Raw, Restriction
@@ -160,6 +170,7 @@ __all__ = [
     "KVState",
     "KernelTime",
     "Keys",
+    "Launches",
     "Limits",
     "MaskSampler",
     "Masks",

@@ -2,5 +2,15 @@
 
 from pumice_vulkan.persistent.path import BUCKET as PERSISTENT_BUCKET
 from pumice_vulkan.persistent.path import PersistentPath, expect_cache, is_wanted
+from pumice_vulkan.persistent.pattern import Decoder, find_decoder
+from pumice_vulkan.persistent.shape import computes
 
-__all__ = ["PERSISTENT_BUCKET", "PersistentPath", "expect_cache", "is_wanted"]
+__all__ = [
+    "PERSISTENT_BUCKET",
+    "Decoder",
+    "PersistentPath",
+    "computes",
+    "expect_cache",
+    "find_decoder",
+    "is_wanted",
+]

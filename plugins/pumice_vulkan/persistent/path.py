@@ -23,7 +23,7 @@ from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.persistent.division import Shape
 from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
-from pumice_vulkan.persistent.shape import kernel_of, shapes
+from pumice_vulkan.persistent.shape import computes, kernel_of, shapes
 
 KERNEL = "persistent"
 BUCKET = Bucket(1, 1, lone=True)  # the steps that the shader computes
@@ -109,7 +109,7 @@ class PersistentPath:
     ) -> PersistentPath | None:
         """Return the path of a segment whose weights are on the device; None if the shader does not compute it."""
         decoder = find_decoder(segment)
-        if decoder is None or not any(True for _ in shapes(decoder, memory.limits, memory.device, False, unmeasured)):
+        if decoder is None or not computes(decoder, memory.limits, memory.device, unmeasured):
             return None
         return cls(memory, kernels, decoder, unmeasured)
 

@@ -74,6 +74,11 @@ def shapes(
             yield shape
 
 
+def computes(decoder: Decoder, limits: Limits, device: Device, unmeasured: bool = False) -> bool:
+    """Return True if a device has a shape to try, as ``shapes`` yields them."""
+    return any(True for _ in shapes(decoder, limits, device, False, unmeasured))
+
+
 def kernel_of(shape: Shape) -> str:
     """Return the variant of the shader for a shape."""
     names = [name for name, family in FAMILIES.items() if shape.is_of(family)]

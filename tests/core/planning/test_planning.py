@@ -258,7 +258,7 @@ def test_predictions_follow_the_rates() -> None:
     graph = random_graph(random.Random(1))
     limits = make_limits({"main": graph}, EngineSizes(1024, 256, 1, "f16"))
     placement = find_placement([graph], [("cpu", NumpyBackend())], limits, PlacementRules())
-    parts = step_parts(placement.segments[0], graph, limits)
+    parts = step_parts(placement.segments[0], graph, limits, {"cpu": NumpyBackend()})
     slow, fast = RATES, replace(RATES, memory=2e9, compute=2e11, link=2e9, node_seconds=0.5e-6, run_seconds=0.5e-5)
 
     def seconds(rates: Rates, *step: int) -> float:
