@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
-from pumice.architecture import DRAFT, HEAD, MAIN, STREAM, Architecture, HParams, MediaKind
+from pumice.architecture import DRAFT, HEAD, MAIN, Architecture, HParams, MediaKind
 from pumice.chat.mixed import PromptPart
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
@@ -264,7 +264,7 @@ def _all_files(path: str | Path, config: Config) -> list[str]:
 
 def make_next_tokens(config: Config, runner: Runner) -> NextTokens | None:
     """Return the drafting layer of the model or its draft model; None without one, or if it is not wanted."""
-    if STREAM not in runner.results(MAIN):
+    if runner.listening is None:
         if config.draft and runner.results(DRAFT) and config.is_drafting:
             reason = "drafts of its kind are not supported here yet" if _names_layer(config) else NAMES_NONE
             log.warning("draft: %s is not used: %s", config.draft, reason)

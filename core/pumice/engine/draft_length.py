@@ -232,6 +232,7 @@ class DraftLength:
         """Compare steps with drafts with this time of a step without; None: with measured steps of the host."""
         self._is_paced = seconds is not None
         if seconds is not None:
+            self._base = seconds
             self.costs.keep_pace(n_seqs, seconds)
 
     def most(self, n_seqs: int, n_rows: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -17,13 +17,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import STREAM
+from pumice.architecture import MAIN, STREAM
 from pumice.backend.pick import Ahead, Ask, Restriction
 from pumice.backend.step import Batch, Pending
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.device_drafts import NO_DRAFTS, Plan
 from pumice.engine.generation import Running
+from pumice.engine.host_drafts import Kind
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event
@@ -32,6 +33,7 @@ from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.speculation import Draft, Speculation, may_draft
 from pumice.engine.states import RecurrentStates
+from pumice.graph.media import ROWS
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +52,7 @@ class Flight:
         drafts: drafted tokens of members, computed and verified by the step.
         plan: steps with tokens that the program drafts.
         repeats: True if tokens of a member are computed again after a wrong draft.
+        hears: True if a layer that drafts gets its hidden states.
         kind: the kind of batch for which drafts of the host compete with steps of the program; None: they do not.
         asks: True if proposers were asked before it, or are to be asked behind it.
         began: ``time.perf_counter()`` before submission.
@@ -70,7 +73,8 @@ class Flight:
     drafts: Mapping[Running, Draft] = field(default_factory=dict)
     plan: Plan = NO_DRAFTS
     repeats: bool = False
-    kind: Hashable = None
+    hears: bool = False
+    kind: Kind | None = None
     asks: bool = False
     began: float = field(default_factory=time.perf_counter)
     spent: float = 0.0
@@ -137,7 +141,7 @@ class Flights:
         self._prepares_drafts = False
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
         self._clock = speculation.clock = time.perf_counter if self._can.max_steps else time.thread_time
-        self._latest: tuple[Hashable, bool] = None, False  # kind of the latest flight, and whether it asks
+        self._latest: tuple[Kind | None, bool] = None, False  # kind of the latest flight, and whether it asks
 
     def choose(self) -> Members:
         """Return the members of the next step, or an empty list if enough steps are pending.
@@ -173,19 +177,24 @@ class Flights:
         if self._landed == landed:
             self._landed = time.perf_counter()
         self._weigh(flight, _n_tokens(flight) - n_tokens, self._landed - landed)
-        if self._speculation.next_tokens and flight.ask is None:
+        if flight.hears:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
         self._speculation.took(flight.members, flight.drafts, (self._clock() - flight.spent) / flight.n_steps)
         return time.perf_counter() - began
 
     def _begin(self, members: Members) -> Flight:
         if self._can.n_in_flight > 1:
-            return self._step(members, {})
+            return self._step(members, {}, False)
         if is_own := self._drafts_itself(members):
             plan = self._planned([running for running, _ in members])
             if plan.n_steps:
                 return self._draft_ahead(members, plan)
         kind = None if is_own else self._kind(members)
+        if again := self._missed(members, kind):
+            self._speculation.passed(1)
+            flight = self._step(again, {}, True)
+            flight.kind, flight.asks = kind, True
+            return flight
         drafts, n_free = self._drafted(members, kind) if not is_own else ({}, 0)
         flight = self._submit(members, drafts, n_free, is_own)
         flight.kind, flight.asks = kind, bool(drafts) or n_free <= 1
@@ -194,7 +203,7 @@ class Flights:
     def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int, is_own: bool) -> Flight:
         """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""
         if drafts or not self._can.max_steps:
-            return self._step(members, drafts)
+            return self._step(members, drafts, True)
         sequences = [running for running, _ in members]
         most = self._speculation.device.most_plain(sequences) if is_own else n_free
         n_steps = self.lookahead.steps(members, most=most)
@@ -202,9 +211,26 @@ class Flights:
             return self._fly(members, n_steps)
         if n_steps and not self.lookahead.restricts([running.generation for running, _ in members]):
             return self._guess(members, n_steps)
-        return self._step(members, {})
+        return self._step(members, {}, n_free <= 1)
 
-    def _drafted(self, members: Members, kind: Hashable) -> tuple[Mapping[Running, Draft], int]:
+    def _missed(self, members: Members, kind: Kind | None) -> Members:
+        """Return the members with the tokens whose hidden states a layer that drafts missed; none if it missed none.
+
+        A program that picks tokens gives none. The layer may begin at any block, so the tokens of the latest block are
+        computed again. Keys outside of attention windows may be gone, and recurrent states do not go back.
+        """
+        host, limits = self._speculation.host, self._scheduler.limits
+        if host is None or kind is None or self._cache.checkpoints is not None or set(limits.n_blocks) != {0}:
+            return []
+        missing = [] if host.n_free(kind) else self._speculation.missing(members)
+        if not missing or limits.n_batch < len(members) + limits.block_size:
+            return []
+        for running in missing[: (limits.n_batch - len(members)) // limits.block_size]:
+            running.n_again = running.n_past % limits.block_size
+            running.n_past -= running.n_again
+        return [(running, running.pending) for running, _ in members]
+
+    def _drafted(self, members: Members, kind: Kind | None) -> tuple[Mapping[Running, Draft], int]:
         """Return the drafts of proposers, and the number of steps that need not ask them again."""
         speculation, pace = self._speculation, None
         if kind is not None and speculation.host is not None:
@@ -215,7 +241,7 @@ class Flights:
         speculation.length.keep_pace(len(members), pace)
         return speculation.draft(members, self._cache, self._scheduler.limits), speculation.n_free
 
-    def _kind(self, members: Members) -> Hashable:
+    def _kind(self, members: Members) -> Kind | None:
         """Return the kind of a batch whose steps without drafts have a pace of their own.
 
         None if the program computes no steps by itself, or nobody would draft for it.
@@ -243,8 +269,11 @@ class Flights:
         else:
             host.ran(kind, n_tokens / n_seqs, seconds)
 
-    def _step(self, members: Members, drafts: Mapping[Running, Draft]) -> Flight:
-        """Submit a single step; recurrent states are restored after a wrong drafted token."""
+    def _step(self, members: Members, drafts: Mapping[Running, Draft], hears: bool) -> Flight:
+        """Submit a single step; recurrent states are restored after a wrong drafted token.
+
+        ``hears``: whether a layer that drafts may want its hidden states.
+        """
         began, spent = time.perf_counter(), self._clock()
         whole = [running for running, n_new in members if running.pending == n_new]
         drafted = {running: draft.tokens for running, draft in drafts.items()}
@@ -254,16 +283,26 @@ class Flights:
                 stack.enter_context(self._states.taking_back(rows))
             parts = [running.part(n_new, drafted.get(running, ())) for running, n_new in members]
             batch = batch_of(self._cache, parts)
-            ask = self._ask(batch, whole) if self._can.max_steps and not drafts else None
-            pending = self._runner.submit(batch, ask)
+            graph = self._listening(members, batch) if hears else None
+            ask = self._ask(batch, whole) if self._can.max_steps and not drafts and graph is None else None
+            pending = self._runner.submit(batch, ask, graph=graph) if graph else self._runner.submit(batch, ask)
             for running, _ in members if self._can.n_in_flight > 1 else ():
                 running.n_ahead = 1
             repeats = any(running.n_again for running, _ in members)
             land = self._sample_drafted if drafts else self._take if ask else self._sample
             flight = Flight(members, whole, batch, pending, land, ask, drafts=drafts, repeats=repeats)
+            flight.hears = graph is not None
             flight.began, flight.spent = began, spent
             flight.open = stack.pop_all() if drafts else None
             return flight
+
+    def _listening(self, members: Members, batch: Batch) -> str | None:
+        """Return the graph that gives the hidden states of a step, if a layer that drafts wants them."""
+        if self._speculation.next_tokens is None:
+            return None
+        graph = self._runner.listening
+        is_wanted = graph == MAIN or (ROWS not in batch.inputs and self._speculation.hears(members))
+        return graph if is_wanted else None
 
     def _computed(self, members: Members) -> None:
         for running, n_new in members:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from pumice.engine.draft_length import class_of
+
+Names = frozenset[str]
+Kind = tuple[int, Names, bool]
+"""A kind of batch: the number of its sequences, their proposers, and whether a pick is restricted."""
 
 LOSS = 0.007  # share of time that drafts may take from steps of the program
 START = 6.0  # initial credit for drafts, in steps of the program
@@ -20,6 +23,7 @@ MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
 OPENS = 1.0  # credit with which drafts begin again
 MOST_COST = 16.0  # maximum time charged for a step, in steps of the program, unless the one before took as long, too
 FIRST_COST = 2.0  # ... for the first step with such a number of rows, which contains what is done once
+N_FIRST = 3  # ... and for so many steps of the host, in which proposers begin
 KEPT = 9  # latest measurements of the pace
 LEAST = 5  # measurements of the pace before drafts begin
 MEASURED = 8  # steps of a submission that measures the pace
@@ -37,6 +41,7 @@ class _Balance:
         n_measured: measurements since the pace was last renewed.
         n_drafted: steps of the host since then.
         started: classes of numbers of rows that were computed.
+        n_host: steps of the host.
         lost: steps that the latest step of the host lost.
     """
 
@@ -46,6 +51,7 @@ class _Balance:
     n_measured: int = 0
     n_drafted: int = 0
     started: set[int] = field(default_factory=set)
+    n_host: int = 0
     lost: float = 0.0
 
     @property
@@ -61,7 +67,7 @@ class _Balance:
 class HostDrafts:
     """Limits what drafts of the host lose beside steps that a program computes by itself.
 
-    Batches of a kind have the same number of sequences, proposers and picks. First the pace of the program is measured,
+    First the pace of the program is measured,
     without drafts. Then the host drafts while there is credit: ``START`` steps, a small share of the time of the
     program's steps (``LOSS``), and what drafts gained lately. All time from one result to the next counts: proposing,
     verifying, single steps without drafts, and the start of the next submission. Without credit the program computes
@@ -69,9 +75,9 @@ class HostDrafts:
     """
 
     def __init__(self) -> None:
-        self._kinds: defaultdict[Hashable, _Balance] = defaultdict(_Balance)
+        self._kinds: defaultdict[Kind, _Balance] = defaultdict(_Balance)
 
-    def n_free(self, kind: Hashable) -> int:
+    def n_free(self, kind: Kind) -> int:
         """Return the number of next steps that are left to the program; 0: the host may draft."""
         own = self._kinds[kind]
         if not own.is_measured:
@@ -79,18 +85,23 @@ class HostDrafts:
         own.is_open = own.credit > 0 if own.is_open else own.credit >= OPENS
         return 0 if own.is_open else max(1, math.ceil((OPENS - own.credit) / LOSS))
 
-    def pace(self, kind: Hashable) -> float:
+    def rests(self, names: Names) -> bool:
+        """Return True if no kind of batch that was tried may draft with these proposers."""
+        known = [own.is_open for (_, others, _), own in self._kinds.items() if others == names and own.paces]
+        return bool(known) and not any(known)
+
+    def pace(self, kind: Kind) -> float:
         """Return the measured seconds of a step that the program computes by itself, once ``n_free`` was 0."""
         return self._kinds[kind].pace
 
-    def ran(self, kind: Hashable, n_tokens: float, seconds: float) -> None:
+    def ran(self, kind: Kind, n_tokens: float, seconds: float) -> None:
         """Record a submission without drafts behind another one: tokens per sequence, seconds between their results."""
         own = self._kinds[kind]
         own.paces.append(seconds / n_tokens)
         own.n_measured, own.n_drafted = own.n_measured + 1, 0
         own.credit += min(LOSS * n_tokens, max(0.0, START - own.credit))
 
-    def drafted(self, kind: Hashable, n_rows: int, n_tokens: float, seconds: float) -> None:
+    def drafted(self, kind: Kind, n_rows: int, n_tokens: float, seconds: float) -> None:
         """Record a step of the host, or what the program computed right after one.
 
         Args:
@@ -103,8 +114,10 @@ class HostDrafts:
         if not own.paces:
             return
         rows = class_of(n_rows)
-        most = max(MOST_COST, own.lost) if rows in own.started else FIRST_COST
+        is_first = rows not in own.started or own.n_host < N_FIRST
         own.started.add(rows)
+        own.n_host += 1
+        most = FIRST_COST if is_first else max(MOST_COST, own.lost)
         own.lost = seconds / own.pace - n_tokens
         own.credit = min(own.credit - min(own.lost, most), MOST_SAVED)
         own.n_drafted += 1

@@ -113,6 +113,15 @@ class NextTokens:
         left_out = max(0, n - most)
         self._keep(running, first + left_out, stream[begin + left_out : begin + n])
 
+    def knows(self, running: Running) -> bool:
+        """Return True if the hidden states of a sequence are known up to that before its last token."""
+        kept = self._hidden.get(running)
+        return kept is not None and kept.tables is running.tables and kept.end == len(running.generation.tokens) - 1
+
+    def misses(self, running: Running) -> bool:
+        """Return True if the layer may draft for a sequence once it knows its latest hidden states."""
+        return not self.is_off and running.generation not in self._dropped and not self.knows(running)
+
     def drop(self, running: Running) -> None:
         """Forget a sequence, which gets no more proposals."""
         self._hidden.pop(running, None)
@@ -125,7 +134,7 @@ class NextTokens:
     def _keep(self, running: Running, first: int, rows: Rows) -> None:
         """Keep the states of positions from ``first`` on; those computed again after a wrong draft are kept already."""
         kept = self._hidden.get(running)
-        if kept is None or kept.tables is not running.tables or first > kept.end:
+        if kept is None or kept.tables is not running.tables or first > kept.end or self._begins_later(kept, first):
             n_skipped = self._n_skipped(running, first)
             first_kept = max(first, n_skipped * self._runner.limits.block_size)
             kept = self._hidden[running] = self._unknown(running.tables, first_kept, rows.shape[1])
@@ -134,6 +143,10 @@ class NextTokens:
             kept.append(rows[kept.end - first :])
         if not running.generation.finish_reason:
             self._catch_up(running, kept)
+
+    def _begins_later(self, kept: Hidden, first: int) -> bool:
+        """Return True if a sequence was to begin at a block behind ``first``, which is computed again."""
+        return first < kept.end == kept.n_skipped * self._runner.limits.block_size
 
     def _n_skipped(self, running: Running, first: int) -> int:
         """Return the number of blocks before which the layer did not run: none if ``first`` is behind cached tokens."""
@@ -228,8 +241,8 @@ class NextTokens:
     def _holds(self, running: Running, n: int) -> bool:
         """Return True if the hidden state before the last token is known, and there are blocks for ``n`` tokens."""
         assert self.cache is not None
-        kept, n_tokens = self._hidden.get(running), len(running.generation.tokens)
-        if n <= 0 or kept is None or kept.tables is not running.tables or kept.end != n_tokens - 1:
+        n_tokens = len(running.generation.tokens)
+        if n <= 0 or not self.knows(running):
             return False
         return self.cache.extend(running.tables, running.n_past, n_tokens - running.n_past + n)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA
+from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, STREAM
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
 from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
@@ -19,7 +19,7 @@ from pumice.engine.held import Held, held_by
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import PlacementRules, place_layers, uses_of
 from pumice.engine.sizing import states_of_all
-from pumice.engine.tracing import EMBED, MEDIA_GRAPHS, SPEAK, prompts_of
+from pumice.engine.tracing import EMBED, MEDIA_GRAPHS, SPEAK, STREAMED, apart_from_stream, prompts_of
 from pumice.errors import BackendError
 from pumice.graph import DraftBlock, Graph, RecurrentState, Segment, row_size
 from pumice.graph.media import ROWS
@@ -82,6 +82,7 @@ class Runner:
         self._backends = backends
         self._progress = progress
         self._observe = observe
+        graphs = apart_from_stream(graphs) if backends[0][1].offload else graphs  # GPUs pick tokens by themselves
         prompts = {} if observe else prompts_of(graphs)
         traced = [*graphs.values(), *prompts.values(), *([stream.graph] if stream else [])]
         placed = place_layers(traced, backends, limits, rules or PlacementRules())
@@ -296,6 +297,11 @@ class Runner:
     def block(self) -> DraftBlock | None:
         """How the drafting graph drafts blocks of tokens, if it does."""
         return self._graphs[DRAFT].graph.block if DRAFT in self._graphs else None
+
+    @property
+    def listening(self) -> str | None:
+        """The graph whose steps give ``STREAM``, from which a layer drafts: ``MAIN``, another one, or none."""
+        return next((name for name in (MAIN, STREAMED) if STREAM in self.results(name)), None)
 
     @property
     def embeds_media(self) -> bool:

@@ -23,7 +23,7 @@ from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.draft_length import CERTAIN, LOOKED_UP, DraftKind, DraftLength, Record, Rest
 from pumice.engine.draft_model import ModelProposer
 from pumice.engine.generation import Generation, Running
-from pumice.engine.host_drafts import HostDrafts
+from pumice.engine.host_drafts import HostDrafts, Names
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import MOST_ROWS, NextTokens, NextTokensProposer
 from pumice.engine.schedule import Members
@@ -188,7 +188,7 @@ class Speculation:
         """The number of steps, from the current one on, after whose first no proposer is asked; at least one."""
         return max(1, self._wakes - self._n_steps)
 
-    def chosen(self, members: Members) -> Collection[str]:
+    def chosen(self, members: Members) -> Names:
         """Return the names of the proposers of all members."""
         return frozenset(name for running, _ in members for name in self._names(running.generation))
 
@@ -279,6 +279,35 @@ class Speculation:
             wakes += [self._rests[name].wakes for name in _COMPUTED if own and name in own.by_name]
         self._wakes = max(min(wakes), step + self.length.recovers)
 
+    @property
+    def _listens(self) -> bool:
+        """True if the layer that drafts does not rest, or only for a few more steps."""
+        layer = self.next_tokens
+        if layer is None or layer.is_off:
+            return False
+        return self._n_steps + LISTENED >= max(self._wakes, self._rests[layer.name].wakes)
+
+    def hears(self, members: Members) -> bool:
+        """Return True if the layer that drafts keeps hidden states of a step with these members."""
+        if not self._listens:
+            return False
+        assert self.next_tokens is not None
+        name, most = self.next_tokens.name, self._most_heard
+        listening = [item for item, n in members if item.pending - n < most and name in self._names(item.generation)]
+        return bool(listening) and not (self.host and self.host.rests(self.chosen(members)))
+
+    def missing(self, members: Members) -> list[Running]:
+        """Return the sequences whose latest hidden states the layer lacks, if it is to draft in the next step."""
+        layer = self.next_tokens
+        if layer is None or self._n_steps + 1 < self._rests[layer.name].wakes:
+            return []
+        return [item for item, _ in members if layer.name in self._names(item.generation) and layer.misses(item)]
+
+    @property
+    def _most_heard(self) -> int:
+        """The maximum number of hidden states of a step that the layer keeps of a sequence."""
+        return MOST_ROWS if self.length.fixed >= 0 or self.length.earns else LISTENED
+
     def landed(self, batch: Batch, members: Members, stream: NDArray[np.float32]) -> None:
         """Pass the rows ``stream [n_tokens, n_stream]`` of a step to the layer that drafts.
 
@@ -287,10 +316,10 @@ class Speculation:
         """
         layer = self.next_tokens
         assert layer is not None
-        if layer.is_off or self._n_steps + LISTENED < max(self._wakes, self._rests[layer.name].wakes):
+        if not self._listens:
             return
         began = self.clock()
-        most = MOST_ROWS if self.length.fixed >= 0 or self.length.earns else LISTENED
+        most = self._most_heard
         drafting = [
             (i, item)
             for i, (item, _) in enumerate(members)

@@ -15,6 +15,7 @@ from pumice.graph.builder import NoTargetError
 from pumice.graph.media import with_media
 
 EMBED = "embed"  # the main graph up to its hidden states, if it also has logits; compiled on first use
+STREAMED = "streamed"  # the main graph with its stream, where the main one is without, so that a program picks tokens
 SPEAK = "speak"  # the main graph with hidden states and logits, for steps with media; compiled on first use
 MEDIA_GRAPHS: Mapping[tuple[str, bool], str] = {
     (MAIN, False): MEDIA,
@@ -27,6 +28,17 @@ MEDIA_GRAPHS: Mapping[tuple[str, bool], str] = {
 
 DraftSource = tuple[GGUFFile, Architecture]
 """The file and the architecture of a draft model."""
+
+
+def apart_from_stream(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
+    """Return graphs whose main one has no output ``STREAM``, so that its program may pick tokens.
+
+    Steps whose stream is wanted run the graph ``STREAMED``, with the same weights and caches.
+    """
+    main = graphs[MAIN]
+    if STREAM not in main.outputs:
+        return dict(graphs)
+    return {**graphs, MAIN: main.only(set(main.outputs) - {STREAM}), STREAMED: main}
 
 
 def trace(

@@ -11,7 +11,7 @@ from drafting import Oracle
 from guessing_programs import GREEDY, N_VOCAB, Behind, Timed, add, engine, request, run
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import flights
-from pumice.engine.host_drafts import LEAST, LOSS, MEASURED, OPENS, RENEWED, START, HostDrafts
+from pumice.engine.host_drafts import LEAST, LOSS, MEASURED, N_FIRST, OPENS, RENEWED, START, HostDrafts, Kind
 from pumice.engine.speculation import Speculation
 from pumice.proposers import Proposal
 
@@ -110,48 +110,53 @@ def test_drafts_that_pay_go_on(monkeypatch: pytest.MonkeyPatch, facts: Any, leas
     assert speed(monkeypatch, **facts) > least
 
 
-def measured(kind: str = "one") -> HostDrafts:
+ONE: Kind = (1, frozenset(["mtp"]), False)
+OTHER: Kind = (2, frozenset(["mtp"]), False)
+
+
+def measured() -> HostDrafts:
     """Return decisions about a kind of batch whose steps take a second."""
     host = HostDrafts()
     for _ in range(LEAST):
-        assert host.n_free(kind) == MEASURED
-        host.ran(kind, 8, 8.0)
+        assert host.n_free(ONE) == MEASURED
+        host.ran(ONE, 8, 8.0)
     return host
 
 
 def test_the_pace_is_measured_first_and_again_later() -> None:
     host = measured()
     for _ in range(RENEWED):
-        assert host.n_free("one") == 0
-        host.drafted("one", 4, 3.0, 2.0)
-    assert host.n_free("one") == MEASURED
+        assert host.n_free(ONE) == 0
+        host.drafted(ONE, 4, 3.0, 2.0)
+    assert host.n_free(ONE) == MEASURED
 
 
 def test_lost_steps_end_drafts_until_there_is_credit_again() -> None:
     host = measured()
-    while not (n_free := host.n_free("one")):
-        host.drafted("one", 4, 1.0, 3.0)
+    while not (n_free := host.n_free(ONE)):
+        host.drafted(ONE, 4, 1.0, 3.0)
     assert n_free == pytest.approx(OPENS / LOSS, rel=0.01)
-    host.ran("one", n_free - 2, n_free - 2.0)
-    assert host.n_free("one") == 2
-    host.ran("one", 2, 2.0)
-    assert host.n_free("one") == 0
+    host.ran(ONE, n_free - 2, n_free - 2.0)
+    assert host.n_free(ONE) == 2
+    host.ran(ONE, 2, 2.0)
+    assert host.n_free(ONE) == 0
 
 
 def test_a_delay_is_charged_in_part_and_slow_steps_in_full() -> None:
     lost = []
     for n_slow in (1, 2):
         host = measured()
-        host.drafted("one", 4, 1.0, 1.0)  # with the start of kernels
+        for _ in range(N_FIRST):  # with the start of kernels and proposers
+            host.drafted(ONE, 4, 1.0, 1.0)
         for _ in range(n_slow):
-            host.drafted("one", 4, 1.0, 501.0)
-        lost.append(host.n_free("one") * LOSS - OPENS + START)
+            host.drafted(ONE, 4, 1.0, 501.0)
+        lost.append(host.n_free(ONE) * LOSS - OPENS + START)
     assert lost == pytest.approx([16, 516], abs=0.01)
 
 
 def test_kinds_of_batches_have_credits_of_their_own() -> None:
     host = measured()
-    host.drafted("one", 4, 1.0, 3.0)
-    host.drafted("one", 4, 1.0, 99.0)
-    assert host.n_free("one") > 0
-    assert host.n_free("other") == MEASURED
+    for _ in range(int(START)):
+        host.drafted(ONE, 4, 1.0, 3.0)
+    assert host.n_free(ONE) > 0
+    assert host.n_free(OTHER) == MEASURED

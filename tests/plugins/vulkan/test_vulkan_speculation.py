@@ -1,12 +1,26 @@
 """The device verifies drafts: the texts are those without, and those of the NumPy backend."""
 
+from collections.abc import Generator, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import pumice
 from equal_texts import write_model
+from pumice.engine import Engine
+from pumice.engine.batches import Part, batch_of
+from pumice.engine.draft_length import DraftLength
+from pumice.engine.host_drafts import HostDrafts
+from pumice.engine.tracing import STREAMED
+from pumice.quantize import quantize
+from tiny_drafts import EAGLES, fitted
+from tiny_models import IDS
+from tiny_zoo import ZOO
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
 
@@ -40,3 +54,69 @@ def test_nothing_is_drafted_by_default(tmp_path: Path) -> None:
     tokens, n_accepted = texts(write_model("rope-plain", tmp_path), "vulkan", "auto")
     assert all(tokens)
     assert n_accepted == 0
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> dict[str, Any]:
+    """Arguments of ``load`` for a model and an EAGLE-3 head."""
+    model = ZOO["rope-plain"]
+    draft = fitted(EAGLES["eagle3"], model).write(tmp_path / "draft.gguf")
+    quantize(model.write(tmp_path / "model.gguf"), tmp_path / "encoded.gguf", "Q8_0")
+    return {"path": tmp_path / "encoded.gguf", "draft": str(draft), "n_ctx": 128, "n_batch": 64}
+
+
+TOKENS = [[*IDS[:9], *IDS[:9]], [5, 6, 7, 5, 6]]
+
+
+def generated(model: pumice.Model, **options: Any) -> list[Sequence[int]]:
+    return [done.tokens for done in model.generate_many(TOKENS, max_tokens=60, temperature=0, **options)]
+
+
+def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any]) -> None:
+    """Steps whose hidden states the head reads are those of another graph."""
+    config = {"n_draft": 3, "draft_p_min": 0.0}
+    with pumice.load(**head, backend="numpy", n_parallel=2, config={"speculate": "off"}) as model:
+        expected = generated(model)
+    with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
+        assert model.runner.capabilities.max_steps > 1
+        assert generated(model, speculate="off") == expected
+        done = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="draft")
+        assert done.tokens == expected[0]
+        assert done.timings.n_drafted > 100
+
+
+def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hears the tokens of the latest block again, by turns with steps of which it hears nothing."""
+    turns = count()
+    monkeypatch.setattr(HostDrafts, "n_free", lambda *_: 4 if next(turns) // 6 % 2 else 0)
+    monkeypatch.setattr(HostDrafts, "pace", lambda *_: 1.0)
+    monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [min(n, 3) for _, n, _ in drafts])
+    heard: list[tuple[int, NDArray[np.float32]]] = []
+    with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0}) as model:
+        expected = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="off").tokens
+        layer = model.engine._engine.speculation.next_tokens
+        assert layer is not None
+        keep = layer._keep
+        monkeypatch.setattr(
+            layer, "_keep", lambda item, first, rows: heard.append((first, rows)) or keep(item, first, rows)
+        )
+        done = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="draft", cache_salt="with")
+        assert done.tokens == expected
+        assert done.timings.n_drafted > 20
+        stream = model.engine.call(partial(stream_of, tokens=[*TOKENS[0], *done.tokens]))
+    assert sum(len(rows) > 4 for _, rows in heard) > 3
+    for first, rows in heard:
+        np.testing.assert_allclose(rows, stream[first : first + len(rows)], rtol=1e-3, atol=1e-4)
+
+
+def stream_of(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, NDArray[np.float32]]:
+    """Return the hidden states of a text, computed in steps of 16 tokens."""
+    place, parts = engine.scheduler.take_place(must=True), []
+    assert place is not None
+    engine.scheduler.hold(place, 0, len(tokens), must=True)
+    for begin in range(0, len(tokens), 16):
+        batch = batch_of(engine.cache, [Part(place, tokens[begin : begin + 16], begin)])
+        parts.append(engine.runner.outputs(batch, STREAMED)["stream"].copy())
+        yield
+    engine.scheduler.give_back(place)
+    return np.concatenate(parts)
