@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +20,34 @@ MOST_ROWS = 4096
 """Rows of a step up to which pieces share it: more occupy no device better."""
 MOST_PIECES = 64
 _OF_STEP = frozenset({"tokens", "positions", "output_ids"})  # inputs that the batch has itself
+
+
+class StepRoom:
+    """The room that pieces leave in a step.
+
+    Args:
+        left: maximum of each named size.
+        n_pieces: maximum pieces.
+        counts: returns the number of each named size of a piece.
+    """
+
+    def __init__(self, left: dict[str, int], n_pieces: int, counts: Callable[[Inputs], dict[str, int]]) -> None:
+        self._left = left
+        self._n_left = self._n_pieces = n_pieces
+        self._counts = counts
+
+    def take(self, *pieces: Inputs) -> bool:
+        """Take the room of pieces; return False if there is too little. The first ones have a step in any case."""
+        counts: Counter[str] = Counter()
+        for piece in pieces:
+            counts.update(self._counts(piece))
+        has_room = len(pieces) <= self._n_left and all(n <= self._left[size] for size, n in counts.items())
+        if not has_room and self._n_left < self._n_pieces:
+            return False
+        self._n_left -= len(pieces)
+        for size, n in counts.items():
+            self._left[size] -= n
+        return True
 
 
 class PieceSteps:
@@ -40,17 +69,9 @@ class PieceSteps:
         self.n_rows = n_rows * factor
         self.sizes = {name: most * factor for name, most in graph.sizes.items()}
 
-    def fits(self, pieces: Sequence[Inputs], inputs: Inputs) -> bool:
-        """Return True if a step that has ``pieces`` has room for another one."""
-        return not pieces or self.fit(pieces, [inputs])
-
-    def fit(self, pieces: Sequence[Inputs], more: Sequence[Inputs]) -> bool:
-        """Return True if a step that has ``pieces`` has room for ``more``."""
-        if self._ids is None or len(pieces) + len(more) > MOST_PIECES:
-            return False
-        room = {N_TOKENS: self.n_rows, **self.sizes}
-        counts = [self._counts(piece) for piece in (*pieces, *more)]
-        return all(sum(count[name] for count in counts) <= room[name] for name in counts[0])
+    def room(self) -> StepRoom:
+        """Return the room of a step without pieces."""
+        return StepRoom({N_TOKENS: self.n_rows, **self.sizes}, MOST_PIECES if self._ids is not None else 1, self.counts)
 
     def batch(self, pieces: Sequence[Inputs], n_rows: Sequence[int]) -> Batch:
         """Return the step of pieces with these numbers of rows."""
@@ -64,10 +85,10 @@ class PieceSteps:
         """Return a copy of the rows of each piece."""
         if len(pieces) == 1:
             return [rows.copy()]
-        ends = np.cumsum([self._counts(piece)[str(self._result)] for piece in pieces])
+        ends = np.cumsum([self.counts(piece)[str(self._result)] for piece in pieces])
         return [part.copy() for part in np.split(rows, ends[:-1])]
 
-    def _counts(self, inputs: Inputs) -> dict[str, int]:
+    def counts(self, inputs: Inputs) -> dict[str, int]:
         """Return the number of each named size of a piece."""
         return {str(tensor.shape[0]): len(inputs[name]) for name, tensor in self._inputs.items() if name in inputs}
 
@@ -78,7 +99,7 @@ class PieceSteps:
         for piece in pieces:
             for name, values in piece.items():
                 joined[name].append(values + np.int32(before[self._ids[name]]) if name in self._ids else values)
-            for size, n in self._counts(piece).items():
+            for size, n in self.counts(piece).items():
                 before[size] += n
         return {name: np.concatenate(values) for name, values in joined.items()}
 

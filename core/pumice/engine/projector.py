@@ -172,14 +172,17 @@ class Projector:
         none = np.zeros((0, self.width), np.float32)
         held: list[str | ImagePiece | SoundPiece] = []
         group: list[ImagePiece | SoundPiece] = []
+        room = self._steps[of].room()
         n_known = 0
 
         def computed() -> Iterator[tuple[str | ImagePiece | SoundPiece, Rows]]:
+            nonlocal room
             check_wanted()
             rows = iter(self._rows(of, group) if group else [])
             yield from [(part, none if isinstance(part, str) else next(rows)) for part in held]
             held.clear()
             group.clear()
+            room = self._steps[of].room()
 
         for part in parts:
             check_wanted()
@@ -192,8 +195,9 @@ class Projector:
             if not isinstance(part, str):
                 n_known += _known_rows(part) or 0
                 self._check_rows(n_known, n_ctx)
-                if not self._steps[of].fits([piece.inputs for piece in group], part.inputs):
+                if not room.take(part.inputs):
                     yield from computed()
+                    room.take(part.inputs)
                 group.append(part)
             held.append(part)
         yield from computed()
@@ -201,11 +205,13 @@ class Projector:
     def _joined(self, part: JoinedPieces) -> Rows:
         made: list[Rows] = []
         group: list[ImagePiece] = []
+        room = self._steps[IMAGE].room()
         for piece in part.pieces:
             check_wanted()
-            if not self._steps[IMAGE].fits([one.inputs for one in group], piece.inputs):
+            if not room.take(piece.inputs):
                 made += self._rows(IMAGE, group)
-                group = []
+                group, room = [], self._steps[IMAGE].room()
+                room.take(piece.inputs)
             group.append(piece)
         made += self._rows(IMAGE, group)
         rows: Rows = np.concatenate(made)[part.order]
@@ -258,9 +264,11 @@ class Projector:
         """Compute a step with a thread's pieces, and as many of those that wait as it has room for."""
         self._waiting.remove(own)
         kind, together, inputs = own.kind, [own], [piece.inputs for piece in own.pieces]
+        room = self._steps[kind].room()
+        room.take(*inputs)
         for other in list(self._waiting):
             more = [piece.inputs for piece in other.pieces]
-            if other.kind == kind and self._steps[kind].fit(inputs, more):
+            if other.kind == kind and room.take(*more):
                 together.append(other)
                 inputs += more
         results = iter(self._step(kind, inputs, own.pieces[0]))

@@ -34,10 +34,13 @@ def pieces_of(projector):
 
 def grouped(projector):
     """Return the pieces of all pictures, as many together as a step has room for."""
-    groups = [[]]
+    steps = projector._steps["image"]
+    groups, room = [[]], steps.room()
     for piece in pieces_of(projector):
-        if not projector._steps["image"].fits([one.inputs for one in groups[-1]], piece.inputs):
+        if not room.take(piece.inputs):
             groups.append([])
+            room = steps.room()
+            assert room.take(piece.inputs)
         groups[-1].append(piece)
     return groups
 
