@@ -103,6 +103,7 @@ def decode(data: bytes) -> tuple[int, int, bytes]:
         from PIL import UnidentifiedImageError
     except ImportError:
         raise MediaError("image", "decoding needs Pillow; install it with: pip install 'pumice[media]'") from None
+    Pillow.MAX_IMAGE_PIXELS = None  # whose check comes before ``check_size``, and tells another bound
     try:
         with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:
             check_size(*image.size)
@@ -154,7 +155,7 @@ def _unread_bytes(image: Any) -> bytes:
 def check_size(width: int, height: int) -> None:
     """Raise RequestError for an image with too many pixels, or none."""
     if not 0 < width * height <= MAX_PIXELS:
-        raise MediaError("image", f"{width} x {height} pixels; at most {MAX_PIXELS} are supported")
+        raise MediaError("image", f"{width} x {height} pixels; at most {MAX_PIXELS} are supported; make it smaller")
 
 
 def _checked(pixels: NDArray[Any]) -> NDArray[np.uint8]:

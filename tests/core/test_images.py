@@ -19,6 +19,8 @@ from vision_files import encoded, picture, write_projector
 
 Pillow = pytest.importorskip("PIL.Image")
 
+from hostile_images import png  # noqa: E402
+
 
 def test_files_bytes_and_arrays_give_the_same_pixels(tmp_path):
     image = Pillow.fromarray(picture(20, 10))
@@ -43,6 +45,7 @@ def test_rotated_transparent_and_deep_images():
         (b"<svg/>", "no PNG"),
         (encoded(Pillow.fromarray(picture(64, 64)))[:200], "cannot be decoded"),
         (encoded(Pillow.new("1", (9000, 9000))), "9000 x 9000 pixels"),
+        (png(65535, 65535, b""), "65535 x 65535 pixels; at most 40000000 are supported; make it smaller"),
         ("/no/such/file", "No such file"),
         (7, "not int"),
         (np.zeros((2, 2), np.uint8), "expected uint8"),
