@@ -90,8 +90,6 @@ class PersistentPath:
         self._memory = memory
         self._kernels = kernels
         self._decoder = decoder
-        self._flag = memory.device.new_buffer(64, host=True)
-        self._flag.contents[:] = 0
         self._off = False
         self._flights: dict[int, Repeatable] = {}  # by the turn of their host memory, the earliest first
         self._shape: Shape | None = None  # the one that works
@@ -102,6 +100,8 @@ class PersistentPath:
         self._shapes = [
             shape for shape in candidates if shape.found_by in self._tables.places and shape.far_cache == far
         ]
+        self._flag = memory.device.new_buffer(64, host=True)  # last, so that a failure above leaves no buffer
+        self._flag.contents[:] = 0
 
     @classmethod
     def of(
@@ -246,15 +246,15 @@ class PersistentPath:
 def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     matrices = [[matrix(lowering, weight) for weight in layer.matrices] for layer in decoder.layers]
     output = matrix(lowering, decoder.output)
-    routers = [matrix(lowering, layer.router) for layer in decoder.layers if layer.router is not None]
-    used = [output, *(item for layer in matrices for item in layer), *routers]
+    routers = [[] if layer.router is None else [matrix(lowering, layer.router)] for layer in decoder.layers]
+    used = [output, *(item for layer in (*matrices, *routers) for item in layer)]
     places = {id(item.place.buffer): item.place for item in used}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
     far = len({id(place.buffer) for place in caches}) > 1
     cells = [cache.buffer.address + 4 * cache.offset if far else cache.offset // 4 for cache in caches]
-    rows: list[list[Matrix | int]] = [[*row, cell] for row, cell in zip(matrices, cells, strict=True)]
-    for row, router in zip(rows, routers, strict=False):
-        row.append(router)
+    rows: list[list[Matrix | int]] = [
+        [*row, cell, *router] for row, cell, router in zip(matrices, cells, routers, strict=True)
+    ]
     # The variant has the output's type, so the flag of six bits is left out.
     table: list[list[Matrix | int]] = [*rows, [replace(output, format=matrices[0][0].format)]]
     order = list(places)
