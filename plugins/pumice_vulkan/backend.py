@@ -229,14 +229,13 @@ class VulkanBackend(Backend):
             device.close()
             raise
         memories = Weights(device), Arena(device), Scratch(device, SCRATCH_BYTES), Scratch(device)
-        shared = Shared(
+        return Shared(
             *(device, Kernels(device), *memories, int8, cooperative, prepares, persistent),
+            unmeasured=self.options.persistent == "always",
             lanes=lanes,
             invariant=invariant,
             half=half,
         )
-        shared.unmeasured = self.options.persistent == "always"
-        return shared
 
 
 def _free_bytes(device: Device, most: int | None) -> int:
