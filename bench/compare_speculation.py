@@ -77,8 +77,8 @@ def prompts_of(case: str, turn: int) -> list[str]:
     if case == "prose":
         return [text.format(name) for text, name in zip(BEGINNINGS, names, strict=True)]
     if case == "chat":
-        told = [f"Tell me a story about {name}.\n{STORY.format(name)}\n" for name in names]
-        return [text + f"Tell me a story about {topic}.\n" for text, topic in zip(told, TOPICS, strict=True)]
+        stories = [f"Tell me a story about {name}.\n{STORY.format(name)}\n" for name in names]
+        return [story + f"Tell me a story about {topic}.\n" for story, topic in zip(stories, TOPICS, strict=True)]
     if case == "code":
         return [CODE.format(name) for name in names]
     if case == "json":
@@ -141,8 +141,8 @@ class LlamaServer:
         url = f"http://127.0.0.1:{self.port}/completion"
         request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=300) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            completion: dict[str, Any] = json.load(answer)
+            return completion
 
     def _seconds(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -177,17 +177,17 @@ def run_pumice(model: pumice.Model, prompts: Sequence[str], n: int, choice: str)
     began = time.process_time()
     options: dict[str, Any] = {"max_tokens": n, "temperature": 0, "ignore_eos": True, "speculate": choice}
     options["cache_salt"] = choice  # each reads the prompt
-    done = [model.generate(prompt, **options).timings for prompt in prompts]
+    answers = [model.generate(prompt, **options).timings for prompt in prompts]
     seconds = time.process_time() - began
-    drafted, accepted = sum(each.n_drafted for each in done), sum(each.n_accepted for each in done)
-    return Used(seconds, sum(each.generated_tokens for each in done), drafted, accepted)
+    drafted, accepted = (sum(getattr(answer, name) for answer in answers) for name in ("n_drafted", "n_accepted"))
+    return Used(seconds, sum(answer.generated_tokens for answer in answers), drafted, accepted)
 
 
 def row(case: str, engine: str, drafts: str, off: Sequence[Used], on: Sequence[Used]) -> str:
     """Return a row of the table, without the first pair (warm-up)."""
     ratios = sorted(before.seconds / after.seconds for before, after in zip(off[1:], on[1:], strict=True))
     last, low, high = on[-1], ratios[0], ratios[-1]
-    milliseconds = 1e3 * statistics.median(each.seconds / each.n_tokens for each in off[1:])
+    milliseconds = 1e3 * statistics.median(run.seconds / run.n_tokens for run in off[1:])
     ratio = statistics.median(ratios)
     cells = [f"{ratio:.2f} ({low:.2f} to {high:.2f})", f"{last.n_accepted} of {last.n_drafted}", f"{milliseconds:.2f}"]
     return "| " + " | ".join([case, engine, drafts, *cells]) + " |"

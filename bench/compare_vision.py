@@ -139,8 +139,8 @@ class EncodingWatch(threading.Thread):
             over = self._ended.wait(POLL_SECONDS)
             *lines, rest = (rest + self._log.read()).split(b"\n")
             for line in lines:
-                wanted = DECODING if len(self.times) % 2 else ENCODING
-                if (match := wanted.match(line)) is not None:
+                pattern = DECODING if len(self.times) % 2 else ENCODING
+                if (match := pattern.match(line)) is not None:
                     minutes, seconds, thousandths, millionths = (int(part) for part in match.groups())
                     self.times.append(60 * minutes + seconds + thousandths / 1e3 + millionths / 1e6)
                     self.cpu.append(self._server.cpu)

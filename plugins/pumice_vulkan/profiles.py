@@ -83,8 +83,8 @@ class Profile:
 
     @property
     def driver_id(self) -> DriverId:
-        known = (driver for name, driver in _DRIVERS.items() if self.vulkan_driver.startswith(name))
-        return next(known, DriverId.UNKNOWN)
+        drivers = (driver for name, driver in _DRIVERS.items() if self.vulkan_driver.startswith(name))
+        return next(drivers, DriverId.UNKNOWN)
 
     @property
     def all_features(self) -> frozenset[str]:

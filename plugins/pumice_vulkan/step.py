@@ -29,8 +29,8 @@ def size_words(limits: Limits) -> dict[str, int]:
 
 def has_known_sizes(node: Node, limits: Limits) -> bool:
     """Return True if a step provides the numbers of rows of all values of a node."""
-    shapes, known = [tensor.shape for tensor in (*node.operands(), node.output)], size_words(limits)
-    return all(shape[0] in known for shape in shapes if shape and isinstance(shape[0], str))
+    shapes, words = [tensor.shape for tensor in (*node.operands(), node.output)], size_words(limits)
+    return all(shape[0] in words for shape in shapes if shape and isinstance(shape[0], str))
 
 
 def reads_memory(node: Node) -> bool:

@@ -205,7 +205,7 @@ def with_media(
         return [*media, text]
     if len(texts) != len(media) + 1:
         files = {"image": images, "audio": sounds, "video": videos}
-        counts = " and ".join(f"{len(given)} --{name}" for name, given in files.items() if given)
+        counts = " and ".join(f"{len(paths)} --{name}" for name, paths in files.items() if paths)
         raise click.UsageError(f"the prompt has {len(texts) - 1} marks {MARKER} for {counts}")
     return list(at_markers(texts, media))
 

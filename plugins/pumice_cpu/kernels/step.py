@@ -113,8 +113,8 @@ def _read_nanoseconds(function, clock, place):
     return np.int64(1_000_000_000) * get_i64(place) + get_i64(place + 8)
 
 
-def work(shared, thread, seen, result, busy, clock_function, clock, yield_function, sleep_function):
-    """Run a thread's part of every step after ``seen``, until none starts for a while or a step has no operations.
+def work(shared, thread, step, result, busy, clock_function, clock, yield_function, sleep_function):
+    """Run a thread's part of every step after ``step``, until none starts for a while or a step has no operations.
 
     ``result`` gets the number of the last step. ``busy``: a line for each thread: its core time in steps in
     nanoseconds, and from byte 16, room for the clock.
@@ -124,17 +124,17 @@ def work(shared, thread, seen, result, busy, clock_function, clock, yield_functi
     polls = short + NAPS[1][0] if sleep_function != 0 else SPINS
     while True:
         for spin in range(polls):
-            if atomic_get(shared + GO) != seen:
+            if atomic_get(shared + GO) != step:
                 break
             if spin >= SPINS:
                 nap(sleep_function, NAPS[0][1] if spin < short else NAPS[1][1])
             elif spin > 2000:
                 give_way(yield_function)
         latest = atomic_get(shared + GO)
-        if latest == seen or get_i64(shared + TABLE + 8) == 0:
+        if latest == step or get_i64(shared + TABLE + 8) == 0:
             break
-        seen = latest
+        step = latest
         begun = _read_nanoseconds(clock_function, clock, own + 16)
         _run(shared, thread, yield_function)
         put_i64(own, get_i64(own) + _read_nanoseconds(clock_function, clock, own + 16) - begun)
-    put_i64(result, seen)
+    put_i64(result, step)
