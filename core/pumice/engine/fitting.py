@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from pumice.engine.expert_stream import ExpertStream, stream_experts
 from pumice.engine.experts import chosen_rules, known_device_rates, may_move_experts, stream_parts
 from pumice.engine.matrix_stream import stream_matrices
 from pumice.engine.overrides import host_layers, unmatched_overrides
-from pumice.engine.placement import Backends, PlacementRules, devices_in_use, find_placement
+from pumice.engine.placement import Backends, PlacementRules, find_placement, uses_at_load
 from pumice.engine.rates import step_seconds, stream_seconds
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
@@ -179,7 +179,12 @@ def largest_context(graphs: Mapping[str, Graph], sizes: EngineSizes, least: int,
 
 
 def has_room(
-    graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules, host_bytes: int | None
+    graphs: Sequence[Graph],
+    backends: Backends,
+    limits: Limits,
+    rules: PlacementRules,
+    host_bytes: int | None,
+    later: Collection[Graph] = (),
 ) -> bool:
     """Return True if GPUs have room for all layers that ``rules`` ask for, and host memory for what stays there.
 
@@ -189,12 +194,14 @@ def has_room(
         limits: largest step, and size of the caches.
         rules: wishes of the user.
         host_bytes: free bytes of host memory; None: unlimited.
+        later: graphs that are compiled later, and take activations in host memory then.
     """
     placement = find_placement(graphs, backends, limits, rules)
     if placement.n_offloaded < placement.n_wanted:
         return False
     named = dict(backends)
     on_host = [[item for item in segments if not named[item.backend].offload] for segments in placement.segments]
-    uses = devices_in_use(on_host, named, limits)
+    is_later = [any(graph is item for item in later) for graph in graphs]
+    uses = uses_at_load(on_host, is_later, named, limits)
     n_bytes = sum(use.n_bytes(named[name], limits) for (name, _), use in uses.items())
     return host_bytes is None or n_bytes <= host_bytes

@@ -10,7 +10,7 @@ from pumice.backend import Backend
 from pumice.backend.step import Limits
 from pumice.engine.messages import DeviceFacts
 from pumice.engine.overrides import DeviceName
-from pumice.engine.placement import DeviceUse, devices_in_use
+from pumice.engine.placement import DeviceUse, uses_at_load
 from pumice.graph import RecurrentState, Segment, State, Weight
 
 PARTS = {
@@ -53,10 +53,7 @@ def held_parts(
         limits: largest step, and size of the caches.
         later: names of graphs whose programs are compiled later, and take activations of their own then.
     """
-    uses = devices_in_use(list(placed.values()), backends, limits)
-    at_load = devices_in_use([segments for name, segments in placed.items() if name not in later], backends, limits)
-    for device, use in uses.items():
-        use.activations = at_load[device].activations if device in at_load else 0
+    uses = uses_at_load(list(placed.values()), [name in later for name in placed], backends, limits)
     return held_by(uses, [segment for segments in placed.values() for segment in segments], backends, limits)
 
 

@@ -157,6 +157,18 @@ def devices_in_use(
     return uses_of(zip(segments, arenas, strict=True), backends)
 
 
+def uses_at_load(
+    placed: Sequence[Sequence[Segment]], is_later: Sequence[bool], backends: Mapping[str, Backend], limits: Limits
+) -> dict[DeviceName, DeviceUse]:
+    """Return the use of each device of placed graphs, without activations of those that are compiled later."""
+    uses = devices_in_use(placed, backends, limits)
+    first = [segments for segments, later in zip(placed, is_later, strict=True) if not later]
+    at_load = devices_in_use(first, backends, limits)
+    for device, use in uses.items():
+        use.activations = at_load[device].activations if device in at_load else 0
+    return uses
+
+
 def uses_of(programs: Iterable[tuple[Segment, int]], backends: Mapping[str, Backend]) -> dict[DeviceName, DeviceUse]:
     """Return the use of each device by placed segments and the arenas of their programs, in bytes.
 

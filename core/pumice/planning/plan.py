@@ -247,8 +247,11 @@ def _largest_with(subject: _Subject, n_gpu_layers: int, n_ctx_train: int) -> int
     rules = replace(subject.rules, n_gpu_layers=n_gpu_layers)
     sizes = replace(subject.sizes, n_ctx=n_ctx_train)
 
+    traced = subject.traced
+    later = [graph for name, graph in traced.items() if name in LATER]
+
     def fits(limits: Limits) -> bool:
-        return has_room(list(subject.traced.values()), subject.backends, limits, rules, subject.host_bytes)
+        return has_room(list(traced.values()), subject.backends, limits, rules, subject.host_bytes, later)
 
     return largest_context(subject.graphs, sizes, min(BLOCK_SIZE, n_ctx_train), fits)
 

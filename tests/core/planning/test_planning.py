@@ -179,6 +179,22 @@ def test_a_plan_for_another_machine(tmp_path: Path) -> None:
     assert json.loads(json.dumps(whole.to_dict()))["devices"][0]["bytes"] == whole.devices[0].bytes
 
 
+@pytest.mark.parametrize("more", [{"memory": 0}, {"memory": "1GiB", "n_cpu_moe": -1}])
+def test_the_largest_context_of_scarce_host_memory(tmp_path: Path, more: dict[str, Any]) -> None:
+    """A plan that fits has at least its own context, and one that fits with more has more."""
+    path = ZOO["qwen3moe"].write(tmp_path / "model.gguf")
+
+    def host_bytes(n_ctx: int) -> int:
+        plan = pumice.plan(path, measure=False, n_batch=8, ram="1GiB", n_ctx=n_ctx, **more)
+        return next(device.bytes for device in plan.devices if not device.is_gpu)
+
+    for n_ctx in (64, 128):
+        tight = pumice.plan(path, measure=False, n_batch=8, ram=host_bytes(n_ctx), n_ctx=64, **more)
+        assert tight.fits
+        assert tight.n_ctx_max == (n_ctx if host_bytes(128) > host_bytes(64) else N_CTX)
+    assert not pumice.plan(path, measure=False, n_batch=8, ram=host_bytes(64) - 1, n_ctx=64, **more).fits
+
+
 def test_the_command(tmp_path: Path) -> None:
     path = str(ZOO["qwen3moe"].write(tmp_path / "model.gguf"))
     common = ["fit", path, "-c", "64", "-b", "8", "--no-measure"]
