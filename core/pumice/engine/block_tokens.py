@@ -77,7 +77,8 @@ class BlockTokens(NextTokens):
 
     def _probable(self, guesses: Sequence[Guess]) -> list[Guess]:
         """Return the guesses before the first that is not probable enough."""
-        n = next((i for i, guess in enumerate(guesses) if guess.probability < self._limits.p_min), len(guesses))
+        ends = (i for i, guess in enumerate(guesses) if self._limits.ends(guess, self.stop))
+        n = next(ends, len(guesses))
         return list(guesses[:n])
 
 

@@ -1,4 +1,4 @@
-"""Choose the number of drafted tokens per step, from the measured cost of rows and the acceptance rate of drafts.
+"""Choose the number of drafted tokens per step, from the measured cost of rows and the acceptance rates of tokens.
 
 The choice depends on the clock, so it is made only where results are independent of the number of rows: there it
 affects only speed, never the text. Elsewhere the length is fixed.
@@ -10,16 +10,14 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+
+from pumice.engine.acceptance import Acceptance, Offer, Stop
 
 KEPT = 8  # latest step times kept per number of sequences and rows
-FADING = 0.98  # factor of earlier counts at each draft
-PRIOR = 4.0  # weight, in drafts, of a larger group's rates as prior of a smaller one's: proposer, kind, sequence
-FIRST, LATER = 0.4, 0.7  # acceptance rates of a proposer's first and later tokens before any are known
 LOSS = 0.003  # share of time that rejected drafts and proposers may take
-GAIN = 1.04  # least expected speed of a step with drafts, relative to one without
+GAIN = 0.03  # least expected time that drafts of a step save, in steps without drafts
 MOST = 31  # maximum tokens of a draft
 MOST_PACED = 15  # ... beside a program that computes several steps by itself
 START = 2.0  # initial credit for rejected drafts, in steps
@@ -35,6 +33,9 @@ ASKING = 0.001  # share of time that proposers may take while their drafts do no
 LONGEST_REST = 1024  # maximum steps between two drafts of a proposer that rests
 FIRST_MOST = 0.5  # maximum time of each further row that was measured once, relative to that of the first row
 DELAYED = 1.5  # multiple of the estimated time of a step above which the rest is a delay by other programs
+PACING = 0.98  # factor of earlier steps in the mean time of a token
+PACED = 20.0  # weight, in steps, of the time of a token without drafts, before there are any
+RENEWED = 8  # maximum steps between two estimates of when computed drafts end
 PLAIN = 64  # steps with drafts between two without, which measure the time of a step without drafts
 
 
@@ -127,46 +128,8 @@ class Costs:
         return (multiples[i - 1] + share * (multiples[i] - multiples[i - 1])) * self._plain[n_seqs].value
 
 
-@dataclass
-class Hits:
-    """Decaying counts of accepted draft tokens: the first token, and later tokens whose predecessor was accepted."""
-
-    first: float = 0.0
-    n_first: float = 0.0
-    later: float = 0.0
-    n_later: float = 0.0
-
-    def count(self, n_drafted: int, n_accepted: int) -> None:
-        """Count the accepted tokens of a draft."""
-        n_later = min(n_accepted, n_drafted - 1)  # verified tokens whose predecessor was accepted
-        self.first = FADING * self.first + (n_accepted > 0)
-        self.n_first = FADING * self.n_first + 1
-        self.later = FADING * self.later + max(0, n_accepted - 1)
-        self.n_later = FADING * self.n_later + n_later
-
-    def rates(self, first: float, later: float, weight: float) -> tuple[float, float]:
-        """Return both acceptance rates, smoothed by prior rates of this weight."""
-        return (
-            (self.first + weight * first) / (self.n_first + weight),
-            (self.later + weight * later) / (self.n_later + weight),
-        )
-
-
-DraftKind = tuple[str, int]
-"""Name and confidence of a proposer."""
-
-CERTAIN = ("forced", 0)
-"""The kind of drafts that consist of tokens forced by a mask."""
-
 LOOKED_UP = ""
 """The proposers that compute nothing: their times are measured together, with all other work for drafts."""
-
-
-@dataclass
-class Record:
-    """Acceptance counts of one sequence's drafts by kind."""
-
-    hits: dict[DraftKind, Hits] = field(default_factory=dict)
 
 
 @dataclass
@@ -196,8 +159,10 @@ class Rest:
 class DraftLength:
     """Chooses the lengths of drafts.
 
-    Drafts are verified if the step is expected to save time, or as a probe, to measure the time of more rows; and if
-    half of the credit is enough for the time that is lost if all their tokens are wrong, times the probability of that.
+    The length is that with which a step is expected to save most time: a row is worth its time if a token takes longer
+    otherwise, in the mean of the latest steps. Drafts are verified if the step is expected to save time, or as a probe,
+    to measure the time of more rows; and if half of the credit is enough for the time that is lost if all their tokens
+    are wrong, times the probability of that.
     The credit is a small share of the time of all steps (``LOSS``) and what drafts saved recently; the time of
     proposers is charged to it as well. So generation takes at most that share longer than without drafts, and ``START``
     steps, with ``TRIAL`` for each proposer that computes its tokens. While the drafts of a proposer do not pay, it
@@ -215,7 +180,10 @@ class DraftLength:
         self.fixed = fixed
         self.costs = Costs()
         self._is_paced = False
-        self._pooled: dict[DraftKind, Hits] = {}
+        self.acceptance = Acceptance()
+        self._pace = _Pace()
+        self._stops: dict[tuple[str, int, int], tuple[int, int, Stop]] = {}  # with the step of renewal, steps until it
+        self._n_steps = 0  # recorded ones
         self._credit = START  # steps
         self._n_declined = 0
         self._n_taken = 0
@@ -223,7 +191,6 @@ class DraftLength:
         self._taken: dict[str, deque[float]] = {}  # latest seconds by kind of work, or by proposer that was asked
         self._spent = 0.0  # seconds of proposers since the latest recorded step
         self._per_token: dict[str, _Usual] = {}  # seconds per proposed token, of proposers that compute them
-        self._most_computed = PROBE
         self._base = 0.0  # seconds of the latest recorded step, had it had no drafts
         self._n_accrued = 0  # steps since the latest recorded one whose credit was added
         self._n_elapsed = 1  # steps between the latest two recorded ones
@@ -244,13 +211,45 @@ class DraftLength:
             return MOST_PACED
         return self.fixed if self.fixed >= 0 else max(1, min(MOST, self.costs.most_rows(n_seqs) - n_rows))
 
-    @property
-    def most_computed(self) -> int:
-        """Maximum tokens of a draft that a model computes token by token.
+    def most_computed(self, proposer: str) -> int:
+        """Return the maximum tokens of a draft that a model computes: enough for a probe until one was judged."""
+        return self.fixed if self.fixed >= 0 else MOST if self.acceptance.is_known(proposer) else PROBE
 
-        A token more than were verified last, or twice as many if these were all; enough for a probe.
+    def stop(self, proposer: str, n_seqs: int, n_rows: int) -> Stop | None:
+        """Return when a proposer that computes its tokens one by one ends a draft; None if lengths are fixed, or paced.
+
+        A token more is computed if it, or with it some that follow, is expected to save more time than it takes to
+        compute and to verify.
+
+        Args:
+            proposer: its name.
+            n_seqs: sequences of the step, whose drafts are assumed to be equally long.
+            n_rows: rows of the step without drafts.
         """
-        return self.fixed if self.fixed >= 0 else self._most_computed
+        if self.fixed >= 0 or self._is_paced:
+            return None
+        key = proposer, n_seqs, n_rows
+        due, n_kept, stop = self._stops.get(key, (0, 0, None))
+        if stop is None or self._n_steps >= due:
+            stop = Stop(self.acceptance.rates(proposer), self._least(proposer, n_seqs, n_rows))
+            n_kept = min(RENEWED, n_kept + 1)  # the first estimates change most
+            self._stops[key] = self._n_steps + n_kept, n_kept, stop
+        return stop
+
+    def _least(self, proposer: str, n_seqs: int, n_rows: int) -> list[float]:
+        """Return ``Stop.least`` for drafts of one token, two tokens, ..."""
+        base, usual = self.costs.seconds(n_seqs, n_rows), self._per_token.get(proposer)
+        if base is None or usual is None:
+            return [0.0] * MOST
+        most = min(MOST, self.costs.most_rows(n_seqs) // n_seqs)
+        rows = [(self.costs.seconds(n_seqs, n_rows + n_seqs * n) or base) / n_seqs for n in range(most + 1)]
+        spent = [seconds + usual.value * n for n, seconds in enumerate(rows)]
+        rate, value = self.acceptance.later(proposer), self._pace.value * base / n_seqs
+        gains = list(accumulate((value * rate**n for n in range(1, most + 1)), initial=0.0))
+        return [
+            min(((spent[m] - spent[n]) / gains[m - n] for m in range(n + 1, most + 1)), default=1.0)
+            for n in range(1, most + 1)
+        ]
 
     def wants(self, n_seqs: int, n_rows: int, n_elapsed: int = 0) -> bool:
         """Return True if proposers should be asked for a step of ``n_rows`` rows before drafts.
@@ -319,86 +318,64 @@ class DraftLength:
         """True if drafts saved time lately: more than a step beyond the initial credit."""
         return self._credit > START + 1
 
-    def promise(self, kind: DraftKind, n: int, record: Record) -> float:
-        """Return the expected number of accepted tokens of a draft of ``n`` tokens."""
-        first, later = self._rates(kind, record)
-        return first * ((1 - later**n) / (1 - later) if later < 1 else n)
-
-    def choose(self, drafts: Sequence[tuple[DraftKind, int, Record]], n_rows: int, room: int) -> list[int]:
-        """Return the number of tokens to verify of each draft.
+    def choose(self, offers: Sequence[Offer], n_rows: int, room: int) -> list[int]:
+        """Return the number of tokens to verify of each sequence's draft.
 
         Args:
-            drafts: kind, length and record of each sequence's draft.
+            offers: drafts of the sequences.
             n_rows: rows of the step without drafts.
             room: maximum drafted tokens of all sequences together.
         """
         if self.fixed >= 0:
-            ends = [min(room, end) for end in accumulate((min(n, self.fixed) for _, n, _ in drafts), initial=0)]
+            ends = [min(room, end) for end in accumulate((min(offer.n, self.fixed) for offer in offers), initial=0)]
             return [end - begin for begin, end in pairwise(ends)]
-        n_seqs = len(drafts)
-        rates = [self._rates(kind, record) for kind, _, record in drafts]
-        possible = [
-            _Possible(n, *rate, self._seconds_per_token(kind)) for (kind, n, _), rate in zip(drafts, rates, strict=True)
-        ]
-        lengths = self._best(possible, n_rows, room)
+        n_seqs = len(offers)
+        chances = [self.acceptance.chances(offer) for offer in offers]
+        first = [own[0] if own else 0.0 for own in chances]
+        lengths = self._best(chances, n_rows, room)
         if any(lengths):
             self._n_taken += 1
             if self._n_taken % PROBES == 0 and 2 * sum(lengths) <= room:  # measure the cost of more rows
-                longer = [min(2 * length, n) for length, (_, n, _) in zip(lengths, drafts, strict=True)]
-                risk = 1 - min(first for (first, _), length in zip(rates, lengths, strict=True) if length)
+                longer = [min(2 * length, offer.n) for length, offer in zip(lengths, offers, strict=True)]
+                risk = 1 - min(rate for rate, length in zip(first, lengths, strict=True) if length)
                 lengths = longer if self._affords(n_seqs, n_rows, sum(longer), risk) else lengths
         else:
             self._n_declined += self._n_elapsed
             if self._n_declined >= PROBES:
                 self._n_declined = 0
-                i = max(range(n_seqs), key=lambda i: rates[i][0] * (drafts[i][1] > 0))
-                probes = range(min(PROBE, drafts[i][1], room) if rates[i][0] >= LIKELY else 0, 0, -1)
-                lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n, 1 - rates[i][0])), 0)
-        longest = max(lengths)
-        is_all = longest >= max(n for _, n, _ in drafts)
-        self._most_computed = max(PROBE, 2 * longest if is_all else longest + 1)
+                i = max(range(n_seqs), key=first.__getitem__)
+                probes = range(min(PROBE, offers[i].n, room) if first[i] >= LIKELY else 0, 0, -1)
+                lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n, 1 - first[i])), 0)
         return lengths
 
-    def _rates(self, kind: DraftKind, record: Record) -> tuple[float, float]:
-        if kind == CERTAIN:
-            return 1.0, 1.0
-        first, later = self._pooled.get((kind[0], -1), Hits()).rates(FIRST, LATER, PRIOR)
-        first, later = self._pooled.get(kind, Hits()).rates(first, later, PRIOR)
-        return record.hits.get(kind, Hits()).rates(first, later, PRIOR)
-
-    def _seconds_per_token(self, kind: DraftKind) -> float:
-        usual = self._per_token.get(kind[0])
-        return usual.value if usual else 0.0
-
-    def _best(self, drafts: Sequence[_Possible], n_rows: int, room: int) -> list[int]:
-        """Return the lengths with the highest expected tokens per second that there is credit for.
+    def _best(self, chances: Sequence[Sequence[float]], n_rows: int, room: int) -> list[int]:
+        """Return the lengths that are expected to save most time, of those that there is credit for.
 
         Args:
-            drafts: draft of each sequence.
+            chances: for each sequence, the acceptance rate of each drafted token after those before.
             n_rows: rows of the step without drafts.
             room: maximum drafted tokens of all sequences together.
         """
-        lengths, n_seqs = [0] * len(drafts), len(drafts)
-        best, tokens = lengths[:], float(n_seqs)
+        lengths, n_seqs = [0] * len(chances), len(chances)
+        best, tokens = lengths[:], 0.0
         base = self.costs.seconds(n_seqs, n_rows)
         assert base is not None
-        highest, proposing = GAIN * tokens / base, 0.0
-        coming = [draft.first if draft.n else 0.0 for draft in drafts]  # probability of each draft's next token
+        highest, value = GAIN * base, self._pace.value * base / n_seqs
+        coming = [own[0] if own else 0.0 for own in chances]  # probability of each draft's next token
         known = MOST_PACED * n_seqs if self._is_paced else self.costs.most_rows(n_seqs) - n_rows
         most, risk = min(room, known), 0.0
         for n_drafted in range(1, most + 1):
             likeliest = max(coming)
             i = coming.index(likeliest)
-            risk = max(risk, 1 - drafts[i].first)
+            risk = max(risk, 1 - chances[i][0]) if chances[i] else 1.0
             if likeliest < UNLIKELY or not self._affords(n_seqs, n_rows, n_drafted, risk):
                 break
             tokens += likeliest
             lengths[i] += 1
-            coming[i] *= drafts[i].later if lengths[i] < drafts[i].n else 0.0
-            proposing += drafts[i].seconds
-            seconds = (self.costs.seconds(n_seqs, n_rows + n_drafted) or base) + proposing
-            if tokens / seconds > highest:
-                highest, best = tokens / seconds, lengths[:]
+            coming[i] *= chances[i][lengths[i]] if lengths[i] < len(chances[i]) else 0.0
+            saved = tokens * value + base - (self.costs.seconds(n_seqs, n_rows + n_drafted) or base)
+            if saved > highest:
+                highest, best = saved, lengths[:]
         return best
 
     def _affords(self, n_seqs: int, n_rows: int, n_drafted: int, risk: float) -> bool:
@@ -412,12 +389,6 @@ class DraftLength:
         is_measured = 2 * (n_rows + n_drafted) <= self.costs.most_rows(n_seqs)
         risk = max(RISK, risk) if is_measured else 1.0
         return base is not None and seconds is not None and self._credit * base >= 2 * risk * (seconds - base)
-
-    def judge(self, kind: DraftKind, record: Record, n_drafted: int, n_accepted: int) -> None:
-        """Count the accepted tokens of a draft for its kind, its proposer and its sequence."""
-        for hits in (self._pooled, record.hits):
-            hits.setdefault(kind, Hits()).count(n_drafted, n_accepted)
-        self._pooled.setdefault((kind[0], -1), Hits()).count(n_drafted, n_accepted)
 
     def took(
         self,
@@ -450,18 +421,28 @@ class DraftLength:
         taken = usual if is_first else max(usual, min(seconds, DELAYED * usual))  # estimates of few steps are low
         self._n_drafted = self._n_drafted + 1 if n_drafted else 0
         saved = 1 + n_accepted / n_seqs - taken / base if n_drafted else 0.0
+        n_before, self._n_steps = n_elapsed - 1, self._n_steps + 1
+        self._pace.took(n_before + (taken + self._spent + judging) / base, n_before + 1 + n_accepted / n_seqs)
         self._accrue(n_elapsed - self._n_accrued)
         self._credit = max(-MOST_LOST, min(self._credit + saved - judging / base, MOST_SAVED))
         self._n_accrued, self._n_elapsed = 0, n_elapsed
 
 
-class _Possible(NamedTuple):
-    """A draft of ``n`` tokens: acceptance rates of its first and later tokens, seconds that proposing a token takes."""
+class _Pace:
+    """Mean time of a token in the latest steps, relative to that in a step without drafts, and not above it."""
 
-    n: int
-    first: float
-    later: float
-    seconds: float
+    def __init__(self) -> None:
+        self._seconds = self._n_tokens = PACED
+
+    def took(self, seconds: float, n_tokens: float) -> None:
+        """Add steps of a sequence, whose time is relative to that of a step without drafts."""
+        fading = PACING ** min(n_tokens, seconds)
+        self._seconds = fading * self._seconds + seconds
+        self._n_tokens = fading * self._n_tokens + n_tokens
+
+    @property
+    def value(self) -> float:
+        return min(1.0, self._seconds / self._n_tokens)
 
 
 def class_of(n_rows: int) -> int:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.draft_vocabulary import DraftVocabulary
 from pumice.engine.kv_cache import KVCache
@@ -21,6 +22,7 @@ from pumice.engine.runner import Runner
 from pumice.proposers import Proposal, Proposer, ProposerContext
 
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
+UNSURE = 0.5  # minimum probability of a proposed token where the number of drafted tokens is fixed, by default
 CONFIDENCES = 8  # values of a proposal's confidence: the probability of its first token, in parts
 
 
@@ -31,7 +33,8 @@ class DraftLimits:
     Attributes:
         most: maximum tokens of a proposal.
         least: minimum tokens of a proposal; shorter ones are dropped.
-        p_min: probability below which a token, and those after it, are not proposed.
+        p_min: probability below which a token, and those after it, are not proposed; -1: chosen by measurement, or
+            ``UNSURE`` where the number of drafted tokens is fixed.
         n_ctx: maximum positions of a sequence in the draft's cache; of a longer text it reads the end.
     """
 
@@ -39,6 +42,10 @@ class DraftLimits:
     least: int
     p_min: float
     n_ctx: int
+
+    def ends(self, guess: Guess, stop: Stop | None) -> bool:
+        """Return True if a guess is not proposed."""
+        return guess.probability < (self.p_min if self.p_min >= 0 else 0.0 if stop else UNSURE)
 
 
 class Guess(NamedTuple):
@@ -123,6 +130,9 @@ class ModelProposer(Proposer):
 class DraftModel:
     """Runs a draft model for the sequences of a target model. A single thread, that of the engine, owns it.
 
+    Attributes:
+        stop: ends proposals; set before they are asked for.
+
     Args:
         runner: the compiled draft model, whose slots of recurrent state are twice its sequences.
         vocabulary: translates between the target's tokens and the draft's.
@@ -131,6 +141,7 @@ class DraftModel:
 
     def __init__(self, runner: Runner, vocabulary: DraftVocabulary, limits: DraftLimits) -> None:
         self.vocabulary = vocabulary
+        self.stop: Stop | None = None
         self._runner = runner
         self._limits = limits
         self._most_behind = min(MOST_BEHIND, runner.limits.n_batch)
@@ -262,12 +273,12 @@ class DraftModel:
         while True:
             going: list[ModelProposer] = []
             for sequence, guess in coming.items():
-                if guess is None or guess.probability < self._limits.p_min:
+                if guess is None or self._limits.ends(guess, self.stop):
                     continue
                 if self.vocabulary.written(guess.token) is None:
                     continue
                 drafts[sequence].append(guess)
-                if len(drafts[sequence]) < most[sequence]:
+                if len(drafts[sequence]) < most[sequence] and goes_on(drafts[sequence], self.stop):
                     going.append(sequence)
             if not going:
                 return drafts
@@ -307,7 +318,13 @@ def proposal_of(tokens: Sequence[int], guesses: Sequence[Guess], limits: DraftLi
     """Return the proposal of these tokens; none if there are too few. The confidence is the first probability."""
     if len(tokens) < max(1, limits.least):
         return Proposal()
-    return Proposal(tokens, min(CONFIDENCES - 1, int(CONFIDENCES * guesses[0].probability)))
+    probabilities = [guess.probability for guess in guesses]
+    return Proposal(tokens, min(CONFIDENCES - 1, int(CONFIDENCES * probabilities[0])), probabilities)
+
+
+def goes_on(guesses: Sequence[Guess], stop: Stop | None) -> bool:
+    """Return True if another token is computed after these guesses."""
+    return stop is None or stop.goes_on([guess.probability for guess in guesses])
 
 
 def guess_of(logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Guess:

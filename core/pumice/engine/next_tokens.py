@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES
 from pumice.backend.step import Batch
+from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_of
-from pumice.engine.draft_model import DraftLimits, Guess, guess_of, proposal_of
+from pumice.engine.draft_model import DraftLimits, Guess, goes_on, guess_of, proposal_of
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.runner import Runner
@@ -78,11 +79,13 @@ class NextTokens:
     Attributes:
         cache: the engine's, once there is one.
         is_off: True once the layer could not be compiled.
+        stop: ends proposals; set before they are asked for.
     """
 
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         self.cache: KVCache | None = None
         self.is_off = False
+        self.stop: Stop | None = None
         self._runner = runner
         self._limits = limits
         self._projects = bool(runner.results(FEATURES))
@@ -226,10 +229,10 @@ class NextTokens:
             guesses, states = self._run(parts, hidden)
             following = []
             for (running, part, _), guess, state in zip(going, guesses, states, strict=True):
-                if guess.probability < self._limits.p_min:
+                if self._limits.ends(guess, self.stop):
                     continue
                 drafts[running].append(guess)
-                if len(drafts[running]) < most[running]:
+                if len(drafts[running]) < most[running] and goes_on(drafts[running], self.stop):
                     following.append((running, self._behind(part, running, guess.token), state[None]))
             going = following
         return drafts

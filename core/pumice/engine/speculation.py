@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend.step import Batch, Limits
+from pumice.engine.acceptance import CERTAIN, DraftKind, Offer, Record, Stop
 from pumice.engine.device_drafts import DeviceDrafts
-from pumice.engine.draft_length import CERTAIN, LOOKED_UP, DraftKind, DraftLength, Record, Rest
+from pumice.engine.draft_length import LOOKED_UP, DraftLength, Rest
 from pumice.engine.draft_model import ModelProposer
 from pumice.engine.generation import Generation, Running
 from pumice.engine.host_drafts import HostDrafts, Names
@@ -49,11 +50,16 @@ MOST_PENDING = 64  # a generating sequence with more tokens to compute is treate
 
 @dataclass(eq=False)
 class Draft:
-    """Drafted tokens, verified in the same step as the sequence's next token."""
+    """Drafted tokens, verified in the same step as the sequence's next token, with their estimated probabilities."""
 
     kind: DraftKind
     tokens: Sequence[int]
     n_accepted: int = 0
+    probabilities: Sequence[float] = ()
+
+    def offer(self, record: Record) -> Offer:
+        """Return what decides how many of the tokens are verified."""
+        return Offer(self.kind, len(self.tokens), record, self.probabilities)
 
 
 @dataclass(eq=False)
@@ -88,7 +94,7 @@ class _Proposers:
         name, confidence = draft.kind
         if name in self.by_name:
             with self.dropping(name, "judge"):
-                self.by_name[name].judge(Proposal(draft.tokens, confidence), draft.n_accepted)
+                self.by_name[name].judge(Proposal(draft.tokens, confidence, draft.probabilities), draft.n_accepted)
 
     def skip_text(self) -> None:
         """Let a draft model skip what is written while it rests."""
@@ -218,7 +224,7 @@ class Speculation:
         started = self.clock()  # the time until here belongs to the prompt
         room = min(limits.n_batch - n_rows, limits.n_outputs - len(members))
         longest = min(room, self.length.most(len(members), n_rows))
-        drafts, computing = self._propose([running for running, _ in members], longest)
+        drafts, computing = self._propose([running for running, _ in members], longest, n_rows)
         held: dict[Running, Draft] = {}
         if any(draft.tokens for draft in drafts):
             held = _held(members, drafts, self._lengths(members, drafts, room), cache)
@@ -243,7 +249,7 @@ class Speculation:
             generation.timings.drafts_exact = self._is_invariant
             if generation in self._sequences:  # it did not fail meanwhile
                 proposers = self._updated(generation)
-                self.length.judge(draft.kind, proposers.record, n_drafted, draft.n_accepted)
+                self.length.acceptance.judge(draft.offer(proposers.record), draft.n_accepted)
                 proposers.judge(draft)
         if self._is_measured:
             self._is_measured = False
@@ -361,8 +367,8 @@ class Speculation:
     def _lengths(self, members: Members, drafts: Sequence[Draft], room: int) -> Sequence[int]:
         """Return the number of tokens of each draft that the step verifies, ``room`` rows at most."""
         records = [self._sequences[running.generation].record for running, _ in members]
-        rows = [(draft.kind, len(draft.tokens), record) for draft, record in zip(drafts, records, strict=True)]
-        return self.length.choose(rows, sum(n_new for _, n_new in members), room)
+        offers = [draft.offer(record) for draft, record in zip(drafts, records, strict=True)]
+        return self.length.choose(offers, sum(n_new for _, n_new in members), room)
 
     def _keep_unverified(self, members: Members, drafts: Sequence[Draft], held: Collection[Running]) -> None:
         """Keep the drafts that the step does not verify, to compare them with the tokens that follow."""
@@ -392,10 +398,10 @@ class Speculation:
             for own, _ in reading:
                 own.drop(_DRAFT, "read_all", error)
 
-    def _propose(self, sequences: Sequence[Running], longest: int) -> tuple[list[Draft], float]:
+    def _propose(self, sequences: Sequence[Running], longest: int, n_rows: int) -> tuple[list[Draft], float]:
         """Return the most promising draft of each sequence, and the seconds of proposers that compute theirs.
 
-        A draft has ``longest`` tokens at most; it may be empty.
+        A draft has ``longest`` tokens at most; it may be empty. The step has ``n_rows`` rows without drafts.
         """
         owners = [self._sequences[running.generation] for running in sequences]
         most = [max(0, min(_most(running), longest)) for running in sequences]
@@ -413,10 +419,13 @@ class Speculation:
             if not asked:
                 continue
             began = self.clock()
-            limit = self.length.most_computed if is_computed else longest
-            proposals = self._ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked])
+            limit, stop = longest, None
+            if is_computed:
+                limit, stop = self.length.most_computed(name), self.length.stop(name, len(sequences), n_rows)
+            proposals = self._ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked], stop)
             for i, proposal in zip(asked, proposals, strict=True):
-                draft = Draft((name, proposal.confidence), _possible(sequences[i].generation, proposal.tokens))
+                draft = _draft_of(name, proposal, sequences[i].generation)
+                self.length.acceptance.computed(draft.offer(owners[i].record))
                 if self._promise(draft, owners[i]) > self._promise(drafts[i], owners[i]):
                     drafts[i] = draft
             if is_computed:
@@ -430,17 +439,21 @@ class Speculation:
         """Note the sequences for which proposers of a kind are asked in this step."""
         self._asked[kind] = [sequences[i].generation for i in asked]
 
-    def _ask(self, name: str, sequences: Sequence[Running], most: Sequence[int]) -> list[Proposal]:
+    def _ask(
+        self, name: str, sequences: Sequence[Running], most: Sequence[int], stop: Stop | None = None
+    ) -> list[Proposal]:
         """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
         owners = [self._updated(running.generation) for running in sequences]
         for running, own in zip(sequences, owners, strict=True):
             if isinstance(proposer := own.by_name.get(name), NextTokensProposer):
-                proposer.running = running
+                proposer.running, proposer.layer.stop = running, stop
+            elif isinstance(proposer, ModelProposer):
+                proposer.model.stop = stop
         return _ask(name, owners, most)
 
     def _promise(self, draft: Draft, proposers: _Proposers) -> float:
         """Return the expected number of accepted tokens."""
-        return self.length.promise(draft.kind, len(draft.tokens), proposers.record) if draft.tokens else 0.0
+        return self.length.acceptance.promise(draft.offer(proposers.record)) if draft.tokens else 0.0
 
     def _updated(self, generation: Generation) -> _Proposers:
         """Return the proposers of a sequence, after passing its new tokens to them."""
@@ -457,7 +470,8 @@ class Speculation:
         if draft is not None:
             following = generation.generated[proposers.n_before : proposers.n_before + len(draft.tokens)]
             equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
-            self.length.judge(draft.kind, proposers.record, len(following), sum(1 for _ in equal))
+            offer = draft.offer(proposers.record)._replace(n=len(following))
+            self.length.acceptance.judge(offer, sum(1 for _ in equal))
 
     def _start(self, generation: Generation) -> None:
         """Create the proposers of a sequence, and pass the prompt to them."""
@@ -517,6 +531,12 @@ def _forced(generation: Generation, n: int) -> Draft:
     return Draft(CERTAIN, list(generation.chain.forced)[:n] if generation.chain.masking else ())
 
 
+def _draft_of(name: str, proposal: Proposal, generation: Generation) -> Draft:
+    """Return the part of a proposal that may be verified."""
+    tokens = _possible(generation, proposal.tokens)
+    return Draft((name, proposal.confidence), tokens, probabilities=proposal.probabilities[: len(tokens)])
+
+
 def _possible(generation: Generation, tokens: Sequence[int]) -> Sequence[int]:
     """Return the longest prefix of a draft that the mask allows, without end tokens."""
     n_vocab = generation.chain.n_vocab
@@ -541,8 +561,12 @@ def _ask(name: str, owners: Sequence[_Proposers], most: Sequence[int]) -> list[P
 
 
 def _checked(proposal: Proposal, n: int) -> Proposal:
-    """Return the first ``n`` tokens of a proposal. Raises TypeError for what is no integer."""
-    return Proposal([operator.index(token) for token in proposal.tokens[:n]], operator.index(proposal.confidence))
+    """Return the first ``n`` tokens of a proposal. Raises TypeError or ValueError for what is no number."""
+    tokens = [operator.index(token) for token in proposal.tokens[:n]]
+    probabilities = [float(p) for p in proposal.probabilities[:n]]
+    if probabilities and not (len(probabilities) == len(tokens) and all(0 <= p <= 1 for p in probabilities)):
+        raise ValueError(f"expected a probability between 0 and 1 for each token, not {proposal.probabilities!r:.100}")
+    return Proposal(tokens, operator.index(proposal.confidence), probabilities)
 
 
 def _held(members: Members, drafts: Sequence[Draft], lengths: Sequence[int], cache: KVCache) -> dict[Running, Draft]:
@@ -551,6 +575,6 @@ def _held(members: Members, drafts: Sequence[Draft], lengths: Sequence[int], cac
     n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
     for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
         if length and len(held) < n_copies and cache.extend(running.tables, running.n_past, n_new + length):
-            draft.tokens = draft.tokens[:length]
+            draft.tokens, draft.probabilities = draft.tokens[:length], draft.probabilities[:length]
             held[running] = draft
     return held

@@ -923,10 +923,11 @@ class EngineOptions(TypedDict, total=False):
     ]
     draft_p_min: Annotated[
         float,
-        Interval(ge=0, le=1),
+        Interval(ge=-1, le=1),
         _Engine(
-            0.5,
-            "Probability of a token in the draft model below which it is not proposed.",
+            -1,
+            "Probability of a token in the draft model below which it is not proposed; -1: what measurements "
+            "recommend, or 0.5 where the number of drafted tokens is fixed.",
             ("--draft-p-min", "--spec-draft-p-min"),
         ),
     ]

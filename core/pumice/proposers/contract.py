@@ -15,10 +15,13 @@ class Proposal(NamedTuple):
         tokens: the proposed next tokens.
         confidence: a small number, with a meaning of the proposer's choice. Acceptance is counted separately for each
             value, and determines how many of the tokens are verified.
+        probabilities: for each token, the proposer's estimate that it is right if those before are; empty if it makes
+            none. Estimates are calibrated by acceptance, and take the place of the confidence.
     """
 
     tokens: Sequence[int] = ()
     confidence: int = 0
+    probabilities: Sequence[float] = ()
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from guessing_programs import (
     run,
 )
 from pumice.engine import Engine, Request
-from pumice.engine.draft_length import LOOKED_UP, Costs, DraftLength, Record, Rest
+from pumice.engine.acceptance import Offer, Record
+from pumice.engine.draft_length import LOOKED_UP, MOST, Costs, DraftLength, Rest
 from pumice.engine.messages import Failed
 from pumice.engine.speculation import UNMEASURED, Speculation, _possible
 from pumice.errors import RequestError
@@ -228,6 +229,8 @@ def test_a_proposer_that_fails_is_dropped_and_named(method, texts, monkeypatch, 
         (Proposal(["a"]), "TypeError: 'str' object cannot be interpreted as an integer"),  # type: ignore[list-item]
         (Proposal([1], [2]), "TypeError: 'list' object cannot be interpreted as an integer"),  # type: ignore[arg-type]
         (Proposal(None), "TypeError: 'NoneType' object is not subscriptable"),  # type: ignore[arg-type]
+        (Proposal([1, 2], 0, [0.5]), "ValueError: expected a probability between 0 and 1 for each token, not [0.5]"),
+        (Proposal([1], 0, [1.5]), "ValueError: expected a probability between 0 and 1 for each token, not [1.5]"),
         ([1, 2], "expected a Proposal, not [[1, 2]]"),
     ],
 )
@@ -311,14 +314,14 @@ def test_masks_and_end_tokens_cut_drafts_before_they_are_computed(tokens, kept):
 def test_acceptance_is_learned_from_drafts_that_no_step_verifies(name, right, texts, monkeypatch):
     learn(texts, [request([5], GREEDY, 90)], engine(Cells(0)))
     monkeypatch.setattr(DraftLength, "wants", lambda *_: True)
-    monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [0] * len(drafts))
+    monkeypatch.setattr(DraftLength, "choose", lambda self, offers, n_rows, room: [0] * len(offers))
     monkeypatch.setattr(DraftLength, "recovers", 0)
     monkeypatch.setattr(DraftLength, "longest_rest", lambda *_: 4)
     speculation = Speculation(PROPOSERS, default=name, is_invariant=True)
     made = engine(Cells(0), speculation=speculation)
     generation = add(made, request([5], GREEDY, 90))
     run(made)
-    first, _ = speculation.length._rates((name, 0), Record())
+    first, _ = speculation.length.acceptance.of_kind((name, 0), Record())
     assert generation.timings.n_drafted == 0
     assert (first > 0.8) == right
     assert (first < 0.2) != right
@@ -401,6 +404,9 @@ def test_measured_lengths_are_for_results_that_do_not_depend_on_them(is_invarian
             assert each.timings.drafts_exact == (is_invariant or not each.timings.n_drafted)
 
 
+SURE = 0.7  # the estimate of each token by proposers that compute their tokens, whatever is right
+
+
 def simulate(
     right: Callable[[int], float], cost: float, proposing: float, n_seqs: int, n_steps: int, computing: float = 0.0
 ) -> float:
@@ -419,13 +425,18 @@ def simulate(
             continue
         lengths, asking = [0] * n_seqs, 0.0
         if length.wants(n_seqs, n_seqs):
-            n = min(length.most(n_seqs, n_seqs), length.most_computed if computing else 31)
+            n = min(length.most(n_seqs, n_seqs), length.most_computed(name) if computing else MOST)
+            stop = length.stop(name, n_seqs, n_seqs) if computing else None
+            n = next((k for k in range(1, n) if stop and not stop.goes_on([SURE] * k)), n)
+            offers = [Offer(kind, n, record, [SURE] * n if computing else ()) for record in records]
+            for offer in offers:
+                length.acceptance.computed(offer)
             asking = proposing + computing * n * n_seqs
             length.asked(name, asking, n * n_seqs if computing else 0)
-            lengths = length.choose([(kind, n, record) for record in records], n_seqs, 64 - n_seqs)
+            lengths = length.choose(offers, n_seqs, 64 - n_seqs)
         hits = [np.argmin([*(random.random(max(1, n)) < right(step)), False]) for n in lengths]
-        for n, n_right, record in zip(lengths, hits, records, strict=True) if asking else ():
-            length.judge(kind, record, max(1, n), int(n_right))
+        for n, n_right, offer in zip(lengths, hits, offers, strict=True) if asking else ():
+            length.acceptance.judge(offer._replace(n=max(1, n)), int(n_right))
         n_accepted = sum(int(n_right) for n, n_right in zip(lengths, hits, strict=True) if n)
         took = 1 + cost * sum(lengths)
         length.took(n_seqs, n_seqs, sum(lengths), n_accepted, took, n_elapsed=step - recorded)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pumice.config import load_config
-from pumice.proposers import Proposer, ProposerContext, index, llama_ngrams, ngram
+from pumice.proposers import Proposal, Proposer, ProposerContext, index, llama_ngrams, ngram
 from pumice.proposers.by_salt import BySalt
 from pumice.proposers.index import Index
 from pumice.proposers.llama_ngrams import NgramCache, NgramMapK, NgramMapK4V, NgramMod, NgramSimple
@@ -32,8 +32,8 @@ def test_they_keep_the_contract(name):
 
 def test_the_longest_match_is_continued_then_the_latest():
     text = [1, 2, 3, 50, 9, 2, 3, 60, 8, 2, 3, 70, 1, 2, 3]
-    assert started(Ngram(), text).propose(2) == ([50, 9], 3)
-    assert started(Ngram(), text[1:]).propose(2) == ([70, 1], 2)
+    assert started(Ngram(), text).propose(2) == Proposal([50, 9], 3)
+    assert started(Ngram(), text[1:]).propose(2) == Proposal([70, 1], 2)
 
 
 def test_a_text_that_repeats_itself_is_continued_beyond_its_end():

@@ -90,7 +90,7 @@ def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], mo
     turns = count()
     monkeypatch.setattr(HostDrafts, "n_free", lambda *_: 4 if next(turns) // 6 % 2 else 0)
     monkeypatch.setattr(HostDrafts, "pace", lambda *_: 1.0)
-    monkeypatch.setattr(DraftLength, "choose", lambda self, drafts, n_rows, room: [min(n, 3) for _, n, _ in drafts])
+    monkeypatch.setattr(DraftLength, "choose", lambda self, offers, n_rows, room: [min(offer.n, 3) for offer in offers])
     heard: list[tuple[int, NDArray[np.float32]]] = []
     with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0}) as model:
         expected = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="off").tokens
