@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from pumice.model_files.summary import Summary
     from pumice.options import ChatOptions, EngineOptions, GenerateOptions, SamplingParams
     from pumice.planning import ModelPlan
-    from pumice.process import LinkedModel, ProcessModel
+    from pumice.process.linked import LinkedModel
+    from pumice.process.model import ProcessModel
     from pumice.speech.voice import Voice
     from pumice.streaming.chat import AsyncChatStream, ChatStream
     from pumice.streaming.pieces import Completion, Piece
@@ -130,7 +131,8 @@ _HOMES = {
     "model": ["Model"],
     "options": ["ChatOptions", "EngineOptions", "GenerateOptions", "SamplingParams"],
     "streaming.pieces": ["Completion", "Piece"],
-    "process": ["LinkedModel", "ProcessModel"],
+    "process.linked": ["LinkedModel"],
+    "process.model": ["ProcessModel"],
     "streaming.stream": ["AsyncStream", "Stream"],
     "model_files.summary": ["Summary"],
     "api": ["load", "load_linked", "load_process", "load_tokenizer", "plan", "speak"],

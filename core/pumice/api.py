@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Unpack
 
 from pumice.audio import Audio
-from pumice.config import Config, load_config
-from pumice.demo import demo_model_path
+from pumice.config import load_config
 from pumice.engine.runner import Observer
 from pumice.frontend.speaking import DEFAULT_SECONDS, SpeechProgress
 from pumice.hub import locate
 from pumice.hub.headers import find_remote, read_range
 from pumice.model import Model, prepare
+from pumice.model_files.locating import given_options, locate_configured
 from pumice.model_files.opening import open_configured, open_model
-from pumice.options import ENGINE, EngineOptions, SamplingParams, documented
+from pumice.options import ENGINE, EngineOptions, documented
 from pumice.planning import ModelPlan, PlannedMachine, plan_file, plan_repository
 from pumice.planning.machine import GPUMemory
-from pumice.process import LinkedModel, ProcessModel
-from pumice.process.linked import Connect, Deliver
+from pumice.process.linked import Connect, Deliver, LinkedModel
+from pumice.process.model import ProcessModel
 from pumice.registry import get_registry, load_registry
 from pumice.speech.voice import Voice
 from pumice.tokenizers import Tokenizer, from_metadata
@@ -57,7 +57,7 @@ def load(
     Raises:
         PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
-    file, settings = _locate(path, config, options)
+    file, settings = locate_configured(path, config, options)
     return Model(file, settings, progress, plugins, observer=observer)
 
 
@@ -87,7 +87,7 @@ def load_process(
     Raises:
         PumiceError: As ``load``, and EngineDiedError.
     """
-    file, settings = _locate(path, config, options)
+    file, settings = locate_configured(path, config, options)
     return ProcessModel(file, settings, progress, deliver, str(path or file), command)
 
 
@@ -143,7 +143,7 @@ def load_linked(
     Raises:
         PumiceError: As ``load``, and EngineDiedError.
     """
-    file, settings = _locate(path, config, options)
+    file, settings = locate_configured(path, config, options)
     return LinkedModel(file, settings, connect, deliver)
 
 
@@ -177,7 +177,7 @@ def describe_graph(
     Raises:
         PumiceError: As ``load``.
     """
-    located, settings = _locate(path, config, options)
+    located, settings = locate_configured(path, config, options)
     with ExitStack() as stack:
         registry = get_registry(settings)
         file = stack.enter_context(open_configured(located, registry, settings))
@@ -210,36 +210,12 @@ def plan(
     """
     machine = PlannedMachine.of(memory, ram)
     if path is not None and (remote := find_remote(path)):
-        settings = load_config({**(config or {}), **_given(options)}, remote.options)
+        settings = load_config({**(config or {}), **given_options(options)}, remote.options)
         read = partial(read_range, remote)
         return next(
             plan_repository(remote.only_chosen(), read, settings, get_registry(settings), machine, measure)
         ).plan
-    located, settings = _locate(path, config, options)
+    located, settings = locate_configured(path, config, options)
     registry = get_registry(settings)
     with open_configured(located, registry, settings) as file:
         return plan_file(file, settings, registry, machine, model=str(path or located), measure=measure)
-
-
-def _locate(
-    path: str | Path | None, config: Mapping[str, object] | None, options: EngineOptions
-) -> tuple[Path, Config]:
-    """Return the file that ``path`` names, and its configuration; options that are None are not given."""
-    arguments = {**(config or {}), **_given(options)}
-    settings = load_config(arguments)
-    if path is None:
-        return demo_model_path(), settings
-    located = locate(path, settings)
-    return located.path, load_config(arguments, located.options) if located.options else settings
-
-
-def _given(options: EngineOptions) -> dict[str, object]:
-    """Return the options that are not None."""
-    return {key: _plain(value) for key, value in options.items() if value is not None}
-
-
-def _plain(value: object) -> object:
-    """Return a value as a configuration file would have it."""
-    if isinstance(value, SamplingParams):
-        return value.to_dict()
-    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value

@@ -404,13 +404,10 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     _log(server.verbose, server.log_jsonl)
     _environment(server.hf_token, server.offline)
     settings.check(server.insecure)
-    try:
-        from pumice.cli.confinement import one_thread
+    from pumice.cli.confinement import one_thread
 
-        with one_thread():
-            from pumice_server.serving import listen, serve
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+    with one_thread():
+        from pumice_server.beginning import begun, listen
     slot_folder = settings.slot_folder if cluster is None else None  # machines of a cluster have other folders
     specs = [] if preset_file is None else _preset_specs(preset_file, of_models, slot_folder)
     paths = choose_models(names, options, bool(specs))
@@ -431,10 +428,23 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         if len(specs) == 1:
             locate_model(specs[0].path)
         if cluster is None:
-            serve(specs, settings, sockets, own)
+            with begun(specs, settings) as confine:
+                _serve(specs, settings, sockets, own, confine=confine)
             return
         with cluster.connected():
-            serve(specs, settings, sockets, own, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
+            _serve(specs, settings, sockets, own, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
+
+
+def _serve(*arguments: Any, **named: Any) -> None:
+    """Call ``serving.serve``, whose modules take a while to import. Raises ClickException if one is not installed."""
+    from pumice.cli.confinement import one_thread
+
+    try:
+        with one_thread():
+            from pumice_server.serving import serve
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+    serve(*arguments, **named)
 
 
 class _Server(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import functools
 import gc
 import logging
@@ -12,7 +11,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -23,14 +22,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
 import pumice
-from pumice.cli.confinement import Needs, confined_server
-from pumice.cli.options import is_here
 from pumice.cli.progress import show_progress
 from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin import ModelSpec
 from pumice.process_list import RunningServer, listed_server
 from pumice_server import limits
 from pumice_server.application import make_application, prepare_bodies, run_tools
+from pumice_server.beginning import COMMAND
 from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import Keys
 from pumice_server.models import Models
@@ -38,37 +36,11 @@ from pumice_server.protocol import Protocol
 from pumice_server.served_model import Load, ServedModel
 from pumice_server.settings import Settings
 
-_BACKLOG = 512  # connections waiting to be accepted
 _LAST_SECONDS = 1.0  # end of the drain time, in which streams send their error
 
 logger = logging.getLogger("pumice")
 
 Failing = Callable[[Exception], None]
-
-
-@contextlib.contextmanager
-def listen(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Open a socket for each address, all with one port, before anything slow begins.
-
-    Raises ClickException if an address is not available.
-    """
-    with contextlib.ExitStack() as stack:
-        sockets: list[socket.socket] = []
-        for host in settings.addresses:
-            port = sockets[0].getsockname()[1] if sockets else settings.port
-            sockets.append(stack.enter_context(_listen(host, port)))
-        yield sockets
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        where = f"{host}:{port}"
-        reason = str(error.strerror).partition(" (while")[0]  # the address is in the message already
-        other = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
-        raise click.ClickException(f"cannot listen on {where}: {reason}; --{other} names another {other}") from None
 
 
 def serve(
@@ -77,6 +49,7 @@ def serve(
     listening: Sequence[socket.socket],
     options: Mapping[str, Any],
     load: Load | None = None,
+    confine: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then refuse new requests and let running ones finish.
 
@@ -86,6 +59,7 @@ def serve(
         listening: Open sockets.
         options: Arguments of ``pumice.load`` for models that clients fetch.
         load: Function that loads a model (default: in a process of its own).
+        confine: Function that confines this process, called before the first thread starts.
 
     Raises the errors of loading if the only model cannot be loaded.
     """
@@ -114,32 +88,15 @@ def serve(
         signal.signal(number, lambda *_: None)  # uvicorn handles signals and raises them again at its end
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
     system_socket()
-    needs = _needs(specs, settings)
     with contextlib.ExitStack() as stack:
         models_by_path = {spec.path: spec.names[0] for spec in specs}
         stack.enter_context(listed_server(RunningServer(own_address(settings, listening), models_by_path)))
         if settings.mcp_servers:
             run_tools(application, stack.enter_context(hosted_tools(settings.mcp_servers)))
-        if load is None:
-            stack.enter_context(confined_server(needs))
+        confine()
         server.run(sockets=list(listening))
     if errors:
         raise errors[0]
-
-
-def _needs(specs: Sequence[ModelSpec], settings: Settings) -> Needs:
-    """Return what the confined server may read, write and reach."""
-    own = [spec.options for spec in specs]
-    return Needs(
-        [spec.path for spec in specs],
-        own[0],
-        settings.read,
-        settings.written,
-        uploads=str(settings.uploads) if settings.uploads else None,
-        fetches=settings.allow_pull or not all(is_here(spec.path) for spec in specs),
-        own=own,
-        connects=bool(settings.media_hosts),
-    )
 
 
 def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
@@ -249,7 +206,7 @@ def addresses(settings: Settings, listening: Sequence[socket.socket]) -> str:
 
 
 def load_process(
-    spec: ModelSpec, progress: Callable[[int, int], None], deliver: Callable[..., object], command: str = "serve"
+    spec: ModelSpec, progress: Callable[[int, int], None], deliver: Callable[..., object], command: str = COMMAND
 ) -> pumice.ProcessModel:
     """Load a model in a process; ``command`` is the subcommand that ``pumice ps`` shows for it."""
     with show_progress(f"loading {spec.names[0]}", unit="step") as shown:

@@ -14,7 +14,7 @@ from pumice.cli.vocabulary import Decorator, option
 
 if TYPE_CHECKING:
     from pumice.cluster import Cluster, Replicas
-    from pumice.process import LinkedModel
+    from pumice.process.linked import LinkedModel
 
 
 def ray_option(help: str) -> Decorator:

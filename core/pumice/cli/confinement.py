@@ -8,7 +8,7 @@ import mimetypes
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,29 +75,62 @@ def confined_server(needs: Needs) -> Iterator[None]:
     Raises:
         SandboxError: the configuration requires a protection that the system lacks.
     """
+    with server_spawner(needs) as confine:
+        confine()
+        yield
+
+
+@contextlib.contextmanager
+def server_spawner(needs: Needs) -> Iterator[Callable[[], None]]:
+    """Fork the spawner of a server, and yield the function that confines this process permanently.
+
+    Between both, engines can be started ahead, and modules imported. No other thread may start before the function was
+    called. Both raise SandboxError if the configuration requires a protection that the system lacks.
+    """
     from pumice.model_files.policy import is_confined
     from pumice.process.confinement import keep_sandbox
     from pumice.spawning import spawner
 
     config = load_config(_arguments(needs.options))
     if not (sys.platform.startswith("linux") and is_confined(config)):
-        yield
+        yield lambda: None
         return
 
-    if sys.path[:1] == [os.getcwd()]:  # `python -m`: import nothing from the current folder, which may hold models
-        del sys.path[0]
     fetched = _fetched()
     files, most = _models(needs, config)
     uploads = [needs.uploads] if needs.uploads else []
     keep_sandbox(config.model_copy(update=most), [*files, *fetched, *uploads])
-    policy = _policy(needs, config, fetched)
-    mimetypes.init()  # reads files of the system
-    with spawner():
+    get_registry(config)  # once, for both processes
+
+    def confine() -> None:
+        _leave_current_folder()
+        policy = _policy(needs, config, fetched)
+        mimetypes.init()  # reads files of the system
         enforced = enforce(policy)
         if config.sandbox == "on" and enforced.missing:
             raise SandboxError(f"sandbox: on, but {'; '.join(enforced.missing)}")
         logger.info("the server's process is confined by: %s", enforced)
-        yield
+
+    with spawner(_leave_current_folder):
+        yield confine
+
+
+def start_engine(model: str, options: Mapping[str, Any], command: str) -> None:
+    """Let the spawner start the engine that ``pumice.load_process`` of the same arguments will use."""
+    from pumice.model_files.locating import locate_configured
+    from pumice.process.codec import make_load
+    from pumice.process.engine import start_engine_ahead
+
+    named: Any = {key: value for key, value in options.items() if key != "config"}
+    with contextlib.suppress(PumiceError):  # loading raises it
+        path, config = locate_configured(model, options.get("config"), named)
+        start_engine_ahead(make_load(path, config, model, command))
+
+
+def _leave_current_folder() -> None:
+    """Import nothing from the current folder, from which `python -m` imports and which may hold models."""
+    if sys.path[:1] == [os.getcwd()]:
+        del sys.path[0]
 
 
 def _policy(needs: Needs, config: Config, fetched: Sequence[str]) -> Policy:

@@ -1,12 +1,19 @@
-"""Run a model: compiled graphs, the KV cache, and continuous batching of many sequences in a separate thread."""
+"""Run a model: compiled graphs, the KV cache, and continuous batching of many sequences in a separate thread.
 
-from pumice.engine.client import EngineClient, EngineLink
-from pumice.engine.engine import Engine
-from pumice.engine.generation import Generation
-from pumice.engine.messages import EngineFinishReason, Request, Snapshot, Timings
-from pumice.engine.prepare import Preparer
-from pumice.engine.runner import Runner
-from pumice.engine.thread import EngineThread
+Names are imported on first use, since other processes than an engine's need only its messages.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice.engine.client import EngineClient, EngineLink
+    from pumice.engine.engine import Engine
+    from pumice.engine.generation import Generation
+    from pumice.engine.messages import EngineFinishReason, Request, Snapshot, Timings
+    from pumice.engine.prepare import Preparer
+    from pumice.engine.runner import Runner
+    from pumice.engine.thread import EngineThread
 
 __all__ = [
     "Engine",
@@ -21,3 +28,21 @@ __all__ = [
     "Snapshot",
     "Timings",
 ]
+
+_HOMES = {
+    "client": ["EngineClient", "EngineLink"],
+    "engine": ["Engine"],
+    "generation": ["Generation"],
+    "messages": ["EngineFinishReason", "Request", "Snapshot", "Timings"],
+    "prepare": ["Preparer"],
+    "runner": ["Runner"],
+    "thread": ["EngineThread"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'pumice.engine' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"pumice.engine.{home}"), name)
+    return value

@@ -7,6 +7,7 @@ float32 values, configurations to their layers, errors to the name of a class of
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +53,11 @@ class Load(EngineMessage, frozen=True):
     name: str
     command: str
     level: int
+
+
+def make_load(path: Path, config: Config, name: str, command: str) -> Load:
+    """Return the command to load a model, with the log level of this process."""
+    return Load(path, config, name or str(path), command, logging.getLogger("pumice").getEffectiveLevel())
 
 
 class Loading(EngineMessage, frozen=True):

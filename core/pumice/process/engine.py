@@ -30,9 +30,9 @@ from pumice.process.codec import (
     encode_aside,
     one_line,
 )
-from pumice.process.frames import FrameWriter, read_frames, widen
+from pumice.process.frames import FrameWriter, frame, read_frames, widen
 from pumice.process.header import Header
-from pumice.spawning import describe_status, end, start
+from pumice.spawning import claim, describe_status, end, start, start_ahead
 
 _STOPPED_SECONDS = 1.0  # after closing, a stopped process is killed
 _CLOSE_SECONDS = 5.0  # after closing, the process is killed
@@ -44,6 +44,12 @@ _AHEAD = 256  # unprocessed messages after which reading pauses
 _AHEAD_SECONDS = 10.0  # maximum pause
 
 logger = logging.getLogger("pumice")
+
+
+def start_engine_ahead(load: Load) -> None:
+    """Start the process of an engine that an ``EngineProcess`` of the same command will use, if there is a spawner."""
+    order = COMMANDS.encode(load)
+    start_ahead("engine", order, frame(order))
 
 
 class EngineProcess:
@@ -77,10 +83,12 @@ class EngineProcess:
         self._heard = threading.Event()
         first = COMMANDS.encode(load)
         self._commands: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
-        self._child = start("engine", first)
+        ahead = claim("engine", first)
+        self._child = ahead or start("engine", first)
         for pipe in (self._child.stdin, self._child.stdout):
             widen(pipe)
-        self._commands.put(lambda: first)
+        if not ahead:
+            self._commands.put(lambda: first)
         for run, pipe in ((self._write, self._child.stdin), (self._read, self._child.stdout)):
             threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()
         threading.Thread(target=self._watch_loading, name="pumice-engine-watch", daemon=True).start()

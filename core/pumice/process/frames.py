@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import IO
 
 from pumice.errors import EngineError
@@ -21,6 +22,13 @@ def widen(pipe: IO[bytes]) -> None:
 
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def frame(data: bytes) -> bytes:
+    """Return a frame."""
+    stream = BytesIO()
+    write_frame(stream, data)
+    return stream.getvalue()
 
 
 class FrameWriter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable
 from functools import cached_property
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from pumice.config import Config
 from pumice.engine.messages import Event
-from pumice.process.codec import Load
+from pumice.process.codec import make_load
 from pumice.process.engine import EngineProcess
 from pumice.process.header import Header
 from pumice.process.linked import Deliver, LinkedModel
@@ -34,7 +33,7 @@ class ProcessModel(LinkedModel):
         name: str = "",
         command: str = "",
     ) -> None:
-        load = Load(path, config, name or str(path), command, logging.getLogger("pumice").getEffectiveLevel())
+        load = make_load(path, config, name, command)
 
         def connect(receive: Callable[[list[Event]], None], died: Callable[[Exception], None]) -> EngineProcess:
             self.process = EngineProcess(load, receive, died, progress, caught_up)

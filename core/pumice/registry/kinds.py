@@ -14,8 +14,6 @@ from pumice.backend import Backend
 from pumice.chat import ChatFormat
 from pumice.cluster import Cluster
 from pumice.config import Config
-from pumice.convert.conversion import Conversion
-from pumice.convert.projector import ProjectorConversion
 from pumice.errors import (
     BackendError,
     ConfigError,
@@ -27,6 +25,7 @@ from pumice.errors import (
     TokenizerError,
 )
 from pumice.gguf import GGMLType
+from pumice.lazy import resolve
 from pumice.media_encoder import MediaEncoder
 from pumice.proposers import CHOICES, Proposer
 from pumice.quantizer import Quantizer
@@ -64,12 +63,13 @@ class Kind:
         return self.plural.removesuffix("s").replace("_", "-")
 
 
-def _check_class(contract: type) -> Check:
-    """Return a check that a thing is a class that implements ``contract``."""
+def _check_class(contract: type | str) -> Check:
+    """Return a check that a thing is a class that implements ``contract``, a class or where it is imported from."""
 
     def check(name: str, cls: Any, others: Mapping[str, Any]) -> None:
-        if not isinstance(cls, type) or not issubclass(cls, contract):
-            raise PluginError(f"expected a subclass of {contract.__name__}, not {cls!r}")
+        parent: type = resolve(contract)
+        if not isinstance(cls, type) or not issubclass(cls, parent):
+            raise PluginError(f"expected a subclass of {parent.__name__}, not {cls!r}")
         if inspect.isabstract(cls):
             lacking = getattr(cls, "__abstractmethods__", ())
             raise PluginError(f"{cls.__name__} lacks {', '.join(sorted(lacking))}")
@@ -148,6 +148,7 @@ def _written(hint: Any) -> str:
 
 _ADVICE = f"; a plugin can add it: see {documentation_page('plugins.md')}"
 
+_CONVERSION, _PROJECTOR = "pumice.convert.conversion:Conversion", "pumice.convert.projector:ProjectorConversion"
 _CLUSTER_ADVICE = "; Pumice's own is in pumice[ray]"
 
 KINDS = {
@@ -161,8 +162,8 @@ KINDS = {
         Kind("pre_tokenizers", _check_pre_tokenizer, TokenizerError, _ADVICE),
         Kind("chat_formats", _check_chat_format, ConfigError),
         Kind("quantizers", _check_quantizer, QuantizeError, _ADVICE),
-        Kind("conversions", _check_class(Conversion), ConvertError, _ADVICE),
-        Kind("projector_conversions", _check_class(ProjectorConversion), ConvertError, _ADVICE),
+        Kind("conversions", _check_class(_CONVERSION), ConvertError, _ADVICE),
+        Kind("projector_conversions", _check_class(_PROJECTOR), ConvertError, _ADVICE),
         Kind("media_encoders", _check_class(MediaEncoder), ModelError, _ADVICE),
         Kind("speech_models", _check_class(SpeechModel), ModelError, _ADVICE),
         Kind("clusters", _check_class(Cluster), PluginError, _CLUSTER_ADVICE),

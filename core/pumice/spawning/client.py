@@ -15,10 +15,11 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import IO, cast
+from functools import partial
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -31,6 +32,7 @@ from pumice.spawning.server import serve
 _ENDING, _POLL = 3.0, 0.01  # seconds to wait for the end of a spawner, and polling interval
 _SECONDS = 60.0  # timeout of starting a child
 _SEND_SECONDS = 10  # timeout of sending, after which the spawner counts as gone
+_PIPE_BYTES = 1 << 15  # written to the pipe of a child that does not read yet
 _GONE = "the process that starts engines and workers has ended: start the server again"
 
 logger = logging.getLogger("pumice")
@@ -45,19 +47,37 @@ def start(kind: str, order: bytes) -> Child:
     return cast(Child, popen(kind, order, subprocess.PIPE, subprocess.PIPE))
 
 
+def start_ahead(kind: str, order: bytes, first: bytes) -> None:
+    """Let the spawner start a child that ``claim`` returns later, with ``first`` in its standard input.
+
+    Without a spawner, and for ``first`` that a pipe may not hold, nothing is started. Safe in a process that confines
+    itself later: no thread is started.
+    """
+    if _spawner and len(first) <= _PIPE_BYTES:
+        _spawner.start_ahead(kind, order, first)
+
+
+def claim(kind: str, order: bytes) -> Child | None:
+    """Return the child that ``start_ahead`` started by the same order, once; end another one of that kind.
+
+    Raises OSError and PumiceError like ``start``.
+    """
+    return _spawner.claim(kind, order) if _spawner else None
+
+
 def spawns() -> bool:
     """Return True if ``start`` uses a spawner."""
     return _spawner is not None
 
 
 @contextlib.contextmanager
-def spawner() -> Iterator[Spawner]:
+def spawner(begin: Callable[[], None] = lambda: None) -> Iterator[Spawner]:
     """Fork a spawner, which ``start`` uses within this context. At the end all of its children are killed.
 
-    Call this in a process with one thread.
+    Call this in a process with one thread. ``begin`` is called in the forked process.
     """
     global _spawner
-    _spawner = Spawner(*fork_helper(serve))
+    _spawner = Spawner(*fork_helper(partial(serve, begin=begin)))
     try:
         yield _spawner
     finally:
@@ -77,19 +97,55 @@ class Spawner:
         self._waiting: dict[int, Future[int]] = {}
         self._children: dict[int, _Spawned] = {}
         self._reader: threading.Thread | None = None
+        self._ahead: _Ahead | None = None
         self._gone = self._closing = False
 
     def start(self, kind: str, order: bytes) -> Child:
         """Start a child. Raises OSError, and PumiceError if the order is refused or the spawner has ended."""
+        with self._lock:
+            self._listen()
+        return self._started(*self._begin(kind, order))
+
+    def start_ahead(self, kind: str, order: bytes, first: bytes) -> None:
+        """Begin to start a child for ``claim``, with ``first`` in its standard input. Raises EngineError."""
+        child, started = self._begin(kind, order)
+        child.stdin.write(first)
+        self._ahead = _Ahead(kind, order, child, started)
+
+    def claim(self, kind: str, order: bytes) -> Child | None:
+        """Return the child that was started ahead by this order, or None. Raises like ``start``."""
+        with self._lock:
+            ahead = self._ahead
+            if ahead is None or ahead.kind != kind:
+                return None
+            self._ahead = None
+            self._listen()
+        if ahead.order == order:
+            return self._started(ahead.child, ahead.started)
+        ahead.child.kill()
+        self._forget(ahead.child)
+        return None
+
+    def _begin(self, kind: str, order: bytes) -> tuple[_Spawned, Future[int]]:
+        """Ask for a child; return it with the future of its process id."""
         far_in, stdin = os.pipe()
         stdout, far_out = os.pipe()
         child = _Spawned(self, next(self._numbers), os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0))
         started: Future[int] = Future()
         try:
             with self._lock:
-                self._listen()
                 self._waiting[child.number], self._children[child.number] = started, child
                 self._send(wire.Start(child.number, kind, order), (far_in, far_out))
+        except BaseException:
+            self._forget(child)
+            raise
+        finally:
+            wire.close([far_in, far_out])
+        return child, started
+
+    def _started(self, child: _Spawned, started: Future[int]) -> _Spawned:
+        """Return a child once it runs. Raises like ``start``."""
+        try:
             child.pid = started.result(_SECONDS)
         except BaseException as error:
             self._forget(child)
@@ -98,8 +154,6 @@ class Spawner:
                     f"the process that starts engines did not respond within {_SECONDS:g} seconds"
                 ) from None
             raise
-        finally:
-            wire.close([far_in, far_out])
         return child
 
     def kill(self, child: _Spawned, if_stopped: bool) -> None:
@@ -205,6 +259,15 @@ def _error_of(report: wire.NotStarted) -> Exception:
     except (TypeError, AttributeError):
         error = None
     return error or EngineError(report.message)
+
+
+class _Ahead(NamedTuple):
+    """A child that was started before anything waits for it."""
+
+    kind: str
+    order: bytes
+    child: _Spawned
+    started: Future[int]
 
 
 class _Spawned:

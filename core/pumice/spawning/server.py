@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import socket
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
@@ -19,10 +20,11 @@ from pumice.spawning.fork import detach
 MAX_CHILDREN = 64  # at a time; a server has four workers per kind of work, and as many engines as fit
 
 
-def serve(channel: socket.socket) -> NoReturn:
-    """Run the spawner in a freshly forked process until the other end closes ``channel``."""
+def serve(channel: socket.socket, begin: Callable[[], None]) -> NoReturn:
+    """Call ``begin``, and run the spawner in a freshly forked process until the other end closes ``channel``."""
     status = 1
     try:
+        begin()
         detach(channel, same_session=True)
         status = _Children(channel).serve()
     except Exception as error:

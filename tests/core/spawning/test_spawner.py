@@ -15,6 +15,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.cli.confinement import start_engine
 from pumice.config import load_config
 from pumice.errors import EngineError, SandboxError, UnavailableError
 from pumice.isolation import CallLimits, WorkerPool
@@ -56,6 +57,30 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
         return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
     return True
+
+
+def test_an_engine_that_was_started_ahead_is_used(tmp_path):
+    path, options = tiny_llama(tmp_path / "tiny.gguf"), {"backend": "numpy", "config": {"n_ctx": 64}}
+    with spawner() as made:
+        n_threads = threading.active_count()
+        start_engine(str(path), options, "serve")
+        assert threading.active_count() == n_threads  # the process can still be confined
+        assert made._ahead is not None
+        with pumice.load_process(str(path), command="serve", **options) as model:
+            assert model.process._child is made._children[0]
+            assert model.generate("a", max_tokens=2).tokens
+            assert model.n_ctx == 64
+        with pumice.load_process(str(path), command="serve", **options) as model:
+            assert model.process._child is made._children[1]
+
+
+def test_an_engine_that_was_started_ahead_for_another_order_ends(tmp_path):
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    with spawner() as made:
+        start_engine(str(path), {"backend": "numpy"}, "serve")
+        with pumice.load_process(str(path), command="serve", backend="numpy", n_ctx=64) as model:
+            children = Path(f"/proc/{made.pid}/task/{made.pid}/children")
+            wait_until(lambda: children.read_text().split() == [str(model.process.pid)])
 
 
 def test_workers_are_its_children_and_end_with_it():

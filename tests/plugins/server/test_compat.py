@@ -12,10 +12,11 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.cli.options import warn_of_assumed_template
 from pumice_server import openai_chat
+from pumice_server.beginning import listen
 from pumice_server.command import command
 from pumice_server.defaults import take_compat
 from pumice_server.environment import predict_route
-from pumice_server.serving import addresses, listen
+from pumice_server.serving import addresses
 from pumice_server.settings import Settings
 from server_thread import Running, running
 

@@ -1,0 +1,35 @@
+"""The file that a model's name stands for, and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pumice.config import Config, load_config
+from pumice.demo import demo_model_path
+from pumice.hub.locate import locate
+from pumice.options import EngineOptions, SamplingParams
+
+
+def locate_configured(
+    path: str | Path | None, config: Mapping[str, object] | None, options: EngineOptions
+) -> tuple[Path, Config]:
+    """Return the file that ``path`` names, and its configuration; options that are None are not given."""
+    arguments = {**(config or {}), **given_options(options)}
+    settings = load_config(arguments)
+    if path is None:
+        return demo_model_path(), settings
+    located = locate(path, settings)
+    return located.path, load_config(arguments, located.options) if located.options else settings
+
+
+def given_options(options: EngineOptions) -> dict[str, object]:
+    """Return the options of ``pumice.load`` that are not None."""
+    return {key: _plain(value) for key, value in options.items() if value is not None}
+
+
+def _plain(value: object) -> object:
+    """Return a value as a configuration file would have it."""
+    if isinstance(value, SamplingParams):
+        return value.to_dict()
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
