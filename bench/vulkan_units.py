@@ -35,7 +35,7 @@ def measure(path: str, without: frozenset[str], arguments: argparse.Namespace) -
     most = max(arguments.parallel)
     n_ctx = max(arguments.prompt + 32, most * (arguments.each + arguments.generate + 64))
     rows = (*quirks.QUIRKS, quirks.Quirk("", without, "taken away for a measurement"))
-    config = {"n_parallel": most}
+    config = {"n_parallel": most, "vulkan": {"activations": arguments.activations}}
     with (
         mock.patch.object(quirks, "QUIRKS", rows),
         pumice.load(path, backend="vulkan", n_ctx=n_ctx, config=config) as model,
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, nargs="+", default=[16, 64], metavar="SEQUENCES")
     parser.add_argument("--each", type=int, default=128, metavar="TOKENS", help="prompt of each sequence")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--activations", default="auto", help="setting vulkan.activations (half: float16)")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the results to this file, too")
     arguments = parser.parse_args()

@@ -6,7 +6,7 @@ number is ``scale * code + bias``. Every GGUF format with such codes maps to one
 - If 16 columns have their own scale, the codes are multiplied twice, each time by the activations of alternate groups
   of 16 columns, with their scales. On Metal a kernel multiplies few rows once (metal.py).
 - If codes index a table of values, or do not have few bits, numbers become 8-bit multiples of the scale. MXFP4 has
-  kernels of its own.
+  kernels of its own. On Metal matrices of IQ types stay as stored (iq_kernels.py), but for those of experts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import mlx.core as mx
 import numpy as np
 
 from pumice.plugin import Coding, GGMLType, Weight, block_size, fixed, type_size
-from pumice_mlx import metal
+from pumice_mlx import iq_kernels, metal
 from pumice_mlx.unpack import Blocks, coding_of, unpack
 
 GROUP = 32  # columns per scale, MLX's minimum
@@ -152,6 +152,37 @@ class Quantized(Matrix):
         return {"group_size": GROUP, "bits": self.bits, "mode": self._mode}
 
 
+class Stored(Matrix):
+    """Blocks ``[m, bytes of a row]`` of an IQ type as in the file, which kernels decode."""
+
+    def __init__(self, blocks: mx.array, kernels: iq_kernels.Kernels, activations: mx.Dtype) -> None:
+        self._blocks, self._kernels, self._type = blocks, kernels, activations
+        self.nbytes = blocks.nbytes
+        mx.eval(blocks)
+
+    def product(self, x: mx.array) -> mx.array:
+        if x.size == 0:
+            return mx.zeros((*x.shape[:-1], len(self._blocks)), mx.float32)
+        rows = rounded(x, self._type).reshape(-1, x.shape[-1])
+        if len(rows) <= iq_kernels.MOST_ROWS:
+            y = self._kernels.product(rows, self._blocks)
+        else:
+            step = max(1, CHUNK // x.shape[-1])
+            parts = [self._numbers(first, first + step) for first in range(0, len(self._blocks), step)]
+            y = mx.concatenate([(rows @ part.T).astype(mx.float32) for part in parts], axis=1)
+        return y.reshape(*x.shape[:-1], len(self._blocks))
+
+    def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
+        raise TypeError("a matrix of blocks as stored is none of a stack")
+
+    def rows(self, ids: mx.array) -> mx.array:
+        numbers = self._kernels.numbers(ids.reshape(-1), self._blocks, mx.float32)
+        return numbers.reshape(*ids.shape, numbers.shape[-1])
+
+    def _numbers(self, first: int, end: int) -> mx.array:
+        return self._kernels.numbers(mx.arange(first, min(end, len(self._blocks))), self._blocks, self._type)
+
+
 def _composed_halves(x: mx.array, codes: mx.array, scales: list[mx.array], bits: int) -> mx.array:
     """Compute what ``metal.multiply`` does by MLX's operations."""
     numbers = [
@@ -182,6 +213,8 @@ def matrix_bytes(weight: Weight, activations: mx.Dtype) -> int:
     n = math.prod(fixed(weight.shape))
     if block_size(weight.type) == 1:
         return n * (type_size(weight.type) if weight.type in FLOATS else 4)
+    if _stored_kernels(weight):
+        return n // block_size(weight.type) * type_size(weight.type)
     coding = coding_of(weight.type)
     bits, mode = _format(coding)
     per_group = 1 if mode == "mxfp4" else GROUP // coding.scale_columns * 2 * activations.size
@@ -192,6 +225,9 @@ def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
     """Copy a weight to the device. ``activations``: type of activations in products, float32 or float16."""
     if block_size(weight.type) == 1:
         return Dense(load_numbers(weight), activations)
+    if kernels := _stored_kernels(weight):
+        blocks = mx.array(np.ascontiguousarray(weight.data).reshape(fixed(weight.shape)[0], -1))
+        return Stored(blocks, kernels, activations)
     shape, coding = fixed(weight.shape), coding_of(weight.type)
     bits, mode = _format(coding)
     data = weight.data.reshape(-1, shape[-1] // block_size(weight.type), type_size(weight.type))
@@ -208,6 +244,11 @@ def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
     codes, *scales = arrays
     parts = [Scales(scales[0], None)] if mode == "mxfp4" else [Scales(*pair) for pair in _pairs(scales)]
     return Quantized(codes, bits, mode, parts, activations)
+
+
+def _stored_kernels(weight: Weight) -> iq_kernels.Kernels | None:
+    """Return the kernels for a weight that stays as stored: a matrix, and no stack of them."""
+    return iq_kernels.kernels_for(weight.type) if len(weight.shape) == 2 else None
 
 
 def load_numbers(weight: Weight) -> mx.array:

@@ -1,0 +1,101 @@
+"""Kernels of IQ types, compiled as C++ (metal_emulator.py), against the core's decoder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mlx.core")
+import mlx.core as mx
+
+from metal_emulator import compiler, metal_kernel
+from pumice.gguf import GGMLType, GGUFTensor, block_size, dequantize
+from pumice.graph import GraphBuilder
+from pumice_mlx import iq_kernels, weights
+from pumice_mlx.weights import Quantized, Stored, Weights, matrix_bytes
+from random_weights import random_rows
+
+TYPES = list(iq_kernels.OCTETS)
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    compiler()
+    folder: Path = tmp_path_factory.mktemp("kernels")
+    iq_kernels.kernels_for.cache_clear()
+    with (
+        mock.patch.object(mx.metal, "is_available", return_value=True),
+        mock.patch.object(iq_kernels, "is_gpu", return_value=True),
+        mock.patch.object(mx.fast, "metal_kernel", metal_kernel(folder)),
+    ):
+        yield
+    iq_kernels.kernels_for.cache_clear()
+
+
+def stored(type: GGMLType, *shape: int) -> tuple[GGUFTensor, np.ndarray]:
+    rows = random_rows(np.random.default_rng(shape), type.name, int(np.prod(shape[:-1])), shape[-1])
+    tensor = GGUFTensor("w", type, shape, 0, rows.nbytes, rows.tobytes())
+    return tensor, dequantize(rows, type).reshape(shape)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
+def test_products_and_rows(type: GGMLType) -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((38, 256), (5, 1536), (130, block_size(type) * 3)):
+        tensor, numbers = stored(type, *shape)
+        weight = GraphBuilder({"w": tensor}, 1, 64).weight("w")
+        matrix = Weights(mx.float32).matrix(weight)
+        assert isinstance(matrix, Stored)
+        assert matrix.nbytes == matrix_bytes(weight, mx.float32) == weight.data.nbytes
+        for n in (0, 1, 3, iq_kernels.MOST_ROWS, iq_kernels.MOST_ROWS + 1):
+            x = rng.standard_normal((n, shape[1])).astype(np.float32)
+            expected = x @ numbers.T
+            size = float(np.abs(numbers).sum(1).max())
+            np.testing.assert_allclose(np.array(matrix.product(mx.array(x))), expected, rtol=1e-5, atol=1e-6 * size)
+        ids = np.array([[2, 0], [4, 4]])
+        np.testing.assert_array_equal(np.array(matrix.rows(mx.array(ids))), numbers[ids])
+        assert matrix.rows(mx.array(ids[:0])).shape == (0, 2, shape[1])
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("n", [2, 3])
+def test_activations_of_float16_are_rounded(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a kernel, and for numbers of which a part of the rows is decoded at a time."""
+    monkeypatch.setattr(weights, "CHUNK", 5 * 512)
+    tensor, numbers = stored(GGMLType.IQ3_S, 12, 512)
+    matrix = Weights(mx.float16).matrix(GraphBuilder({"w": tensor}, 1, 64).weight("w"))
+    x = np.random.default_rng(0).standard_normal((3, n, 512)).astype(np.float32)
+    expected = x.astype(np.float16).astype(np.float32) @ numbers.T
+    largest = float(np.abs(expected).max())
+    np.testing.assert_allclose(np.array(matrix.product(mx.array(x))), expected, rtol=0, atol=2e-3 * largest)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_experts_stay_in_the_formats_of_mlx() -> None:
+    tensor, _ = stored(GGMLType.IQ2_XS, 3, 8, 256)
+    assert isinstance(Weights(mx.float32).matrix(GraphBuilder({"w": tensor}, 1, 64).weight("w")), Quantized)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("PRODUCT", "+= 32", "+= 64"),
+        ("NUMBERS", "+ c] = v[c]", "+ c] = v[7 - c]"),
+        ("HEADER", "const float value = scale", "const float value = -scale"),
+        ("PRODUCT", "float v", "no C++"),
+    ],
+)
+def test_a_kernel_that_is_wrong_is_not_used(name: str, old: str, new: str) -> None:
+    iq_kernels.kernels_for.cache_clear()
+    with mock.patch.object(iq_kernels, name, getattr(iq_kernels, name).replace(old, new, 1)):
+        assert iq_kernels.kernels_for(GGMLType.IQ3_S) is None
+    iq_kernels.kernels_for.cache_clear()
+
+
+def test_without_metal_there_are_no_kernels() -> None:
+    iq_kernels.kernels_for.cache_clear()
+    assert not mx.metal.is_available() or not iq_kernels.is_gpu() or iq_kernels.kernels_for(GGMLType.IQ2_XS)
