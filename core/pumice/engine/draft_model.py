@@ -1,19 +1,24 @@
 """A draft model: a small model with a KV cache of its own, which proposes tokens for sequences of a larger one.
 
-Tokens are drafted greedily, one step of the draft model per token for all sequences together. Its cache holds the text
+Tokens are drafted greedily, one step of the draft model per token for all sequences together, several per submission
+if its program picks tokens. Its cache holds the text
 of each sequence from the prompt on, so nothing that happens to the sequence in the target's cache (preemption, context
 shift, forks) concerns it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from pumice.backend.pick import Ahead, Ask, Pick
+from pumice.backend.step import Batch
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.draft_vocabulary import DraftVocabulary
@@ -21,6 +26,7 @@ from pumice.engine.kv_cache import KVCache
 from pumice.engine.runner import Runner
 from pumice.proposers import Proposal, Proposer, ProposerContext
 
+GREEDY = Pick(top_k=1, temperature=0.0)
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
 UNSURE = 0.5  # minimum probability of a proposed token where the number of drafted tokens is fixed, by default
 CONFIDENCES = 8  # values of a proposal's confidence: the probability of its first token, in parts
@@ -144,6 +150,7 @@ class DraftModel:
         self.stop: Stop | None = None
         self._runner = runner
         self._limits = limits
+        self._most_steps = runner.capabilities.max_steps if runner.capabilities.decides else 0
         self._most_behind = min(MOST_BEHIND, runner.limits.n_batch)
         self._n_slots = runner.limits.n_seqs
         self._slots = list(range(self._n_slots))
@@ -175,9 +182,9 @@ class DraftModel:
         """Return the proposals for sequences, of at most ``n[i]`` tokens each; none before their texts are read."""
         busy = set(sequences)
         most = {
-            sequence: min(limit, self._limits.most)
+            sequence: k
             for sequence, limit in zip(sequences, n, strict=True)
-            if limit > 0 and self._hold(sequence, min(limit, self._limits.most), busy)
+            if limit > 0 and self._hold(sequence, k := min(limit, self._limits.most), busy)
         }
         most = {sequence: limit for sequence, limit in most.items() if sequence.n_behind <= self._most_behind}
         self._compute(most)
@@ -253,7 +260,7 @@ class DraftModel:
             assert sequence.place is not None
             parts.append(Part(sequence.place, tokens, sequence.n_past, [n_new - 1] if is_last else []))
             members.append((sequence, n_new))
-        guesses = iter(self._run(parts))
+        guesses = iter(self._run(parts)[0])
         for (sequence, n_new), part in zip(members, parts, strict=True):
             sequence.n_past += n_new
             sequence.guessed.clear()
@@ -262,9 +269,12 @@ class DraftModel:
             self._cache.publish(sequence.place.tables, sequence.context, sequence.n_past)
 
     def _draft(self, most: Mapping[ModelProposer, int]) -> dict[ModelProposer, list[Guess]]:
-        """Return the guesses for sequences, one step per token for all of them."""
+        """Return the guesses for sequences, one step per token for all of them.
+
+        Several steps are one submission if the program picks tokens, as long as no sequence needs fewer.
+        """
         drafts: dict[ModelProposer, list[Guess]] = {sequence: [] for sequence in most}
-        coming = {sequence: sequence.following for sequence in most}
+        coming = {sequence: [sequence.following] if sequence.following else [] for sequence in most}
         own = {sequence: sequence.place for sequence in most if sequence.place is not None}
         if self._runner.recurrent:
             own = self._copied(own)
@@ -272,24 +282,30 @@ class DraftModel:
             sequence.guessed.clear()
         while True:
             going: list[ModelProposer] = []
-            for sequence, guess in coming.items():
-                if guess is None or self._limits.ends(guess, self.stop):
-                    continue
-                if self.vocabulary.written(guess.token) is None:
-                    continue
-                drafts[sequence].append(guess)
-                if len(drafts[sequence]) < most[sequence] and goes_on(drafts[sequence], self.stop):
+            for sequence, guesses in coming.items():
+                good = list(takewhile(self._is_good, guesses))
+                drafts[sequence] += good
+                is_all = bool(good) and len(good) == len(guesses)
+                if is_all and len(drafts[sequence]) < most[sequence] and goes_on(drafts[sequence], self.stop):
                     going.append(sequence)
             if not going:
                 return drafts
+            n_steps = self._n_steps(min(most[sequence] - len(drafts[sequence]) for sequence in going))
             ends = [sequence.n_context + len(drafts[sequence]) - 1 for sequence in going]
             tokens = [drafts[sequence][-1].token for sequence in going]
             rows = zip(going, tokens, ends, strict=True)
-            guesses = self._run([Part(own[sequence], [token], end, [0]) for sequence, token, end in rows])
-            coming = dict(zip(going, guesses, strict=True))
-            if not self._runner.recurrent:
-                for sequence, token in zip(going, tokens, strict=True):
-                    sequence.guessed.append(token)
+            steps = self._run([Part(own[sequence], [token], end, [0]) for sequence, token, end in rows], n_steps)
+            coming = {sequence: [step[i] for step in steps] for i, sequence in enumerate(going)}
+            for sequence, token in zip(going, tokens, strict=True) if not self._runner.recurrent else ():
+                sequence.guessed += [token, *(guess.token for guess in coming[sequence][:-1])]
+
+    def _is_good(self, guess: Guess) -> bool:
+        """Return True if a guess may be proposed, and others behind it."""
+        return not self._limits.ends(guess, self.stop) and self.vocabulary.written(guess.token) is not None
+
+    def _n_steps(self, n: int) -> int:
+        """Return the number of steps to compute in one submission, ``n`` at most."""
+        return 1 << (max(1, min(n, self._most_steps)).bit_length() - 1)
 
     def _copied(self, own: dict[ModelProposer, Place]) -> dict[ModelProposer, Place]:
         """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""
@@ -298,16 +314,29 @@ class DraftModel:
             self._runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in own.items()])
         return copies
 
-    def _run(self, parts: Sequence[Part]) -> list[Guess]:
-        """Return the guess after each output row of a step. On an error, everything in the cache is forgotten."""
+    def _run(self, parts: Sequence[Part], n_steps: int = 1) -> list[list[Guess]]:
+        """Return for each of consecutive steps the guess after each output row of the first one.
+
+        On an error, everything in the cache is forgotten.
+        """
+        batch = batch_of(self._cache, parts)
         try:
-            logits = self._runner.run(batch_of(self._cache, parts))
+            if self._most_steps and len(batch.output_ids) and self._runner.picks(batch):
+                return self._picked(batch, n_steps)
+            logits = self._runner.run(batch)
         except Exception:
             for sequence in list(self._placed):
                 self.release(sequence)
             self._cache.forget()
             raise
-        return [guess_of(row) for row in logits]
+        return [[guess_of(row) for row in logits]]
+
+    def _picked(self, batch: Batch, n_steps: int) -> list[list[Guess]]:
+        """Return what the program picks in consecutive steps, with probabilities."""
+        n_rows = len(batch.output_ids)
+        numbers = np.zeros((n_steps, n_rows), np.float32)
+        ahead = next(self._runner.submit(batch, Ask([GREEDY] * n_rows, numbers, 1, [()] * n_rows, n_raw=1)).tokens())
+        return [[_picked_guess(ahead, step, row) for row in range(n_rows)] for step in range(n_steps)]
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         tokens = [self.vocabulary.written(guess.token) for guess in guesses]
@@ -325,6 +354,13 @@ def proposal_of(tokens: Sequence[int], guesses: Sequence[Guess], limits: DraftLi
 def goes_on(guesses: Sequence[Guess], stop: Stop | None) -> bool:
     """Return True if another token is computed after these guesses."""
     return stop is None or stop.goes_on([guess.probability for guess in guesses])
+
+
+def _picked_guess(ahead: Ahead, step: int, row: int) -> Guess:
+    """Return the token that a program picked, and its probability; 0 if the logits are not finite."""
+    assert ahead.raw is not None
+    difference = float(ahead.raw.picked[step, row] - ahead.raw.totals[step, row])
+    return Guess(int(ahead.picked[step, row]), math.exp(min(difference, 0.0)) if math.isfinite(difference) else 0.0)
 
 
 def guess_of(logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Guess:

@@ -1,19 +1,57 @@
 """A draft model proposes what it would write itself, whatever became of its earlier proposals."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from guessing_programs import BLOCK, GREEDY, N_VOCAB, PROMPTS, RANDOM, Cells, Runner, Slots, add, engine, request, run
-from pumice.backend.step import Limits
+from guessing_programs import (
+    BLOCK,
+    GREEDY,
+    N_VOCAB,
+    PROMPTS,
+    RANDOM,
+    Behind,
+    Cells,
+    Runner,
+    Slots,
+    add,
+    engine,
+    request,
+    run,
+)
+from pumice.backend.pick import Ahead, Ask, Raw
+from pumice.backend.step import Batch, Limits
 from pumice.engine.draft_model import CONFIDENCES, DraftLimits, DraftModel, ModelProposer
 from pumice.engine.draft_vocabulary import OtherVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
 from pumice.engine.speculation import Speculation
 from pumice.errors import ModelError
 from pumice.proposers import ProposerContext
 
-KINDS = [Cells, Slots]
+
+class Picks(Behind):
+    """Gives the probabilities of picked tokens."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        self.rows: list[np.ndarray] = []  # logits of a submission
+
+    def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
+        row = super().logits(batch, s, token, position)
+        self.rows.append(row)
+        return row
+
+    def pick_all(self, batch: Batch, ask: Ask) -> Ahead:
+        self.rows.clear()
+        ahead = super().pick_all(batch, ask)
+        shape = ahead.picked.shape
+        rows = self.rows if len(ask.numbers) > 1 else [self.rows[i] for i in batch.output_ids]
+        totals = np.array([np.log(np.exp(row).sum()) for row in rows], np.float32).reshape(shape)
+        return replace(ahead, raw=Raw(ahead.ids, ahead.logits, ahead.logits[..., 0], totals))
+
+
+KINDS = [Cells, Slots, Picks]
 
 
 def model(
@@ -22,7 +60,7 @@ def model(
     n_copies = n_seqs if kind is Slots else 0
     sizes = Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, {0: n_ctx // BLOCK}, "f32", {}, n_copies)
     bounds = DraftLimits(**{"most": 5, "least": 0, "p_min": 0.0, "n_ctx": longest or n_ctx, **limits})
-    return DraftModel(Runner(kind(0), sizes), SameVocabulary(N_VOCAB, N_VOCAB), bounds)  # type: ignore[arg-type]
+    return DraftModel(Runner(kind(8 if kind is Picks else 0), sizes), SameVocabulary(N_VOCAB, N_VOCAB), bounds)  # type: ignore[arg-type]
 
 
 def begun(made: DraftModel, prompt: list[int], salt: bytes = b"") -> ModelProposer:
@@ -104,6 +142,14 @@ def test_texts_that_do_not_fit_get_no_proposals():
         assert len(proposed(each, 3)) == 3  # the other gives way
 
 
+def test_tokens_are_drafted_in_one_submission():
+    made = model(Picks)
+    assert made._runner.capabilities.max_steps == 8
+    proposer = begun(made, [1, 2, 3])
+    proposer.propose(5)
+    assert [steps[:2] for steps in made._runner.program.asked] == [(1, 0), (1, 1), (1, 4)]  # one reads the text before
+
+
 def test_equal_prompts_are_read_once():
     made = model(Cells)
     program = made._runner.program
@@ -157,11 +203,12 @@ def test_accepted_tokens_are_shared_where_their_blocks_are():
         successor.close()
 
 
-def test_improbable_tokens_end_a_proposal():
-    assert begun(model(Cells, p_min=0.99), [5]).propose(5).tokens == ()
+@pytest.mark.parametrize("kind", [Cells, Picks])
+def test_improbable_tokens_end_a_proposal(kind):
+    assert begun(model(kind, p_min=0.99), [5]).propose(5).tokens == ()
     sizes = set()
     for token in range(N_VOCAB):
-        tokens = begun(model(Cells, p_min=0.15), [token]).propose(5).tokens
+        tokens = begun(model(kind, p_min=0.15), [token]).propose(5).tokens
         assert list(tokens) == written([token], 5)[: len(tokens)]
         sizes.add(len(tokens))
     assert len(sizes) > 2
