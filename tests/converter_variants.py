@@ -22,7 +22,6 @@ MORE = ("min_pixels", "max_pixels", "preproc_", "attention.head_dim", ".audio.",
 FIXED = {
     "lfm2vl": {"clip.vision.image_size"},
     "nemotron_v2_vl": {"clip.vision.block_count", "v.position_embd.weight"},
-    "mimovl": {"a.rvq.codebook.weight"},
 }
 
 

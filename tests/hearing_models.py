@@ -17,7 +17,9 @@ FIXTURE = Path(__file__).parent / "fixtures" / "hearing_models" / "values.npz"
 SHAPES = FIXTURE.with_name("cases.json")
 SECONDS = 1.7  # of the sound that rows and log-probabilities are of
 SHORT_SECONDS = 0.16625  # of a sound that ends within a frame, from which a row begins
+ODD_SECONDS = 0.085  # of one whose last row has no pair
 RATE = 16_000
+SOUND_TOKENIZER = "audio_tokenizer"  # folder of MiMo's encoder
 SOUND = 410  # token id of a sound's rows
 
 ENCODER: dict[str, Any] = {
@@ -121,6 +123,24 @@ CASES: dict[str, dict[str, Any]] = {
         "config_class": "Dots3NoteConfig",
         "model_type": "dots3_note_unread",  # so that llama.cpp's converter reads the authors' keys, not transformers'
         "config": VISION["dots3note"]["config"] | {"image_token_id": 413, "audio_token_id": SOUND},
+    },
+    "mimo": {
+        "class": "MiMoV2ForCausalLM",
+        "model_type": "mimo_v2",
+        "rate": 24_000,
+        "config": SEEING["mimovl"]["config"]
+        | {"audio_config": {"input_local_layers": 2, "group_size": 4, "audio_channels": 3}},
+        "tokenizer_config": {
+            "d_model": 16,
+            "encoder_ffn_dim": 24,
+            "encoder_attention_heads": 2,
+            "encoder_layers": 4,
+            "encoder_skip_layer_id": 3,
+            "encoder_attn_window_size": [10, 10],
+            "hybrid_attention": True,
+            "swa_per_block": 2,
+            "n_mels": 20,
+        },
     },
     "gemma3n": {
         "class": "Gemma3nForConditionalGeneration",
@@ -428,10 +448,15 @@ def published(kind: str, name: str) -> str:
 def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:
     """Write a case's checkpoint."""
     tokenizer_kind = CASES[kind].get("tokenizer", "bpe")
-    write_checkpoint(folder, config_of(kind), shapes, tokenizer_kind)
+    own = {name: shape for name, shape in shapes.items() if not name.startswith("encoder.") or kind != "mimo"}
+    more = {name: shapes[name] for name in shapes.keys() - own.keys()}
+    modules = {f"{SOUND_TOKENIZER}/model.safetensors": dict(sorted(more.items()))} if more else None
+    write_checkpoint(folder, config_of(kind), own, tokenizer_kind, modules=modules)
+    if more:
+        (folder / SOUND_TOKENIZER / "config.json").write_text(json.dumps(CASES[kind]["tokenizer_config"]))
     (folder / "tokenizer_config.json").write_text("{}")
     seeing = {"qwen25omni": "qwen25vl", "qwen3omni": "qwen3vl"}.get(kind, kind)
-    formulas = SEEING.get({"parakeet": "nemotron_v2_vl"}.get(kind, kind))
+    formulas = SEEING.get({"parakeet": "nemotron_v2_vl", "mimo": "mimovl"}.get(kind, kind))
     processor = formulas["processor"] if formulas else PROCESSORS.get(seeing)
     if processor:  # it sees, too
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))

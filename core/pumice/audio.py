@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-RATE = 16_000  # samples a second that encoders take
+RATE = 16_000  # samples a second that encoders take, unless they say another number
 VOICE_RATE, VOICE_SECONDS = 24_000, 30  # of a voice that a speech model hears
 MAX_SECONDS = 30 * 60  # of a sound
 MAX_CHANNELS = 16
@@ -31,7 +31,7 @@ _SHOWN = "WAV, FLAC, OGG (Vorbis, Opus), MP3 or AIFF"
 _BLOCK = 1 << 16  # samples that are decoded at once
 _UNKNOWN_FRAMES = 2**63 - 1  # of a file that was streamed, as libsndfile says
 _LIMITS = CallLimits(
-    cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=4 * RATE * MAX_SECONDS + (1 << 16)
+    cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=4 * VOICE_RATE * MAX_SECONDS + (1 << 16)
 )
 _INSTALL = "decoding needs soundfile and soxr; install them with: pip install 'pumice[media]'"
 
@@ -61,6 +61,7 @@ class Audio:
     def __init__(self, source: Any, rate: int | None = None) -> None:
         self.source = source
         self.rate = rate
+        self._target = RATE  # samples a second of an array's content
 
     @classmethod
     def from_url(cls, url: str) -> Audio:
@@ -78,7 +79,13 @@ class Audio:
         Raises RequestError for a file that cannot be read, or a sound that is damaged or beyond a limit.
         """
         with named_errors(self.source):
-            return samples_of(self.content())
+            return samples_of(Audio(self.source, self.rate).content())
+
+    def at(self, rate: int) -> Audio:
+        """Return the sound, for an encoder of ``rate`` samples a second."""
+        sound = Audio(self.source, self.rate)
+        sound._target = rate
+        return sound
 
     def save(self, path: str | Path, format: SoundFormat | None = None) -> None:
         """Write an array as a file of its own rate, with one channel of 16 bits.
@@ -109,7 +116,7 @@ class Audio:
             if self.rate is not None:
                 raise MediaError("audio", "rate belongs to an array; a file has its own")
             return read_source(self.source, "audio", "a path, bytes or an array")
-        return self.array_samples(RATE)
+        return self.array_samples(self._target)
 
     def array_samples(self, target: int) -> NDArray[np.float32]:
         """Return the samples of an array at ``target`` samples a second. Raises as ``samples``."""
@@ -141,9 +148,9 @@ class SoundBudget:
                 "audio", f"the sounds of the request have more than {MAX_BYTES >> 20} MiB together; send fewer or less"
             )
 
-    def checked(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    def checked(self, samples: NDArray[np.float32], rate: int = RATE) -> NDArray[np.float32]:
         """Return samples before they are encoded. Raises RequestError for too many seconds together."""
-        self._samples += len(samples)
+        self._samples += len(samples) * RATE // rate
         if self._samples > RATE * MAX_SECONDS:
             raise MediaError(
                 "audio", f"the sounds of the request take more than {MAX_SECONDS // 60} minutes together; send fewer"
@@ -151,13 +158,14 @@ class SoundBudget:
         return samples
 
 
-def samples_of(content: bytes | NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the samples of ``Audio.content``. Raises as ``Audio.samples``."""
+def samples_of(content: bytes | NDArray[np.float32], rate: int = RATE) -> NDArray[np.float32]:
+    """Return the samples of ``Audio.content``, ``rate`` of a file's a second. Raises as ``Audio.samples``."""
     import numpy as np
 
     if isinstance(content, np.ndarray):
         return content
-    return _checked(np.frombuffer(_workers().call(f"{__name__}:decode", content, bytes), np.float32))
+    function = {RATE: "decode", VOICE_RATE: "decode_fine"}[rate]
+    return _checked(np.frombuffer(_workers().call(f"{__name__}:{function}", content, bytes), np.float32))
 
 
 def voice_samples(sound: Audio) -> NDArray[np.float32]:
@@ -183,6 +191,11 @@ def read_voice(path: Path) -> Audio:
 def decode_voice(data: bytes) -> bytes:
     """Like ``decode``, for ``voice_samples``."""
     return decode(data, VOICE_RATE, VOICE_SECONDS)
+
+
+def decode_fine(data: bytes) -> bytes:
+    """Like ``decode``, for encoders of 24,000 samples a second."""
+    return decode(data, VOICE_RATE)
 
 
 def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:

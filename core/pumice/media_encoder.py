@@ -198,9 +198,14 @@ class ImageEncoder(MediaEncoder):
 
 
 class AudioEncoder(MediaEncoder):
-    """An encoder of sounds of 16,000 samples a second."""
+    """An encoder of sounds.
+
+    Attributes:
+        rate: samples a second of the sounds, 16,000 or 24,000.
+    """
 
     kind: ClassVar[MediaKind] = "audio"
+    rate: ClassVar[int] = 16_000
 
     @abstractmethod
     def prepare(self, samples: Samples) -> Iterable[str | SoundPiece]:

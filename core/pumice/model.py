@@ -159,6 +159,10 @@ class Model(SpeakingModel):
     def encode_pixels(self, pixels: NDArray[np.uint8]) -> Sequence[PromptPart]:
         return keyed(self._projector("image").encode(pixels, self.n_ctx), pixels)
 
+    @property
+    def sound_rate(self) -> int:
+        return self._projector("audio").sound_rate
+
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
         return keyed(self._projector("audio").encode_sound(samples, self.n_ctx), samples)
 
@@ -178,7 +182,8 @@ class Model(SpeakingModel):
         if not self.facts.media_width:
             return
         try:
-            self.facts = replace(self.facts, media=self._projector().kinds)
+            projector = self._projector()
+            self.facts = replace(self.facts, media=projector.kinds, sound_rate=projector.sound_rate)
         except PumiceError as error:
             if self.config.mmproj:
                 raise

@@ -13,6 +13,7 @@ import pumice
 from gguf_files import tiny_llama
 from hearing_models import SHAPES, sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav, written
+from pumice.api import load_process
 from pumice.audio import MAX_SECONDS, RATE, Audio, decode
 from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
@@ -32,14 +33,36 @@ BASE64 = base64.b64encode(WAV).decode()
 MARKER = "<__media_0123__>"
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    """A tiny model with Qwen2-Audio's projector."""
-    folder = tmp_path_factory.mktemp("hears")
-    write_folder(folder / "audio", "qwen2audio", json.loads(SHAPES.read_text())["qwen2audio"]["shapes"])
+def model_that_hears(folder, kind):
+    """A tiny model with a projector."""
+    write_folder(folder / "audio", kind, json.loads(SHAPES.read_text())[kind]["shapes"])
     with open_model(folder / "audio", options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, folder / "mmproj.gguf")
     return tiny_llama(folder / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return model_that_hears(tmp_path_factory.mktemp("hears"), "qwen2audio")
+
+
+@pytest.mark.parametrize("load", [pumice.load, load_process])
+def test_an_encoder_gets_the_rate_that_it_names(tmp_path, monkeypatch, load):
+    """Files and arrays, also in a process of its own: 24,000 samples a second are not resampled."""
+    path = model_that_hears(tmp_path, "mimo")
+    samples = sound(0.5, 48_000)
+    fine = soxr.resample(samples, 48_000, 24_000)
+    file = wav(pcm(fine), 24_000)
+    heard = []
+    with load(path, backend="numpy") as model:
+        encode = model.encode_samples
+        monkeypatch.setattr(model, "encode_samples", lambda given: heard.append(given) or encode(given))
+        for source in (Audio(file), Audio(samples, 48_000), Audio(sound(0.5), RATE)):
+            model.generate([source, "a"], max_tokens=1)
+    integers = np.frombuffer(pcm(fine), np.int16).astype(np.float32) / 32768
+    np.testing.assert_array_equal(heard[0], integers)
+    np.testing.assert_allclose(heard[1], fine, atol=1e-6)
+    assert len(heard[2]) == 12_000
 
 
 def test_sources_are_the_same_sound(tmp_path):

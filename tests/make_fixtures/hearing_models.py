@@ -22,6 +22,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import pad, silu
 from transformers import WhisperConfig, WhisperFeatureExtractor
+from transformers.audio_utils import mel_filter_bank
 from transformers.models.dots3_note.feature_extraction_dots3_note import Dots3NoteFeatureExtractor
 from transformers.models.gemma3n import modeling_gemma3n as gemma3n
 from transformers.models.gemma3n.feature_extraction_gemma3n import Gemma3nAudioFeatureExtractor
@@ -40,6 +41,7 @@ from hearing_models import (
     CASES,
     FIXTURE,
     GLM_UNUSED,
+    ODD_SECONDS,
     RATE,
     SECONDS,
     SHAPES,
@@ -119,6 +121,8 @@ def make(kind, case):
     samples = sound(SECONDS)
     if kind in ("ultravox", "meralion"):
         return (make_ultravox if kind == "ultravox" else make_meralion)(case, samples)
+    if kind == "mimo":
+        return make_mimo(case)
     if kind == "gemma3n":
         return make_gemma3n(kind, case, samples)
     if kind in ("lfm2audio", "parakeet"):
@@ -194,6 +198,119 @@ def make_dots(model, samples):
     short, long = given(sound(SHORT_SECONDS)), given(samples)
     values = continued(model, model.model.get_audio_features(**long).pooler_output, long)
     return values | {"short": model.model.get_audio_features(**short).pooler_output.numpy()}
+
+
+def make_mimo(case):
+    """Return rows by formulas that follow the authors' code."""
+    config, n, width = case["tokenizer_config"], 16, case["config"]["hidden_size"]
+    shapes = {"encoder.conv1.weight": [n, config["n_mels"], 3], "encoder.conv2.weight": [n, n, 3]}
+    shapes |= {"encoder.down_sample_layer.0.weight": [n, n, 2]}
+    shapes |= {f"encoder.{name}.bias": [n] for name in ("conv1", "conv2", "layer_norm", "down_sample_norm")}
+    shapes |= {f"encoder.{name}.weight": [n] for name in ("layer_norm", "down_sample_norm")}
+    for i in range(config["encoder_layers"]):
+        layer = f"encoder.layers.{i}."
+        shapes |= {f"{layer}self_attn.{part}_proj.weight": [n, n] for part in ("q", "k", "v", "out")}
+        shapes |= {f"{layer}self_attn.{part}_proj.bias": [n] for part in ("q", "v", "out")}
+        shapes |= {f"{layer}{norm}_layer_norm.{part}": [n] for norm in ("self_attn", "final") for part in PARTS}
+        shapes |= {f"{layer}fc1.weight": [24, n], f"{layer}fc1.bias": [24]}
+        shapes |= {f"{layer}fc2.weight": [n, 24], f"{layer}fc2.bias": [n]}
+    for i, size in enumerate((12, 8, 8)):
+        book = f"encoder.quantizer.vq.layers.{i}._codebook."
+        shapes |= {f"{book}embed": [size, n], f"{book}cluster_size": [size], f"speech_embeddings.{i}.weight": [13, n]}
+    local = "audio_encoder.input_local_transformer."
+    for i in range(case["config"]["audio_config"]["input_local_layers"]):
+        layer = f"{local}layers.{i}."
+        shapes |= {f"{layer}self_attn.{part}_proj.weight": [n, n] for part in "qkvo"}
+        shapes |= {f"{layer}self_attn.{part}_proj.bias": [n] for part in "qkv"}
+        shapes |= {f"{layer}mlp.{part}_proj.weight": [24, n] for part in ("gate", "up")}
+        shapes |= {f"{layer}mlp.down_proj.weight": [n, 24], f"{layer}input_layernorm.weight": [n]}
+        shapes |= {f"{layer}post_attention_layernorm.weight": [n]}
+    shapes |= {f"{local}norm.weight": [n], "audio_encoder.projection.mlp.0.weight": [40, 4 * n]}
+    shapes |= {"audio_encoder.projection.mlp.2.weight": [width, 40]}
+    w = {name: torch.tensor(weights(name, shape)) for name, shape in shapes.items()}
+    shapes |= {name: list(shape) for name, shape in SEEING["mimovl"]["shapes"].items()}
+    rows, short = (mimo_rows(w, config, sound(seconds, 24_000)) for seconds in (SECONDS, ODD_SECONDS))
+    return shapes, {"rows": rows.numpy(), "short": short.numpy()}
+
+
+PARTS = ("weight", "bias")
+
+
+def mimo_mel(samples, n_mels):
+    """Return what torchaudio's ``MelSpectrogram`` computes: magnitudes on HTK's scale, ``[n_mels, n]``."""
+    window = torch.hann_window(960, dtype=torch.float64)
+    stft = torch.stft(torch.tensor(samples).double(), 960, 240, 960, window, return_complex=True)
+    filters = mel_filter_bank(481, n_mels, 0.0, 12_000.0, 24_000, norm=None, mel_scale="htk")
+    return torch.log((torch.tensor(filters).T @ stft.abs()).clamp(min=1e-7)).float()
+
+
+def mimo_rows(w, config, samples):
+    F = torch.nn.functional
+    p, n_head = "encoder.", config["encoder_attention_heads"]
+
+    def linear(name, x):
+        return F.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
+
+    def norm(name, x):
+        return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])
+
+    x = mimo_mel(samples, config["n_mels"])
+    x = F.gelu(F.conv1d(x, w[f"{p}conv1.weight"], w[f"{p}conv1.bias"], padding=1))
+    x = F.gelu(F.conv1d(x, w[f"{p}conv2.weight"], w[f"{p}conv2.bias"], padding=1, stride=2)).T
+    outputs, distance = [], torch.arange(len(x))[:, None] - torch.arange(len(x))
+    for i in range(config["encoder_layers"]):
+        layer, q, k, v = (
+            f"{p}layers.{i}.",
+            *(
+                linear(f"{p}layers.{i}.self_attn.{part}_proj", norm(f"{p}layers.{i}.self_attn_layer_norm", x))
+                for part in "qkv"
+            ),
+        )
+        far = config["encoder_attn_window_size"][0] if i % 2 == 0 else len(x)
+        mask = (distance >= 0) & (distance <= far)
+        x = x + linear(f"{layer}self_attn.out_proj", among(q, k, v, n_head, torch.arange(len(x)), 10_000.0, mask))
+        x = x + linear(f"{layer}fc2", F.gelu(linear(f"{layer}fc1", norm(f"{layer}final_layer_norm", x))))
+        outputs.append(x)
+    x = norm(f"{p}layer_norm", x + outputs[config["encoder_skip_layer_id"] - 1])
+    x = F.gelu(F.conv1d(F.pad(x, (0, 0, 0, len(x) % 2)).T, w[f"{p}down_sample_layer.0.weight"], stride=2)).T
+    x, codes = norm(f"{p}down_sample_norm", x), []
+    for i in range(3):
+        book = w[f"{p}quantizer.vq.layers.{i}._codebook.embed"]
+        codes.append((2 * x @ book.T - book.square().sum(1)).argmax(-1))
+        x = x - book[codes[-1]]
+    codes = torch.stack(codes)
+    codes = torch.cat([codes, codes[:, -1:].expand(-1, -codes.shape[1] % 4)], 1)
+    x, p = sum(w[f"speech_embeddings.{i}.weight"][row] for i, row in enumerate(codes)), "audio_encoder."
+    groups = torch.arange(len(x)) // 4
+    for i in range(2):
+        layer = f"{p}input_local_transformer.layers.{i}."
+        y = rms(x, w[f"{layer}input_layernorm.weight"])
+        q, k, v = (linear(f"{layer}self_attn.{part}_proj", y) for part in "qkv")
+        places, together = torch.arange(len(x)) % 4, groups[:, None] == groups
+        x = x + linear(f"{layer}self_attn.o_proj", among(q, k, v, n_head, places, 640_000.0, together))
+        y = rms(x, w[f"{layer}post_attention_layernorm.weight"])
+        x = x + linear(
+            f"{layer}mlp.down_proj", silu(linear(f"{layer}mlp.gate_proj", y)) * linear(f"{layer}mlp.up_proj", y)
+        )
+    x = rms(x, w[f"{p}input_local_transformer.norm.weight"]).reshape(-1, 64)
+    return linear(f"{p}projection.mlp.2", F.gelu(linear(f"{p}projection.mlp.0", x)))
+
+
+def rms(x, weight):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
+
+
+def among(q, k, v, n_head, places, base, mask):
+    """Return attention of rows with rotary positions, whose pairs are half a head apart."""
+    q, k, v = (part.unflatten(-1, (n_head, -1)).transpose(0, 1) for part in (q, k, v))
+    half = q.shape[-1] // 2
+    angles = places[:, None] * base ** (-torch.arange(half) / half)
+    q, k = (
+        torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+        for a, b in (part.chunk(2, -1) for part in (q, k))
+    )
+    scores = (q @ k.transpose(1, 2) * q.shape[-1] ** -0.5).masked_fill(~mask, -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
 
 
 def make_qwen3(model, shapes, features):

@@ -245,6 +245,7 @@ class Facts:
         n_labels: scores per text; 0 if it does not rank texts.
         media_width: values of a row of media's embeddings; 0 without a projector.
         media: what the projector encodes; empty before it is open.
+        sound_rate: samples a second of the sounds that it encodes.
         devices: what lies on which device, GPUs first.
         audio_codes: codes that the vocoder knows; 0 without one, and before it is open.
         samples_per_code: samples that it makes of each, or the speech model of a frame.
@@ -264,6 +265,7 @@ class Facts:
     media_width: VectorWidth = 0
     devices: list[DeviceFacts] = field(default_factory=list)
     media: list[MediaKind] = field(default_factory=list)
+    sound_rate: Annotated[int, Meta(ge=16_000, le=24_000)] = 16_000
     audio_codes: Count = 0
     samples_per_code: Annotated[int, Meta(ge=0, le=2**16)] = 0
     speculates: bool = False
@@ -326,7 +328,7 @@ class EncodeImage(EngineMessage, frozen=True):
 
 
 class EncodeSound(EngineMessage, frozen=True):
-    """Like ``EncodeImage``, for a sound: float32 values, 16,000 a second."""
+    """Like ``EncodeImage``, for a sound: float32 values, ``ModelFacts.sound_rate`` a second."""
 
     id: Id
     samples: bytes

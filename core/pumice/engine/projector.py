@@ -110,6 +110,12 @@ class Projector:
         self._check_rows(encoder.count_rows(len(samples)), n_ctx, exact=True)
         return self._encoded(AUDIO, encoder.prepare(samples), n_ctx)
 
+    @property
+    def sound_rate(self) -> int:
+        """Samples a second of the sounds that are encoded."""
+        encoder = self.encoders.get(AUDIO)
+        return encoder.rate if isinstance(encoder, AudioEncoder) else AudioEncoder.rate
+
     def plan_video(self, form: VideoForm) -> VideoPlan:
         """Return which frames of a video the model sees. Raises RequestError for a plan that takes too much memory."""
         plan = self._sees(VIDEO).plan_video(form)

@@ -130,8 +130,12 @@ class Base(ABC):
         if isinstance(media, Audio):
             self.check_takes("audio")
             together.check_bytes(media)
+            rate = self.sound_rate
             return self._encoded.get(
-                media, lambda content: together.checked(samples_of(content)), self.encode_samples, salt
+                media.at(rate),
+                lambda content: together.checked(samples_of(content, rate), rate),
+                self.encode_samples,
+                salt,
             )
         if isinstance(media, Video):
             self.check_takes("video")
@@ -191,9 +195,14 @@ class Base(ABC):
     def encode_frames(self, form: VideoForm, frames: NDArray[np.uint8]) -> Sequence[PromptPart]:
         """Return the texts and embeddings that stand for a video in a prompt, from its planned frames."""
 
+    @property
+    def sound_rate(self) -> int:
+        """Samples a second of the sounds that the projector encodes."""
+        return self.facts.sound_rate
+
     @abstractmethod
     def encode_samples(self, samples: NDArray[np.float32]) -> Sequence[PromptPart]:
-        """Return the texts and embeddings that stand for a sound ``[n]`` in a prompt.
+        """Return the texts and embeddings that stand for a sound ``[n]`` of ``sound_rate`` in a prompt.
 
         Raises PromptTooLongError if they have more rows than the context.
         """

@@ -9,6 +9,7 @@ SOUND_ENCODERS = {
     "granite_speech": "pumice_architectures.hearing.granite:GraniteSpeech",
     "lfm2a": "pumice_architectures.hearing.fast_conformer:FastConformer",
     "meralion": "pumice_architectures.hearing.whisper:MERaLiON",
+    "mimo_audio": "pumice_architectures.hearing.mimo:MiMoAudio",
     "musicflamingo": "pumice_architectures.hearing.whisper:AudioFlamingo3",
     "parakeet": "pumice_architectures.hearing.fast_conformer:Parakeet",
     "qwen2.5o": "pumice_architectures.hearing.whisper:Qwen25Omni",

@@ -192,14 +192,16 @@ def usm_mel(samples: Samples, n_mels: int) -> Mel:
 
 
 @functools.cache
-def htk_filters(n_mels: int, n_fft: int, lowest: float = 0.0, highest: float = RATE / 2) -> NDArray[np.float64]:
+def htk_filters(
+    n_mels: int, n_fft: int, lowest: float = 0.0, highest: float = RATE / 2, rate: int = RATE
+) -> NDArray[np.float64]:
     """Return triangles ``[n_fft // 2 + 1, n_mels]`` of height 1 on the mel scale of HTK (Young et al. 2006).
 
     ``lowest``, ``highest``: hertz where the first one begins and the last one ends.
     """
     first, last = (2595 * math.log10(1 + hertz / 700) for hertz in (lowest, highest))
     hertz = 700 * (10 ** (np.linspace(first, last, n_mels + 2) / 2595) - 1)
-    bins = np.linspace(0, RATE // 2, n_fft // 2 + 1)[:, None]
+    bins = np.linspace(0, rate // 2, n_fft // 2 + 1)[:, None]
     low, middle, high = hertz[:-2], hertz[1:-1], hertz[2:]
     triangles: NDArray[np.float64] = np.maximum(
         0, np.minimum((bins - low) / (middle - low), (high - bins) / (high - middle))

@@ -82,7 +82,7 @@ class Whisper(AudioEncoder):
 
     def encoded(self, g: GraphBuilder) -> Tensor:
         """Return the rows ``[n_tokens, n_embd]`` after the blocks, without the last norm."""
-        x = self._convolved(g)
+        x = self.convolved(g)
         if not self.freqs:
             table = g.weight("a.position_embd.weight")
             if fixed(table.shape)[1:] != (self.n_embd,) or fixed(table.shape)[0] < self.n_rows:
@@ -94,10 +94,18 @@ class Whisper(AudioEncoder):
         """Return rows ``[n_tokens, n_embd]`` after the blocks."""
         for i in range(self.n_layer):
             with g.layer(i):
-                blk = f"a.blk.{i}."
-                x = x + self._attention(g, self.norm(g, x, f"{blk}ln1"), blk)
-                x = x + self.feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
+                x = self.block(g, x, i)
         return x
+
+    def block(self, g: GraphBuilder, x: Tensor, i: int) -> Tensor:
+        """Return rows after block ``i``."""
+        blk = f"a.blk.{i}."
+        x = x + self._attention(g, self.norm(g, x, f"{blk}ln1"), i)
+        return x + self.feed_forward(g, self.norm(g, x, f"{blk}ln2"), blk)
+
+    def seen(self, i: int) -> dict[str, Any]:
+        """Return the options of attention in block ``i``."""
+        return {"causal": False}
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
         n_ff = int(g.weight(f"{blk}ffn_up.weight").shape[0])
@@ -107,7 +115,7 @@ class Whisper(AudioEncoder):
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         return blocks.layer_norm(g, x, name, self.eps)
 
-    def _convolved(self, g: GraphBuilder) -> Tensor:
+    def convolved(self, g: GraphBuilder) -> Tensor:
         """Return ``[n_tokens, n_embd]``: both convolutions over three frames each.
 
         A row of ``patches`` has the four frames around the two for which the first convolution is computed. The second
@@ -124,20 +132,20 @@ class Whisper(AudioEncoder):
         """Return the convolution of rows with three frames of ``width`` values each."""
         name = f"a.conv1d.{number}"
         kernel = g.weight(f"{name}.weight", (self.n_embd, width, 3))
-        flat = g.derived(f"{name}.flat", (self.n_embd, 3 * width), _flat_kernel, kernel)
+        flat = g.derived(f"{name}.flat", (self.n_embd, 3 * width), flat_kernel, kernel)
         stored = g.weight(f"{name}.bias")
         bias = g.derived(f"{name}.row", (self.n_embd,), lambda b: b.reshape(-1), stored)
         return g.linear(x, flat, bias)
 
-    def _attention(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        d = self.n_embd // self.n_head
+    def _attention(self, g: GraphBuilder, x: Tensor, i: int) -> Tensor:
+        d, blk = self.n_embd // self.n_head, f"a.blk.{i}."
         q, k, v = (
             blocks.linear(g, x, blk + name, self.n_embd).reshape(N_TOKENS, self.n_head, d)
             for name in ("attn_q", "attn_k", "attn_v")
         )
         if self.freqs:
             q, k = (g.rope(y, g.positions, freqs=self.freqs, neox=self.neox) for y in (q, k))
-        y = g.attention(q, k, v, scale=d**-0.5, causal=False, cache=False)
+        y = g.attention(q, k, v, scale=d**-0.5, cache=False, **self.seen(i))
         return blocks.linear(g, y.reshape(N_TOKENS, self.n_embd), f"{blk}attn_out", self.n_embd)
 
     def together(self, g: GraphBuilder, x: Tensor, n: int) -> list[Tensor]:
@@ -166,7 +174,7 @@ def together_inputs(n_rows: int, n: int) -> dict[str, NDArray[np.int32]]:
     return {f"joined.{i}": np.arange(i, n_rows - n_rows % n, n, dtype=np.int32) for i in range(n)}
 
 
-def _flat_kernel(kernel: NDArray[np.float32]) -> NDArray[np.float32]:
+def flat_kernel(kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a kernel ``[out, values, frames]`` as a matrix over frames side by side."""
     return np.ascontiguousarray(kernel.transpose(0, 2, 1).reshape(len(kernel), -1))
 

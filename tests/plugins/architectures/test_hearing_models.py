@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
-from hearing_models import CASES, FIXTURE, RATE, SECONDS, SHAPES, SHORT_SECONDS, SOUND, sound, write_folder
+from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHAPES, SHORT_SECONDS, SOUND, sound, write_folder
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
@@ -33,10 +33,17 @@ from vision_models import described
 VALUES, FILES = np.load(FIXTURE), json.loads(SHAPES.read_text())
 STEP, WINDOW = 7, HOP * WINDOW_FRAMES
 N_TOP = 20
-WITHOUT_TEXTS = ("ultravox",)  # whose language model is another checkpoint
+WITHOUT_TEXTS = ("mimo", "ultravox")  # whose language model is another checkpoint, or not compared
 DEEP = {"qwen3omni": 2}
 # Keys that llama.cpp has in its program.
-OWN = ("image_max_pixels", "image_min_pixels", "preproc_max_tiles", "tokens_per_second", "window_size")
+OWN = (
+    "attention.head_dim",
+    "image_max_pixels",
+    "image_min_pixels",
+    "preproc_max_tiles",
+    "tokens_per_second",
+    "window_size",
+)
 TEXTS = {
     "qwen2audio": ["<|audio_bos|>", "<|audio_eos|>"],
     "qwen3asr": ["<|audio_start|>", "<|audio_end|>"],
@@ -51,6 +58,7 @@ TEXTS = {
     "qwen25omni": ["<|audio_bos|>", "<|audio_eos|>"],
     "qwen3omni": ["<|audio_start|>", "<|audio_end|>"],
     "audioflamingo3": [],
+    "mimo": ["<|mimo_audio_start|>", "<|mimo_audio_end|>"],
     "gemma3n": ["\n\n<start_of_audio>", "\n\n"],
     "dots3note": ["<|audio_comp_start|>", "<|audio_comp_end|>"],
     "gemma4": ["<|audio>", "<audio|>"],
@@ -141,7 +149,7 @@ def test_lfm2_audios_spectrograms_are_those_of_transformers():
 @pytest.mark.parametrize(("kind", "backend"), [*((kind, "numpy") for kind in CASES), ("qwen2audio", "cpu")])
 def test_rows_are_those_of_transformers(folders, kind, backend):
     projector = opened(folders(kind), backend)
-    parts = projector.encode_sound(sound(SECONDS))
+    parts = projector.encode_sound(sound(SECONDS, CASES[kind].get("rate", RATE)))
     projector.close()
     assert [part for part in parts if isinstance(part, str)] == TEXTS[kind]
     reference = VALUES[f"{kind}.rows"]
@@ -153,12 +161,14 @@ def test_rows_are_those_of_transformers(folders, kind, backend):
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
 
 
-def test_a_row_of_less_than_a_frame_is_that_of_transformers(folders):
-    projector = opened(folders("dots3note"))
-    (part,) = [part for part in projector.encode_sound(sound(SHORT_SECONDS)) if isinstance(part, Embeddings)]
+@pytest.mark.parametrize(("kind", "seconds", "n_rows"), [("dots3note", SHORT_SECONDS, 3), ("mimo", ODD_SECONDS, 1)])
+def test_last_rows_of_incomplete_frames_or_pairs_are_those_of_the_reference(folders, kind, seconds, n_rows):
+    projector = opened(folders(kind))
+    samples = sound(seconds, CASES[kind].get("rate", RATE))
+    (part,) = [part for part in projector.encode_sound(samples) if isinstance(part, Embeddings)]
     projector.close()
-    reference = VALUES["dots3note.short"]
-    assert len(part.rows) == 3
+    reference = VALUES[f"{kind}.short"]
+    assert len(part.rows) == n_rows
     assert np.abs(part.rows - reference).max() <= 1e-6 * np.abs(reference).max()
 
 
@@ -190,6 +200,7 @@ def test_long_sounds_have_a_window_for_each_30_seconds(folders, monkeypatch):
         "qwen25omni": {1: [1], RATE: [25], 2 * RATE: [50], 5 * RATE: [50, 50, 25]},
         "qwen3omni": {1: [7], RATE: [13], 9 * RATE + 800: [104, 14]},
         "dots3note": {1: [1], 1281: [2], WINDOW: [375], 2 * WINDOW + 1: [750, 1]},
+        "mimo": {1: [1], 24_000: [7], 6000 * 240 - 240: [375], 6000 * 240: [375, 1]},
         "gemma3n": {1: [189], WINDOW: [189], WINDOW + 1: [189, 189]},
         "gemma4": {1: [1], RATE: [25], WINDOW: [750], WINDOW + RATE: [750, 25]},
         "gemma4unified": {1: [1], 641: [2], WINDOW: [750], WINDOW + RATE: [750, 25]},
