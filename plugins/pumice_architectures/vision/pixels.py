@@ -12,6 +12,7 @@ from pumice.plugin import MediaError, ModelError
 
 Pixels = NDArray[np.uint8]  # [height, width, 3]
 MOST_RATIO = 200  # of the longer side to the shorter one
+MOST_SIDE = 8192  # pixels a side of a square that an encoder sees; published models have up to 1536
 
 
 def check_ratio(pixels: Pixels) -> None:
@@ -27,7 +28,12 @@ def check_sides(height: int, width: int) -> None:
 
 
 def resize(pixels: Pixels, width: int, height: int, filter: str) -> Pixels:
-    """Return an image in another size, by one of Pillow's filters: ``lanczos``, ``bicubic`` or ``bilinear``."""
+    """Return an image in another size, by one of Pillow's filters: ``lanczos``, ``bicubic`` or ``bilinear``.
+
+    Raises ModelError for an encoder whose keys ask for more pixels than ``MOST_SIDE ** 2``.
+    """
+    if width * height > MOST_SIDE**2:
+        raise ModelError(f"the encoder asks for {width} x {height} pixels; at most {MOST_SIDE**2} are supported")
     if pixels.shape[:2] == (height, width):
         return pixels
     try:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ModelError, Tensor, Weight, fixed, mask_width
 from pumice.plugin.nn import blocks
+from pumice_architectures.vision.pixels import MOST_SIDE
 
 Grid = tuple[int, int]  # rows and columns of patches
 MOST_PATCHES = 1 << 16
@@ -317,6 +318,8 @@ class ViT(PatchEncoder):
         super().__init__(hparams)
         self.image_size = hparams.positive("image_size")
         self.side = self.image_size // self.patch_size
+        if self.image_size > MOST_SIDE:
+            raise hparams.wrong("image_size", f"is {self.image_size}, expected at most {MOST_SIDE} pixels")
         if not 0 < self.side <= 256:
             raise hparams.wrong("patch_size", f"is {self.patch_size}, which does not fit the image size")
         self.n_rows = self.side**2

@@ -11,7 +11,7 @@ import numpy as np
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, ImageEncoder, ImagePiece, ModelError, Tensor
 from pumice.plugin.nn import blocks
 from pumice_architectures.vision.convolution import Inputs, convolved, depthwise, tap_inputs
-from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
+from pumice_architectures.vision.pixels import MOST_SIDE, Pixels, check_ratio, patches, resize
 from pumice_architectures.vision.vit import corners, gelu_erf
 
 SIDE_OUT = 8  # rows a side that result
@@ -34,6 +34,8 @@ class Yasa2(ImageEncoder):
         if not all(map(math.isfinite, (*self.mean, *self.std))) or 0.0 in self.std:
             raise hparams.wrong("image_std", f"is {self.std}, expected three finite numbers")
         self.side = self.size // self.patch_size
+        if self.size > MOST_SIDE:
+            raise hparams.wrong("image_size", f"is {self.size}, expected at most {MOST_SIDE} pixels")
         if self.side not in SIDES or self.size % self.patch_size:
             raise hparams.wrong(
                 "patch_size", f"is {self.patch_size}, expected patches a side of the image among {SIDES}"
@@ -80,6 +82,8 @@ class Yasa2(ImageEncoder):
         for stage in range(MOST_STAGES):
             is_there = any(g.find_weight(f"v.stage.{stage}.{name}.weight") for name in ("down.conv", "blk.0.dw"))
             if not is_there:
+                if not stage:
+                    raise ModelError("tensor v.stage.0.blk.0.dw.weight is missing from the file")
                 break
             x = self._stage(g, x, stage)
         return self._projected(g, x)
@@ -136,8 +140,6 @@ class Yasa2(ImageEncoder):
         side = self._sides[-1]
         table = g.find_weight("v.vision_pos_embed", (side**2, blocks.width(x)))
         n = (side // SIDE_OUT) ** 2
-        if n == 1 and side == self.side:
-            raise ModelError("tensors of the stages are missing from the file")
         size = _size(g, SIDE_OUT)
         ids = [g.input(f"pooled.{i}", (size,), "i32") for i in range(n)]
         parts = [g.get_rows(x, rows) for rows in ids]

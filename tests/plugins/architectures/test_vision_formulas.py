@@ -9,7 +9,7 @@ import pytest
 import pumice
 from checkpoints import weights
 from gguf_files import write_gguf
-from pumice import RequestError
+from pumice import ModelError, RequestError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine import Request
@@ -22,7 +22,20 @@ from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_numpy.ops import OPS
 from vision_files import picture
-from vision_formulas import CASES, CONVERTED, FILES, FIXTURE, OLD, SIZES, THEIRS, old_metadata, size_of, write_folder
+from vision_formulas import (
+    CASES,
+    CONVERTED,
+    FILES,
+    FIXTURE,
+    OLD,
+    SIZES,
+    TEXT,
+    THEIRS,
+    YASA_WIDTHS,
+    old_metadata,
+    size_of,
+    write_folder,
+)
 from vision_models import described
 
 pytest.importorskip("PIL")
@@ -163,3 +176,24 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         assert (read.pop("clip.vision.image_size"), ours["metadata"].pop("clip.vision.image_size")) == (896, 48)
     assert {key: value for key, value in ours["metadata"].items() if key not in more} == read
     assert ours["tensors"] == theirs["tensors"]
+
+
+@pytest.mark.parametrize("n_stages", [0, 1])
+def test_yasa_of_one_stage_and_of_none(tmp_path, n_stages):
+    """A map that is not halved is the result's, with one patch in each row; without blocks the file is not whole."""
+    width = YASA_WIDTHS[0]
+    shapes = {"v.vision_pos_embed": (64, width), "mm.0.weight": (TEXT, width), "mm.0.bias": (TEXT,)}
+    shapes |= {name: shape for name, shape in OLD["yasa2"].items() if name.startswith(("mm.2", "v.patch"))}
+    if n_stages:
+        shapes |= {name: shape for name, shape in OLD["yasa2"].items() if name.startswith("v.stage.0.")}
+    keys = old_metadata("yasa2") | {"clip.vision.image_size": 32}
+    write_gguf(tmp_path / "mmproj.gguf", keys, {name: weights(name, shape) for name, shape in shapes.items()})
+    if not n_stages:
+        with pytest.raises(ModelError, match=r"tensor v\.stage\.0\.blk\.0\.dw\.weight is missing from the file"):
+            opened(tmp_path)
+        return
+    projector = opened(tmp_path)
+    (rows,) = (part.rows for part in projector.encode(picture(40, 30)) if isinstance(part, Embeddings))
+    projector.close()
+    assert rows.shape == (64, TEXT)
+    assert np.isfinite(rows).all()
