@@ -34,8 +34,14 @@ class Answer:
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds between tokens; tokens that arrive together share their interval."""
-        return [(later - earlier) / n for (earlier, _), (later, n) in pairwise(self.arrivals) for _ in range(n) if n]
+        """Seconds between arrivals, as the client waits; several tokens may arrive together."""
+        return [later - earlier for (earlier, _), (later, _) in pairwise(self.arrivals)]
+
+    @property
+    def per_token(self) -> float:
+        """Seconds from the first arrival to the last, for each token behind the first arrival; 0 without any."""
+        n_later = self.n_tokens - self.arrivals[0][1]
+        return (self.arrivals[-1][0] - self.arrivals[0][0]) / n_later if n_later else 0.0
 
 
 @dataclass(frozen=True)
