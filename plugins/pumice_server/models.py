@@ -122,6 +122,8 @@ class Models:
         model = served_model.unloaded()
         if model is not None:
             await asyncio.to_thread(model.close)
+            del model
+            _collect_unloaded()
         if self.uploads and served_model.folder:
             await waiting(self.uploads.unlink, served_model.folder)
 
@@ -176,7 +178,8 @@ class Models:
         if model is not None:
             logger.info("unloading %s", served_model.name)
             await asyncio.to_thread(model.close)
-            gc.unfreeze()  # what was left out of collections while it was served
+            del model, service
+            _collect_unloaded()
 
     def drain(self, seconds: float) -> None:
         """Refuse new requests, and end running ones with an error after some seconds. Safe in signal handlers."""
@@ -294,6 +297,8 @@ class Models:
                             raise
                         logger.info("%s: %s; tried again with more memory", served_model.name, error)
             self._take(served_model, model, time.monotonic() - started)
+            del model
+            _freeze_loaded()
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -330,6 +335,8 @@ class Models:
             self._failed(served_model, error)
             logger.error("%s: %s", served_model.name, error)
             model.close()
+            del model
+            _collect_unloaded()
 
     def _failed(self, served_model: ServedModel, error: Exception) -> None:
         """Note that a model cannot be loaded, or that its engine died."""
@@ -382,6 +389,24 @@ def _prepare_texts(model: AnyModel) -> None:
     """Build what splits texts into tokens: half a second for large vocabularies, in which no stream goes on."""
     with contextlib.suppress(Exception):  # requests that need it get the error
         model.tokenize("a")
+
+
+def _freeze_loaded() -> None:
+    """Leave the objects of loaded models out of collections of garbage.
+
+    A full collection stops all streams, for 64 ms with one large vocabulary. Outside of the main thread, the process
+    may be another program's, and its objects are left alone.
+    """
+    if threading.current_thread() is threading.main_thread():
+        gc.freeze()
+
+
+def _collect_unloaded() -> None:
+    """Free the objects of a model that was unloaded, and leave those of the others out of collections again."""
+    if threading.current_thread() is threading.main_thread():
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyModel:

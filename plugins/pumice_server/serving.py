@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import signal
@@ -167,8 +166,6 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
         try:
             async with models.using(served_model):
                 click.echo(_summary(served_model, models.settings), err=True)
-            if threading.current_thread() is threading.main_thread():  # the process is the server's own
-                gc.freeze()  # vocabularies make a full collection of garbage stop all streams, for 64 ms
         except Exception as error:
             if not models.draining:
                 models.draining = True  # no retry

@@ -1,12 +1,14 @@
 """Several models, a process each: loaded when asked for, unloaded for others, started again when killed."""
 
 import asyncio
+import gc
 import json
 import os
 import re
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -23,6 +25,8 @@ from pumice_server.application import POST, body_of
 from pumice_server.ollama import keep_alive
 from pumice_server.served_model import FOREVER, ServedModel
 from pumice_server.service import Service
+from pumice_server.serving import load_process
+from pumice_server.settings import Settings
 from server_thread import Serving, serving
 from waiting import PATIENCE, hang, wait_until
 
@@ -65,6 +69,29 @@ def test_prepares_for_the_first_requests(specs: list[ModelSpec]) -> None:
         assert served_model.service
         load_tokenizer = served_model.service.model._load_tokenizer
         wait_until(lambda: "_made" in vars(load_tokenizer))
+
+
+def test_models_stay_out_of_collections_until_they_are_unloaded(specs: list[ModelSpec]) -> None:
+    """In the main thread the process is the server's own, so that it may freeze objects."""
+
+    async def load_two_and_unload_one() -> None:
+        served = models.Models(specs[:2], load_process, Settings(), {})
+        counts = []
+        for served_model in served.served_models:
+            async with served.using(served_model):
+                counts.append(gc.get_freeze_count())
+        first = served.served_models[0]
+        gone = weakref.ref(first.service.model)
+        await served.unload(first)
+        assert gone() is None
+        assert 0 < counts[0] < counts[1]
+        assert 0 < gc.get_freeze_count() < counts[1]
+        await served.close()
+
+    try:
+        asyncio.run(load_two_and_unload_one())
+    finally:
+        gc.unfreeze()
 
 
 def states(server: Serving) -> dict[str, str]:
