@@ -71,6 +71,7 @@ class VulkanBackend(Backend):
 
     offload = True
     renews_weights = True
+    keeps_ready = True
     scratch_bytes = SCRATCH_BYTES
     shares_arenas = True
     Options = VulkanOptions

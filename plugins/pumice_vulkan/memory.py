@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +21,7 @@ from pumice_vulkan.shaders import interface, shader
 ALIGNMENT = 64  # words
 STAGING_BYTES = 8 * 2**20
 N_COPYING = 4  # threads that read a file's pages; a single one reaches 7 GB/s
+READY_BYTES = 16 * 2**20  # of a part of a copy that stays ready, which a thread writes
 LEAST_COPIED = 2**20  # minimum bytes per thread
 RENEWED_BYTES = 4 * STAGING_BYTES  # of a piece of matrices that change while a model runs, of which few take less time
 
@@ -123,6 +127,7 @@ class Weights:
         self._places: dict[Hashable, tuple[list[BufferSlice], object]] = {}
         self._staging: Staging | None = None
         self._renewing: Staging | None = None
+        self._ready = ReadyCopies(device)
 
     @property
     def nbytes(self) -> int:
@@ -153,12 +158,16 @@ class Weights:
         with self._lock:
             (place,), _ = self._places[key]
             if self._renewing is None:
-                self._renewing = Staging(self._device, RENEWED_BYTES, max(cores() // 2, N_COPYING))
+                self._renewing = Staging(self._device, RENEWED_BYTES, max(cores() // 2, N_COPYING), self._ready)
             if isinstance(matrix, Packing):
                 self._renewing.repack(place, matrix)
             else:
                 self._renewing.write(place.part(offset, matrix.nbytes // 4), [matrix])
             self._renewing.wait()
+
+    def keep_ready(self, data: NDArray[np.generic]) -> None:
+        """Copy bytes that ``renew`` will get, as a whole or in part, to host memory that the device reads."""
+        self._ready.add(data)
 
     def finish(self) -> None:
         """Wait for the uploads and free their staging buffers."""
@@ -183,14 +192,59 @@ class Weights:
         if self._renewing is not None:
             self._renewing.close()
             self._renewing = None
+        self._ready.close()
         self._arena.close()
 
 
-class Staging:
-    """A ring of two small host buffers: one is filled by ``n_copying`` threads while the other is copied."""
+class ReadyCopies:
+    """Copies of weights in host memory that the device reads, found by the addresses of the bytes in the file."""
 
-    def __init__(self, device: Device, n_bytes: int | None = None, n_copying: int = N_COPYING) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
+        self._copies: list[tuple[int, NDArray[np.uint8], Buffer]] = []  # by address; bytes stay alive, and so in place
+
+    def add(self, data: NDArray[np.generic]) -> None:
+        """Copy the bytes of an array, unless they are not contiguous. Raises BackendError if there is no memory."""
+        if not data.flags.c_contiguous or self.find(flat := data.reshape(-1).view(np.uint8)):
+            return
+        buffer = self._device.new_buffer(-(-len(flat) // 4) * 4, host=True)
+        with ThreadPoolExecutor(max(cores() // 2, 1), "pumice-vulkan-ready") as pool:
+            parts = [slice(start, start + READY_BYTES) for start in range(0, len(flat), READY_BYTES)]
+            list(pool.map(lambda part: np.copyto(buffer.contents[: len(flat)][part], flat[part]), parts))
+        buffer.contents[len(flat) :] = 0
+        insort(self._copies, (flat.ctypes.data, flat, buffer), key=itemgetter(0))
+
+    def find(self, piece: NDArray[np.uint8]) -> tuple[Buffer, int] | None:
+        """Return the place of a copy of a piece's bytes, whose offset is in whole words; None if there is none."""
+        start = piece.ctypes.data
+        index = bisect_right(self._copies, start, key=itemgetter(0)) - 1
+        if index < 0:
+            return None
+        first, data, buffer = self._copies[index]
+        is_inside = start + len(piece) <= first + len(data) and (start - first) % 4 == 0
+        return (buffer, start - first) if is_inside else None
+
+    def close(self) -> None:
+        for *_, buffer in self._copies:
+            buffer.close()
+        self._copies = []
+
+
+class Staging:
+    """A ring of two small host buffers: one is filled by ``n_copying`` threads while the other is copied.
+
+    Bytes of which ``ready`` has a copy are copied from there.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        n_bytes: int | None = None,
+        n_copying: int = N_COPYING,
+        ready: ReadyCopies | None = None,
+    ) -> None:
+        self._device = device
+        self._ready = ready
         self._n_bytes = n_bytes or STAGING_BYTES
         self._n_copying = n_copying
         self._buffers = [device.new_buffer(self._n_bytes, host=True) for _ in range(2)]
@@ -203,9 +257,9 @@ class Staging:
     def write(self, place: BufferSlice, chunks: Iterable[NDArray[np.generic]]) -> None:
         offset = 4 * place.offset
         for piece in _pieces(chunks, self._n_bytes):
-            n_bytes = self._fill(piece)
+            source = self._source(piece)
             encoder = self._begin()
-            encoder.copy_buffer(self._buffers[self._turn], 0, place.buffer, offset, n_bytes)
+            encoder.copy_buffer(source.buffer, source.offset, place.buffer, offset, source.n_bytes)
             self._commit(encoder)
             offset += len(piece)
 
@@ -217,9 +271,9 @@ class Staging:
             n_bytes = interface(packing.kernel).n_bytes
             self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, n_bytes)
         for piece in packing.pieces(self._n_bytes):
-            n_bytes = self._fill(piece.data)
+            source = self._source(piece.data)
             encoder = self._begin()
-            encoder.copy_buffer(self._buffers[self._turn], 0, self._raw[self._turn], 0, n_bytes)
+            encoder.copy_buffer(source.buffer, source.offset, self._raw[self._turn], 0, source.n_bytes)
             encoder.barrier()
             encoder.set_pipeline(self._pipelines[packing.kernel])
             encoder.set_buffer(0, self._raw[self._turn])
@@ -236,18 +290,25 @@ class Staging:
             encoder.dispatch_threadgroups(piece.n_workgroups)
             self._commit(encoder)
 
-    def _fill(self, piece: NDArray[np.uint8]) -> int:
-        """Fill the next buffer of the ring with whole words and return their number of bytes."""
+    def _source(self, piece: NDArray[np.uint8]) -> _Source:
+        """Take the next turn, and return where the device finds the piece, in whole words."""
         self._turn = 1 - self._turn
         self._wait(self._turn)
         padded = -(-len(piece) // 4) * 4
+        ready = self._ready.find(piece) if self._ready is not None else None
+        if ready is not None:
+            return _Source(*ready, padded)
+        self._fill(piece, padded)
+        return _Source(self._buffers[self._turn], 0, padded)
+
+    def _fill(self, piece: NDArray[np.uint8], padded: int) -> None:
+        """Fill the buffer whose turn it is."""
         contents = self._buffers[self._turn].contents
         share = max(-(-len(piece) // self._n_copying), LEAST_COPIED)
         parts = [slice(start, min(start + share, len(piece))) for start in range(0, len(piece), share)]
         for copied in [self._copying.submit(np.copyto, contents[part], piece[part]) for part in parts]:
             copied.result()
         contents[len(piece) : padded] = 0
-        return padded
 
     def _begin(self) -> Encoder:
         command = self._device.new_command_buffer()
@@ -263,7 +324,7 @@ class Staging:
     def _wait(self, turn: int) -> None:
         command = self._commands[turn]
         if command is not None:
-            command.wait()
+            command.wait(spins=False)  # copies take milliseconds, and another thread may record steps
             command.close()
             self._commands[turn] = None
 
@@ -279,6 +340,14 @@ class Staging:
         for pipeline in self._pipelines.values():
             pipeline.close()
         self._copying.shutdown()
+
+
+class _Source(NamedTuple):
+    """Bytes in a host buffer."""
+
+    buffer: Buffer
+    offset: int
+    n_bytes: int
 
 
 def _pieces(chunks: Iterable[NDArray[np.generic]], most: int) -> Iterator[NDArray[np.uint8]]:

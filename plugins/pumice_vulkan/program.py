@@ -371,6 +371,9 @@ class DeviceProgram(Program):
         offset = packed.nbytes // 4 // int(matrix.shape[0]) * index
         self._shared.weights.renew(weight_key(weight, PLANES), packed, offset)
 
+    def keep_ready(self, weight: Weight) -> None:
+        self._shared.weights.keep_ready(weight.data)
+
     def profile(self) -> list[KernelTime]:
         """Run the last step again (the first of several) with timestamps; recurrent states advance."""
         return self._recorder.profile()

@@ -199,6 +199,13 @@ class Program(ABC):
         """
         raise NotImplementedError
 
+    def keep_ready(self, weight: Weight) -> None:  # noqa: B027 - a faster way that few programs have
+        """Keep a copy of a weight's bytes where the device reads them fastest, for ``renew_weight``.
+
+        For backends that declare ``keeps_ready``. Raises BackendError if there is no memory; ``renew_weight`` works
+        without.
+        """
+
     @property
     @abstractmethod
     def memory(self) -> dict[str, int]:
@@ -237,6 +244,8 @@ class Backend(ABC):
     offload: ClassVar[bool] = False
     #: True if programs implement ``renew_weight``.
     renews_weights: ClassVar[bool] = False
+    #: True if programs implement ``keep_ready``.
+    keeps_ready: ClassVar[bool] = False
     #: Bytes of scratch memory that the programs of a model share on each device, besides weights, states and arenas.
     scratch_bytes: ClassVar[int] = 0
     #: True if the programs of a device that give no logits share an arena: each step ends before another begins.

@@ -6,6 +6,7 @@ tokens need few experts each and stay with the processor. ``matrix_stream`` does
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from pumice.engine.placement import Backends, PlacementRules
 from pumice.errors import BackendError
 from pumice.gguf import GGMLType
 from pumice.graph import Graph, GraphBuilder, Input, Node, Segment, Tensor, Weight
+
+logger = logging.getLogger("pumice")
 
 PREFIX = "expert_stream."
 """Beginning of the names of the weights that layers share."""
@@ -107,6 +110,7 @@ class ExpertStream:
         least: tokens of a step from which on this graph computes it.
         n_sets: sets of shared matrices, which consecutive mixtures use in turn.
         overrides: places of shared matrices whose layers are not on a GPU.
+        keeps_ready: copies of all weights lie in host memory that the GPU reads, if backends have such memory.
     """
 
     graph: Graph
@@ -114,6 +118,7 @@ class ExpertStream:
     least: int = LEAST_TOKENS
     n_sets: int = N_SETS
     overrides: tuple[Override, ...] = ()
+    keeps_ready: bool = False
     _fetched: dict[int, Future[None]] = field(default_factory=dict)  # by number of the mixture
     _fetching: ThreadPoolExecutor | None = None
 
@@ -126,6 +131,11 @@ class ExpertStream:
     def layer_bytes(self) -> list[int]:
         """Bytes of the experts of each layer."""
         return [mixture.n_bytes for mixture in self.mixtures]
+
+    @property
+    def ready_bytes(self) -> int:
+        """Bytes of the copies that are kept ready."""
+        return sum(self.layer_bytes) if self.keeps_ready else 0
 
     def attach(self, placed: Sequence[Segment], programs: Sequence[Program]) -> None:
         """Copy matrices between the programs of ``placed`` segments. Raises BackendError if a layer is not on a GPU."""
@@ -142,7 +152,17 @@ class ExpertStream:
                 )
             mixture.program = holder
             self._watch(number, chooser)
+        self._keep_ready()
         self._fetching = ThreadPoolExecutor(1, "pumice-experts")
+
+    def _keep_ready(self) -> None:
+        try:
+            for mixture in self.mixtures if self.keeps_ready else ():
+                assert mixture.program is not None
+                for stack, _ in mixture.copies:
+                    mixture.program.keep_ready(stack)
+        except BackendError as error:
+            logger.info("op_offload: some weights are copied from pageable memory: %s", error)
 
     def _watch(self, number: int, program: Program) -> None:
         """Copy the matrices of a mixture when ``program``, which gets the chosen experts, runs."""

@@ -16,13 +16,16 @@ from pumice.engine.expert_stream import ExpertStream, stream_experts
 from pumice.engine.experts import chosen_rules, known_device_rates, may_move_experts, stream_parts
 from pumice.engine.matrix_stream import stream_matrices
 from pumice.engine.overrides import host_layers, unmatched_overrides
-from pumice.engine.placement import Backends, PlacementRules, find_placement, uses_at_load
+from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement, uses_at_load
 from pumice.engine.rates import step_seconds, stream_seconds
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
 from pumice.graph import Graph
 
 logger = logging.getLogger("pumice")
+
+READY_SHARE = 0.75
+"""Share of the free host memory that a model may take together with copies of its weights for a GPU."""
 
 
 class FittedModel(NamedTuple):
@@ -67,6 +70,11 @@ def fit_graphs(
             own = streaming
             break
         stream = stream_of(placed.first_offloaded)  # its own memory has moved layers to the processor
+    if stream is not None:
+        on_host = _host_bytes(placed, [*traced, stream.graph], backends, make_limits(graphs, fitted))
+        has_memory = host_bytes is not None and on_host + sum(stream.layer_bytes) <= READY_SHARE * host_bytes
+        reads_host = all(backend.keeps_ready for _, backend in backends if backend.renews_weights)
+        stream = replace(stream, keeps_ready=has_memory and reads_host)
     if not n_mib:
         return FittedModel(dict(graphs), fitted, own, None, stream)
     divided, experts = cache_experts(graphs, backends, make_limits(graphs, fitted), rules, n_mib * 2**20)
@@ -199,9 +207,15 @@ def has_room(
     placement = find_placement(graphs, backends, limits, rules)
     if placement.n_offloaded < placement.n_wanted:
         return False
+    return host_bytes is None or _host_bytes(placement, graphs, backends, limits, later) <= host_bytes
+
+
+def _host_bytes(
+    placement: Placement, graphs: Sequence[Graph], backends: Backends, limits: Limits, later: Collection[Graph] = ()
+) -> int:
+    """Return the bytes of placed graphs in host memory, without activations of those that are compiled ``later``."""
     named = dict(backends)
     on_host = [[item for item in segments if not named[item.backend].offload] for segments in placement.segments]
     is_later = [any(graph is item for item in later) for graph in graphs]
     uses = uses_at_load(on_host, is_later, named, limits)
-    n_bytes = sum(use.n_bytes(named[name], limits) for (name, _), use in uses.items())
-    return host_bytes is None or n_bytes <= host_bytes
+    return sum(use.n_bytes(named[name], limits) for (name, _), use in uses.items())

@@ -57,6 +57,12 @@ def held_parts(
     return held_by(uses, [segment for segments in placed.values() for segment in segments], backends, limits)
 
 
+def held_ready(n_bytes: int, backends: Mapping[str, Backend]) -> list[Held]:
+    """Return what copies of weights that a GPU reads take in host memory."""
+    host = next((name for name, backend in backends.items() if not backend.offload), None)
+    return [Held(DeviceName(host), None, "expert_stream", n_bytes)] if host is not None and n_bytes else []
+
+
 def held_by(
     uses: Mapping[DeviceName, DeviceUse], placed: Sequence[Segment], backends: Mapping[str, Backend], limits: Limits
 ) -> list[Held]:

@@ -15,7 +15,7 @@ from pumice.backend.pick import Ask
 from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.expert_cache import ExpertCache
 from pumice.engine.expert_stream import ExpertStream
-from pumice.engine.held import Held, held_by
+from pumice.engine.held import Held, held_by, held_ready
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import PlacementRules, place_layers, uses_of
 from pumice.engine.sizing import states_of_all
@@ -354,7 +354,8 @@ class Runner:
         activations = [n_bytes for placed in compiled for n_bytes in placed.activations]
         backends = dict(self._backends)
         uses = uses_of(zip(segments, activations, strict=True), backends)
-        return held_by(uses, segments, backends, self.limits)
+        ready = held_ready(self._stream.ready_bytes if self._stream else 0, backends)
+        return [*held_by(uses, segments, backends, self.limits), *ready]
 
     @property
     def host_weights(self) -> list[NDArray[Any]]:

@@ -62,6 +62,7 @@ class PlannedGPUs(Backend):
 
     offload = True
     renews_weights = True
+    keeps_ready = True
     shares_arenas = True
 
     def __init__(self, sizes: Sequence[int]) -> None:

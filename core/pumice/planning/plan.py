@@ -18,7 +18,7 @@ from pumice.engine.costs import StepPart, step_parts
 from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.experts import known_device_rates
 from pumice.engine.fitting import fit_graphs, has_room, largest_context
-from pumice.engine.held import Held, facts_of, held_parts
+from pumice.engine.held import Held, facts_of, held_parts, held_ready
 from pumice.engine.overrides import HOST, DeviceName, parse_device
 from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement
 from pumice.engine.rates import Rates, measure_rates, measure_types, rates_of, step_seconds, stream_seconds
@@ -180,6 +180,7 @@ def plan_file(
         limits = make_limits(subject.graphs, subject.sizes)
         placement = find_placement(list(subject.traced.values()), subject.backends, limits, subject.rules)
         held = held_parts(dict(zip(subject.traced, placement.segments, strict=True)), subject.named, limits, LATER)
+        held += held_ready(subject.stream.ready_bytes if subject.stream else 0, subject.named)
         parts = _main_parts(placement, subject, limits)
         uses_planned = machine.gpus and any(item.device.backend == _GPUS for item in held)  # nothing can be predicted
         rates_before = known_device_rates(subject.backends, config)

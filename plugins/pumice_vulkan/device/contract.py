@@ -195,8 +195,11 @@ class CommandBuffer(ABC):
         """
 
     @abstractmethod
-    def wait(self) -> None:
-        """Wait for the last commit. Raises BackendError if the device was lost."""
+    def wait(self, spins: bool = True) -> None:
+        """Wait for the last commit, if ``spins`` by asking again and again at first.
+
+        Raises BackendError if the device was lost.
+        """
 
     def commit_and_wait(self) -> None:
         self.commit()

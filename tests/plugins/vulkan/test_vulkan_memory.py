@@ -21,7 +21,7 @@ from pumice.gguf import GGMLType
 from pumice.graph import Weight
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
-from pumice_vulkan.memory import Weights
+from pumice_vulkan.memory import Staging, Weights
 from pumice_vulkan.program import DeviceProgram
 from tiny_models import ATTENTION, EXPERTS, LLAMA, N_CTX, tiny
 from tiny_zoo import ZOO
@@ -236,6 +236,43 @@ def test_prompts_with_copied_matrices(tmp_path: Path, monkeypatch: pytest.Monkey
 
     on_device, by_copies = logits(), logits(n_gpu_layers=2, op_offload="on")
     np.testing.assert_allclose(by_copies, on_device, atol=2e-3 * np.abs(on_device).max())
+
+
+@pytest.mark.parametrize("type", ["F16", "Q4_K"])
+def test_copies_of_weights_that_are_kept_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
+    """The device copies the same bytes by itself, as the plan says; only where memory is scarce do threads."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
+    cases = importlib.import_module("random_placements")
+    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
+    sizes = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 256}
+    model = tiny("qwen3moe", layer, n_layer=3, dims={"n": 256, "d": 64, "f": 256, "E": 8}, **sizes)
+    path = tmp_path / "model.gguf"
+    cases.write_model(cases.Case("experts", model, GGMLType[type], {}, 1.0), path, 1)
+    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 48, "n_cpu_moe": -1, "op_offload": "on", "n_parallel": 1}
+    options |= {"config": {"vulkan": {"prepare": "never"}}, "backend": "vulkan"}
+    filled: list[int] = []
+    fill = Staging._fill
+
+    def counted(staging: Staging, piece: NDArray[np.uint8], padded: int) -> None:
+        filled.append(padded)
+        fill(staging, piece, padded)
+
+    def logits(share: float) -> tuple[NDArray[np.float32], int, dict[str, int]]:
+        monkeypatch.setattr("pumice.engine.fitting.READY_SHARE", share)
+        plan = pumice.plan(path, measure=False, **options)
+        with pumice.load(path, **options) as loaded:
+            (host,) = (device for device in loaded.facts.devices if not device.is_gpu)
+            assert host.parts == next(device.parts for device in plan.devices if not device.is_gpu)
+            with patch.object(Staging, "_fill", counted):
+                filled.clear()
+                return loaded.logits([(7 * i + 3) % 31 for i in range(48)]), len(filled), dict(host.parts)
+
+    ready, n_ready, parts = logits(0.75)
+    staged, n_staged, less = logits(0.0)
+    np.testing.assert_array_equal(ready, staged)
+    assert n_ready == 0 < 3 * 3 <= n_staged
+    assert parts["expert_stream"] == parts["experts"]
+    assert "expert_stream" not in less
 
 
 def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> None:

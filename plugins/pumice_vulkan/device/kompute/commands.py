@@ -53,7 +53,7 @@ class KomputeCommandBuffer(CommandBuffer):
                 self._sequence.eval_async()
             self._pending = not self._manager.waits
 
-    def wait(self) -> None:
+    def wait(self, spins: bool = True) -> None:
         if self._pending:
             self._pending = False
             with self._reporting():

@@ -147,11 +147,11 @@ class NativeCommandBuffer(CommandBuffer):
             check(result, f"cannot submit commands to {self._device.description.name}")
         self._pending = True
 
-    def wait(self) -> None:
+    def wait(self, spins: bool = True) -> None:
         if self._pending:
             if self._is_held:
                 self._device.open_gate()
-            ended = self._spin()  # after an interrupt here, the completion is still to be awaited
+            ended = spins and self._spin()  # after an interrupt here, the completion is still to be awaited
             self._pending = False
             if not ended:
                 doing = f"waiting for {self._device.description.name}"
