@@ -256,8 +256,8 @@ def tile_reader(kv_type: str, cells: str) -> Any:
     """Return a function that decodes one head at 16 positions, the first a multiple of 16, to ``y [dim, 16]``.
 
     If ``cells`` is ``tiles``, blocks are whole tiles, and the whole tile is decoded. Otherwise the cells of positions
-    from
-    ``first`` up to ``end`` are decoded one by one, and the others are zero.
+    from ``first`` up to ``end`` are decoded, and the others are zero: all at once if they make up a tile, as those of a
+    step without a cache do, else one by one.
     """
     type = CacheType.of(kv_type)
     if type.coding:
@@ -273,12 +273,25 @@ def tile_reader(kv_type: str, cells: str) -> Any:
         read(place, y, dim, unit)
 
     @inline
-    def read_cells(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
+    def read_apart(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
         for i in range(16):
             inside = first <= position + i and position + i < end
             cell = cell_of(table, position + i, block_size) if inside else np.int64(0)
             for column in range(dim):
                 value = get(head + (cell >> 4) * tile_bytes, cell & 15, column, dim, unit)
                 put_f32(y + 64 * column + 4 * i, value if inside else np.float32(0))
+
+    @inline
+    def read_cells(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
+        whole = block_size == 1 and first <= position and position + 16 <= end
+        if whole:
+            start = get_i32(table + 4 * position)
+            whole = start & np.int32(15) == 0
+            for i in range(1, 16):
+                whole = whole and get_i32(table + 4 * (position + i)) == start + np.int32(i)
+        if whole:
+            read_tile(head, table, position, first, end, block_size, tile_bytes, dim, unit, y)
+        else:
+            read_apart(head, table, position, first, end, block_size, tile_bytes, dim, unit, y)
 
     return read_tile if cells == "tiles" else read_cells

@@ -41,6 +41,7 @@ from pumice_cpu.simd import (
 )
 
 SUMS = 4  # independent partial sums per row of a matrix
+MANY = 4  # groups of activations for each thread, from which on threads divide groups
 AHEAD = 2048  # prefetch distance in bytes of activations
 
 
@@ -170,16 +171,21 @@ def group(thread, n_threads, count, x, y, width):
     """Arrange rows of ``width`` values as ``matmul`` reads them.
 
     Panels of COLUMNS columns follow each other; within a panel, groups of TOKENS rows; within a group, columns. Missing
-    rows are zeros.
+    rows are zeros. Threads divide many rows, so that each reads memory in order, or the columns of a few.
     """
     rows, columns = registers_f32(8), registers_f32(8)
     total = get_i64(count)
-    parts = (width + 15) // 16
-    for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
-        left = width - 16 * part
-        start = 16 * part // COLUMNS * COLUMNS
-        panel_width = COLUMNS if start + COLUMNS < width else width - start
-        for first in range(0, total, TOKENS):
+    parts, groups = (width + 15) // 16, _padded(total) // TOKENS
+    divides_rows = groups >= MANY * n_threads
+    first_part = np.int64(0) if divides_rows else part_start(parts, thread, n_threads)
+    end_part = parts if divides_rows else part_start(parts, thread + 1, n_threads)
+    first_group = part_start(groups, thread, n_threads) if divides_rows else np.int64(0)
+    end_group = part_start(groups, thread + 1, n_threads) if divides_rows else groups
+    for first in range(TOKENS * first_group, TOKENS * end_group, TOKENS):
+        for part in range(first_part, end_part):
+            left = width - 16 * part
+            start = 16 * part // COLUMNS * COLUMNS
+            panel_width = COLUMNS if start + COLUMNS < width else width - start
             for row in range(TOKENS):
                 n_values = left if first + row < total else 0
                 rows[row] = load_up_to(x + 4 * ((first + row) * width + 16 * part), n_values)

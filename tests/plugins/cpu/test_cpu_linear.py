@@ -85,7 +85,7 @@ def test_packed(backends: Any, name: str, n_tokens: int) -> None:
     check(backends, name, n_rows, columns, n_tokens, bias=n_tokens > 1)
 
 
-@pytest.mark.parametrize("n_tokens", [1, 5, 20])
+@pytest.mark.parametrize("n_tokens", [1, 5, 20, 150])
 @pytest.mark.parametrize("name", ["F32", pytest.param("F16", marks=each_set), "BF16"])
 @pytest.mark.parametrize("shape", [(1, 7), (67, 300), (40, 512), (34, 1101), (100, 1)])
 def test_floats(backends: Any, name: str, shape: tuple[int, int], n_tokens: int) -> None:
