@@ -92,6 +92,7 @@ class EngineClient:
         self._send = send
         self.confirms = confirms
         self._listeners: dict[int, Listener] = {}
+        self._named: dict[int, Sequence[KeptMedia]] = {}  # kept media by requests that have not ended
         self._ids = itertools.count()
 
     def add(self, request: Request, *listeners: Listener) -> list[int]:
@@ -99,7 +100,7 @@ class EngineClient:
 
         Listeners are called with every event, in the receiving thread, and must be quick.
         """
-        return self._submit(lambda ids: Add(ids, request), listeners)
+        return self._submit(lambda ids: Add(ids, request), listeners, request.media)
 
     def cancel(self, id: int) -> None:
         """Cancel a sequence; its listener still gets ``Finished``, unless the engine is closed or dead."""
@@ -128,6 +129,7 @@ class EngineClient:
         return self._future(
             lambda id: Encode(id, texts, pooling, scores, adapter_scales, media),
             lambda event: cast(Encoded, event).values,
+            [span for spans in media for span in spans],
         )
 
     def encode_image(self, pixels: NDArray[np.uint8], keep: bool = False) -> Future[Sequence[MediaPart]]:
@@ -200,8 +202,10 @@ class EngineClient:
             lambda event: cast(PromptSaved, event).n_tokens,
         )
 
-    def _future(self, command: Callable[[int], Command], result: Callable[[Event], T]) -> Future[T]:
-        """Return the result of a command that is answered by one event."""
+    def _future(
+        self, command: Callable[[int], Command], result: Callable[[Event], T], media: Sequence[Span] = ()
+    ) -> Future[T]:
+        """Return the result of a command that is answered by one event. ``media``: those that it names."""
         future: Future[T] = Future()
 
         def listen(event: Event) -> None:
@@ -211,7 +215,7 @@ class EngineClient:
                 else:
                     future.set_result(result(event))
 
-        (id,) = self._submit(lambda ids: command(ids[0]), [listen])
+        (id,) = self._submit(lambda ids: command(ids[0]), [listen], media)
         future.add_done_callback(lambda done: self.drop(id) if done.cancelled() else None)
         return future
 
@@ -239,6 +243,8 @@ class EngineClient:
         for event in events:
             last = isinstance(event, _LAST)
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
+            if last:
+                self._named.pop(event.id, None)
             if listener:
                 listener(event)
             elif isinstance(event, MediaEncoded):  # nobody waits for it any more
@@ -255,14 +261,26 @@ class EngineClient:
         """Handle the end of the engine: fail everything that waits for it."""
         self.receive([Failed(id, error) for id in list(self._listeners)])
 
-    def _submit(self, command: Callable[[Sequence[int]], Command], listeners: Sequence[Listener]) -> list[int]:
+    def _submit(
+        self,
+        command: Callable[[Sequence[int]], Command],
+        listeners: Sequence[Listener],
+        media: Sequence[Span] = (),
+    ) -> list[int]:
+        """Send a command, and return its ids.
+
+        Media that it names are released after its end: not every link keeps the order of commands.
+        """
         ids = [next(self._ids) for _ in listeners]
         self._listeners.update(zip(ids, listeners, strict=True))
+        if named := [span.kept.media for span in media if span.kept]:
+            self._named.update(dict.fromkeys(ids, named))
         try:
             self._send(command(ids))
         except BaseException:
             for id in ids:
                 self._listeners.pop(id, None)
+                self._named.pop(id, None)
             raise
         return ids
 

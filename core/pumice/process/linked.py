@@ -48,7 +48,7 @@ class FarEngine(EngineLink, Protocol):
 
     @property
     def keeps_media(self) -> bool:
-        """True if one engine takes all commands, in order, so that requests can name rows that it keeps."""
+        """True if one engine takes all commands, so that requests can name rows that it keeps."""
 
 
 Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]], FarEngine]

@@ -1,6 +1,7 @@
 """Rows of images stay in the engine's process: requests name them, and they are released with their last user."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from pumice.engine.messages import (
     Add,
     Cancel,
     Encode,
+    Encoded,
     EncodeImage,
     Facts,
     Failed,
@@ -31,7 +33,7 @@ from pumice.process.codec import COMMANDS, decode_events, encode_command, encode
 from pumice.process.engine import EngineProcess
 from pumice.process.engine_host import EngineHost
 from vision_files import picture, write_projector
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
 GREEDY = {"temperature": 0.0, "max_tokens": 5}
@@ -80,13 +82,17 @@ def test_a_request_names_rows_that_are_released_with_their_last_user(link, engin
     assert (span.rows.tolist(), span.key, span.kept) == (ROWS.tolist(), b"key", None)
     client.encode([[0] * 3], "mean", media=[[Span(0, None, kept=part.kept)]])
     assert engine.commands[-1].media[0][0].rows.tolist() == ROWS.tolist()
-    del part
+    del part, request, sent[:]
     gc.collect()
-    assert host._kept._kept
-    assert not any(isinstance(command, ReleaseMedia) for command in sent)
-    del request, sent[-1], sent[-1]
+    assert host._kept._kept  # until both have ended, as a link may deliver commands in another order
+    client.receive([Failed(1, EngineError("the first ends")), Failed(9, EngineError("another's"))])
     gc.collect()
+    assert not sent
+    client.receive([Encoded(2, [])])
+    gc.collect()
+    assert sent == [ReleaseMedia(0)]
     assert not host._kept._kept
+    assert not client._named
 
 
 def test_rows_are_sent_unless_they_are_wanted_kept(link):
@@ -195,3 +201,17 @@ def test_keys_name_contents_and_rows_without_keys_are_read(monkeypatch):
     with pytest.raises(pumice.RequestError, match=r"media\[0\].rows: this engine keeps no rows"):
         media_module.place_spans([0] * 9, [replace(spans[0], rows=None)], ids, 4)
     assert not media_module.are_finite(np.float32([1, np.nan, 2]))
+
+
+def test_images_that_find_no_room_are_encoded_again(tmp_path):
+    """Rows live as long as their requests where the cache has no room for any; answers are those of this process."""
+    write_projector(tmp_path / "mmproj.gguf", "mlp")
+    path, images = tiny_llama(tmp_path / "tiny.gguf"), [pumice.Image(picture(40 + i, 30)) for i in range(4)]
+    with pumice.load(path, backend="numpy") as model:
+        expected = [model.generate([image, "a"], **GREEDY).tokens for image in images]
+    with pumice.load_process(path, backend="numpy", n_parallel=4) as model:
+        model._encoded._max_bytes = 0
+        with ThreadPoolExecutor(8) as pool:
+            asked = [pool.submit(model.generate, [image, "a"], **GREEDY) for image in images * 4]
+            assert [one.result(PATIENCE).tokens for one in asked] == expected * 4
+        assert not model.client._named
