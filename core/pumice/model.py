@@ -373,7 +373,7 @@ def _draft_vocabulary(
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
     on_gpu = registry.backends.find(runner.backends_used[0]).offload
-    return FairPolicy(config.max_delay or (0.05 if on_gpu else 0.2))
+    return FairPolicy(config.max_delay or (0.05 if on_gpu else 0.2), step_sizes=runner.capabilities.step_sizes)
 
 
 def _facts(architecture: Architecture, runner: Runner, engine: Engine, projector: ChosenProjector) -> Facts:

@@ -33,6 +33,11 @@ class Buckets:
         buckets |= {Bucket(n, min(n, limits.n_outputs), lone=True) for n in sizes if n < 2 * most}
         self.all = sorted(buckets, key=lambda bucket: (bucket.n_tokens, not bucket.lone, bucket.n_outputs))
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the numbers of tokens of steps with several tokens of a sequence, ascending."""
+        return tuple(sorted({bucket.n_tokens for bucket in self.all if not bucket.lone}))
+
     def of(self, sizes: Sizes, ready: Container[Bucket] | None = None) -> Bucket:
         """Return the bucket of a step, or a larger one among those that are ``ready``, if any.
 

@@ -237,7 +237,7 @@ class DeviceProgram(Program):
         recurrent = any(isinstance(state, RecurrentState) for state in self._segment.states)
         invariant = self._shared.invariant and not recurrent  # recurrent states take several tokens in parts
         if not self._picker:
-            return Capabilities(copies_slots=True, invariant=invariant)
+            return Capabilities(copies_slots=True, invariant=invariant, step_sizes=self._buckets.sizes)
         return Capabilities(
             copies_slots=True,
             invariant=invariant,
@@ -249,6 +249,7 @@ class DeviceProgram(Program):
             max_last_n=MAX_PAST,
             max_added=MAX_ADDED,
             drafted=self._drafted if self._host.goes_on else (),
+            step_sizes=self._buckets.sizes,
         )
 
     @property

@@ -60,6 +60,8 @@ class Capabilities:
         max_last_n: maximum ``last_n`` of a ``Pick``.
         max_added: maximum ``biases`` of a ``Restriction``.
         drafted: useful values of ``n_drafted`` of an ``Ask``, ascending. Empty: the program drafts no tokens.
+        step_sizes: numbers of tokens, ascending, if a step takes as long as one of the next larger number. Empty: the
+            time of a step follows its tokens.
     """
 
     copies_slots: bool = False
@@ -73,6 +75,7 @@ class Capabilities:
     max_last_n: int = 0
     max_added: int = 0
     drafted: tuple[int, ...] = ()
+    step_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from pumice.engine.generation import Generation, Running
+from pumice.engine.step_times import StepTimes
 
 Members = list[tuple[Running, int]]
 """The sequences of a batch, with their numbers of tokens."""
@@ -46,14 +47,19 @@ class FairPolicy(SchedulingPolicy):
         quantum: seconds of generation after which a sequence is preempted for a waiting one, at least as long as its
             prompt took. So none starves, and reading prompts again takes less than half of the time.
         patience: seconds of waiting after which a sequence is next, whatever its priority, and stays for a quantum.
+        step_sizes: as in ``Capabilities``. A step beside generating sequences then reads as many tokens of prompts as
+            one of these sizes holds.
 
     Otherwise higher priorities are admitted first and preempt lower ones at once, but never the other way round.
     """
 
-    def __init__(self, max_delay: float = 0.05, quantum: float = 5.0, patience: float = 30.0) -> None:
+    def __init__(
+        self, max_delay: float = 0.05, quantum: float = 5.0, patience: float = 30.0, step_sizes: Sequence[int] = ()
+    ) -> None:
         self.max_delay = max_delay
         self.quantum = quantum
         self.patience = patience
+        self._times = StepTimes(step_sizes) if step_sizes else None
         self._seconds_per_token: deque[float] = deque(maxlen=3)  # of prompts; the first step of a size may be slow
 
     def first(self, waiting: Sequence[Generation]) -> Generation:
@@ -94,14 +100,20 @@ class FairPolicy(SchedulingPolicy):
 
     def took(self, members: Members, seconds: float) -> None:
         n_read = sum(n_new for _, n_new in members if n_new > 1)
-        if n_read:
-            self._seconds_per_token.append(seconds / n_read)
+        if not n_read:
+            return
+        if self._times:
+            self._times.took(sum(n_new for _, n_new in members), seconds)
+        self._seconds_per_token.append(seconds / n_read)
 
     def _prompt_tokens(self, members: Members, room: int) -> int:
         """Return the number of prompt tokens that may be read beside generating sequences."""
         reading = [n_new for running, n_new in members if running.reads_on]
         if len(reading) == len(members):
             return room
+        if self._times and self._seconds_per_token:
+            n_others = sum(n_new for running, n_new in members if not running.reads_on)
+            return self._times.largest(self.max_delay, n_others + 1) - n_others - sum(reading)
         fastest = min(self._seconds_per_token, default=self.max_delay / 32)
         return max(1, int(self.max_delay / fastest)) - sum(reading)
 
