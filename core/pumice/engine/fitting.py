@@ -73,7 +73,7 @@ def fit_graphs(
     if stream is not None:
         on_host = _host_bytes(placed, [*traced, stream.graph], backends, make_limits(graphs, fitted))
         has_memory = host_bytes is not None and on_host + sum(stream.layer_bytes) <= READY_SHARE * host_bytes
-        reads_host = all(backend.keeps_ready for _, backend in backends if backend.renews_weights)
+        reads_host = all(backend.keeps_ready for _, backend in backends if backend.offload)
         stream = replace(stream, keeps_ready=has_memory and reads_host)
     if not n_mib:
         return FittedModel(dict(graphs), fitted, own, None, stream)
