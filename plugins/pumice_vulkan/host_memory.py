@@ -18,11 +18,21 @@ N_TURNS = 2  # upload buffers: one is written while the device reads the other
 
 
 class HostMemory:
-    """Uploads a step's fields and a segment's inputs, and downloads its outputs."""
+    """Uploads a step's fields and a segment's inputs, and downloads its outputs.
 
-    def __init__(self, memory: SegmentMemory, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    ``fed``: an output, and the input that it is in the next step of several.
+    """
+
+    def __init__(
+        self,
+        memory: SegmentMemory,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        fed: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         self.inputs = [tensor for tensor in inputs if tensor.name not in STEP_INPUTS]
         self.outputs = outputs
+        self.fed = fed
         self._memory = memory
         upload_bytes, self._input_places = _pack(self.inputs, memory.limits, 4 * memory.layout.n_words)
         download_bytes, self._output_places = _pack(outputs, memory.limits, 0)
@@ -53,8 +63,9 @@ class HostMemory:
 
     @property
     def goes_on(self) -> bool:
-        """True if steps can be chained: later steps reuse the first one's inputs."""
-        return all(isinstance(tensor, Input) and tensor.of_sequences for tensor in self.inputs)
+        """True if steps can be chained: later steps reuse the first one's inputs, except the one that is fed."""
+        fed = self.fed[1] if self.fed else None
+        return all(tensor is fed or (isinstance(tensor, Input) and tensor.of_sequences) for tensor in self.inputs)
 
     def record_upload(self, encoder: Encoder, turn: int, n_words: int) -> None:
         """Record the copy of ``n_words`` of the step's fields."""
@@ -62,7 +73,23 @@ class HostMemory:
 
     def record_inputs(self, encoder: Encoder, turn: int, sizes: Sizes) -> None:
         """Record the copy of the inputs."""
-        for tensor in self.inputs:
+        self._record_uploads(encoder, self.inputs, turn, sizes)
+
+    def record_next_inputs(self, encoder: Encoder, turn: int, sizes: Sizes) -> None:
+        """Record the copy of the inputs of a step behind another one, which has overwritten them."""
+        fed = self.fed[1] if self.fed else None
+        self._record_uploads(encoder, [tensor for tensor in self.inputs if tensor is not fed], turn, sizes)
+        if self.fed:
+            (source, begin), (target, end) = map(self._at, self.fed)
+            n_bytes = _bytes(self.fed[0], sizes)
+            between = self._memory.scratch.take("fed", n_bytes)  # since the two may overlap
+            encoder.copy_buffer(source, begin, between.buffer, 4 * between.offset, n_bytes)
+            encoder.barrier()
+            encoder.copy_buffer(between.buffer, 4 * between.offset, target, end, n_bytes)
+            encoder.barrier()
+
+    def _record_uploads(self, encoder: Encoder, tensors: Sequence[Tensor], turn: int, sizes: Sizes) -> None:
+        for tensor in tensors:
             buffer, offset = self._at(tensor)
             encoder.copy_buffer(self._uploads[turn], self._input_places[tensor], buffer, offset, _bytes(tensor, sizes))
 

@@ -198,7 +198,8 @@ class DeviceProgram(Program):
         self._segment = segment
         self._arena = Arena(shared.device, plan.size if segment.gives_logits else 0)
         self._memory = self._new_memory(plan, limits)
-        self._host = HostMemory(self._memory, segment.inputs, segment.outputs)
+        fed = segment.loop[1:] if segment.loop else None
+        self._host = HostMemory(self._memory, segment.inputs, segment.outputs, fed)
         self._buckets = Buckets(limits)
         new = self._new_weights()
         shared.weights.expect(_weight_bytes(new))
@@ -210,7 +211,8 @@ class DeviceProgram(Program):
         for bucket in (self._buckets.all[-1], self._buckets.all[0]):
             self._lower(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes
-        self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
+        logits = segment.loop[0] if segment.loop else segment.outputs[0] if segment.gives_logits else None
+        self._picker = Picker(self._memory, logits) if logits else None
         self._persistent = (
             PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured) if shared.persistent else None
         )
@@ -248,7 +250,7 @@ class DeviceProgram(Program):
             max_biases=MAX_BIASES,
             max_last_n=MAX_PAST,
             max_added=MAX_ADDED,
-            drafted=self._drafted if self._host.goes_on else (),
+            drafted=self._drafted if self._host.goes_on and not self._host.fed else (),
             step_sizes=self._buckets.sizes,
         )
 

@@ -244,7 +244,7 @@ class Recorder:
         for step, launches in enumerate(self._steps(recording)):
             if step and self._host.inputs:  # the previous step has overwritten them
                 encoder.barrier()
-                self._host.record_inputs(encoder, recording.turn, sizes)
+                self._host.record_next_inputs(encoder, recording.turn, sizes)
             for encoded in launches:
                 if encoded.barrier:
                     encoder.barrier()
@@ -254,7 +254,7 @@ class Recorder:
         encoder.barrier()
         if not recording.n_steps:
             self._host.record_download(encoder, sizes)
-        if self._picker is None:  # the next program may overwrite what was copied
+        if self._picker is None or self._host.fed:  # the next program may overwrite what was copied
             encoder.barrier()
         encoder.end()
 

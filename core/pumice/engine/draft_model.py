@@ -334,9 +334,8 @@ class DraftModel:
     def _picked(self, batch: Batch, n_steps: int) -> list[list[Guess]]:
         """Return what the program picks in consecutive steps, with probabilities."""
         n_rows = len(batch.output_ids)
-        numbers = np.zeros((n_steps, n_rows), np.float32)
-        ahead = next(self._runner.submit(batch, Ask([GREEDY] * n_rows, numbers, 1, [()] * n_rows, n_raw=1)).tokens())
-        return [[_picked_guess(ahead, step, row) for row in range(n_rows)] for step in range(n_steps)]
+        ahead = next(self._runner.submit(batch, greedy(n_rows, n_steps)).tokens())
+        return [[picked_guess(ahead, step, row) for row in range(n_rows)] for step in range(n_steps)]
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         tokens = [self.vocabulary.written(guess.token) for guess in guesses]
@@ -356,7 +355,12 @@ def goes_on(guesses: Sequence[Guess], stop: Stop | None) -> bool:
     return stop is None or stop.goes_on([guess.probability for guess in guesses])
 
 
-def _picked_guess(ahead: Ahead, step: int, row: int) -> Guess:
+def greedy(n_rows: int, n_steps: int) -> Ask:
+    """Return the ``Ask`` for the most probable tokens of consecutive steps, with their probabilities."""
+    return Ask([GREEDY] * n_rows, np.zeros((n_steps, n_rows), np.float32), 1, [()] * n_rows, n_raw=1)
+
+
+def picked_guess(ahead: Ahead, step: int, row: int) -> Guess:
     """Return the token that a program picked, and its probability; 0 if the logits are not finite."""
     assert ahead.raw is not None
     difference = float(ahead.raw.picked[step, row] - ahead.raw.totals[step, row])

@@ -202,7 +202,7 @@ class Flights:
 
     def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int, is_own: bool) -> Flight:
         """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""
-        if drafts or not self._can.max_steps:
+        if drafts or not self._can.max_steps or (n_free == 1 and self._waits_for_layer(members)):
             return self._step(members, drafts, True)
         sequences = [running for running, _ in members]
         most = self._speculation.device.most_plain(sequences) if is_own else n_free
@@ -219,16 +219,24 @@ class Flights:
         A program that picks tokens gives none. The layer may begin at any block, so the tokens of the latest block are
         computed again. Keys outside of attention windows may be gone, and recurrent states do not go back.
         """
-        host, limits = self._speculation.host, self._scheduler.limits
-        if host is None or kind is None or self._cache.checkpoints is not None or set(limits.n_blocks) != {0}:
+        speculation, limits = self._speculation, self._scheduler.limits
+        if speculation.next_tokens is None or self._cache.checkpoints is not None or set(limits.n_blocks) != {0}:
             return []
-        missing = [] if host.n_free(kind) else self._speculation.missing(members)
+        if self._runner.listening == MAIN or not all(may_draft(running, n_new) for running, n_new in members):
+            return []
+        is_free = speculation.host is not None and (kind is None or speculation.host.n_free(kind) > 0)
+        missing = [] if is_free else speculation.missing(members)
         if not missing or limits.n_batch < len(members) + limits.block_size:
             return []
         for running in missing[: (limits.n_batch - len(members)) // limits.block_size]:
             running.n_again = running.n_past % limits.block_size
             running.n_past -= running.n_again
         return [(running, running.pending) for running, _ in members]
+
+    def _waits_for_layer(self, members: Members) -> bool:
+        """Return True if a layer that drafts is to hear a step whose tokens the program could pick."""
+        speculation = self._speculation
+        return speculation.next_tokens is not None and speculation.hears(members)
 
     def _drafted(self, members: Members, kind: Kind | None) -> tuple[Mapping[Running, Draft], int]:
         """Return the drafts of proposers, and the number of steps that need not ask them again."""

@@ -8,9 +8,9 @@ of several layers of the model to that hidden state first. Gemma 4's assistant h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Self
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -21,7 +21,7 @@ from pumice.architecture import DRAFT, FEATURES
 from pumice.backend.step import Batch
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_of
-from pumice.engine.draft_model import DraftLimits, Guess, goes_on, guess_of, proposal_of
+from pumice.engine.draft_model import DraftLimits, Guess, goes_on, greedy, guess_of, picked_guess, proposal_of
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.runner import Runner
@@ -81,6 +81,8 @@ class NextTokens:
         is_off: True once the layer could not be compiled.
         stop: ends proposals; set before they are asked for.
     """
+
+    _advances = True  # each token is computed at the position behind the one before
 
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         self.cache: KVCache | None = None
@@ -189,11 +191,20 @@ class NextTokens:
         outputs = self._outputs(parts, DRAFT, hidden=hidden)
         return [guess_of(row) for row in outputs["logits"]], np.array(outputs["hidden"])
 
+    def _run_ahead(self, parts: Sequence[Part], hidden: Rows, n_steps: int) -> list[list[Guess]]:
+        """Return the guesses of consecutive steps for each sequence, whose tokens and states stay on the device."""
+        batch = replace(self._batch(parts), inputs={"hidden": np.ascontiguousarray(hidden, np.float32)})
+        ahead = next(self._runner.submit(batch, greedy(len(parts), n_steps), graph=DRAFT).tokens())
+        return [[picked_guess(ahead, step, row) for step in range(n_steps)] for row in range(len(parts))]
+
+    def _batch(self, parts: Sequence[Part]) -> Batch:
+        assert self.cache is not None
+        return batch_of(self.cache, [self._known(part) for part in parts])
+
     def _outputs(self, parts: Sequence[Part], graph: str, **inputs: Rows) -> Mapping[str, Rows]:
         """Return the outputs of a graph. If it cannot be compiled, the layer is off from then on."""
-        assert self.cache is not None
         rows = {name: np.ascontiguousarray(value, np.float32) for name, value in inputs.items()}
-        batch = batch_of(self.cache, [self._known(part) for part in parts])
+        batch = self._batch(parts)
         try:
             return self._runner.outputs(replace(batch, inputs=rows), graph)
         except Exception:
@@ -221,11 +232,16 @@ class NextTokens:
         return [self._proposal(drafts.get(running, [])) if running else Proposal() for running in sequences]
 
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
-        """Return the guesses for sequences, one step per token for all of them."""
+        """Return the guesses for sequences, one step per token for all of them; the last ones in one submission."""
         drafts: dict[Running, list[Guess]] = {running: [] for running in most}
         going = self._first_parts(list(most))
         while going:
             parts, hidden = [part for _, part, _ in going], np.concatenate([rows for *_, rows in going])
+            n_steps = self._n_steps(parts, {most[running] - len(drafts[running]) for running, *_ in going})
+            if n_steps > 1:
+                for (running, *_), row in zip(going, self._run_ahead(parts, hidden, n_steps), strict=True):
+                    drafts[running] += takewhile(lambda guess: not self._limits.ends(guess, self.stop), row)
+                return drafts
             guesses, states = self._run(parts, hidden)
             following = []
             for (running, part, _), guess, state in zip(going, guesses, states, strict=True):
@@ -236,6 +252,12 @@ class NextTokens:
                     following.append((running, self._behind(part, running, guess.token), state[None]))
             going = following
         return drafts
+
+    def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
+        """Return the number of steps to submit: all that each sequence lacks if the program can, else one."""
+        n = min(lacking)
+        can = self._advances and len(lacking) == 1 and n.bit_count() == 1 and n <= self._runner.steps_of(DRAFT)
+        return n if can and all(len(part.tokens) == 1 for part in parts) else 1
 
     def _behind(self, part: Part, running: Running, token: int) -> Part:
         """Return a guessed token, which follows the last one of ``part``."""
@@ -273,6 +295,7 @@ class CachedTokens(NextTokens):
     """
 
     name = "draft"
+    _advances = False
 
     def _n_skipped(self, running: Running, first: int) -> int:
         return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, MAIN, MEDIA, STREAM
 from pumice.backend import Backend, CacheForm, Capabilities, KernelTime, Program
-from pumice.backend.pick import Ask
+from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Limits, Pending
 from pumice.engine.expert_cache import ExpertCache
 from pumice.engine.expert_stream import ExpertStream
@@ -40,7 +40,7 @@ class Observer(Protocol):
 
 
 class _Watched(Pending):
-    """A step whose outputs are passed to an observer first."""
+    """A step whose outputs are passed to an observer first; tokens are passed on."""
 
     def __init__(self, pending: Pending, show: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
         self._pending = pending
@@ -50,6 +50,9 @@ class _Watched(Pending):
         outputs = self._pending.outputs()
         self._show(outputs)
         return outputs
+
+    def tokens(self) -> Iterator[Ahead]:
+        return self._pending.tokens()
 
 
 def _limits_of(graph: Graph, limits: Limits) -> Limits:
@@ -182,6 +185,11 @@ class Runner:
             return Capabilities()
         can = self._main.program.capabilities
         return can if self.keeps_states or not self.recurrent else replace(can, max_steps=0)
+
+    def steps_of(self, graph: str) -> int:
+        """Return the consecutive steps of a graph whose tokens its program picks; 0: none, or it is not compiled."""
+        program = self._graphs[graph].program
+        return program.capabilities.max_steps if program and program.capabilities.decides else 0
 
     def is_compiled(self, graph: str) -> bool:
         """Return True if a graph is compiled; some are compiled on first use."""

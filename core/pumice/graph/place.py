@@ -19,6 +19,7 @@ class Segment:
         outputs: values for the host.
         device: number of the device within the backend.
         gives_logits: logits are the only output of the graph and of this segment, so its program may pick tokens.
+        loop: logits, an output, and the input that it is in the next step, if these are all outputs of the graph.
     """
 
     backend: str
@@ -27,6 +28,7 @@ class Segment:
     outputs: list[Tensor] = field(default_factory=list)
     device: int = 0
     gives_logits: bool = False
+    loop: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def weights(self) -> list[Weight]:
@@ -71,7 +73,18 @@ def place(
             segments[-1].nodes.append(part)
     _connect(segments, list(graph.outputs.values()))
     segments[-1].gives_logits = len(segments[-1].outputs) == 1 and _gives_logits_alone(graph)
+    segments[-1].loop = _loop(graph) if len(segments) == 1 else None
     return segments
+
+
+def _loop(graph: Graph) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return the logits of a graph that drafts, the hidden state that it returns, and the one that it reads."""
+    outputs, before = graph.outputs, graph.inputs.get("hidden")
+    if set(outputs) != {"logits", "hidden"} or before is None:
+        return None
+    logits, after = outputs["logits"], outputs["hidden"]
+    same = before.shape[1:] == after.shape[1:] and before.dtype == after.dtype
+    return (logits, after, before) if same and logits.shape[0] == after.shape[0] == N_OUTPUTS else None
 
 
 def _gives_logits_alone(graph: Graph) -> bool:

@@ -29,6 +29,9 @@ class Layer:
     def results(self, graph: str) -> dict[str, int]:
         return {}
 
+    def steps_of(self, graph: str) -> int:
+        return 0
+
     def is_compiled(self, graph: str) -> bool:
         return self.compiles
 

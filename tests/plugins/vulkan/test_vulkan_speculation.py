@@ -62,7 +62,7 @@ def head(tmp_path: Path) -> dict[str, Any]:
     model = ZOO["rope-plain"]
     draft = fitted(EAGLES["eagle3"], model).write(tmp_path / "draft.gguf")
     quantize(model.write(tmp_path / "model.gguf"), tmp_path / "encoded.gguf", "Q8_0")
-    return {"path": tmp_path / "encoded.gguf", "draft": str(draft), "n_ctx": 128, "n_batch": 64}
+    return {"path": tmp_path / "encoded.gguf", "draft": str(draft), "n_ctx": 256, "n_batch": 64}
 
 
 TOKENS = [[*IDS[:9], *IDS[:9]], [5, 6, 7, 5, 6]]
@@ -93,20 +93,51 @@ def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], mo
     monkeypatch.setattr(DraftLength, "choose", lambda self, offers, n_rows, room: [min(offer.n, 3) for offer in offers])
     heard: list[tuple[int, NDArray[np.float32]]] = []
     with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0}) as model:
-        expected = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="off").tokens
+        expected = model.generate(TOKENS[0], max_tokens=120, temperature=0, speculate="off").tokens
         layer = model.engine._engine.speculation.next_tokens
         assert layer is not None
         keep = layer._keep
         monkeypatch.setattr(
             layer, "_keep", lambda item, first, rows: heard.append((first, rows)) or keep(item, first, rows)
         )
-        done = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="draft", cache_salt="with")
+        done = model.generate(TOKENS[0], max_tokens=120, temperature=0, speculate="draft", cache_salt="with")
         assert done.tokens == expected
         assert done.timings.n_drafted > 20
         stream = model.engine.call(partial(stream_of, tokens=[*TOKENS[0], *done.tokens]))
-    assert sum(len(rows) > 4 for _, rows in heard) > 3
+    assert sum(len(rows) > 4 for _, rows in heard) > 2
     for first, rows in heard:
         np.testing.assert_allclose(rows, stream[first : first + len(rows)], rtol=1e-3, atol=1e-4)
+
+
+def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool) -> dict[tuple[int, ...], Any]:
+    """Return what a head proposes after each text, with several steps per submission or one."""
+    proposed: dict[tuple[int, ...], Any] = {}
+    submitted: list[int] = []
+    with pumice.load(**head, backend="vulkan", n_parallel=2, config={"n_draft": 5, "draft_p_min": 0.0}) as model:
+        layer = model.engine._engine.speculation.next_tokens
+        assert layer is not None
+        propose, submit = layer.propose, layer._run_ahead
+
+        def noting(sequences: Any, n: Any) -> Any:
+            found = propose(sequences, n)
+            texts = [tuple(running.generation.tokens) for running in sequences]
+            proposed.update((text, each) for text, each, most in zip(texts, found, n, strict=True) if most == 5)
+            return found
+
+        monkeypatch.setattr(layer, "_advances", ahead)
+        monkeypatch.setattr(layer, "propose", noting)
+        monkeypatch.setattr(layer, "_run_ahead", lambda *args: submitted.append(args[2]) or submit(*args))
+        generated(model, speculate="draft")
+    assert max(submitted, default=1) == (4 if ahead else 1)
+    return proposed
+
+
+def test_a_head_computes_several_tokens_per_submission(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hidden state passes from one step to the next on the device."""
+    ahead, one_by_one = (proposals(head, monkeypatch, several) for several in (True, False))
+    same = {text for text, proposal in ahead.items() if len(proposal.tokens) == 5} & one_by_one.keys()
+    assert len(same) > 80  # of two texts
+    assert [ahead[text].tokens for text in same] == [one_by_one[text].tokens for text in same]
 
 
 def stream_of(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, NDArray[np.float32]]:
