@@ -310,14 +310,13 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "hunyuanvl": {
         "class": "HunYuanVLForConditionalGeneration",
-        "texts": False,
         "config_class": "HunYuanVLConfig",
         "model_type": "hunyuan_vl",
         "config": {
             "text_config": TEXT
             | {
                 "model_type": "hunyuan_vl_text",
-                "num_hidden_layers": 1,
+                "num_hidden_layers": 2,
                 "rope_parameters": {
                     "rope_type": "default",
                     "rope_theta": 1e4,
@@ -846,10 +845,10 @@ def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -
 
 
 def converted(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]]) -> Path:
-    """Write a case's checkpoint, its projector and, if texts are compared, its model, and return the folder."""
+    """Write a case's checkpoint, its model and its projector, and return the folder."""
     if not folder.exists():
         write_folder(folder, kind, shapes)
-        for name, mmproj in (("model", False), ("mmproj", True))[not CASES[kind].get("texts", True) :]:
+        for name, mmproj in (("model", False), ("mmproj", True)):
             with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=mmproj)) as file:
                 write_model(file, folder / f"{name}.gguf")
     return folder

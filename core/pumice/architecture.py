@@ -138,8 +138,9 @@ class MediaRules:
     """How a language model reads images among its tokens.
 
     Attributes:
-        axes: for each pair of values that RoPE rotates, whether it turns by a token's place in time (0), its row (1)
-            or its column (2) (M-RoPE, Wang et al. 2024, arXiv:2409.12191); empty if positions have one dimension.
+        axes: for each pair of values that RoPE rotates, whether it turns by a token's place in time (0), its row (1),
+            its column (2) (M-RoPE, Wang et al. 2024, arXiv:2409.12191) or, with ``own_grid``, the number of its image
+            (3); empty if positions have one dimension.
         deepstack: for each further embedding of an image, side by side in its rows, the layer to whose output it is
             added (DeepStack, Meng et al. 2024, arXiv:2406.04334).
         both_ways: kinds of media whose tokens attend to each other in both directions, within one image or sound.

@@ -22,27 +22,18 @@ class HunyuanDense(Decoder):
             return None
         width, alpha = self.heads(i).k_dim, self.hparams.number("rope.scaling.alpha", 0.0)
         base = rope.freq_base * alpha ** (width / (width - 2)) if alpha and width > 2 else rope.freq_base
-        return replace(rope, freq_base=base, sections=self.sections())
-
-    def sections(self) -> tuple[int, ...]:
-        return ()
+        return replace(rope, freq_base=base)
 
 
 class HunyuanVL(HunyuanDense):
-    """Positions have a place in time, a column and a row (XD-RoPE).
-
-    Pairs of the fourth position, the number of an image, do not turn, as for text in llama.cpp.
-    """
+    """Images have a place in time, a column, a row and a number (XD-RoPE); text has its position on all four axes."""
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        if sections := self.sections():
+        sections = rope_sections(hparams, default=())
+        if min(sections[:2], default=0) > 0:
             n_pairs = rotated(hparams, self.heads(0).k_dim) // 2
             ends = np.cumsum(sections)
             pairs = np.arange(n_pairs if 0 < n_pairs <= MOST_PAIRS else 0) % ends[-1]
-            axes = np.array([0, 2, 1, 0])[np.searchsorted(ends, pairs, side="right")]
+            axes = np.array([0, 2, 1, 3])[np.searchsorted(ends, pairs, side="right")]
             self.media_rules = MediaRules(tuple(axes.tolist()), own_grid=True)
-
-    def sections(self) -> tuple[int, ...]:
-        sections = rope_sections(self.hparams, default=())
-        return sections if min(sections[:2], default=0) > 0 else ()

@@ -28,6 +28,7 @@ from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImagePr
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.hunyuan_vl.image_processing_pil_hunyuan_vl import HunYuanVLImageProcessorPil
+from transformers.models.hunyuan_vl.modeling_hunyuan_vl import HunYuanVLRotaryEmbedding
 from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 from transformers.models.kimi_k25.image_processing_kimi_k25 import Kimi_K25ImageProcessor
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
@@ -205,8 +206,15 @@ def prompt_of(kind, n_rows, given):
     return [*before, *image, *after]
 
 
+def recomposed(self, freq):
+    """Return frequencies by axis as the authors' code: both values of a pair turn by the same one."""
+    parts = torch.cat((freq, freq), -1).split(self.mrope_section * 2, -1)
+    return torch.cat([part[i % len(self.mrope_section)] for i, part in enumerate(parts)], -1)
+
+
 @torch.no_grad()
 def make(kind, case):
+    HunYuanVLRotaryEmbedding.recomposition_frequencies = recomposed  # which takes others in transformers 5.24
     model, shapes = make_model(kind, case)
     processor = PROCESSORS[kind]()
     if kind == "museglimmer":  # its own method chooses the size
@@ -224,13 +232,11 @@ def make(kind, case):
     rows = rows_of(features(kind, model, given))
     ids = prompt_of(kind, len(rows), given)
     values |= {"rows": rows, "ids": np.array(ids, np.int32)}
-    if not case.get("texts", True):
-        return shapes, values
     logits = []
     for _ in range(N_GENERATED):
         types = torch.tensor([[int(token == IMAGE) for token in ids]])
         more = {"token_type_ids": types} if kind == "gemma3" else {}
-        more = {"mm_token_type_ids": types} if kind.startswith(("qwen", "gemma4", "glm", "paddle")) else more
+        more = {"mm_token_type_ids": types} if kind.startswith(("qwen", "gemma4", "glm", "paddle", "hunyuan")) else more
         if kind == "llama4":  # whose own method fails in transformers 5.24
             embeddings = model.get_input_embeddings()(torch.tensor([ids]))
             embeddings[0, torch.tensor(ids) == IMAGE] = torch.tensor(rows)

@@ -125,7 +125,8 @@ MODELS = {
     ),
     "hunyuan-dense": tiny("hunyuan-dense", QK_NORMS, rope__scaling__alpha=1000.0),
     "hunyuan-dense-bias": tiny("hunyuan-dense", f"{QKV_BIASES} attn_q_norm attn_k_norm", TIED),
-    "hunyuan_vl": hunyuan_vl(rope__dimension_sections=[2, 2, 2, 2]),
+    # Its fourth axis, the number of an image, does not turn text in llama.cpp, but in the authors' code.
+    "hunyuan_vl": hunyuan_vl(rope__dimension_sections=[2, 3, 3, 0]),
     "hunyuan_vl-no-sections": hunyuan_vl(),
     "qwen": tiny("qwen", f"attn_norm attn_qkv+ attn_output {SWIGLU}", dims={"g": 4, "f": 48}, feed_forward_length=96),
     "qwen2": tiny("qwen2", QKV_BIASES, TIED, rope__freq_base=1e6),

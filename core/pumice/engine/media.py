@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pumice.architecture import MediaRules
 from pumice.engine.messages import Span
 from pumice.errors import RequestError
+from pumice.graph.media import N_AXES
 from pumice.media_encoder import Embeddings, KeptRows
 
 MOST_KNOWN = 4096  # contents whose ids are kept
@@ -173,7 +174,7 @@ class MediaRows:
         return ({True} if self.together else set()) | ({False} if apart else set())
 
     def places_from(self, start: int, n: int) -> NDArray[np.int32]:
-        """Return the places ``[n, 3]`` of positions, which may continue after the prompt."""
+        """Return the places ``[n, N_AXES]`` of positions, which may continue after the prompt."""
         if self.places is None:
             return text_places(start, n)
         n_known, shift = len(self.places), 0 if not len(self.places) else self._next - len(self.places)
@@ -187,24 +188,24 @@ class MediaRows:
 
 
 def text_places(start: int, n: int) -> NDArray[np.int32]:
-    """Return the places ``[n, 3]`` of text, which are its positions on every axis."""
-    return np.repeat(np.arange(start, start + n, dtype=np.int32)[:, None], 3, axis=1)
+    """Return the places ``[n, N_AXES]`` of text, which are its positions on every axis."""
+    return np.repeat(np.arange(start, start + n, dtype=np.int32)[:, None], N_AXES, axis=1)
 
 
 def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
-    """Return the places ``[n_prompt, 3]`` of a prompt's positions (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
+    """Return the places ``[n_prompt, N_AXES]`` of a prompt's positions (M-RoPE, Wang et al. 2024, arXiv:2409.12191).
 
     Images stand still in time while their rows and columns count; what follows continues after the larger of both.
     Frames of a video have such a grid each, at their places in time; what follows continues after the largest place.
     """
-    places, end, next_place = [np.zeros((0, 3), np.int32)], 0, 0
+    places, end, next_place = [np.zeros((0, N_AXES), np.int32)], 0, 0
     for span in spans:
         places.append(text_places(next_place, span.start - end))
         next_place += span.start - end
         end = span.start + span.n_rows
         rows, columns = span.grid or (1, span.n_rows)
         times = np.array(span.times or (0,), np.int32)
-        cells = np.indices((len(times), rows, columns), np.int32).reshape(3, -1).T
+        cells = np.pad(np.indices((len(times), rows, columns), np.int32).reshape(3, -1).T, ((0, 0), (0, 1)))
         cells[:, 0] = times[cells[:, 0]]
         places.append(cells + np.int32(next_place) if span.grid else text_places(next_place, span.n_rows))
         next_place += max(rows, columns, int(times.max()) + 1)
@@ -212,13 +213,13 @@ def _places(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
 
 
 def _places_of_own_grids(n_prompt: int, spans: Sequence[Span]) -> NDArray[np.int32]:
-    """Return the places ``[n_prompt, 3]`` of a prompt for ``MediaRules.own_grid``."""
+    """Return the places ``[n_prompt, N_AXES]`` of a prompt for ``MediaRules.own_grid``."""
     places = text_places(0, n_prompt)
-    for span in spans:
-        if span.grid:
-            inside = places[span.start : span.start + span.n_rows]
-            cells = np.indices(span.grid, np.int32).reshape(2, -1).T
-            inside[:, 1:] = np.tile(cells, (max(len(span.times), 1), 1))
+    for number, span in enumerate(span for span in spans if span.grid):
+        inside = places[span.start : span.start + span.n_rows]
+        cells = np.indices(span.grid or (), np.int32).reshape(2, -1).T
+        inside[:, 1:3] = np.tile(cells, (max(len(span.times), 1), 1))
+        inside[:, 3] = number
     return places
 
 

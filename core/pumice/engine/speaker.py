@@ -23,7 +23,7 @@ from pumice.engine.speech_graphs import SpeechGraphs
 from pumice.engine.thread import EngineThread
 from pumice.engine.tracing import SPEAK
 from pumice.errors import ModelClosedError, PumiceError, QueueFullError, RequestError
-from pumice.graph.media import IS_TOKEN, PLACES, ROWS
+from pumice.graph.media import IS_TOKEN, N_AXES, PLACES, ROWS
 from pumice.images import cancelled_request
 from pumice.speech_model import AddedRows, PromptRows, SpeechModel, SpeechTask
 
@@ -221,7 +221,7 @@ class _Sequence:
         part = Part(self._place, np.maximum(ids, 0).tolist(), self._n_past, [n - 1] if is_last else [])
         batch = batch_of(engine.cache, [part])
         inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (ids[:, None] >= 0).astype(np.float32)}
-        inputs[PLACES] = np.repeat(batch.positions[:, None], 3, 1)
+        inputs[PLACES] = np.repeat(batch.positions[:, None], N_AXES, 1)
         self._n_past += n
         with engine.failing_lost():
             return engine.runner.outputs(replace(batch, inputs=inputs), graph)

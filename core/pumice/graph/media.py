@@ -13,7 +13,8 @@ from pumice.graph.tensor import Graph, Node, Tensor, Weight
 
 ROWS = "media_rows"  # float32 [n_tokens, n_embd * (1 + len(deepstack))]: embeddings of media; zero for tokens
 IS_TOKEN = "is_token"  # float32 [n_tokens, 1]: 1 for tokens, 0 for media
-PLACES = "media_places"  # int32 [n_tokens, 3]: place in time, row and column, if RoPE has axes
+PLACES = "media_places"  # int32 [n_tokens, N_AXES]: place in time, row, column, number of the image, if RoPE has axes
+N_AXES = 4
 
 
 class Rules(Protocol):
@@ -62,7 +63,7 @@ def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | N
     replaced |= _with_experts(g, graph, rows, rules.experts)
     nodes = [part for node in graph.nodes for part in replaced.get(node.output, [node])]
     if axes:
-        inputs[PLACES] = g.input(PLACES, (N_TOKENS, 3), "i32")
+        inputs[PLACES] = g.input(PLACES, (N_TOKENS, N_AXES), "i32")
         turned = [_turning(node, inputs["positions"], inputs[PLACES], axes) for node in nodes]
         if turned == nodes:
             return None
@@ -136,7 +137,7 @@ def _expert_of(node: Node, experts: Mapping[str, str]) -> str:
 
 
 def _turning(node: Node, positions: Tensor, places: Tensor, axes: Sequence[int]) -> Node:
-    """Return a RoPE node that turns by places in time, row and column instead of positions."""
+    """Return a RoPE node that turns by places in time, row, column and number of the image instead of positions."""
     if node.op != "rope" or node.inputs["positions"] is not positions or len(node.attrs["freqs"]) != len(axes):
         return node
     return replace(node, inputs={**node.inputs, "positions": places}, attrs={**node.attrs, "axes": tuple(axes)})

@@ -45,7 +45,6 @@ MORE_TENSORS = {"v.token_embd.img_break"}
 N_TOP = 20
 TORCHVISION = 1.01  # largest difference of a pixel resized by it, of 255; it rounds otherwise than Pillow
 IN_BLOCKS = ("qwen", "glm", "exaone", "dots3note")  # whose processors order patches by square
-WITH_TEXTS = [kind for kind in CASES if CASES[kind].get("texts", True)]
 ON_CPU = ("gemma3", "granite4vision", "qwen3vl")  # attention in both directions, by windows; positions of three axes
 
 
@@ -116,7 +115,7 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
 def test_the_table_in_the_documentation_has_every_type():
     table = (Path(__file__).parents[3] / "docs" / "media.md").read_text().partition("\n## Video")[0]
     assert re.findall(r"^\| `([\w.-]+)` \|", table, re.MULTILINE) == sorted(ENCODERS)
-    theirs = [FILES[kind]["theirs"]["metadata"] for kind in WITH_TEXTS if "theirs" in FILES[kind]]
+    theirs = [FILES[kind]["theirs"]["metadata"] for kind in CASES if "theirs" in FILES[kind]]
     compared = {keys.get("clip.projector_type") or keys["clip.vision.projector_type"] for keys in theirs}
     found = re.findall(r"^\| `([\w.-]+)` .*rows and texts: NumPy", table, re.MULTILINE)
     assert set(found) == compared | {"gemma4uv", "internvl", "lfm2", "mlp"}
@@ -148,13 +147,8 @@ def rows_like_transformers(folder, kind, backend):
     return parts
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CASES if kind not in WITH_TEXTS])
-def test_rows_of_an_image_are_those_of_transformers(folders, kind):
-    assert rows_like_transformers(folders(kind), kind, "numpy")
-
-
 @pytest.mark.parametrize(
-    ("kind", "backend"), [*((kind, "numpy") for kind in WITH_TEXTS), *((kind, "cpu") for kind in ON_CPU)]
+    ("kind", "backend"), [*((kind, "numpy") for kind in CASES), *((kind, "cpu") for kind in ON_CPU)]
 )
 def test_texts_after_an_image_are_those_of_transformers(folders, kind, backend):
     folder = folders(kind)
