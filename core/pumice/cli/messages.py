@@ -85,6 +85,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error), 1
     if isinstance(error, MemoryError):
         return "out of memory; try a smaller model, --ctx-size or --batch-size", 1
-    if isinstance(error, OSError) and error.strerror and error.filename is None:
-        return f"cannot write to standard output: {error.strerror}", 1
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is None:
+            return f"cannot write to standard output: {error.strerror}", 1
+        return f"{error.filename}: {error.strerror.lower()}", 1
     return f"internal error: {type(error).__name__}: {error}; set PUMICE_DEBUG=1 for the traceback", 1

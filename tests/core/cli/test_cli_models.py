@@ -150,6 +150,10 @@ def test_convert_needs_a_folder(run, home):
     done = run("convert", "a.gguf")
     assert done.returncode == 2
     assert "a.gguf is a GGUF file already; convert takes the folder" in done.stderr
+    (home / "b.gguf").write_bytes(b"a text")
+    assert "b.gguf is a file; convert takes the folder" in run("convert", "b.gguf").stderr
+    done = run("convert", "x" * 5000)
+    assert (done.returncode, done.stderr) == (1, f"error: {'x' * 5000}: file name too long\n")
 
 
 def test_list_of_the_catalogue(run, home):
