@@ -225,6 +225,8 @@ def test_files_of_others_stay_as_they_are(tmp_path):
             assert target.read_text() == text
     assert "there is no folder" in refused(source, tmp_path / "nowhere" / "out.jsonl")
     assert "cannot read" in refused(tmp_path / "nothing.jsonl", target)
+    for arguments in ([source, "/dev/null"], ["/dev/null", target], [source, target, "--errors", "/dev/null"]):
+        assert "/dev/null: not a regular file" in refused(*arguments)
 
 
 def test_rows_run_tools_of_mcp_servers(tmp_path):
