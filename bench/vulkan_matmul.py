@@ -84,7 +84,7 @@ FLOAT_CANDIDATES = [
 HALF_CANDIDATES = [
     BlockShape(*division, depth=depth, step=step)
     for division in ((8, 8, 16, 8), (8, 8, 16, 16), (8, 4, 16, 8), (4, 4, 16, 8), (4, 8, 32, 8))
-    for depth, step in ((16, 16), (32, 16), (32, 8), (64, 16), (64, 32))
+    for depth, step in ((16, 16), (32, 16), (32, 8), (64, 16), (64, 32), (64, 64))
 ]
 INT8_CANDIDATES = [
     *(BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(2, 2), BlockShape(4, 2, 32, 8)),

@@ -32,6 +32,7 @@ from pumice_vulkan.probe import has_lanes, matrix_shape  # noqa: E402
 from pumice_vulkan.profiles import PROFILES, Profile  # noqa: E402
 from pumice_vulkan.program import USUAL_CHOICES, DeviceProgram, Shared  # noqa: E402
 from pumice_vulkan.quirks import QUIRKS, Quirk, without_quirks  # noqa: E402
+from pumice_vulkan.tuning import TileNumbers  # noqa: E402
 from quantizers import quantize  # noqa: E402
 from tools import shader_checks  # noqa: E402
 from tools.paper_device import PaperDevice  # noqa: E402
@@ -46,6 +47,7 @@ BUCKETS = {
     "prompt": Bucket(128, 1),
     "4 tokens": Bucket(4, 1),
 }
+HALF = "prompt with activations: half"
 PRODUCTS, ATTENTION = ("matvec", "matmul"), ("attention_",)
 Compiled = tuple[Segment, MemoryPlan, Limits]
 
@@ -70,19 +72,24 @@ def captured(path: Path) -> Iterator[Compiled]:
         yield compiled[0]
 
 
-def shared_on(device: PaperDevice) -> Shared:
-    """Return a model's state on a device, whose matrix units work if their shape is the one that kernels use."""
+def shared_on(device: PaperDevice, half: bool = False) -> Shared:
+    """Return a model's state on a device, whose matrix units work if their shape is the one that kernels use.
+
+    ``half``: with the setting ``activations: half``.
+    """
     cooperative = matrix_shape(device.description)
-    int8 = "integer_dot_product_fast" in device.features
+    int8 = "integer_dot_product_fast" in device.features and not half
     lanes = has_lanes(device.description)
     memories = Weights(device), Arena(device), Scratch(device), Scratch(device)
-    return Shared(device, Kernels(device), *memories, int8, cooperative, lanes=lanes)
+    return Shared(device, Kernels(device), *memories, int8, cooperative, lanes=lanes, half=half)
 
 
 @contextmanager
-def program_on(description: DeviceDescription, compiled: Compiled) -> Iterator[tuple[Shared, DeviceProgram]]:
+def program_on(
+    description: DeviceDescription, compiled: Compiled, half: bool = False
+) -> Iterator[tuple[Shared, DeviceProgram]]:
     with PaperDevice(description) as device:
-        shared = shared_on(device)
+        shared = shared_on(device, half)
         program = DeviceProgram(shared, *compiled)
         yield shared, program
         program.close()
@@ -95,6 +102,11 @@ def dispatches(description: DeviceDescription, compiled: Compiled) -> dict[str, 
         for dispatches in chosen.values():
             shared.kernels.compile(dispatches)
         shared.kernels.compile(program._recorder.choices(BUCKETS["16 sequences"], USUAL_CHOICES))
+    if "float16" in description.features and not matrix_shape(description):
+        with program_on(description, compiled, half=True) as (shared, program):
+            lowered = program._lower(BUCKETS["prompt"])
+            shared.kernels.compile(lowered)
+        chosen[HALF] = [dispatch for dispatch in lowered if dispatch.kernel.startswith(TileNumbers.HALF.value)]
     return chosen
 
 
@@ -107,7 +119,7 @@ def kernels(found: Sequence[Dispatch], kinds: Sequence[str]) -> str:
 
 
 def row(name: str, profile: Profile, chosen: dict[str, list[Dispatch]]) -> str:
-    one, sixteen, prompt, _ = chosen.values()
+    one, sixteen, prompt, *_ = chosen.values()
     shapes = [shape for shape in profile.matrices if shape.c == "float32"]
     matrices = ", ".join(f"{shape.m}x{shape.n}x{shape.k}" for shape in shapes) or "-"
     asked = without_quirks(profile.described()).subgroup_size
