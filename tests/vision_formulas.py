@@ -227,6 +227,17 @@ for _i in range(2):
             f"{_p}mlp.{_kind}_mlp.down_proj.weight": (TEXT, FF),
         }
 
+
+def _cogvlm_2_text() -> Shapes:
+    """Return CogVLM's language model with two heads of keys, and biases of the queries, keys and values of images."""
+    shapes: Shapes = {}
+    for name, shape in COGVLM_TEXT.items():
+        shapes[name] = (2 * TEXT, TEXT) if name.endswith("query_key_value.weight") else shape
+        if name.endswith("vision_expert_query_key_value.weight"):
+            shapes[name.replace(".weight", ".bias")] = (2 * TEXT,)
+    return shapes
+
+
 CASES: dict[str, dict[str, Any]] = {
     "cogvlm": {
         "config": {
@@ -584,6 +595,19 @@ def _yasa() -> Shapes:
 
 
 OLD["yasa2"] = _yasa()
+_COGVLM = CASES["cogvlm"]
+CASES["cogvlm2"] = {
+    **_COGVLM,
+    "config": {
+        key: value for key, value in _COGVLM["config"].items() if key not in ("num_key_value_heads", "rope_theta")
+    }
+    | {"num_multi_query_heads": 2},
+    "shapes": {
+        **{name: shape for name, shape in _COGVLM["shapes"].items() if name not in COGVLM_TEXT},
+        **_cogvlm_2_text(),
+        **_named("model.vision.", {"conv": (N, N, 2, 2)}),
+    },
+}
 CONVERTED = ("kimivl", "smolvlm")
 #: Keys ``clip.vision.*`` of the oldest files.
 KEYS: dict[str, Any] = {
@@ -599,7 +623,7 @@ KEYS: dict[str, Any] = {
 BLOCKS = {"ldp": 3, "ldpv2": 3, "adapter": 2, "yasa2": 0}
 OTHER_KEYS = {"yasa2": {"image_size": 128, "patch_size": 4, "attention.layer_norm_epsilon": 1e-6}}
 # llama.cpp's converter wants MiMo's sound, too, and knows Nemotron's encoder in its published size alone
-THEIRS = tuple(kind for kind in CASES if kind not in ("mimovl", "nemotron_v2_vl"))
+THEIRS = tuple(kind for kind in CASES if kind not in ("cogvlm2", "mimovl", "nemotron_v2_vl"))
 
 
 def size_of(kind: str) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.plugin import GraphBuilder, HParams, MediaRules
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.rope import Rope
+from pumice.plugin.nn.rope import Rope, frequency_base
 
 MOST_PAIRS = 4096  # of a head's values; published models have 64
 EXPERTS = {  # matrices that images have of their own
@@ -16,7 +16,10 @@ EXPERTS = {  # matrices that images have of their own
 
 
 class CogVLM(Decoder):
-    """RoPE is unscaled, whatever the file says. All patches of an image have one position."""
+    """RoPE is unscaled, whatever the file says. All patches of an image have one position.
+
+    CogVLM 2, whose heads share keys, has another base of RoPE, that of the file.
+    """
 
     scaled = optional.ATTENTION_OUTPUT
 
@@ -28,4 +31,6 @@ class CogVLM(Decoder):
         self.media_rules = MediaRules((0,) * n_pairs, experts=EXPERTS)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope:
-        return Rope(n_rot=self.heads(i).k_dim, neox=True, freq_base=10000.0)
+        heads = self.heads(i)
+        base = 10000.0 if heads.n_head_kv == heads.n_head else frequency_base(self.hparams)
+        return Rope(n_rot=heads.k_dim, neox=True, freq_base=base)

@@ -124,7 +124,7 @@ def resized(size: tuple[int, int], filter: Image.Resampling) -> np.ndarray:
     return np.array(Image.fromarray(picture(*SIZE)).resize(size[::-1], filter))
 
 
-def cogvlm(w: Weights) -> dict[str, np.ndarray]:
+def cogvlm(w: Weights, n_head_kv: int = 4, base: float = 10000.0) -> dict[str, np.ndarray]:
     """Return rows, and log-probabilities after a prompt whose image has experts, and one position for its patches."""
     p = "model.vision."
     settings = CASES["cogvlm"]["processor"]
@@ -138,8 +138,12 @@ def cogvlm(w: Weights) -> dict[str, np.ndarray]:
         x = x + norm(w, f"{layer}input_layernorm", y)
         y = linear(w, f"{layer}mlp.fc2", F.gelu(linear(w, f"{layer}mlp.fc1", x)))
         x = x + norm(w, f"{layer}post_attention_layernorm", y)
+    x = x[1:]
+    if f"{p}conv.weight" in w:
+        square = x.T.reshape(1, N, 8, 8)
+        x = F.conv2d(square, w[f"{p}conv.weight"], w[f"{p}conv.bias"], stride=2).flatten(2)[0].T
     p = f"{p}linear_proj."
-    x = F.gelu(norm(w, f"{p}norm1", linear(w, f"{p}linear_proj", x[1:]), 1e-5))
+    x = F.gelu(norm(w, f"{p}norm1", linear(w, f"{p}linear_proj", x), 1e-5))
     x = linear(w, f"{p}dense_4h_to_h", F.silu(linear(w, f"{p}gate_proj", x)) * linear(w, f"{p}dense_h_to_4h", x))
     x = torch.cat([w["model.vision.boi"][0], x, w["model.vision.eoi"][0]])
     ids = [1, *range(20, 32), *[0] * len(x), *range(40, 50)]
@@ -158,11 +162,12 @@ def cogvlm(w: Weights) -> dict[str, np.ndarray]:
         both = (linear(w, name.format(kind), x) for kind in ("language", "vision"))
         return torch.where(visual[:, None], *reversed(list(both)))
 
-    angles = where[:, None, None] * 10000.0 ** (-torch.arange(8) / 8)
+    angles = where[:, None, None] * base ** (-torch.arange(8) / 8)
     for i in range(2):
         layer = f"model.layers.{i}."
         y = rms(w[f"{layer}input_layernorm.weight"], x, 1e-5)
-        qkv = either(f"{layer}self_attn.{{}}_expert_query_key_value", y).unflatten(-1, (3, 4, 16)).unbind(1)
+        qkv = either(f"{layer}self_attn.{{}}_expert_query_key_value", y).unflatten(-1, (-1, 16))
+        qkv = qkv.split([4, n_head_kv, n_head_kv], 1)
         halves = [part.chunk(2, -1) for part in qkv[:2]]
         q, k = (
             torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1) for a, b in halves
@@ -178,6 +183,10 @@ def cogvlm(w: Weights) -> dict[str, np.ndarray]:
         "ids": np.array(ids, np.int32),
         "logprobs": torch.log_softmax(logits.float(), -1),
     }
+
+
+def cogvlm2(w: Weights) -> dict[str, np.ndarray]:
+    return cogvlm(w, 2, 500000.0)
 
 
 def step3vl(w: Weights) -> dict[str, np.ndarray]:

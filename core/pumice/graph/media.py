@@ -52,7 +52,7 @@ def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | N
     assert isinstance(g, GraphBuilder)
     width = int(readers[0].output.shape[-1])
     others = [other for node in graph.nodes if (other := _expert_of(node, rules.experts))]
-    if not all(g.find_weight(name) for name in others):
+    if not all(g.find_weight(f"{name}.weight") for name in others):
         return None
     rows = g.input(ROWS, (N_TOKENS, width * (1 + len(deepstack)) + bool(rules.experts)))
     inputs = {**graph.inputs, ROWS: rows, IS_TOKEN: g.input(IS_TOKEN, (N_TOKENS, 1))}
@@ -113,14 +113,15 @@ def _with_experts(g: GraphBuilder, graph: Graph, rows: Tensor, experts: Mapping[
             continue
         weight = node.weight("weight")
         n_rows, width = fixed(weight.shape)
-        of_media = g.weight(other)
+        of_media, bias = g.weight(f"{other}.weight"), g.find_weight(f"{other}.bias")
         if of_media.shape != weight.shape:  # the matrix is a part of several that are joined
-            of_media = of_media.rows(weight.first_row, weight.first_row + n_rows)
+            part = weight.first_row, weight.first_row + n_rows
+            of_media, bias = of_media.rows(*part), bias.rows(*part) if bias else None
         if of_media.shape != (n_rows, width):
-            raise ModelError(f"tensor {other} has shape {list(of_media.shape)}, unlike that for tokens")
+            raise ModelError(f"tensor {other}.weight has shape {list(of_media.shape)}, unlike that for tokens")
         with g.collecting() as nodes:
             for_tokens = g.apply("linear", *node.operands())
-            for_media = g.linear(node.inputs["x"], of_media)
+            for_media = g.linear(node.inputs["x"], of_media, bias)
             _ = for_tokens + (for_media + for_tokens * -1.0) * g.slice(rows, last, last + 1)
         parts = [replace(part, layer=node.layer) for part in nodes]
         replaced[node.output] = [*parts[:-1], parts[-1].giving(node.output)]
@@ -128,12 +129,12 @@ def _with_experts(g: GraphBuilder, graph: Graph, rows: Tensor, experts: Mapping[
 
 
 def _expert_of(node: Node, experts: Mapping[str, str]) -> str:
-    """Return the name of the matrix that replaces a product's for media; empty without one."""
+    """Return the name of the matrix that replaces a product's for media, without its suffix; empty without one."""
     weight = node.inputs.get("weight") if node.op == "linear" else None
     if not experts or not isinstance(weight, Weight):
         return ""
     blk, _, name = weight.name.partition("[")[0].rpartition(".weight")[0].rpartition(".")
-    return f"{blk}.{experts[name]}.weight" if name in experts else ""
+    return f"{blk}.{experts[name]}" if name in experts else ""
 
 
 def _turning(node: Node, positions: Tensor, places: Tensor, axes: Sequence[int]) -> Node:

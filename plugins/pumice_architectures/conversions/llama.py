@@ -141,6 +141,12 @@ class CogVLM(Llama):
     """The text model of CogVLM, with the matrices for images, which llama.cpp reads, but its converter leaves out."""
 
     architecture = "cogvlm"
+    BASE_2 = 500000.0  # of CogVLM 2's RoPE, which its configuration does not name
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        if n_head_kv := self.config.first("num_multi_query_heads"):  # of CogVLM 2
+            self.config = self.config | {"num_key_value_heads": n_head_kv, "rope_theta": self.BASE_2}
 
     def rename(self, name: str) -> str | None:
         is_visual = re.match(r"model\.layers\.\d+\.(self_attn\.vision_expert|mlp\.vision_mlp)", name)

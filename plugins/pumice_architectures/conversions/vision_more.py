@@ -29,18 +29,14 @@ def two_frames(name: str, tensor: LazyTensor, folder: Folder) -> Iterator[tuple[
 
 
 class CogVLM(ProjectorConversion):
-    """CogVLM. The convolution behind the encoder of CogVLM 2 is not supported."""
+    """CogVLM and CogVLM 2, whose convolution behind the encoder llama.cpp does not know."""
 
     projector_type = "cogvlm"
     usual_processor: ClassVar[dict[str, Any]] = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
     activation = ""
     prefixes = ("vision.",)
     renames: ClassVar[dict[str, str]] = {r"^": "model."}
-
-    def __init__(self, folder: Folder) -> None:
-        super().__init__(folder)
-        if "model.vision.conv.weight" in self.checkpoint():
-            raise ConvertError(f"{folder.path}: tensor 'model.vision.conv.weight' of CogVLM 2 is not supported")
+    more_names: ClassVar[dict[str, str]] = {"model.vision.conv": "mm.patch_merger"}
 
 
 class Step3VL(ProjectorConversion):
