@@ -131,6 +131,9 @@ class Protocol(H11Protocol):
             self._stall.cancel()
         super().connection_lost(exc)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing of a client that asks for a WebSocket: it gets the answer to a plain request."""
+
     def drop(self) -> None:
         """End the connection, with what its client has not read."""
         self._idle.pop(self, None)
@@ -149,11 +152,15 @@ class Protocol(H11Protocol):
         if self._stops or not self._has_more:
             self._socket.close()
             return
+        try:
+            if self._socket.can_write_eof():
+                self._socket.write_eof()
+        except OSError:  # the client has reset the connection
+            self._socket.close()
+            return
         self._lingers = True
         self._forget()
         self._timer = self.loop.call_later(limits.DRAIN_SECONDS, self._socket.close)
-        if self._socket.can_write_eof():
-            self._socket.write_eof()
         self.flow.resume_reading()
 
     @property

@@ -1,5 +1,6 @@
 """What operators see and rely on: health, traces, metrics, slow clients that are let go."""
 
+import errno
 import json
 import socket
 import time
@@ -199,6 +200,26 @@ def test_a_wrong_chunk_after_the_answer_only_ends_the_connection(server, caplog)
             pass
     assert server.client.get("/health").status_code == 200
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_client_that_resets_the_connection_at_the_end_leaves_no_traceback(server, caplog, monkeypatch):
+    def fail(transport: object) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", fail)
+    host, port = server.url.removeprefix("http://").split(":")
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        connection.sendall(head)
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))  # until it is closed
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_request_for_a_websocket_is_a_plain_one_without_a_warning(server, caplog):
+    wants = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x", "Sec-WebSocket-Version": "13"}
+    assert server.client.get("/health", headers=wants).json() == {"status": "ok"}
+    assert caplog.records == []
 
 
 def test_bodies_that_do_not_end_take_little_memory_together(server, monkeypatch):
