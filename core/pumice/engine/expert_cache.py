@@ -240,6 +240,8 @@ def host_mixtures(
         rules: where layers and experts lie.
     """
     moved = moved_nodes(all_graphs, rules.overrides, rules.kv_offload, limits.sizes)
+    if HOST not in moved.values():
+        return [[] for _ in graphs]
     first = find_placement(all_graphs, backends, limits, rules).first_offloaded
 
     def is_on_host(node: Node) -> bool:

@@ -52,6 +52,7 @@ _CLOSE_SECONDS = 20.0  # for the engine to end its step and release its memory
 
 
 def main() -> int:
+    gc.disable()  # until the model is loaded: nearly all objects of a load stay
     commands, events = take_standard_streams()
     frames = FrameWriter(events)
 
@@ -94,6 +95,7 @@ def main() -> int:
     except Exception as error:
         write(NotLoaded(_explained(error, load.config.memory_limit)))
         return 1
+    gc.enable()
     gc.freeze()  # the process has one model; a full collection of garbage would stop its steps
     sandbox.seal()
     host = EngineHost(model, write_events)
