@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -24,6 +25,7 @@ LANES, SUBGROUPS = (
     4,
 )  # invocations of a SIMD group, which computes a row's results, and SIMD groups of a threadgroup
 MOST_ROWS = 8  # rows of x of a kernel; more are multiplied by a matrix of decoded numbers
+MOST_PAIRS = 64  # the same of pairs of a row and an expert, each of which decodes its matrix
 
 HEADER = """
 uint pair_at(const device uint8_t* bytes) { return uint(bytes[0]) | uint(bytes[1]) << 8; }
@@ -65,6 +67,19 @@ PRODUCT = """
         const float sum = simd_sum(sums[token]);
         if (lane == 0) y[token * ROWS + row] = sum;
     }
+"""
+
+GATHERED = """
+    const uint lane = thread_position_in_grid.x, row = thread_position_in_grid.y, pair = thread_position_in_grid.z;
+    const ulong first = (ulong(ids[pair]) * ROWS + row) * BLOCKS;
+    float sum = 0;
+    for (uint i = lane; i < BLOCKS * PER_BLOCK; i += 32) {
+        float v[8];
+        octet(blocks + (first + i / PER_BLOCK) * BYTES, table, i % PER_BLOCK, v);
+        for (uint c = 0; c < 8; c++) sum += v[c] * float(x[(pair * BLOCKS * PER_BLOCK + i) * 8 + c]);
+    }
+    sum = simd_sum(sum);
+    if (lane == 0) y[pair * ROWS + row] = sum;
 """
 
 NUMBERS = """
@@ -142,20 +157,15 @@ class Kernels:
         self._table = mx.array(_table(type))
         self._per_block = block_size(type) // OCTET
         header = HEADER.replace("OCTET", OCTETS[type])
-        self._product: Any = mx.fast.metal_kernel(
-            name=f"pumice_product_{type.name.lower()}",
-            input_names=["x", "blocks", "table"],
-            output_names=["y"],
-            source=PRODUCT,
-            header=header,
-        )
-        self._numbers: Any = mx.fast.metal_kernel(
-            name=f"pumice_numbers_{type.name.lower()}",
-            input_names=["ids", "blocks", "table"],
-            output_names=["y"],
-            source=NUMBERS,
-            header=header,
-        )
+
+        def kernel(name: str, source: str, inputs: Sequence[str]) -> Any:
+            names = [*inputs, "blocks", "table"]
+            name = f"pumice_{name}_{type.name.lower()}"
+            return mx.fast.metal_kernel(name=name, input_names=names, output_names=["y"], source=source, header=header)
+
+        self._product = kernel("product", PRODUCT, ["x"])
+        self._gathered = kernel("gathered", GATHERED, ["x", "ids"])
+        self._numbers = kernel("numbers", NUMBERS, ["ids"])
         mx.eval(self._table)  # lazy arrays are bound to this thread
 
     def product(self, x: mx.array, blocks: mx.array) -> mx.array:
@@ -166,6 +176,18 @@ class Kernels:
             grid=(LANES, len(blocks), 1),
             threadgroup=(LANES, SUBGROUPS, 1),
             output_shapes=[(len(x), len(blocks))],
+            output_dtypes=[mx.float32],
+        )
+        return y
+
+    def gathered(self, x: mx.array, ids: mx.array, blocks: mx.array, n_rows: int) -> mx.array:
+        """Multiply each row ``x [p, k]`` by a matrix of ``n_rows`` rows, the one of ``ids [p]``: float32 ``[p, m]``."""
+        (y,) = self._gathered(
+            inputs=[x, ids.astype(mx.uint32), blocks, self._table],
+            template=[("ROWS", n_rows), *self._template(blocks)],
+            grid=(LANES, n_rows, len(x)),
+            threadgroup=(LANES, SUBGROUPS, 1),
+            output_shapes=[(len(x), n_rows)],
             output_dtypes=[mx.float32],
         )
         return y
@@ -227,8 +249,12 @@ def _is_right(kernels: Kernels, type: GGMLType, n_tokens: int) -> bool:
         stored[:, :, :2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
     stored = stored.reshape(n_rows, -1)
     numbers, x = dequantize(stored, type), rng.standard_normal((n_tokens, n_columns)).astype(np.float32)
-    blocks, ids = mx.array(stored), mx.array(np.arange(n_rows - 1, -1, -1))
-    actual = np.array(kernels.product(mx.array(x), blocks)), np.array(kernels.numbers(ids, blocks, mx.float32))
-    expected = x @ numbers.T, numbers[::-1]
-    pairs = zip(actual, expected, strict=True)
+    blocks, ids, half = mx.array(stored), mx.array(np.arange(n_rows - 1, -1, -1)), n_rows // 2
+    actual = (
+        kernels.product(mx.array(x), blocks),
+        kernels.numbers(ids, blocks, mx.float32),
+        kernels.gathered(mx.array(x), mx.array(np.arange(n_tokens) % 2), blocks, half),
+    )
+    by_half = np.stack([x[i] @ numbers[i % 2 * half :][:half].T for i in range(n_tokens)])
+    pairs = zip(map(np.array, actual), (x @ numbers.T, numbers[::-1], by_half), strict=True)
     return all(float(np.abs(a - e).max()) <= 1e-4 * float(np.abs(e).max()) for a, e in pairs)

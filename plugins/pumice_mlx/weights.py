@@ -6,7 +6,7 @@ number is ``scale * code + bias``. Every GGUF format with such codes maps to one
 - If 16 columns have their own scale, the codes are multiplied twice, each time by the activations of alternate groups
   of 16 columns, with their scales. On Metal a kernel multiplies few rows once (metal.py).
 - If codes index a table of values, or do not have few bits, numbers become 8-bit multiples of the scale. MXFP4 has
-  kernels of its own. On Metal matrices of IQ types stay as stored (iq_kernels.py), but for those of experts.
+  kernels of its own. On Metal matrices of IQ types stay as stored (iq_kernels.py).
 """
 
 from __future__ import annotations
@@ -153,34 +153,52 @@ class Quantized(Matrix):
 
 
 class Stored(Matrix):
-    """Blocks ``[m, bytes of a row]`` of an IQ type as in the file, which kernels decode."""
+    """Blocks of an IQ type as in the file, which kernels decode; ``shape``: of the matrix or stack."""
 
-    def __init__(self, blocks: mx.array, kernels: iq_kernels.Kernels, activations: mx.Dtype) -> None:
-        self._blocks, self._kernels, self._type = blocks, kernels, activations
+    def __init__(
+        self, blocks: mx.array, shape: tuple[int, ...], kernels: iq_kernels.Kernels, activations: mx.Dtype
+    ) -> None:
+        self._blocks = blocks.reshape(math.prod(shape[:-1]), -1)
+        *self._stack, self._n_rows, self._n_columns = shape
+        self._kernels, self._type = kernels, activations
         self.nbytes = blocks.nbytes
-        mx.eval(blocks)
+        mx.eval(self._blocks)
 
     def product(self, x: mx.array) -> mx.array:
         if x.size == 0:
-            return mx.zeros((*x.shape[:-1], len(self._blocks)), mx.float32)
-        rows = rounded(x, self._type).reshape(-1, x.shape[-1])
-        if len(rows) <= iq_kernels.MOST_ROWS:
-            y = self._kernels.product(rows, self._blocks)
+            return mx.zeros((*x.shape[:-1], self._n_rows), mx.float32)
+        rows = rounded(x, self._type)
+        if not self._stack and x.size <= iq_kernels.MOST_ROWS * self._n_columns:
+            y = self._kernels.product(rows.reshape(-1, self._n_columns), self._blocks)
         else:
-            step = max(1, CHUNK // x.shape[-1])
-            parts = [self._numbers(first, first + step) for first in range(0, len(self._blocks), step)]
-            y = mx.concatenate([(rows @ part.T).astype(mx.float32) for part in parts], axis=1)
-        return y.reshape(*x.shape[:-1], len(self._blocks))
+            rows = rows if self._stack else rows.reshape(1, -1, self._n_columns)
+            y = mx.concatenate([(rows @ part).astype(mx.float32) for part in self._columns()], axis=-1)
+        return y.reshape(*x.shape[:-1], self._n_rows)
 
     def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
-        raise TypeError("a matrix of blocks as stored is none of a stack")
+        if ids.size == 0:
+            return mx.zeros((*ids.shape, 1, self._n_rows), mx.float32)
+        x = rounded(x, self._type)
+        if ids.size <= iq_kernels.MOST_PAIRS:
+            rows = mx.broadcast_to(x, (*ids.shape, 1, self._n_columns)).reshape(-1, self._n_columns)
+            y = self._kernels.gathered(rows, ids.reshape(-1), self._blocks, self._n_rows)
+            return y.reshape(*ids.shape, 1, self._n_rows)
+        ys = [mx.gather_mm(x, part, rhs_indices=ids, sorted_indices=in_order) for part in self._columns()]
+        return mx.concatenate([y.astype(mx.float32) for y in ys], axis=-1)
 
     def rows(self, ids: mx.array) -> mx.array:
         numbers = self._kernels.numbers(ids.reshape(-1), self._blocks, mx.float32)
-        return numbers.reshape(*ids.shape, numbers.shape[-1])
+        return numbers.reshape(*ids.shape, self._n_columns)
 
-    def _numbers(self, first: int, end: int) -> mx.array:
-        return self._kernels.numbers(mx.arange(first, min(end, len(self._blocks))), self._blocks, self._type)
+    def _columns(self) -> Iterator[mx.array]:
+        """Yield some rows of each matrix at a time, transposed, as numbers ``[n, k, rows]``."""
+        n = math.prod(self._stack)
+        step = max(1, CHUNK // (n * self._n_columns))
+        firsts = mx.arange(n)[:, None] * self._n_rows
+        for first in range(0, self._n_rows, step):
+            ids = firsts + mx.arange(first, min(first + step, self._n_rows))
+            numbers = self._kernels.numbers(ids.reshape(-1), self._blocks, self._type)
+            yield numbers.reshape(n, -1, self._n_columns).swapaxes(-1, -2)
 
 
 def _composed_halves(x: mx.array, codes: mx.array, scales: list[mx.array], bits: int) -> mx.array:
@@ -226,8 +244,7 @@ def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
     if block_size(weight.type) == 1:
         return Dense(load_numbers(weight), activations)
     if kernels := _stored_kernels(weight):
-        blocks = mx.array(np.ascontiguousarray(weight.data).reshape(fixed(weight.shape)[0], -1))
-        return Stored(blocks, kernels, activations)
+        return Stored(mx.array(np.ascontiguousarray(weight.data)), fixed(weight.shape), kernels, activations)
     shape, coding = fixed(weight.shape), coding_of(weight.type)
     bits, mode = _format(coding)
     data = weight.data.reshape(-1, shape[-1] // block_size(weight.type), type_size(weight.type))
@@ -247,8 +264,8 @@ def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
 
 
 def _stored_kernels(weight: Weight) -> iq_kernels.Kernels | None:
-    """Return the kernels for a weight that stays as stored: a matrix, and no stack of them."""
-    return iq_kernels.kernels_for(weight.type) if len(weight.shape) == 2 else None
+    """Return the kernels for a weight that stays as stored: a matrix, or a stack of them."""
+    return iq_kernels.kernels_for(weight.type) if len(weight.shape) > 1 else None
 
 
 def load_numbers(weight: Weight) -> mx.array:

@@ -14,7 +14,8 @@ from metal_emulator import compiler, metal_kernel
 from pumice.gguf import GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder
 from pumice_mlx import iq_kernels, weights
-from pumice_mlx.weights import Quantized, Stored, Weights, matrix_bytes
+from pumice_mlx.ops import mul_mat_id
+from pumice_mlx.weights import Stored, Weights, matrix_bytes
 from random_weights import random_rows
 
 TYPES = list(iq_kernels.OCTETS)
@@ -74,9 +75,25 @@ def test_activations_of_float16_are_rounded(n: int, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("emulated")
-def test_experts_stay_in_the_formats_of_mlx() -> None:
-    tensor, _ = stored(GGMLType.IQ2_XS, 3, 8, 256)
-    assert isinstance(Weights(mx.float32).matrix(GraphBuilder({"w": tensor}, 1, 64).weight("w")), Quantized)
+@pytest.mark.parametrize("type", [GGMLType.IQ2_XXS, GGMLType.IQ1_M, GGMLType.IQ4_NL], ids=lambda type: type.name)
+def test_experts(type: GGMLType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For few tokens, whose pairs decode their matrices, and for many, which share decoded rows of all experts."""
+    monkeypatch.setattr(weights, "CHUNK", 4 * 3 * 512)  # of which a part of the rows is decoded at a time
+    tensor, numbers = stored(type, 3, 10, 512)
+    weight = GraphBuilder({"w": tensor}, 1, 64).weight("w")
+    matrix = Weights(mx.float32).matrix(weight)
+    assert isinstance(matrix, Stored)
+    assert matrix.nbytes == matrix_bytes(weight, mx.float32)
+    rng = np.random.default_rng(0)
+    close = {"rtol": 1e-5, "atol": 1e-6 * float(np.abs(numbers).sum(2).max())}
+    for n_tokens, own in ((0, True), (1, True), (5, False), (iq_kernels.MOST_PAIRS, False), (600, True)):
+        x = rng.standard_normal((n_tokens, 2 if own else 1, 512)).astype(np.float32)
+        ids = rng.integers(0, 3, (n_tokens, 2))
+        y = mul_mat_id(mx.array(x if own else x[:, 0]), matrix, mx.array(ids))
+        expected = np.einsum("tuk,tumk->tum", np.broadcast_to(x, (n_tokens, 2, 512)), numbers[ids])
+        np.testing.assert_allclose(np.array(y), expected, **close)
+    x = rng.standard_normal((3, 4, 512)).astype(np.float32)
+    np.testing.assert_allclose(np.array(matrix.product(mx.array(x))), x @ numbers.swapaxes(1, 2), **close)
 
 
 @pytest.mark.usefixtures("emulated")
@@ -84,6 +101,7 @@ def test_experts_stay_in_the_formats_of_mlx() -> None:
     ("name", "old", "new"),
     [
         ("PRODUCT", "+= 32", "+= 64"),
+        ("GATHERED", "ids[pair]", "0"),
         ("NUMBERS", "+ c] = v[c]", "+ c] = v[7 - c]"),
         ("HEADER", "const float value = scale", "const float value = -scale"),
         ("PRODUCT", "float v", "no C++"),
