@@ -38,6 +38,7 @@ class EngineActor:
         try:
             model = await asyncio.to_thread(pumice.load, name, **own_devices(options))
             self._stack.callback(model.close)
+            await asyncio.to_thread(model.open_projector)
             await asyncio.to_thread(model.open_speaker)
         except Exception as error:
             await asyncio.to_thread(self._stack.close)

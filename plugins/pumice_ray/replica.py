@@ -59,6 +59,7 @@ class EngineReplica:
     def __init__(self, path: str, options: Mapping[str, Any], name: str) -> None:
         """Load the model. Raises the errors of ``pumice.load``."""
         self._model = pumice.load(path, **own_devices(options))
+        self._model.open_projector()
         self._model.open_speaker()
         self._running = RunningModel(
             "serve", name, self._model.backends, self._model.memory, self._model.n_ctx, own_address()

@@ -22,8 +22,10 @@ from pumice.engine.messages import (
     Inspect,
     Inspected,
     Output,
+    ReleaseMedia,
     Request,
     Score,
+    Span,
     Speak,
     SpeechEnded,
     SpeechPart,
@@ -32,6 +34,7 @@ from pumice.process.codec import CodecError, decode_events, decode_facts, encode
 from pumice.speech_model import SpokenText
 from pumice_ray.actor import EngineActor
 from pumice_ray.replica import EngineReplica
+from vision_files import picture, write_projector
 from waiting import PATIENCE
 
 OPTIONS = {"backend": "numpy"}
@@ -75,6 +78,57 @@ def test_an_engine_in_an_actor_speaks_in_bytes(path):
     run(ask())
 
 
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sees")
+    write_projector(folder / "mmproj.gguf", "mlp")
+    return str(tiny_llama(folder / "tiny.gguf"))
+
+
+def image_command(keep):
+    pixels = picture(50, 30)
+    return encode_command(EncodeImage(1, *pixels.shape[:2], pixels.tobytes(), keep))
+
+
+def test_an_actor_keeps_the_rows_of_an_image(seeing):
+    options = {"max_tokens": 3, "sampling": {"temperature": 0.0}}
+    with pumice.load(seeing, **OPTIONS) as model:
+        request = model.request([pumice.Image(picture(50, 30)), "a"], max_tokens=3, temperature=0.0)
+        expected = model.generate([pumice.Image(picture(50, 30)), "a"], max_tokens=3, temperature=0.0).tokens
+
+    async def ask() -> None:
+        actor = EngineActor()
+        assert decode_facts(await actor.load(seeing, OPTIONS)).media == ["image"]
+        await actor.send(image_command(True))
+        (data,) = await actor.receive() or []
+        (encoded,) = decode_events(data)
+        assert all(part.rows is None for part in encoded.parts)
+        (kept,) = [part.kept for part in encoded.parts if part.kept]
+        spans = [Span(request.media[0].start, None, request.media[0].grid, kept=kept)]
+        await actor.send(encode_command(Add([7], Request(request.prompt, media=spans, **options))))
+        await actor.send(encode_command(ReleaseMedia(1)))
+        heard: list[Event] = []
+        while not last_of(heard):
+            for data in await actor.receive() or []:
+                heard += decode_events(data)
+        assert [token for event in heard if isinstance(event, Output) for token in event.tokens] == expected
+        assert not actor._host._kept._kept
+        await actor.close()
+
+    run(ask())
+
+
+def test_a_replica_sends_the_rows_of_an_image(seeing, monkeypatch):
+    replica = made_replica(seeing, monkeypatch)
+
+    async def ask() -> None:
+        assert decode_facts(await replica.facts()).media == ["image"]
+        (encoded,) = decode_events(await replica.answer(image_command(False)))
+        assert any(part.rows is not None for part in encoded.parts)
+
+    run(ask())
+
+
 def test_an_actor_speaks_with_a_speech_model(tmp_path):
     path = str(pocket_models.write_converted(tmp_path / "pocket"))
 
@@ -99,8 +153,7 @@ def test_an_actor_that_cannot_load_says_why(tmp_path):
         decode_facts(run(EngineActor().load(str(tmp_path / "bad.gguf"), OPTIONS)))
 
 
-@pytest.fixture
-def replica(path, monkeypatch):
+def made_replica(path, monkeypatch):
     class Gauges:
         def __init__(self, *_: object) -> None:
             self.set: Any = lambda snapshot: None
@@ -108,6 +161,11 @@ def replica(path, monkeypatch):
     monkeypatch.setattr(pumice_ray.replica, "Gauges", Gauges)
     monkeypatch.setattr(pumice_ray.replica, "own_name", lambda: "replica")
     return EngineReplica(path, OPTIONS, "name")
+
+
+@pytest.fixture
+def replica(path, monkeypatch):
+    return made_replica(path, monkeypatch)
 
 
 def test_a_replica_speaks_in_bytes(replica):
