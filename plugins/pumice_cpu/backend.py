@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -62,14 +63,14 @@ class CpuOptions:
 class CpuBackend(Backend):
     """The backend for the processor's vector units. Quantized weights stay quantized."""
 
+    shares_arenas = True
+    keeps_outputs = True
     Options = CpuOptions
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self._pool: ThreadPool | None = None
-        self._packed: dict[str, Packed] = {}
-        self._memory = WeightMemory()
-        self._states: dict[State, Any] = {}
+        self._memory = ModelMemory()
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -99,8 +100,7 @@ class CpuBackend(Backend):
             self._pool = ThreadPool(bounded_threads(self.options.threads, "cpu.threads"), self.options.adaptive)
         invariant = self.options.batch_invariant
         tiles = "" if invariant else _kind_of_tiles(self.options.amx)
-        memory = self._pool, self._packed, self._memory, self._states
-        return CpuProgram(*memory, segment, plan, limits, invariant, tiles)
+        return CpuProgram(self._pool, self._memory, segment, plan, limits, invariant, tiles)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -115,15 +115,34 @@ def _kind_of_tiles(option: bool | str) -> str:
     return "amx" if option is True else option or ""
 
 
+@dataclass
+class ModelMemory:
+    """Memory that the programs of a model share.
+
+    Programs that give no logits share activations and scratch memory, too: one of them runs at a time.
+    """
+
+    packed: dict[str, Packed] = field(default_factory=dict)
+    weights: WeightMemory = field(default_factory=WeightMemory)
+    states: dict[State, Any] = field(default_factory=dict)
+    arenas: list[Arena] = field(default_factory=list)
+    scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # the largest by name
+
+    def take_arena(self, size: int) -> tuple[Arena, bool]:
+        """Return a shared arena of at least ``size`` bytes, and True if it is new."""
+        known = next((arena for arena in self.arenas if arena.size >= size), None)
+        if known is None:
+            self.arenas.append(Arena(size, "cpu activations"))
+        return known or self.arenas[-1], known is None
+
+
 class CpuProgram(HostProgram):
     """Three operation tables over shared memory: one token; several tokens and at most one output row; any step."""
 
     def __init__(
         self,
         pool: ThreadPool,
-        packed: dict[str, Packed],
-        memory: WeightMemory,
-        states: dict[State, Any],
+        memory: ModelMemory,
         segment: Segment,
         plan: MemoryPlan,
         limits: Limits,
@@ -134,16 +153,25 @@ class CpuProgram(HostProgram):
         from pumice_cpu.lower.rule import Lowering, SegmentMemory, step_size
 
         self._pool = pool
+        packed, states = memory.packed, memory.states
         self._packed = packed
         self._segment = segment
         self._plan = plan
-        self._arena = Arena(plan.size, "cpu activations")
+        self._is_shared = not segment.gives_logits
+        self._arena, self._is_first = (
+            memory.take_arena(plan.size) if self._is_shared else (Arena(plan.size, "cpu activations"), True)
+        )
+        self._kept = {tensor.name: _room(tensor, limits) for tensor in segment.outputs} if self._is_shared else {}
         self._batch: Batch | None = None  # of the last step
         self._sizes: Sizes = {}  # of the last step, with the views of its inputs and outputs
         self._inputs: dict[str, NDArray[Any]] = {}
         self._outputs: dict[str, NDArray[Any]] = {}
+        self._results: dict[str, NDArray[Any]] = {}  # copies of the outputs, beside a shared arena
         self._step = np.zeros(step_size(limits), np.int64)
-        shared = SegmentMemory(pool, limits, plan, self._arena, self._step, memory, packed, states, invariant, tiles)
+        shared = SegmentMemory(
+            pool, limits, plan, self._arena, self._step, memory.weights, packed, states, invariant, tiles
+        )
+        shared.largest = memory.scratch if self._is_shared else shared.largest
         states_before = set(states)
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
@@ -157,7 +185,7 @@ class CpuProgram(HostProgram):
         pool.start()
         for weight in shared.to_pack:
             pack(pool, weight, packed[weight.name])
-        memory.written()
+        memory.weights.written()
         self._packed_bytes = sum(packed[weight.name].nbytes for weight in shared.to_pack)
         self._state_bytes = sum(states[state].nbytes for state in set(states) - states_before)
         self._recurrent = [states[state] for state in segment.states if isinstance(state, RecurrentState)]
@@ -180,7 +208,11 @@ class CpuProgram(HostProgram):
         for prepare in lowering.before:
             prepare(inputs)
         self._pool.run(lowering.table, n_tokens)
-        return dict(self._outputs)
+        if not self._is_shared:
+            return dict(self._outputs)
+        for name, view in self._outputs.items():
+            np.copyto(self._results[name], view)
+        return dict(self._results)
 
     def _describe(self, batch: Batch) -> None:
         """Write a batch to the step block, and find the arrays of its inputs and outputs."""
@@ -191,6 +223,10 @@ class CpuProgram(HostProgram):
             if self._sizes != (sizes := batch.sizes):
                 self._inputs = self._arrays(self._segment.inputs, sizes)
                 self._outputs = self._arrays(self._segment.outputs, sizes)
+                self._results = {
+                    name: kept[: view.size].reshape(view.shape)
+                    for (name, view), kept in zip(self._outputs.items(), self._kept.values(), strict=False)
+                }
                 self._sizes = sizes
             describe_step(self._step, batch)
         self._batch = batch
@@ -218,4 +254,11 @@ class CpuProgram(HostProgram):
 
     @property
     def memory(self) -> dict[str, int]:
-        return {"weights": self._packed_bytes, "kv_cache": self._state_bytes, "activations": self._plan.size}
+        activations = self._arena.size if self._is_first else 0
+        activations += sum(array.nbytes for array in self._kept.values())
+        return {"weights": self._packed_bytes, "kv_cache": self._state_bytes, "activations": activations}
+
+
+def _room(tensor: Tensor, limits: Limits) -> NDArray[Any]:
+    """Return memory for a value in the largest step."""
+    return np.zeros(math.prod(concrete(tensor.shape, limits.sizes)), DTYPES[tensor.dtype])

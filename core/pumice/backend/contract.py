@@ -253,6 +253,8 @@ class Backend(ABC):
     scratch_bytes: ClassVar[int] = 0
     #: True if the programs of a device that give no logits share an arena: each step ends before another begins.
     shares_arenas: ClassVar[bool] = False
+    #: True if programs that share an arena keep their outputs beside it, until they run again.
+    keeps_outputs: ClassVar[bool] = False
     #: A dataclass whose fields are the keys of the configuration section named after the backend.
     Options: ClassVar[type] = NoOptions
 

@@ -15,6 +15,7 @@ from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.expert_cache import PREFIX, ExpertCache
 from pumice.engine.expert_stream import ExpertStream
 from pumice.engine.pipeline import Pipeline
+from pumice.engine.placement import Activations, activations_of
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
 
@@ -100,9 +101,10 @@ class PlacedGraph:
         return self.program is not None and self.program.lost
 
     @property
-    def activations(self) -> list[int]:
-        """Bytes of the arena of each segment's program."""
-        return [plan.size for plan in self._plans]
+    def activations(self) -> list[Activations]:
+        """Bytes of activations of each segment's program."""
+        pairs = zip(self._plans, self.placed, strict=True)
+        return [activations_of(plan, segment, self._limits.sizes) for plan, segment in pairs]
 
     def describe(self) -> str:
         return format_graph(self.segments, self._plans, self.graph.n_layer)

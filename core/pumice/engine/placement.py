@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,7 +22,21 @@ from pumice.engine.overrides import (
     parse_overrides,
 )
 from pumice.errors import BackendError
-from pumice.graph import Graph, KVState, Node, Segment, State, Target, Weight, place, plan_memory, states_of
+from pumice.graph import (
+    Graph,
+    KVState,
+    MemoryPlan,
+    Node,
+    Segment,
+    Sizes,
+    State,
+    Target,
+    Weight,
+    concrete,
+    place,
+    plan_memory,
+    states_of,
+)
 
 logger = logging.getLogger("pumice")
 
@@ -153,8 +168,21 @@ def devices_in_use(
 ) -> dict[DeviceName, DeviceUse]:
     """Return the use of each device of placed graphs that are compiled together."""
     segments = [segment for segments in placed for segment in segments]
-    arenas = (plan_memory(backends[segment.backend].rewrite(segment), limits.sizes).size for segment in segments)
+    plans = (plan_memory(backends[segment.backend].rewrite(segment), limits.sizes) for segment in segments)
+    arenas = (activations_of(plan, segment, limits.sizes) for plan, segment in zip(plans, segments, strict=True))
     return uses_of(zip(segments, arenas, strict=True), backends)
+
+
+class Activations(NamedTuple):
+    """Bytes of the arena of a program, and of its outputs."""
+
+    arena: int
+    outputs: int
+
+
+def activations_of(plan: MemoryPlan, segment: Segment, sizes: Sizes) -> Activations:
+    """Return the activations of a segment's program in the largest step."""
+    return Activations(plan.size, sum(4 * math.prod(concrete(tensor.shape, sizes)) for tensor in segment.outputs))
 
 
 def uses_at_load(
@@ -169,15 +197,17 @@ def uses_at_load(
     return uses
 
 
-def uses_of(programs: Iterable[tuple[Segment, int]], backends: Mapping[str, Backend]) -> dict[DeviceName, DeviceUse]:
-    """Return the use of each device by placed segments and the arenas of their programs, in bytes.
+def uses_of(
+    programs: Iterable[tuple[Segment, Activations]], backends: Mapping[str, Backend]
+) -> dict[DeviceName, DeviceUse]:
+    """Return the use of each device by placed segments and the activations of their programs.
 
     Activations of a device are these arenas, and the scratch memory that its programs share. A shared arena that is too
     small for a program stays beside a larger one.
     """
     uses: dict[DeviceName, DeviceUse] = {}
     largest: dict[DeviceName, int] = {}
-    for segment, activations in programs:
+    for segment, (activations, outputs) in programs:
         shared = DeviceUse(activations=backends[segment.backend].scratch_bytes)
         use = uses.setdefault(DeviceName(segment.backend, segment.device), shared)
         parts = [part for node in segment.nodes for part in node.parts()]
@@ -186,6 +216,7 @@ def uses_of(programs: Iterable[tuple[Segment, int]], backends: Mapping[str, Back
         use.states |= dict.fromkeys(segment.states)
         if backends[segment.backend].shares_arenas and not segment.gives_logits:
             device = DeviceName(segment.backend, segment.device)
+            use.activations += outputs if backends[segment.backend].keeps_outputs else 0
             if activations <= largest.get(device, 0):
                 continue
             largest[device] = activations

@@ -68,6 +68,7 @@ class SegmentMemory:
     varies: bool = False  # a product of one token adds up in another order
     to_pack: list[Weight] = field(default_factory=list)  # weights whose tiles are not written yet
     scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    largest: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # of all segments that share scratch memory
 
 
 @dataclass
@@ -195,7 +196,9 @@ class Lowering:
     def scratch_memory(self, name: str, size: int) -> int:
         """Return the address of scratch memory that operations use in turn. Grows to the largest request."""
         if name not in self.memory.scratch or len(self.memory.scratch[name]) < size:
-            self.memory.scratch[name] = aligned_zeros(size)
+            if name not in self.memory.largest or len(self.memory.largest[name]) < size:
+                self.memory.largest[name] = aligned_zeros(size)
+            self.memory.scratch[name] = self.memory.largest[name]
         return self.hold(self.memory.scratch[name])
 
     def tiles(self, weight: Weight) -> Packed:

@@ -37,7 +37,7 @@ def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | 
     with g.layer(0):
         given = Tensor("x", ("n_tokens", x.shape[1]), builder=g)
         output = g.linear(given, g.weight("w"), None if bias is None else g.weight("b"))
-    backend._packed.clear()  # weights are kept by name, and all are called the same here
+    backend._memory.packed.clear()  # weights are kept by name, and all are called the same here
     most = max(len(x), limits().n_batch)
     wide = dataclasses.replace(limits(), n_ctx=most, n_batch=most, n_outputs=most)
     return compile_graph(backend, g.finish(output), wide).run(Step(batch([len(x)]), {"x": x}))[output.name].copy()
