@@ -208,9 +208,13 @@ class ReadyCopies:
         if not data.flags.c_contiguous or self.find(flat := data.reshape(-1).view(np.uint8)):
             return
         buffer = self._device.new_buffer(-(-len(flat) // 4) * 4, host=True)
-        with ThreadPoolExecutor(max(cores() // 2, 1), "pumice-vulkan-ready") as pool:
-            parts = [slice(start, start + READY_BYTES) for start in range(0, len(flat), READY_BYTES)]
-            list(pool.map(lambda part: np.copyto(buffer.contents[: len(flat)][part], flat[part]), parts))
+        try:
+            with ThreadPoolExecutor(max(cores() // 2, 1), "pumice-vulkan-ready") as pool:
+                parts = [slice(start, start + READY_BYTES) for start in range(0, len(flat), READY_BYTES)]
+                list(pool.map(lambda part: np.copyto(buffer.contents[: len(flat)][part], flat[part]), parts))
+        except BaseException:  # such as no further thread
+            buffer.close()
+            raise
         buffer.contents[len(flat) :] = 0
         insort(self._copies, (flat.ctypes.data, flat, buffer), key=itemgetter(0))
 

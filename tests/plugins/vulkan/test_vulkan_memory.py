@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from pumice.gguf import GGMLType
 from pumice.graph import Weight
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
-from pumice_vulkan.memory import Staging, Weights
+from pumice_vulkan.memory import ReadyCopies, Staging, Weights
 from pumice_vulkan.program import DeviceProgram
 from tiny_models import ATTENTION, EXPERTS, LLAMA, N_CTX, tiny
 from tiny_zoo import ZOO
@@ -300,3 +300,20 @@ def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> N
         command.close()
         weights.close()
         host.close()
+
+
+def test_a_ready_copy_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = np.arange(9, dtype=np.uint8)
+    with open_device("native") as device:
+        copies, before = ReadyCopies(device), device.allocated_bytes
+        error = RuntimeError("no further thread")
+        with monkeypatch.context() as failing:
+            failing.setattr("pumice_vulkan.memory.ThreadPoolExecutor.map", Mock(side_effect=error))
+            with pytest.raises(RuntimeError, match="no further thread"):
+                copies.add(data)
+        assert (device.allocated_bytes, copies.find(data)) == (before, None)
+        copies.add(data)
+        buffer, offset = copies.find(data[4:]) or pytest.fail("no copy")
+        np.testing.assert_array_equal(buffer.contents[offset : offset + 8], [4, 5, 6, 7, 8, 0, 0, 0])
+        assert copies.find(data[3:]) is None, "not at a whole word"
+        copies.close()
