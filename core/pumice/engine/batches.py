@@ -72,6 +72,23 @@ def batch_of(cache: KVCache, parts: Sequence[Part]) -> Batch:
     )
 
 
+def batch_after(before: Batch, parts: Sequence[Part]) -> Batch:
+    """Return the batch of a token of each sequence of a batch, whose tables had room for it, without media.
+
+    It shares arrays with a batch ``before`` of a token each, by which a program knows steps that differ in little.
+    """
+    n = len(parts)
+    is_alike = len(before.tokens) == len(before.output_ids) == n
+    return Batch(
+        tokens=np.array([part.tokens[0] for part in parts], np.int32),
+        positions=np.array([part.n_past for part in parts], np.int32),
+        output_ids=before.output_ids if is_alike else np.arange(n, dtype=np.int32),
+        seq_starts=before.seq_starts if is_alike else np.arange(n + 1, dtype=np.int32),
+        slots=before.slots,
+        block_tables=before.block_tables,
+    )
+
+
 def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return the inputs of a step with media, or after media that moved the places of tokens; else nothing."""
     moved = any(part.media is not None and part.media.places is not None for part in parts)

@@ -38,7 +38,7 @@ class BlockTokens(NextTokens):
         return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)
 
     def _read(self, parts: Sequence[Part], rows: Rows) -> None:
-        self._outputs(parts, FEATURES, features=rows)
+        self._outputs(self._batch(parts), FEATURES, features=rows)
 
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
         """Return the guesses for sequences: the rest of the features, then a block for each."""
@@ -54,7 +54,7 @@ class BlockTokens(NextTokens):
         for begin in range(0, len(sequences), n_at_once):
             some = sequences[begin : begin + n_at_once]
             parts = [self._masks(running, most[running]) for running in some]
-            outputs = self._outputs(parts, DRAFT)
+            outputs = self._outputs(self._batch(parts), DRAFT)
             ends = accumulate(len(part.output_rows) for part in parts)
             for running, part, end in zip(some, parts, ends, strict=True):
                 rows = {name: values[end - len(part.output_rows) : end] for name, values in outputs.items()}

@@ -20,7 +20,7 @@ import numpy as np
 from pumice.backend.pick import Ahead, Ask, Pick
 from pumice.backend.step import Batch
 from pumice.engine.acceptance import Stop
-from pumice.engine.batches import Part, Place, batch_of
+from pumice.engine.batches import Part, Place, batch_after, batch_of
 from pumice.engine.draft_vocabulary import DraftVocabulary
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.runner import Runner
@@ -260,7 +260,7 @@ class DraftModel:
             assert sequence.place is not None
             parts.append(Part(sequence.place, tokens, sequence.n_past, [n_new - 1] if is_last else []))
             members.append((sequence, n_new))
-        guesses = iter(self._run(parts)[0])
+        guesses = iter(self._run(batch_of(self._cache, parts))[0])
         for (sequence, n_new), part in zip(members, parts, strict=True):
             sequence.n_past += n_new
             sequence.guessed.clear()
@@ -280,6 +280,7 @@ class DraftModel:
             own = self._copied(own)
         for sequence in most:
             sequence.guessed.clear()
+        batch: Batch | None = None
         while True:
             going: list[ModelProposer] = []
             for sequence, guesses in coming.items():
@@ -294,7 +295,10 @@ class DraftModel:
             ends = [sequence.n_context + len(drafts[sequence]) - 1 for sequence in going]
             tokens = [drafts[sequence][-1].token for sequence in going]
             rows = zip(going, tokens, ends, strict=True)
-            steps = self._run([Part(own[sequence], [token], end, [0]) for sequence, token, end in rows], n_steps)
+            parts = [Part(own[sequence], [token], end, [0]) for sequence, token, end in rows]
+            is_next = batch is not None and len(batch.slots) == len(parts)  # of the same sequences
+            batch = batch_after(batch, parts) if batch is not None and is_next else batch_of(self._cache, parts)
+            steps = self._run(batch, n_steps)
             coming = {sequence: [step[i] for step in steps] for i, sequence in enumerate(going)}
             for sequence, token in zip(going, tokens, strict=True) if not self._runner.recurrent else ():
                 sequence.guessed += [token, *(guess.token for guess in coming[sequence][:-1])]
@@ -314,12 +318,11 @@ class DraftModel:
             self._runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in own.items()])
         return copies
 
-    def _run(self, parts: Sequence[Part], n_steps: int = 1) -> list[list[Guess]]:
+    def _run(self, batch: Batch, n_steps: int = 1) -> list[list[Guess]]:
         """Return for each of consecutive steps the guess after each output row of the first one.
 
         On an error, everything in the cache is forgotten.
         """
-        batch = batch_of(self._cache, parts)
         try:
             if self._most_steps and len(batch.output_ids) and self._runner.picks(batch):
                 return self._picked(batch, n_steps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from typing import Self
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pumice.architecture import DRAFT, FEATURES
 from pumice.backend.step import Batch
 from pumice.engine.acceptance import Stop
-from pumice.engine.batches import Part, Place, batch_of
+from pumice.engine.batches import Part, Place, batch_after, batch_of
 from pumice.engine.draft_model import DraftLimits, Guess, goes_on, greedy, guess_of, picked_guess, proposal_of
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
@@ -177,36 +177,39 @@ class NextTokens:
 
     def _read(self, parts: Sequence[Part], rows: Rows) -> None:
         """Run the layer for rows of the stream, without guesses."""
-        self._run(parts, self._hidden_of(parts, rows))
+        batch = self._batch(parts)
+        self._run(batch, self._hidden_of(batch, rows))
 
-    def _hidden_of(self, parts: Sequence[Part], rows: Rows) -> Rows:
+    def _hidden_of(self, batch: Batch, rows: Rows) -> Rows:
         """Return the hidden states ``[n, n_embd]`` that the layer reads for rows ``[n, n_stream]`` of the stream."""
         if not self._projects:
             return rows
-        whole = [part._replace(output_rows=range(len(part.tokens))) for part in parts]
+        whole = replace(batch, output_ids=np.arange(len(batch.tokens), dtype=np.int32))
         return np.array(self._outputs(whole, FEATURES, features=rows)["hidden"])
 
-    def _run(self, parts: Sequence[Part], hidden: Rows) -> tuple[list[Guess], Rows]:
+    def _run(self, batch: Batch, hidden: Rows) -> tuple[list[Guess], Rows]:
         """Return the guess and the hidden state ``[n_outputs, n_embd]`` after each output row."""
-        outputs = self._outputs(parts, DRAFT, hidden=hidden)
+        outputs = self._outputs(batch, DRAFT, hidden=hidden)
         return [guess_of(row) for row in outputs["logits"]], np.array(outputs["hidden"])
 
-    def _run_ahead(self, parts: Sequence[Part], hidden: Rows, n_steps: int) -> list[list[Guess]]:
+    def _run_ahead(self, batch: Batch, hidden: Rows, n_steps: int) -> list[list[Guess]]:
         """Return the guesses of consecutive steps for each sequence, whose tokens and states stay on the device."""
-        batch = replace(self._batch(parts), inputs={"hidden": np.ascontiguousarray(hidden, np.float32)})
-        ahead = next(self._runner.submit(batch, greedy(len(parts), n_steps), graph=DRAFT).tokens())
-        return [[picked_guess(ahead, step, row) for step in range(n_steps)] for row in range(len(parts))]
+        batch.inputs, n_seqs = {"hidden": np.ascontiguousarray(hidden, np.float32)}, len(batch.slots)
+        ahead = next(self._runner.submit(batch, greedy(n_seqs, n_steps), graph=DRAFT).tokens())
+        return [[picked_guess(ahead, step, row) for step in range(n_steps)] for row in range(n_seqs)]
 
-    def _batch(self, parts: Sequence[Part]) -> Batch:
+    def _batch(self, parts: Sequence[Part], before: Batch | None = None) -> Batch:
+        """Return the batch of these tokens; they may be the next ones of all sequences ``before``, or of some."""
         assert self.cache is not None
-        return batch_of(self.cache, [self._known(part) for part in parts])
+        known = [self._known(part) for part in parts]
+        is_next = before is not None and len(before.slots) == len(parts)
+        return batch_after(before, known) if before is not None and is_next else batch_of(self.cache, known)
 
-    def _outputs(self, parts: Sequence[Part], graph: str, **inputs: Rows) -> Mapping[str, Rows]:
+    def _outputs(self, batch: Batch, graph: str, **inputs: Rows) -> Mapping[str, Rows]:
         """Return the outputs of a graph. If it cannot be compiled, the layer is off from then on."""
-        rows = {name: np.ascontiguousarray(value, np.float32) for name, value in inputs.items()}
-        batch = self._batch(parts)
+        batch.inputs = {name: np.ascontiguousarray(value, np.float32) for name, value in inputs.items()}
         try:
-            return self._runner.outputs(replace(batch, inputs=rows), graph)
+            return self._runner.outputs(batch, graph)
         except Exception:
             if not self._runner.is_compiled(graph):
                 self.is_off = True
@@ -234,23 +237,25 @@ class NextTokens:
     def _draft(self, most: Mapping[Running, int]) -> dict[Running, list[Guess]]:
         """Return the guesses for sequences, one step per token for all of them; the last ones in one submission."""
         drafts: dict[Running, list[Guess]] = {running: [] for running in most}
-        going = self._first_parts(list(most))
-        while going:
-            parts, hidden = [part for _, part, _ in going], np.concatenate([rows for *_, rows in going])
-            n_steps = self._n_steps(parts, {most[running] - len(drafts[running]) for running, *_ in going})
+        going, batch, hidden = self._first_parts(list(most))
+        while going and batch is not None:
+            lacking = {most[running] - len(drafts[running]) for running, _ in going}
+            n_steps = self._n_steps([part for _, part in going], lacking)
             if n_steps > 1:
-                for (running, *_), row in zip(going, self._run_ahead(parts, hidden, n_steps), strict=True):
+                for (running, _), row in zip(going, self._run_ahead(batch, hidden, n_steps), strict=True):
                     drafts[running] += takewhile(lambda guess: not self._limits.ends(guess, self.stop), row)
                 return drafts
-            guesses, states = self._run(parts, hidden)
-            following = []
-            for (running, part, _), guess, state in zip(going, guesses, states, strict=True):
+            guesses, states = self._run(batch, hidden)
+            following, rows = [], []
+            for i, ((running, part), guess) in enumerate(zip(going, guesses, strict=True)):
                 if self._limits.ends(guess, self.stop):
                     continue
                 drafts[running].append(guess)
                 if len(drafts[running]) < most[running] and goes_on(drafts[running], self.stop):
-                    following.append((running, self._behind(part, running, guess.token), state[None]))
-            going = following
+                    following.append((running, self._behind(part, running, guess.token)))
+                    rows.append(i)
+            going, hidden = following, states if len(rows) == len(states) else states[rows]
+            batch = self._batch([part for _, part in going], batch) if going else None
         return drafts
 
     def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
@@ -271,17 +276,17 @@ class NextTokens:
             return False
         return self.cache.extend(running.tables, running.n_past, n_tokens - running.n_past + n)
 
-    def _first_parts(self, sequences: Sequence[Running]) -> list[tuple[Running, Part, Rows]]:
-        """Return the waiting tokens of sequences with their hidden states; only the last row is kept."""
+    def _first_parts(self, sequences: Sequence[Running]) -> tuple[list[tuple[Running, Part]], Batch | None, Rows]:
+        """Return the waiting tokens of sequences, their batch and hidden states; only the last row is kept."""
         waiting = [self._hidden[running] for running in sequences]
         if not waiting:
-            return []
+            return [], None, np.zeros((0, 0), np.float32)
         parts = [self._part(running, kept, kept.n_rows, True) for running, kept in zip(sequences, waiting, strict=True)]
-        hidden = self._hidden_of(parts, np.concatenate([kept.rows for kept in waiting]))
-        ends = list(accumulate(len(part.tokens) for part in parts))
+        batch = self._batch(parts)
+        hidden = self._hidden_of(batch, np.concatenate([kept.rows for kept in waiting]))
         for kept in waiting:
             kept.drop(kept.n_rows - 1)
-        return list(zip(sequences, parts, np.split(hidden, ends[:-1]), strict=True))
+        return list(zip(sequences, parts, strict=True)), batch, hidden
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
         return proposal_of([guess.token for guess in guesses], guesses, self._limits)
