@@ -103,7 +103,7 @@ def write_file(folder: Path, kind: str) -> Path:
         vision_models.write_folder(folder / kind, kind, shapes)
     with open_model(folder / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, path)
-    return write_gguf(path, *_changed(path, KEYS[kind])) if kind in KEYS else path
+    return write_gguf(path, *changed_file(path, KEYS[kind])) if kind in KEYS else path
 
 
 def for_libmtmd(path: Path, kind: str) -> Path:
@@ -111,7 +111,7 @@ def for_libmtmd(path: Path, kind: str) -> Path:
     if kind not in (*CLASS_BEHIND, *NO_LAST_NORM):
         return path
     # Its converter does not name CogVLM's activation.
-    metadata, tensors = _changed(path, {"clip.use_gelu": True} if kind == "cogvlm" else {})
+    metadata, tensors = changed_file(path, {"clip.use_gelu": True} if kind == "cogvlm" else {})
     if kind in NO_LAST_NORM:
         tensors = {name: values for name, values in tensors.items() if not name.startswith("v.post_ln.")}
     if kind in CLASS_BEHIND:
@@ -131,11 +131,11 @@ def _write_minicpmv(path: Path) -> Path:
     """Write MiniCPM-V with a table of positions of the published size, and another one that is not used."""
     table = np.asarray(weights("v.position_embd.weight", (BUCKETS, minicpmv_files.N_EMBD)), np.float32)
     unused = np.zeros((BUCKETS, minicpmv_files.WIDTH), np.float32)
-    metadata, tensors = _changed(minicpmv_files.write_minicpmv(path), {"clip.minicpmv_version": np.int32(3)})
+    metadata, tensors = changed_file(minicpmv_files.write_minicpmv(path), {"clip.minicpmv_version": np.int32(3)})
     return write_gguf(path, metadata, tensors | {"v.position_embd.weight": table, "resampler.pos_embed_k": unused})
 
 
-def _changed(path: Path, keys: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def changed_file(path: Path, keys: dict[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return metadata with other values of ``keys``, and the tensors of a file."""
     with GGUFFile.open(path) as file:
         metadata = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}

@@ -12,6 +12,7 @@ from pumice_architectures.vision.pixels import fit_pixels
 from pumice_architectures.vision.vit import HIDDEN, Grid
 
 UNIT = 8  # values of a head
+MOST_SIDE = 256  # patches of a window
 RATIO = 16  # of an image's sides, up to which all its windows fit without scaling it down
 
 
@@ -62,7 +63,12 @@ class Windowed(AnySize):
     window: int
 
     def set_window(self, window: int) -> None:
-        """Set the patches a side of a window, and the rows that images need for whole windows."""
+        """Set the patches a side of a window, and the rows that images need for whole windows.
+
+        Raises ModelError for more than ``MOST_SIDE``.
+        """
+        if window > MOST_SIDE:
+            raise self.hparams.wrong("window_size", f"is {window} patches a side, expected at most {MOST_SIDE}")
         self.window = window
         self.n_rows = most_padded(self.n_rows, window)
 
