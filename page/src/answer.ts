@@ -173,7 +173,7 @@ class Writer {
       };
     }
     this.message = message;
-    state.beingWritten.set(message.id, message);
+    state.remember(message);
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
       state.show(this.message);
@@ -190,12 +190,12 @@ class Writer {
   async keep(): Promise<void> {
     this.kept = performance.now();
     this.message = { ...this.message, written: Date.now() };
+    state.remember(this.message);
     await state.keepMessage(this.message);
   }
 
   async end(): Promise<void> {
     cancelAnimationFrame(this.frame);
-    state.beingWritten.delete(this.message.id);
     await this.keep();
   }
 

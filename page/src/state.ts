@@ -47,8 +47,16 @@ export const tokensUsed = computed(() => {
   return figures ? figures.promptTokens + figures.tokens : 0;
 });
 
-/** Answers that this tab writes, which are further here than where they are kept. */
-export const beingWritten = new Map<string, Message>();
+const MOST_OWN = 16; // answers that this tab remembers
+
+/** The latest answers that this tab writes or wrote, which are further here than where they are kept, or were when that was read. */
+const ownAnswers = new Map<string, Message>();
+
+export function remember(answer: Message): void {
+  ownAnswers.delete(answer.id); // so that it is the last one
+  ownAnswers.set(answer.id, answer);
+  if (ownAnswers.size > MOST_OWN) ownAnswers.delete(ownAnswers.keys().next().value!);
+}
 
 const RETRY_EVERY = 2000; // milliseconds between two looks for a server that does not answer
 
@@ -181,8 +189,14 @@ export async function messagesOf(id: string): Promise<ReadonlyMap<string, Messag
   return byId(await store.messages(id));
 }
 
-/** Messages of the store, with what this tab has written since. */
-const byId = (kept: readonly Message[]): Map<string, Message> => new Map(kept.map((each) => [each.id, beingWritten.get(each.id) ?? each]));
+/** Messages of the store, with what this tab has written since. Another window may have gone on with an answer later. */
+function byId(kept: readonly Message[]): Map<string, Message> {
+  const latest = (each: Message): Message => {
+    const own = ownAnswers.get(each.id);
+    return own && (own.written ?? 0) >= (each.written ?? 0) ? own : each;
+  };
+  return new Map(kept.map((each) => [each.id, latest(each)]));
+}
 
 export async function keepConversation(conversation: Conversation): Promise<void> {
   if (current.value?.id === conversation.id) current.value = conversation;

@@ -721,11 +721,35 @@ def test_an_answer_belongs_to_the_conversation_that_was_left_before_its_message_
             page.keyboard.press("Enter")
         page.get_by_role("button", name="first words", exact=True).click()
         expect(answer(page)).to_contain_text("You said: first words")
-        held[0].continue_()
-        expect(page.get_by_role("status")).to_have_text(re.compile("complete"))
+        with page.expect_response("**/v1/chat/completions"):
+            held[0].continue_()
         page.get_by_role("button", name="second words", exact=True).click()
         expect(answer(page)).to_contain_text("You said: second words")
         assert [each["content"] for each in server.requests[-1]["messages"]] == ["second words"]
+        assert page.problems == []
+
+
+def test_an_answer_that_ends_while_its_conversation_is_opened_is_shown(browser, tmp_path):
+    """Its messages are read before the answer is kept, and come after."""
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        say(page, "first words")
+        start_new(page)
+        say(page, "slow", waits=False)
+        expect(answer(page)).to_contain_text("word3")
+        slow = page.evaluate("location.hash.slice(1)")
+        page.get_by_role("button", name="first words", exact=True).click()
+        expect(answer(page)).to_contain_text("You said: first words")
+        held: list[tuple[playwright.Route, playwright.APIResponse]] = []
+        page.route(re.compile(r"/messages$"), lambda route: held.append((route, route.fetch())), times=1)
+        page.get_by_role("button", name=re.compile("slow$")).click()
+        wait_until(lambda: page.wait_for_timeout(10) or held)
+        page.evaluate("id => new BroadcastChannel('pumice.stop').postMessage(id)", slow)
+        expect(page.get_by_role("status")).to_have_text("The answer was stopped")
+        ((route, response),) = held
+        route.fulfill(response=response)
+        expect(answer(page)).to_contain_text("word3")
+        expect(answer(page)).to_contain_text("Stopped")
         assert page.problems == []
 
 
