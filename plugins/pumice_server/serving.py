@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -164,8 +165,9 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
     served_model = models.single
     if served_model:
         try:
-            async with models.using(served_model):
-                click.echo(_summary(served_model, models.settings), err=True)
+            with _without_collections():
+                async with models.using(served_model):
+                    click.echo(_summary(served_model, models.settings), err=True)
         except Exception as error:
             if not models.draining:
                 models.draining = True  # no retry
@@ -175,6 +177,22 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
         click.echo(f"serving {', '.join(served.name for served in models.served_models)}", err=True)
     click.echo(f"listening on {address}", err=True)
     notify("READY=1")
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage while the first model is loaded: nearly all objects of a load stay.
+
+    Outside of the main thread, the process may be another program's, which decides that itself.
+    """
+    is_own = threading.current_thread() is threading.main_thread()
+    if is_own:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if is_own:
+            gc.enable()
 
 
 def _summary(served_model: ServedModel, settings: Settings) -> str:
