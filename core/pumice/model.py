@@ -39,7 +39,6 @@ from pumice.engine.sizing import EngineSizes, make_limits, states_of_all
 from pumice.engine.speculation import Speculation
 from pumice.engine.tracing import trace, trace_alone
 from pumice.errors import ConfigError, ModelClosedError, ModelError, PumiceError, RequestError
-from pumice.frontend import LazyTokenizer
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, RecurrentState
 from pumice.guard import guard, guarded
@@ -86,7 +85,7 @@ class Model(SpeakingModel):
         observer: Observer | None = None,
         opened: Callable[[GGUFFile], None] | None = None,
     ) -> None:
-        """``opened`` is called with the file before its weights are loaded; texts are then tokenized elsewhere."""
+        """``opened`` is called with the file before its weights are loaded."""
         started = time.perf_counter()
         registry = get_registry(config, plugins)
         with ExitStack() as stack, numa_policy(config.numa):
@@ -94,9 +93,6 @@ class Model(SpeakingModel):
             if opened:
                 opened(file)
             self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
-            tokenizer = LazyTokenizer(file, registry)
-            if not opened:
-                stack.callback(tokenizer.prepare_aside().join)  # while the backend compiles and weights are uploaded
             self.runner.compile()
             if config.mlock:
                 lock_memory(self.runner.host_weights)
@@ -111,7 +107,7 @@ class Model(SpeakingModel):
             client = EngineClient(lambda command: thread.send(command))
             self._chosen_projector = chosen = ChosenProjector(file.path, config.mmproj)
             facts = _facts(self.architecture, self.runner, engine, chosen)
-            super().__init__(file, config, registry, client, facts, tokenizer)
+            super().__init__(file, config, registry, client, facts)
             self._load_projector = LazyProjector(chosen, config, registry)
             stack.callback(self._load_projector.close)
             self._load_vocoder = LazyVocoder(file.path, config, _open_vocoder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -263,30 +262,22 @@ class LazyTokenizer:
     def __init__(self, file: GGUFFile, registry: Registry) -> None:
         self._file = file
         self._registry = registry
-        self._lock = threading.RLock()
 
     def __call__(self) -> Tokenizer:
         """Return the tokenizer. Raises TokenizerError if the file has no known one."""
-        with self._lock:
-            return self._made
+        return self._made
 
     def or_none(self) -> Tokenizer | None:
         """Return the tokenizer, or None if the file has no known one: such a model works with token ids."""
         try:
-            return self()
+            return self._made
         except TokenizerError:
             return None
 
     def prepare(self) -> None:
         """Build what splits texts into tokens: half a second for large vocabularies. Requests raise its errors."""
-        with self._lock, contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
             self._made.tokenize("a")
-
-    def prepare_aside(self) -> threading.Thread:
-        """Begin to ``prepare`` in a thread, which is returned; calls wait for its end."""
-        thread = threading.Thread(target=self.prepare, name="pumice-tokenizer", daemon=True)
-        thread.start()
-        return thread
 
     @cached_property
     def _made(self) -> Tokenizer:
