@@ -42,8 +42,9 @@ def specs(monkeypatch, tmp_path):
     for name in "ab":
         tiny_llama(tmp_path / f"{name}.gguf")
     served: list[ModelSpec] = []
-    monkeypatch.setattr("pumice_server.serving.serve", lambda specs, *_: served.extend(specs))
-    monkeypatch.setattr("pumice_server.serving.listen", lambda _: nullcontext([]))
+    monkeypatch.setattr("pumice_server.serving.serve", lambda specs, *_, **__: served.extend(specs))
+    monkeypatch.setattr("pumice_server.beginning.listen", lambda _: nullcontext([]))
+    monkeypatch.setattr("pumice_server.beginning.begun", lambda *_: nullcontext(lambda: None))
 
     def specs(text: str, *arguments: str) -> dict[str, ModelSpec]:
         file = tmp_path / "models.ini"
@@ -113,7 +114,7 @@ def test_what_is_wrong_is_told(specs, text, message):
 
 def test_models_that_clients_fetch_have_the_options_of_the_command_line(specs, monkeypatch):
     given = []
-    monkeypatch.setattr("pumice_server.serving.serve", lambda _, __, ___, options: given.append(options))
+    monkeypatch.setattr("pumice_server.serving.serve", lambda _, __, ___, options, **____: given.append(options))
     specs("[x]\nmodel = {folder}/a.gguf\nc = 64\ntemp = 0.3", "--set", "sampling.top_k=3")
     assert given[0]["n_ctx"] is None
     assert given[0]["config"]["sampling"] == {"top_k": 3}
