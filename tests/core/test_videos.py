@@ -196,9 +196,9 @@ def test_frames_of_a_video_have_places_in_time():
     prompt = [0] * 15
     spans = [Span(1, rows, (2, 3), "video", (0, 7))]
     _, media = place_spans(prompt, spans, ids, 4, rules)
-    assert media.places[:2].tolist() == [[0, 0, 0], [1, 1, 1]]
-    assert media.places[6:8].tolist() == [[1, 2, 3], [8, 1, 1]]
-    assert media.places[13:].tolist() == [[9, 9, 9], [10, 10, 10]]
+    assert media.places[:2].tolist() == [[0, 0, 0, 0], [1, 1, 1, 1]]
+    assert media.places[6:8].tolist() == [[1, 2, 3, 1], [8, 1, 1, 1]]
+    assert media.places[13:].tolist() == [[9, 9, 9, 9], [10, 10, 10, 10]]
     _, other = place_spans(prompt, [Span(1, rows, (2, 3), "video", (0, 8))], ids, 4, rules)
     assert other.spans[0][0] != media.spans[0][0]  # other states, which the prefix cache keeps apart
     for times, problem in (((0,), "1 x 2 x 3 do not fit 12 rows"), ((0, 2**30), "times: expected 0 to")):

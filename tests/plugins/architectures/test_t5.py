@@ -16,6 +16,7 @@ from pumice.engine import Request
 from pumice.engine.messages import Span
 from pumice.engine.tracing import trace
 from pumice.gguf import GGUFFile
+from pumice.gguf.metadata import Metadata
 from pumice.plugin import HParams, ModelError
 from pumice.streaming.stream import Stream
 from pumice_architectures.t5 import T5
@@ -121,7 +122,9 @@ def test_a_decoder_alone_has_no_prompt(tmp_path: Path) -> None:
 def refusal(file: GGUFFile, changes: dict[str, Any], tensors: Any = None) -> str:
     """The ModelError's message, empty if there is none; any other exception is the test's failure."""
 
-    changed = SimpleNamespace(path="file", metadata=dict(file.metadata) | changes, tensors=tensors or file.tensors)
+    changed = SimpleNamespace(
+        path="file", metadata=Metadata(dict(file.metadata) | changes), tensors=tensors or file.tensors
+    )
     try:
         trace(changed, T5(HParams(changed.metadata)), N_CTX)  # type: ignore[arg-type]
     except ModelError as wrong:
