@@ -90,7 +90,7 @@ class PaperCommandBuffer(CommandBuffer):
     def commit(self) -> None:
         """Do nothing: no commands run."""
 
-    def wait(self) -> None:
+    def wait(self, spins: bool = True) -> None:
         """Do nothing: no commands run."""
 
     def timestamps(self) -> list[float]:
