@@ -45,6 +45,7 @@ const { metafile } = await build({
   charset: "utf8",
   target: "es2022",
   legalComments: "none",
+  drop: ["console"], // messages of packages to who develops with them
   jsx: "automatic",
   jsxImportSource: "preact",
 });
