@@ -87,8 +87,9 @@ def _run_atheris(target: Target, trial: Trial, arguments: argparse.Namespace) ->
     options = [
         f"-max_total_time={math.ceil(arguments.seconds)}", f"-runs={arguments.runs or -1}",
         f"-seed={arguments.seed or 1}", f"-max_len={target.max_len}", f"-rss_limit_mb={MEMORY >> 20}",
-        f"-dict={dictionary}", f"-timeout={LIMIT}", f"-report_slow_units={LIMIT}",
+        f"-timeout={LIMIT}", f"-report_slow_units={LIMIT}",
         f"-artifact_prefix={arguments.finds}{os.sep}{target.name}-", "-detect_leaks=0", "-reload=0",
+        *([f"-dict={dictionary}"] if target.tokens else []),  # libFuzzer refuses an empty one
     ]  # fmt: skip
     atheris.Setup([sys.argv[0], *options, str(corpus)], trial)
     atheris.Fuzz()
