@@ -332,7 +332,8 @@ class DraftLength:
         n_seqs = len(offers)
         chances = [self.acceptance.chances(offer) for offer in offers]
         first = [own[0] if own else 0.0 for own in chances]
-        lengths = self._best(chances, n_rows, room)
+        are_estimated = all(offer.probabilities for offer in offers if offer.n)
+        lengths = self._best(chances, n_rows, room, self._pace.value if are_estimated else None)
         if any(lengths):
             self._n_taken += 1
             if self._n_taken % PROBES == 0 and 2 * sum(lengths) <= room:  # measure the cost of more rows
@@ -348,19 +349,21 @@ class DraftLength:
                 lengths[i] = next((n for n in probes if self._affords(n_seqs, n_rows, n, 1 - first[i])), 0)
         return lengths
 
-    def _best(self, chances: Sequence[Sequence[float]], n_rows: int, room: int) -> list[int]:
+    def _best(self, chances: Sequence[Sequence[float]], n_rows: int, room: int, pace: float | None = None) -> list[int]:
         """Return the lengths that are expected to save most time, of those that there is credit for.
 
         Args:
             chances: for each sequence, the acceptance rate of each drafted token after those before.
             n_rows: rows of the step without drafts.
             room: maximum drafted tokens of all sequences together.
+            pace: time of a token otherwise, in steps without drafts; None: in the step itself. Drafts without
+                probabilities then are shorter: their rates are guesses at first, and lost credit comes back slowly.
         """
         lengths, n_seqs = [0] * len(chances), len(chances)
         best, tokens = lengths[:], 0.0
         base = self.costs.seconds(n_seqs, n_rows)
         assert base is not None
-        highest, value = GAIN * base, self._pace.value * base / n_seqs
+        highest = GAIN * base
         coming = [own[0] if own else 0.0 for own in chances]  # probability of each draft's next token
         known = MOST_PACED * n_seqs if self._is_paced else self.costs.most_rows(n_seqs) - n_rows
         most, risk = min(room, known), 0.0
@@ -373,7 +376,9 @@ class DraftLength:
             tokens += likeliest
             lengths[i] += 1
             coming[i] *= chances[i][lengths[i]] if lengths[i] < len(chances[i]) else 0.0
-            saved = tokens * value + base - (self.costs.seconds(n_seqs, n_rows + n_drafted) or base)
+            seconds = self.costs.seconds(n_seqs, n_rows + n_drafted) or base
+            per_token = pace * base / n_seqs if pace is not None else seconds / (n_seqs + tokens)
+            saved = tokens * per_token + base - seconds
             if saved > highest:
                 highest, best = saved, lengths[:]
         return best

@@ -92,6 +92,12 @@ def test_a_row_is_worth_less_where_tokens_come_fast():
     assert fast.choose(doubtful, 1, 15) == [0]
 
 
+def test_drafts_without_estimates_are_as_long_as_the_step_is_fastest():
+    """Guessed rates of a new proposer would lose the credit, which comes back slowly, with long wrong drafts."""
+    lengths = measured([1.0 + 0.04 * n for n in range(16)])
+    assert lengths.choose([Offer(("lookup", 0), 12, Record())], 1, 15) == [5]  # 6 at the pace of steps without drafts
+
+
 def test_drafts_are_computed_as_long_as_another_token_pays():
     length = measured()
     for n in range(1, 9):
