@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from pumice.backend import Backend
@@ -167,7 +168,7 @@ def devices_in_use(
     placed: Sequence[Sequence[Segment]], backends: Mapping[str, Backend], limits: Limits
 ) -> dict[DeviceName, DeviceUse]:
     """Return the use of each device of placed graphs that are compiled together."""
-    segments = [segment for segments in placed for segment in segments]
+    segments = list(chain.from_iterable(placed))
     plans = (plan_memory(backends[segment.backend].rewrite(segment), limits.sizes) for segment in segments)
     arenas = (activations_of(plan, segment, limits.sizes) for plan, segment in zip(plans, segments, strict=True))
     return uses_of(zip(segments, arenas, strict=True), backends)
@@ -189,7 +190,7 @@ def uses_at_load(
     placed: Sequence[Sequence[Segment]], is_later: Sequence[bool], backends: Mapping[str, Backend], limits: Limits
 ) -> dict[DeviceName, DeviceUse]:
     """Return the use of each device of placed graphs, without activations of those that are compiled later."""
-    uses = devices_in_use(placed, backends, limits)
+    uses = uses_of(((segment, Activations(0, 0)) for segment in chain.from_iterable(placed)), backends)
     first = [segments for segments, later in zip(placed, is_later, strict=True) if not later]
     at_load = devices_in_use(first, backends, limits)
     for device, use in uses.items():
