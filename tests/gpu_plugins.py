@@ -3,8 +3,20 @@
 from collections.abc import Callable
 from types import ModuleType
 
+from pumice.backend.step import Limits
+from pumice.engine.expert_cache import OF_HOST
+from pumice.graph import Node
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
+
+
+class DenseGpu(NumpyBackend):
+    """A GPU that leaves experts to the host."""
+
+    offload = True
+
+    def supports(self, node: Node, limits: Limits) -> bool:
+        return node.op not in OF_HOST and super().supports(node, limits)
 
 
 def gpu_plugin(gpu: type[NumpyBackend]) -> ModuleType:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pumice
-from gpu_plugins import gpu_plugin
-from pumice.engine.expert_cache import OF_HOST, CachedMixture, ExpertCache
+from gpu_plugins import DenseGpu, gpu_plugin
+from pumice.engine.expert_cache import CachedMixture, ExpertCache
 from pumice.plugin import Weight
 from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, tiny
@@ -20,12 +20,7 @@ N_EXPERT = 16
 PROMPT = [5, 6, 7, 9, 11]
 
 
-class Gpu(NumpyBackend):
-    offload = True
-
-    def supports(self, node: Any, limits: Any) -> bool:
-        return node.op not in OF_HOST and super().supports(node, limits)
-
+class Gpu(DenseGpu):
     def footprint(self, held: Any, limits: Any) -> int:
         """Return a thousand times the bytes of copies, so that MiB suit a tiny model."""
         n_bytes = super().footprint(held, limits)

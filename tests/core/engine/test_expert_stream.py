@@ -8,27 +8,18 @@ import numpy as np
 import pytest
 
 import pumice
-from gpu_plugins import gpu_plugin
+from gpu_plugins import DenseGpu, gpu_plugin
 from pumice.config import load_config
-from pumice.engine.expert_cache import OF_HOST
 from pumice.engine.expert_stream import PREFIX, StreamedMixture
 from pumice.engine.rates import Rates
 from pumice.gguf import GGUFFile
 from pumice.planning.plan import plan_file
 from pumice.registry import get_registry
-from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, LLAMA, tiny
 
 OPTIONS: dict[str, Any] = {"n_ctx": 128, "n_batch": 48, "n_parallel": 1, "n_cpu_moe": -1}
 N_EXPERT = 16
 PROMPT = [5 + i * i % 23 for i in range(100)]  # two steps of 48 tokens, and one of 4
-
-
-class Gpu(NumpyBackend):
-    offload = True
-
-    def supports(self, node: Any, limits: Any) -> bool:
-        return node.op not in OF_HOST and super().supports(node, limits)
 
 
 @pytest.fixture
@@ -39,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def load(path: Path, **more: Any) -> pumice.Model:
-    return pumice.load(path, config={"backends": ["gpu", "numpy"]}, plugins=[gpu_plugin(Gpu)], **OPTIONS | more)
+    return pumice.load(path, config={"backends": ["gpu", "numpy"]}, plugins=[gpu_plugin(DenseGpu)], **OPTIONS | more)
 
 
 @pytest.mark.parametrize("more", [{}, {"n_cpu_moe": 2}, {"moe_cache_mib": 100}])
@@ -125,7 +116,7 @@ def test_a_plan_follows_the_rates_that_it_measured(path: Path, monkeypatch: pyte
     monkeypatch.setattr("pumice.planning.plan._rates", measured)
     config = load_config({"backends": ["gpu", "numpy"], **OPTIONS})
     with GGUFFile.open(path) as file:
-        plan = plan_file(file, config, get_registry(config, [gpu_plugin(Gpu)]))
+        plan = plan_file(file, config, get_registry(config, [gpu_plugin(DenseGpu)]))
     assert any(held.part == "expert_stream" for held in plan.held)
 
 

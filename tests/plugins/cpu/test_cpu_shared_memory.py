@@ -7,23 +7,12 @@ import numpy as np
 import pytest
 
 import pumice
-from gpu_plugins import gpu_plugin
-from pumice.backend.step import Limits
-from pumice.engine.expert_cache import OF_HOST
-from pumice.graph import Node
+from gpu_plugins import DenseGpu, gpu_plugin
 from pumice_cpu.backend import CpuProgram
-from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, tiny
 
 N_LAYER = 5
 PROMPT = [5 + i * i % 23 for i in range(60)]
-
-
-class Gpu(NumpyBackend):
-    offload = True
-
-    def supports(self, node: Node, limits: Limits) -> bool:
-        return node.op not in OF_HOST and super().supports(node, limits)
 
 
 @pytest.fixture
@@ -37,7 +26,7 @@ def test_experts_of_layers_share_activations(path: Path) -> None:
     options: dict[str, Any] = {"n_ctx": 128, "n_batch": 32, "n_parallel": 2, "op_offload": "off"}
     with pumice.load(path, backend="numpy", **options) as model:
         expected = model.logits(PROMPT), model.generate(PROMPT, max_tokens=24, temperature=0).tokens
-    by_gpu = {"config": {"backends": ["gpu", "cpu"]}, "plugins": [gpu_plugin(Gpu)], "n_cpu_moe": -1, **options}
+    by_gpu = {"config": {"backends": ["gpu", "cpu"]}, "plugins": [gpu_plugin(DenseGpu)], "n_cpu_moe": -1, **options}
     with pumice.load(path, **by_gpu) as model:
         np.testing.assert_allclose(model.logits(PROMPT), expected[0], atol=1e-3)
         assert model.generate(PROMPT, max_tokens=24, temperature=0).tokens == expected[1]
