@@ -1,6 +1,8 @@
-"""Objects named as ``"package.module:Name"``, imported on first use."""
+"""Objects named as ``"package.module:Name"``, and public names of packages, imported on first use."""
 
 import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -20,3 +22,22 @@ def resolve(target: Any) -> Any:
             raise ImportError(f"module {module!r} has no {name!r}")
         value = getattr(value, part)
     return value
+
+
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package whose public names are imported on first use.
+
+    Args:
+        package: its name.
+        homes: public names by module of the package.
+    """
+
+    def find(name: str) -> Any:
+        home = next((module for module, names in homes.items() if name in names), None)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{home}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find

@@ -3,8 +3,9 @@
 Public names are imported on first use, so that the workers that render templates start quickly.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pumice.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pumice.chat.answer import AnswerBuilder
@@ -49,10 +50,4 @@ _HOMES = {
     "tools": ["Tool", "ToolError"],
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module 'pumice.chat' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"pumice.chat.{home}"), name)
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -3,8 +3,9 @@
 Names are imported on first use, since other processes than an engine's need only its messages.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pumice.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pumice.engine.client import EngineClient, EngineLink
@@ -39,10 +40,4 @@ _HOMES = {
     "thread": ["EngineThread"],
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module 'pumice.engine' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"pumice.engine.{home}"), name)
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
