@@ -171,16 +171,21 @@ def test_copies_of_experts_give_the_same_text(tmp_path: Path, monkeypatch: pytes
     assert renewed
 
 
-@pytest.mark.parametrize("type", ["F32", "Q4_0"])
-def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
-    """Logits are those of a model whose experts are all on the device: the same kernels get the same matrices."""
+def write_experts(path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> Path:
+    """Write a model with three layers of eight experts, and return its path."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
     cases = importlib.import_module("random_placements")
     layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
     sizes = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 256}
     model = tiny("qwen3moe", layer, n_layer=3, dims={"n": 256, "d": 64, "f": 256, "E": 8}, **sizes)
-    path = tmp_path / "model.gguf"
     cases.write_model(cases.Case("experts", model, GGMLType[type], {}, 1.0), path, 1)
+    return path
+
+
+@pytest.mark.parametrize("type", ["F32", "Q4_0"])
+def test_prompts_with_copied_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
+    """Logits are those of a model whose experts are all on the device: the same kernels get the same matrices."""
+    path = write_experts(tmp_path / "model.gguf", monkeypatch, type)
     options: dict[str, Any] = {"n_ctx": 64, "n_batch": 32, "n_parallel": 1, "backend": "vulkan"}
     prompt = [(7 * i + 3) % 31 for i in range(64)]
 
@@ -241,13 +246,7 @@ def test_prompts_with_copied_matrices(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("type", ["F16", "Q4_K"])
 def test_copies_of_weights_that_are_kept_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
     """The device copies the same bytes by itself, as the plan says; only where memory is scarce do threads."""
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "bench")
-    cases = importlib.import_module("random_placements")
-    layer = f"{ATTENTION} attn_q_norm attn_k_norm {EXPERTS}"
-    sizes = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 256}
-    model = tiny("qwen3moe", layer, n_layer=3, dims={"n": 256, "d": 64, "f": 256, "E": 8}, **sizes)
-    path = tmp_path / "model.gguf"
-    cases.write_model(cases.Case("experts", model, GGMLType[type], {}, 1.0), path, 1)
+    path = write_experts(tmp_path / "model.gguf", monkeypatch, type)
     options: dict[str, Any] = {"n_ctx": 64, "n_batch": 48, "n_cpu_moe": -1, "op_offload": "on", "n_parallel": 1}
     options |= {"config": {"vulkan": {"prepare": "never"}}, "backend": "vulkan"}
     filled: list[int] = []
