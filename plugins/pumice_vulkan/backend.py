@@ -206,7 +206,7 @@ class VulkanBackend(Backend):
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Scratch, Weights
         from pumice_vulkan.persistent import is_wanted
-        from pumice_vulkan.probe import lanes_are_known, working_shape
+        from pumice_vulkan.probe import lanes_are_known, sums_by_rows, working_shape
         from pumice_vulkan.profiles import find_profile, narrowed
         from pumice_vulkan.program import Shared
         from pumice_vulkan.quirks import without_quirks
@@ -234,6 +234,7 @@ class VulkanBackend(Backend):
             *(device, Kernels(device), *memories, int8, cooperative, prepares, persistent),
             unmeasured=self.options.persistent == "always",
             lanes=lanes,
+            sums_by_rows=sums_by_rows(device) if lanes else None,
             invariant=invariant,
             half=half,
         )

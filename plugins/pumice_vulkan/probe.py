@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import write_file
-from pumice_vulkan.device import Device, DeviceDescription, MatrixShape, open_device
+from pumice_vulkan.device import Buffer, ComputePipeline, Device, DeviceDescription, MatrixShape, open_device
 from pumice_vulkan.flags import FIXED, ProductFlag
 from pumice_vulkan.folders import folders
 from pumice_vulkan.shaders import interface, shader
@@ -28,6 +28,8 @@ from pumice_vulkan.tuning import X_UNIT
 
 KERNEL = "matmul_cooperative.f16"
 LANES_KERNEL = "matmul_lanes.q4_0"
+SUMS_KERNEL = "fragments"
+BY_ROWS, BY_COLUMNS = f"{SUMS_KERNEL}.rows", f"{SUMS_KERNEL}.columns"  # orders of a lane's sums
 HALF_KERNEL = "matmul_half.q4_0"
 SHAPES = tuple(
     MatrixShape(m, n, k, "float16", "float32")
@@ -62,6 +64,12 @@ def working_shape(device: Device) -> MatrixShape | None:
 def lanes_are_known(device: Device) -> bool:
     """Return True if lanes have the parts of fragments that shaders/matmul_lanes.comp expects; once per device."""
     return has_lanes(device.description) and LANES_KERNEL in _probe(device.description, SHAPE)
+
+
+def sums_by_rows(device: Device) -> bool | None:
+    """Return the order of a lane's sums (shaders/fragments.glsl); None if it is unknown. Computed once per device."""
+    known = _probe(device.description, SHAPE) & {BY_ROWS, BY_COLUMNS}
+    return BY_ROWS in known if known else None
 
 
 def has_lanes(description: DeviceDescription) -> bool:
@@ -100,7 +108,7 @@ def _probe(description: DeviceDescription, shape: MatrixShape) -> frozenset[str]
 def _files(description: DeviceDescription, shape: MatrixShape) -> list[Path]:
     """Return the paths of marker files; one exists if this device, driver and kernels passed before."""
     about = (shape, description.name, description.driver, description.vulkan_driver, description.api_version)
-    kernels = shader(KERNEL) + shader(LANES_KERNEL)
+    kernels = shader(KERNEL) + shader(LANES_KERNEL) + shader(SUMS_KERNEL)
     name = hashlib.sha256(repr(about).encode() + kernels).hexdigest()[:32]
     return [folder / name for folder in folders()]
 
@@ -119,7 +127,25 @@ def right_kernels(device: Device, shape: MatrixShape = SHAPE) -> list[str]:
             and _is_right(device, LANES_KERNEL, *_q4_0_matrix(128), lanes)
         ):
             right.append(LANES_KERNEL)
+            right += _order_of_sums(device)
     return right
+
+
+def _order_of_sums(device: Device) -> list[str]:
+    """Return the name of the order in which lanes have sums; empty if shaders/fragments.glsl does not know it."""
+    x, y = device.new_buffer(4 * 256, host=True), device.new_buffer(4 * 256, host=True)
+    x.contents[:] = np.arange(256, dtype=np.float32).view(np.uint8)
+    y.contents[:] = 255
+    push = interface(SUMS_KERNEL).pack(x_at=0, y_at=0)
+    _run(device, device.new_pipeline(shader(SUMS_KERNEL), 2, len(push), (), full_subgroups=True), [x, y], push, (1, 1))
+    lane, slot = np.arange(LANES)[:, None], np.arange(4)
+    columns = slot // 2 * 8 + lane % 4 * 2 + slot % 2
+    rows = np.stack([lane // 4 * 16 + columns, (lane // 4 + 8) * 16 + columns], 1)  # lane, row, slot
+    elements = y.contents.view(np.float32).reshape(LANES, 8)
+    for name, order in ((BY_ROWS, rows), (BY_COLUMNS, rows.reshape(LANES, 2, 2, 2).transpose(0, 2, 1, 3))):
+        if np.array_equal(elements, order.reshape(LANES, 8)):
+            return [name]
+    return []
 
 
 def halves_are_right(device: Device) -> bool:
@@ -189,17 +215,23 @@ def _product(
     n_buffers = 1 + len(declared.places) - 1 + (weights.count or 1)  # with the step block
     whole = kernel != HALF_KERNEL
     pipeline = device.new_pipeline(shader(declared.kernel), n_buffers, len(push), constants, full_subgroups=whole)
+    n_tiles = -(-max(N_ROWS, N_TOKENS) // 64)
+    _run(device, pipeline, [step, *buffers, *[y] * (n_buffers - 3)], push, (n_tiles, n_tiles))
+    return y.contents.view(np.float32).reshape(N_TOKENS, N_ROWS)
+
+
+def _run(
+    device: Device, pipeline: ComputePipeline, buffers: Sequence[Buffer], push: bytes, n_workgroups: tuple[int, int]
+) -> None:
     command = device.new_command_buffer()
     encoder = command.encoder()
     encoder.set_pipeline(pipeline)
-    for i, buffer in enumerate([step, *buffers, *[y] * (n_buffers - 3)]):
+    for i, buffer in enumerate(buffers):
         encoder.set_buffer(i, buffer)
     encoder.set_bytes(push)
-    n_tiles = -(-max(N_ROWS, N_TOKENS) // 64)
-    encoder.dispatch_threadgroups(n_tiles, n_tiles)
+    encoder.dispatch_threadgroups(*n_workgroups)
     encoder.end()
     command.commit_and_wait()
-    return y.contents.view(np.float32).reshape(N_TOKENS, N_ROWS)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class Shared:
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
     unmeasured: bool = False  # ... also those of shapes that were not measured on a GPU
     lanes: bool = False  # products on matrix units convert weights in registers
+    sums_by_rows: bool | None = None  # order of a lane's sums on matrix units; None: unknown
     invariant: bool = False  # results of up to 16 rows do not depend on their number
     half: bool = False  # products without matrix units multiply in float16
     making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
@@ -430,6 +431,7 @@ class DeviceProgram(Program):
             half=shared.half,
             cooperative=shared.cooperative,
             lanes=shared.lanes,
+            sums_by_rows=shared.sums_by_rows,
             invariant=shared.invariant,
             states=shared.states,
             rules=RULES,

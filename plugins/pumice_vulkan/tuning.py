@@ -464,6 +464,23 @@ class AttentionShape:
         return 2 * tile + rows * (self.columns + 8) * 6
 
 
+@dataclass(frozen=True)
+class LanesAttentionShape:
+    """Work division of shaders/attention_lanes.comp."""
+
+    subgroups: int
+    row_tiles: int  # of 16 rows of a subgroup
+    columns: int  # positions at a time
+
+    @property
+    def rows(self) -> int:
+        return self.subgroups * self.row_tiles * LANES_UNIT
+
+
+LANES_ATTENTION: dict[tuple[int, int], LanesAttentionShape] = {}
+"""Shapes by the dimensions of keys and values, where shaders/attention_lanes.comp was measured to be faster."""
+
+
 def attention_shape(device: Device, k_dim: int, v_dim: int, unit: int) -> AttentionShape | None:
     """Return the shape for a head dimension and fragments of ``unit`` rows and columns; None if memory is too small.
 

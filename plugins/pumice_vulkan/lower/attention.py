@@ -18,11 +18,12 @@ from pumice_vulkan.lower.attention_decode import attend_alone
 from pumice_vulkan.lower.attention_terms import BOTH_SIDES, MEMORY, float_bits, has_more, mask_of, v_dim_of, window_of
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import attention_shape
+from pumice_vulkan.tuning import LANES, LANES_ATTENTION, attention_shape
 
 FEW_TOKENS = 8  # up to this number of tokens, positions are split into parts; more tokens use tiles
 PART = 128  # positions per part
 NOTHING_ADDED, OF_DISTANCE, OF_INDEXER = range(3)  # as in shaders/attention_general.glsl
+LANES_KERNEL = "attention_lanes"
 WHOLE = 16  # multiple to which heads are padded on matrix units in attention without a cache
 MOST_VALUES = 256  # maximum head dimension on matrix units, whose sums stay in registers
 
@@ -35,7 +36,7 @@ def _attention(lowering: Lowering, node: Node) -> None:
         store(lowering, node)
     if lowering.n_tokens <= FEW_TOKENS or lowering.invariant:
         _attend_in_parts(lowering, node)
-    elif not _attend_on_matrix_units(lowering, node):
+    elif not (_attend_in_lanes(lowering, node) or _attend_on_matrix_units(lowering, node)):
         _attend_in_tiles(lowering, node)
 
 
@@ -91,6 +92,35 @@ def _attend_in_parts(lowering: Lowering, node: Node) -> None:
             constants=[64 if v_dim <= 64 else 128, sinks is not None, mask_of(node), node.attrs["log_sum"]],
             grid=(n_head, lowering.rows(q), 1),
         )
+
+
+def _attend_in_lanes(lowering: Lowering, node: Node) -> bool:
+    """Return False if shaders/attention_lanes.comp does not apply, or was not measured to be faster."""
+    q, sinks, by_rows = node.inputs["q"], node.inputs.get("sinks"), lowering.memory.sums_by_rows
+    k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
+    shape = LANES_ATTENTION.get((k_dim, v_dim))
+    if shape is None or by_rows is None or has_more(node) or mask_of(node) == MEMORY:
+        return False
+    if node.state is not None and lowering.limits.kv_type == "f32":
+        return False
+    cells = halved(lowering, node, WHOLE) if node.state is None else attended(lowering, node)
+    n_rows = lowering.rows(q) * (int(q.shape[1]) // cells.n_head_kv)
+    _attend(
+        lowering,
+        LANES_KERNEL,
+        node,
+        lowering.place(node.output),
+        constants=[
+            *(shape.subgroups * LANES, shape.subgroups, shape.row_tiles, shape.columns),
+            *(k_dim, v_dim, sinks is not None),
+        ],
+        n_parts=1,
+        grid=(-(-n_rows // shape.rows), cells.n_head_kv, 1),
+        more=[by_rows],
+        full_subgroups=LANES_KERNEL == "attention_lanes",
+        cells=cells,
+    )
+    return True
 
 
 def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:

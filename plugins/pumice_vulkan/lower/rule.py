@@ -99,6 +99,7 @@ class SegmentMemory:
     cooperative: MatrixShape | None = None  # of the matrix units on which products with many rows run
     invariant: bool = False  # results of up to MOST_INVARIANT rows do not depend on their number
     lanes: bool = False  # the division of their fragments among lanes is that of shaders/matmul_lanes.comp
+    sums_by_rows: bool | None = None  # the order of a lane's sums in shaders/fragments.glsl; None: unknown
     states: dict[State, Any] = field(default_factory=dict)  # places in ``cache``, shared by the graphs of a model
     rules: Mapping[str, Rule] = field(default_factory=dict)
     kept: Set[Tensor] = frozenset()  # values that must stay at their planned place, since they are copied to the host

@@ -1,5 +1,7 @@
 """Attention of the Vulkan backend against the NumPy backend's, over shapes, cache types, and ways to cut a sequence."""
 
+from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -16,7 +18,8 @@ from pumice_vulkan.device import list_devices
 from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower import attention, attention_decode
 from pumice_vulkan.probe import matrix_shape
-from pumice_vulkan.tuning import DecodeShape
+from pumice_vulkan.shaders import FOLDERS
+from pumice_vulkan.tuning import DecodeShape, LanesAttentionShape
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
 
@@ -257,3 +260,35 @@ class TestMatrixUnits:
     def test_attention_over_a_cache_in_both_directions(self, tmp_path):
         compare(tmp_path, [(5, 130, 0), (3, 20, 33)], kv_type="f16", causal=False, limit=FLOAT16)
         compare(tmp_path, [(5, 130, 0), (3, 20, 33)], kv_type="f16", chunk=48, limit=FLOAT16)
+
+
+@pytest.fixture(params=[True, False], ids=["by rows", "by columns"])
+def emulated_lanes(request, monkeypatch, no_matrix_units):
+    """Attention in the lanes of matrix units, whose fragments a workgroup of 32 invocations emulates."""
+    shapes = {(64, 64): (2, 32), (128, 128): (1, 64), (96, 64): (2, 16)}
+    shapes = {dims: LanesAttentionShape(1, *shape) for dims, shape in shapes.items()}
+    monkeypatch.setattr(attention, "LANES_ATTENTION", shapes)
+    monkeypatch.setattr(attention, "LANES_KERNEL", "attention_lanes_emulated")
+    monkeypatch.setattr("pumice_vulkan.shaders.FOLDERS", [*FOLDERS, Path(__file__).parent / "shaders" / "spv"])
+    open_one = VulkanBackend._open_one
+    monkeypatch.setattr(VulkanBackend, "_open_one", lambda *args: replace(open_one(*args), sums_by_rows=request.param))
+    with mock.patch.object(attention, "_attend_in_tiles", side_effect=AssertionError("not in lanes")):
+        yield
+
+
+@pytest.mark.usefixtures("emulated_lanes")
+class TestLanes:
+    @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+    @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (96, 64)])
+    def test_cache_types(self, tmp_path, kv_type, dims):
+        compare(tmp_path, [(1, 70, 0), (1, 12, 33)], kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
+
+    def test_windows_softcap_and_sinks(self, tmp_path):
+        compare(tmp_path, [(5, 40)], kv_type="f16", dims=(64, 64), softcap=3.0, sinks=True, window=30, limit=FLOAT16)
+        compare(tmp_path, [(40,), (30,)], kv_type="f16", dims=(64, 64), sinks=True, block_size=5, limit=FLOAT16)
+
+    @pytest.mark.parametrize(
+        "options", [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "chunk": 33}]
+    )
+    def test_attention_over_the_step_alone(self, tmp_path, options):
+        compare(tmp_path, [(40, 1, 90)], heads=(3, 3), dims=(64, 64), cache=False, limit=FLOAT16, **options)
