@@ -1,5 +1,7 @@
-// All of attention for single tokens of separate sequences: a workgroup rotates the queries of some heads of a token and
-// their key, stores key and value, and attends to one part of the positions; the last workgroup to finish merges all parts.
+// All of attention for single tokens of separate sequences, or for up to ROWS tokens of each: a workgroup rotates the queries
+// of some heads of a token and their key, stores key and value, and attends to one part of the positions; the last workgroup
+// to finish merges all parts. Keys and values of the step that a token attends to are not read from the cache, where other
+// workgroups store them, but computed by each workgroup.
 //
 // LANES invocations share a position, with eight columns each (or multiples for larger heads). They load EACH keys and
 // values ahead and keep their own running maximum and sums, so invocations only synchronize at the end. With few positions
@@ -33,6 +35,7 @@ layout(constant_id = 12) const bool HALF_Y = false; // also store results as flo
 layout(constant_id = 13) const uint TILES = 0u;
 layout(constant_id = 14) const uint UNIT = 16u;
 layout(constant_id = 15) const bool LATE = false; // request keys and values only when those in use are not needed any more
+layout(constant_id = 16) const uint ROWS = 1u; // maximum tokens of a sequence, at adjacent positions
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
@@ -44,7 +47,7 @@ layout(std430, set = 0, binding = 9) buffer Y { float y[]; };
 layout(std430, set = 0, binding = 10) writeonly buffer Halves { uvec2 y_halves[]; };
 layout(push_constant) uniform Push {
     uint rows, q_at, k_at, v_at, turns_at, sinks_at, partial_at, counters_at, cache_at, y_at, halves_at;
-    uint positions, table, table_width; // indices in the step block
+    uint positions, sequences, seq_starts, table, table_width; // indices in the step block
     uint n_head_kv;
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
     uint k_dim, v_dim, v_head_dim, window;
@@ -59,17 +62,18 @@ const uint MOST_PARTS = 32u;
 const uint SUBGROUPS = THREADS / SUBGROUP, GROUPS = THREADS / LANES;
 const uint CHUNK = GROUPS * EACH; // positions per workgroup and iteration
 const uint K_EACH = (K_OCTETS + LANES - 1u) / LANES, V_EACH = (V_OCTETS + LANES - 1u) / LANES;
-const uint V_QUADS = 2u * V_OCTETS;
-const uint PAIRS = K_OCTETS * 4u, PAIRS_EACH = ((HEADS + 1u) * PAIRS + THREADS - 1u) / THREADS;
+const uint K_QUADS = 2u * K_OCTETS, V_QUADS = 2u * V_OCTETS;
+const uint PAIRS = K_OCTETS * 4u, PAIRS_EACH = ((HEADS + ROWS) * PAIRS + THREADS - 1u) / THREADS;
 
 shared vec4 queries[HEADS * K_OCTETS * 2u];
-shared vec4 new_key[K_OCTETS * 2u];
-shared vec4 new_value[V_QUADS];
+shared vec4 new_keys[ROWS * K_QUADS];
+shared vec4 new_values[ROWS * V_QUADS];
 shared vec4 sums[SUBGROUPS * HEADS * V_QUADS];
 shared vec2 states[HEADS * (SUBGROUPS > MOST_PARTS ? SUBGROUPS : MOST_PARTS)]; // maximum and sum of weights
 shared bool last;
 
 uint me, lane, group, token, position, n_head;
+uint sequence, first_row, n_before; // first token of the sequence, and how many there are before this one
 
 #include "attention_token.glsl"
 
@@ -80,7 +84,7 @@ uint position_of(uint first, uint e) { return first + e * GROUPS + group; }
 
 void find_blocks(uint first) {
     [[unroll]] for (uint e = 0; e < EACH; e++) {
-        blocks[e] = step_words[table + token * table_width + min(position_of(first, e) / block_size, table_width - 1u)];
+        blocks[e] = step_words[table + sequence * table_width + min(position_of(first, e) / block_size, table_width - 1u)];
     }
 }
 
@@ -135,6 +139,9 @@ void main() {
     uint n_heads = min(HEADS, heads_per_key - group_of_heads * HEADS);
     uint first_head = head_kv * heads_per_key + group_of_heads * HEADS;
 
+    sequence = ROWS == 1u ? token : step_words[sequences + token];
+    first_row = ROWS == 1u ? token : step_words[seq_starts + sequence];
+    n_before = token - first_row;
     find_blocks(gl_WorkGroupID.x * usual_part);
     position = step_words[positions + token];
     Pair pairs[PAIRS_EACH];
@@ -152,22 +159,31 @@ void main() {
     uint start = oldest + gl_WorkGroupID.x * part, end = min(start + part, position + 1u);
     if (start > position) return;
     bool newest = end == position + 1u;
+    const uint first_new = position - n_before;
+    const bool has_new = end > first_new;
 
     if (start != gl_WorkGroupID.x * usual_part) find_blocks(start);
     request(start, end, head_kv);
     find_blocks(start + CHUNK);
     [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) put_pair(pairs[i]);
-    for (uint i = me; newest && i < V_OCTETS * 8u; i += THREADS) {
-        set_value(false, i, i < v_dim ? rounded(v[v_at + (token * n_head_kv + head_kv) * v_dim + i]) : 0.0);
+    for (uint i = me; has_new && i < (1u + n_before) * V_OCTETS * 8u; i += THREADS) {
+        const uint row = i / (V_OCTETS * 8u), column = i % (V_OCTETS * 8u);
+        const float value = column < v_dim ? rounded(v[v_at + ((first_row + row) * n_head_kv + head_kv) * v_dim + column]) : 0.0;
+        set_value(false, row, column, value);
     }
     barrier();
     if (newest) {
         bool write = group_of_heads == 0u;
-        uint row = cache_row(token, position, head_kv);
+        uint row = cache_row(sequence, position, head_kv);
+        stored = n_before;
         store(true, write, cache_at + row * k_row_words, k_dim, head_kv, k_scale_words);
         store(false, write, cache_at + v_cache + row * v_row_words, v_dim, head_kv, v_scale_words);
     }
 #ifdef CACHE_QUANTIZED
+    for (stored = 0u; has_new && stored < n_before; stored++) { // those before become what the cache will return
+        store(true, false, 0u, k_dim, head_kv, k_scale_words);
+        store(false, false, 0u, v_dim, head_kv, v_scale_words);
+    }
     barrier();
 #endif
 
@@ -196,11 +212,12 @@ void main() {
 
         float score[EACH * HEADS];
         [[unroll]] for (uint e = 0; e < EACH; e++) {
-            bool is_new = position_of(first, e) == position;
+            const uint row = position_of(first, e) - first_new; // of the step
+            const bool is_new = row <= n_before;
             [[unroll]] for (uint h = 0; h < HEADS; h++) score[e * HEADS + h] = 0.0;
             [[unroll]] for (uint i = 0; i < 2u * K_EACH; i++) {
                 vec4 key = octet_half(chunk_keys[e * K_EACH + i / 2u], i % 2u);
-                if (is_new) key = new_key[min(lane + i / 2u * LANES, K_OCTETS - 1u) * 2u + i % 2u];
+                if (is_new) key = new_keys[row * K_QUADS + min(lane + i / 2u * LANES, K_OCTETS - 1u) * 2u + i % 2u];
                 [[unroll]] for (uint h = 0; h < HEADS; h++) {
                     score[e * HEADS + h] += dot(key, query[h * K_EACH * 2u + i]);
                 }
@@ -228,10 +245,11 @@ void main() {
             }
         }
         [[unroll]] for (uint e = 0; e < EACH; e++) {
-            bool is_new = position_of(first, e) == position;
+            const uint row = position_of(first, e) - first_new; // of the step
+            const bool is_new = row <= n_before;
             [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) {
                 vec4 value = octet_half(chunk_values[e * V_EACH + i / 2u], i % 2u);
-                if (is_new) value = new_value[min(lane + i / 2u * LANES, V_OCTETS - 1u) * 2u + i % 2u];
+                if (is_new) value = new_values[row * V_QUADS + min(lane + i / 2u * LANES, V_OCTETS - 1u) * 2u + i % 2u];
                 [[unroll]] for (uint h = 0; h < HEADS; h++) sum[h * V_EACH * 2u + i] += score[e * HEADS + h] * value;
             }
         }

@@ -1,11 +1,13 @@
-// The tokens of attention_decode.comp: queries, and the key and value to be stored in the cache.
+// The tokens of attention_decode.comp: queries, and the keys and values to be stored in the cache.
 
 // Encodes values in shared memory to words of a cache row, and replaces them by the values that the cache will return.
-#define VALUE(i) (is_key ? new_key[(i) / 4u][(i) % 4u] : new_value[(i) / 4u][(i) % 4u])
+uint stored; // row of the step's keys and values that is encoded
+#define VALUE(i) \
+    (is_key ? new_keys[stored * K_QUADS + (i) / 4u][(i) % 4u] : new_values[stored * V_QUADS + (i) / 4u][(i) % 4u])
 
-void set_value(bool is_key, uint i, float x) {
-    if (is_key) new_key[i / 4u][i % 4u] = x;
-    else new_value[i / 4u][i % 4u] = x;
+void set_value(bool is_key, uint row, uint i, float x) {
+    if (is_key) new_keys[row * K_QUADS + i / 4u][i % 4u] = x;
+    else new_values[row * V_QUADS + i / 4u][i % 4u] = x;
 }
 
 #ifdef CACHE_QUANTIZED
@@ -32,7 +34,7 @@ void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_
         for (uint j = 0; write && j < CACHE_SCALES; j++) cache1[to + block * CACHE_SCALES + j] = floatBitsToUint(scale[j]);
         for (uint j = 0; j < 32u; j++) {
             float code = float(code_of(s, VALUE(first + j)));
-            set_value(is_key, first + j, from_codes(vec4(code), scale.x, scale.y).x);
+            set_value(is_key, stored, first + j, from_codes(vec4(code), scale.x, scale.y).x);
         }
     }
 #endif
@@ -50,7 +52,7 @@ float rounded(float x) {
 #endif
 }
 
-// A rotated pair of values of a query, or of the key at index HEADS, or two values without rotation.
+// A rotated pair of values of a query, or from index HEADS on of a key, or two values without rotation.
 struct Pair {
     uint head, a, b;
     vec2 values;
@@ -64,20 +66,25 @@ Pair load_pair(uint i, uint n_heads, uint first_head, uint head_kv) {
         pair.b = pair.a + second_distance;
         pair.turns = turns[turns_at / 2u + i % PAIRS];
     }
-    uint from = pair.head == HEADS ? k_at + (token * n_head_kv + head_kv) * k_dim : q_at + (token * n_head + first_head + pair.head) * k_dim;
-    bool real = pair.head == HEADS || pair.head < n_heads;
-    if (real && pair.a < k_dim) pair.values.x = pair.head == HEADS ? k[from + pair.a] : q[from + pair.a];
-    if (real && pair.b < k_dim) pair.values.y = pair.head == HEADS ? k[from + pair.b] : q[from + pair.b];
+    const bool is_key = pair.head >= HEADS;
+    const uint row = pair.head - HEADS;
+    uint from = is_key ? k_at + ((first_row + row) * n_head_kv + head_kv) * k_dim : q_at + (token * n_head + first_head + pair.head) * k_dim;
+    bool real = is_key ? row <= n_before : pair.head < n_heads;
+    if (real && pair.a < k_dim) pair.values.x = is_key ? k[from + pair.a] : q[from + pair.a];
+    if (real && pair.b < k_dim) pair.values.y = is_key ? k[from + pair.b] : q[from + pair.b];
     return pair;
 }
 
 void put_pair(Pair pair) {
-    vec2 cs = magnitude * turn(position, pair.turns), u = pair.values;
+    const uint row = pair.head - HEADS; // of a key
+    const uint at = pair.head < HEADS ? position : position - n_before + row;
+    vec2 cs = magnitude * turn(at, pair.turns), u = pair.values;
     if (pair.a < n_rot) u = vec2(u.x * cs.x - u.y * cs.y, u.x * cs.y + u.y * cs.x);
-    if (pair.head == HEADS) {
-        set_value(true, pair.a, rounded(u.x));
-        set_value(true, pair.b, rounded(u.y));
-    } else if (pair.head < HEADS) {
+    if (pair.head >= HEADS) {
+        if (row > n_before) return;
+        set_value(true, row, pair.a, rounded(u.x));
+        set_value(true, row, pair.b, rounded(u.y));
+    } else {
         uint to = pair.head * K_OCTETS * 8u;
         queries[(to + pair.a) / 4u][pair.a % 4u] = u.x;
         queries[(to + pair.b) / 4u][pair.b % 4u] = u.y;

@@ -1,4 +1,4 @@
-"""Attention of single tokens (decode): RoPE, the store to the cache and flash attention in one dispatch."""
+"""Attention of one or a few tokens of each sequence (decode), from RoPE and the store to the cache to its result."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from pumice_vulkan.lower.halves import Order, new_halves, tiles
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import decode_shape
+from pumice_vulkan.tuning import DecodeShape, decode_shape
+
+MOST_TOGETHER = 1  # tokens of a step, each of which computes the keys of those before it in its sequence
 
 
 def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
-    """Attend with single tokens of sequences, ``rope`` included; return False if the kernel does not support it."""
+    """Attend with single tokens of sequences, or up to ``MOST_TOGETHER`` tokens of any, ``rope`` included.
+
+    Returns False if the kernel does not support it.
+    """
     v, sinks = node.inputs.get("v"), node.inputs.get("sinks")
-    if not lowering.lone or lowering.invariant or v is None or not is_plain(node):
+    if lowering.invariant or v is None or not is_plain(node) or not _can_run(lowering, node.state_of(KVState)):
         return False
-    if not _can_run(lowering, node.state_of(KVState)):
+    if not lowering.lone and lowering.n_tokens > MOST_TOGETHER:
         return False
     state = node.state_of(KVState)
     layout, cache = cache_of(lowering, state)
@@ -31,6 +36,9 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
     shape = decode_shape(
         lowering.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, lowering.limits.n_ctx, n_rows
     )
+    n_together = 1 if lowering.lone else lowering.n_tokens
+    if n_together > 1 and _shared_bytes(lowering, state, shape, n_together) > lowering.device.threadgroup_memory_bytes:
+        return False
     n_groups = state.n_head_kv * -(-per_key // shape.heads)
     n_positions = min(lowering.limits.n_ctx, state.window or lowering.limits.n_ctx)
     n_parts = min(shape.max_parts, -(-n_positions // (shape.chunk * shape.rounds)))
@@ -56,6 +64,8 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
         writes={"partial": partial, "counters": counters, "cache": cache, "y": y, "halves": halves or y},
         push={
             "positions": steps.positions,
+            "sequences": steps.sequences,
+            "seq_starts": steps.seq_starts,
             "table": steps.tables[state.window],
             "table_width": steps.table_width,
             **layout.push,
@@ -75,6 +85,7 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
             *tiles(lowering, node.output, order),
             shape.late,
+            n_together,
         ],
         grid=(n_parts, n_groups, n_rows),
         full_subgroups=True,
@@ -84,8 +95,17 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
 
 def _counters(lowering: Lowering, n_head: int) -> BufferSlice:
     """Return a counter for each head and token of the largest bucket: all buckets use the same words."""
-    n_words = 2 * lowering.limits.n_seqs * n_head  # a bucket has less than twice the tokens of its steps
+    most = max(2 * lowering.limits.n_seqs, MOST_TOGETHER)  # a bucket has less than twice the tokens of its steps
+    n_words = most * n_head
     return lowering.constant(("attention counters", n_words), lambda: np.zeros(n_words, np.uint32))
+
+
+def _shared_bytes(lowering: Lowering, state: KVState, shape: DecodeShape, n_together: int) -> int:
+    """Return the shared memory of a workgroup."""
+    k_quads, v_quads = 2 * -(-state.k_dim // 8), 2 * -(-state.v_dim // 8)
+    n_subgroups = -(-shape.threads // lowering.device.subgroup_size)
+    quads = shape.heads * (k_quads + n_subgroups * v_quads) + n_together * (k_quads + v_quads)
+    return 16 * quads + 8 * shape.heads * max(n_subgroups, 32) + 16
 
 
 def _can_run(lowering: Lowering, state: KVState) -> bool:

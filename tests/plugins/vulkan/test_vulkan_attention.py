@@ -100,6 +100,28 @@ def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
         compare(tmp_path, steps, kv_type=kv_type, window=100, sinks=True, softcap=3.0)
 
 
+#: A prompt, then steps of a few tokens of each sequence.
+TOGETHER = [(140, 30), (4, 4), (1, 7), (8, 0), (0, 2), (3, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_type": "f16", "heads": (6, 2), "dims": (64, 64)},
+        {"kv_type": "q8_0", "block_size": 5, "sinks": True},
+        {"window": 3, "softcap": 3.0, "heads": (3, 3), "dims": (20, 50)},
+    ],
+    ids=["float16", "blocks", "window"],
+)
+def test_a_few_tokens_of_a_sequence(tmp_path, monkeypatch, options):
+    """One dispatch, whose workgroups compute the keys of the tokens before."""
+    shape = DecodeShape(threads=64, lanes=4, unroll=1, rounds=1, heads=2, max_parts=32)  # parts of few positions
+    monkeypatch.setattr(attention, "_attend_in_parts", None)
+    monkeypatch.setattr(attention_decode, "MOST_TOGETHER", 8)
+    monkeypatch.setattr(attention_decode, "decode_shape", lambda *_: shape)
+    compare(tmp_path, TOGETHER, **options)
+
+
 SLOPES = tuple(-(2.0 ** -(i + 1)) for i in range(8))
 
 #: Steps of many tokens, of few, and of one.
