@@ -130,10 +130,11 @@ class ModelMemory:
 
     def take_arena(self, size: int) -> tuple[Arena, bool]:
         """Return a shared arena of at least ``size`` bytes, and True if it is new."""
-        known = next((arena for arena in self.arenas if arena.size >= size), None)
-        if known is None:
-            self.arenas.append(Arena(size, "cpu activations"))
-        return known or self.arenas[-1], known is None
+        arena = next((arena for arena in self.arenas if arena.size >= size), None)
+        if arena is not None:
+            return arena, False
+        self.arenas.append(Arena(size, "cpu activations"))
+        return self.arenas[-1], True
 
 
 class CpuProgram(HostProgram):

@@ -72,6 +72,7 @@ class VulkanBackend(Backend):
     offload = True
     renews_weights = True
     keeps_ready = True
+    reads_in_place = True
     scratch_bytes = SCRATCH_BYTES
     shares_arenas = True
     Options = VulkanOptions
@@ -148,10 +149,16 @@ class VulkanBackend(Backend):
         from pumice_vulkan.packing import packed_bytes
 
         if isinstance(held, Weight):
-            return packed_bytes(held) + 4 * ALIGNMENT
+            return 0 if limits.is_in_place(held.name) else packed_bytes(held) + 4 * ALIGNMENT
         if isinstance(held, KVState):
             return 4 * CacheLayout.of(held, limits).words
         return super().footprint(held, limits)
+
+    def host_footprint(self, weight: Weight, limits: Limits) -> int:
+        from pumice_vulkan.memory import ALIGNMENT
+        from pumice_vulkan.packing import packed_bytes
+
+        return packed_bytes(weight) + 4 * ALIGNMENT if limits.is_in_place(weight.name) else 0
 
     def rewrite(self, segment: Segment) -> Segment:
         return fuse(segment)

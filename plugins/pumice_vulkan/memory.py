@@ -47,10 +47,14 @@ class BufferSlice:
 
 
 class Arena:
-    """An allocator of places in as few buffers as the device allows; ``expected``: estimated total bytes."""
+    """An allocator of places in as few buffers as the device allows.
 
-    def __init__(self, device: Device, expected: int = 0) -> None:
+    ``expected`` is an estimate of the total bytes. With ``host``, the buffers lie in host memory that the device reads.
+    """
+
+    def __init__(self, device: Device, expected: int = 0, host: bool = False) -> None:
         self._device = device
+        self._host = host
         self._expected = expected
         self._buffers: list[Buffer] = []
         self._used = 0  # words in use in the last buffer
@@ -74,7 +78,8 @@ class Arena:
     def _grow(self, size: int) -> None:
         left = -(-(self._expected - self.nbytes) // 256) * 256
         most = self._device.max_buffer_bytes // 256 * 256
-        self._buffers.append(self._device.new_buffer(max(min(left, most), 4 * size, 4 * ALIGNMENT)))
+        n_bytes = max(min(left, most), 4 * size, 4 * ALIGNMENT)
+        self._buffers.append(self._device.new_buffer(n_bytes, host=self._host))
         self._used = 0
 
     def close(self) -> None:
@@ -124,6 +129,7 @@ class Weights:
         self._lock = threading.RLock()
         self._device = device
         self._arena = Arena(device)
+        self._in_place = Arena(device, host=True)
         self._places: dict[Hashable, tuple[list[BufferSlice], object]] = {}
         self._staging: Staging | None = None
         self._renewing: Staging | None = None
@@ -136,21 +142,31 @@ class Weights:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._places
 
-    def expect(self, n_bytes: int) -> None:
-        """Reserve buffers large enough for ``n_bytes`` more."""
+    def expect(self, n_bytes: int, n_in_place: int = 0) -> None:
+        """Reserve buffers large enough for ``n_bytes`` more, and ``n_in_place`` in host memory."""
         self._arena.expect(n_bytes)
+        self._in_place.expect(n_in_place)
 
-    def put(self, key: Hashable, make: Callable[[], Sequence[WeightData]], owner: object = None) -> list[BufferSlice]:
+    def put(
+        self,
+        key: Hashable,
+        make: Callable[[], Sequence[WeightData]],
+        owner: object = None,
+        *,
+        in_place: bool = False,
+    ) -> list[BufferSlice]:
         """Upload the parts returned by ``make``, unless ``key`` exists; return a place for each part.
 
-        ``owner`` is kept alive, for keys that contain the ``id`` of an object.
+        ``owner`` is kept alive, for keys that contain the ``id`` of an object. The device reads parts that are
+        ``in_place`` in host memory.
         """
         with self._lock:
             if key not in self._places:
                 parts = make()
                 if self._staging is None:
                     self._staging = Staging(self._device)
-                self._places[key] = [self._upload(self._staging, part) for part in parts], owner
+                arena = self._in_place if in_place else self._arena
+                self._places[key] = [self._upload(self._staging, part, arena) for part in parts], owner
             return self._places[key][0]
 
     def renew(self, key: Hashable, matrix: Packing | NDArray[np.generic], offset: int) -> None:
@@ -176,11 +192,11 @@ class Weights:
                 self._staging.close()
                 self._staging = None
 
-    def _upload(self, staging: Staging, part: WeightData) -> BufferSlice:
+    def _upload(self, staging: Staging, part: WeightData, arena: Arena) -> BufferSlice:
         n_bytes = part[0] if isinstance(part, tuple) else part.nbytes
         if n_bytes > self._device.max_buffer_bytes:
             raise BackendError(f"vulkan: a weight of {n_bytes} bytes is too large for a buffer of {self._device.name}")
-        place = self._arena.take(max(n_bytes, 4), constant=True)
+        place = arena.take(max(n_bytes, 4), constant=True)
         if isinstance(part, Packing):
             staging.repack(place, part)
         else:
@@ -193,6 +209,7 @@ class Weights:
             self._renewing.close()
             self._renewing = None
         self._ready.close()
+        self._in_place.close()
         self._arena.close()
 
 

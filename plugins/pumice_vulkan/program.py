@@ -203,7 +203,8 @@ class DeviceProgram(Program):
         self._host = HostMemory(self._memory, segment.inputs, segment.outputs, fed)
         self._buckets = Buckets(limits)
         new = self._new_weights()
-        shared.weights.expect(_weight_bytes(new))
+        in_place = [weight for weight in new if limits.is_in_place(weight.name)]
+        shared.weights.expect(_weight_bytes(new) - _weight_bytes(in_place), _weight_bytes(in_place))
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         cache_bytes = shared.cache.nbytes
         self._lowered: dict[Bucket, list[Dispatch]] = {}

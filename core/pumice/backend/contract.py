@@ -249,6 +249,8 @@ class Backend(ABC):
     renews_weights: ClassVar[bool] = False
     #: True if programs implement ``keep_ready``.
     keeps_ready: ClassVar[bool] = False
+    #: True if programs read weights in host memory, those of ``Limits.in_place``; ``host_footprint`` counts them.
+    reads_in_place: ClassVar[bool] = False
     #: Bytes of scratch memory that the programs of a model share on each device, besides weights, states and arenas.
     scratch_bytes: ClassVar[int] = 0
     #: True if the programs of a device that give no logits share an arena: each step ends before another begins.
@@ -311,6 +313,10 @@ class Backend(ABC):
         from pumice.graph import State
 
         return limits.state_bytes(held) if isinstance(held, State) else held.nbytes
+
+    def host_footprint(self, weight: Weight, limits: Limits) -> int:
+        """Return the bytes of a weight in host memory that the device reads there; ``footprint`` leaves them out."""
+        return 0
 
     def rewrite(self, segment: Segment) -> Segment:
         """Return the segment to compile, for example with fused nodes, and with the same inputs and outputs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ class Limits:
     kv_type: str  # one of KV_TYPES
     more_sizes: Mapping[str, int] = field(default_factory=dict)  # maxima of the sizes that the architecture names
     n_checkpoints: int = 0  # further slots of recurrent state, for copies
+    in_place: str = ""  # pattern of the names of weights in host memory that GPUs read there; empty: none
 
     @property
     def n_slots(self) -> int:
@@ -43,6 +45,10 @@ class Limits:
     def sizes(self) -> Sizes:
         """Maximum of each named size of shapes."""
         return {N_TOKENS: self.n_batch, N_OUTPUTS: self.n_outputs, N_SEQS: self.n_seqs, **self.more_sizes}
+
+    def is_in_place(self, name: str) -> bool:
+        """Return True if GPUs read the weight of this name in host memory."""
+        return bool(self.in_place) and re.search(self.in_place, name) is not None
 
     def can_hold(self, state: KVState) -> bool:
         """Return True if the cache type can store these keys and values: rows of all heads must be whole blocks."""

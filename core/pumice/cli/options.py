@@ -304,6 +304,7 @@ _PLACEMENT = [
     ),
     defined(ENGINE["n_cpu_ffn"], advanced=True),
     defined(ENGINE["moe_cache_mib"], advanced=True),
+    defined(ENGINE["moe_in_place"], advanced=True),
     option(
         "--op-offload/--no-op-offload",
         default=None,

@@ -28,6 +28,7 @@ class NodeCost:
         window: maximum positions that are read; 0: all.
         of_outputs: rows are those of the output, not all tokens.
         type: name of the type of a product's weights; empty for other operations.
+        in_place: a GPU reads the weights in host memory.
     """
 
     weight_bytes: int = 0
@@ -38,6 +39,7 @@ class NodeCost:
     window: int = 0
     of_outputs: bool = False
     type: str = ""
+    in_place: bool = False
 
     def n_bytes(self, n_tokens: int, n_outputs: int, depth: int) -> float:
         """Return the bytes that a step moves. Each row chooses its experts independently and evenly."""
@@ -113,7 +115,8 @@ def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:
         share = int(node.inputs["ids"].shape[-1]) / int(weight.shape[0]) if node.op in EXPERT_PRODUCTS else 1.0
         flops = 2.0 * math.prod(map(int, weight.shape)) * share
         n_bytes = sum(item.nbytes for item in weights)
-        yield NodeCost(n_bytes, share, row_flops=flops, of_outputs=of_outputs, type=weight.type.name)
+        in_place = limits.is_in_place(weight.name)
+        yield NodeCost(n_bytes, share, row_flops=flops, of_outputs=of_outputs, type=weight.type.name, in_place=in_place)
     elif node.op == "embedding":
         weight = node.weight("weight")
         yield NodeCost(row_bytes=weight.nbytes / int(weight.shape[0]), of_outputs=of_outputs)

@@ -108,6 +108,75 @@ def place_experts(
     return best_rules, high
 
 
+def experts_in_place(
+    graphs: Sequence[Graph],
+    backends: Backends,
+    limits_with: Callable[[str], Limits],
+    rules: PlacementRules,
+    without: PlacementRules,
+    config: Config,
+) -> str:
+    """Return the pattern of the experts that GPUs read in host memory; empty if the processor computes those there.
+
+    With ``config.moe_in_place`` auto, GPUs read them if that is predicted to be faster.
+
+    Args:
+        graphs: as for ``place_experts``.
+        backends: backends in order.
+        limits_with: returns the limits with a pattern of weights that GPUs read in host memory.
+        rules: rules by which the processor computes experts.
+        without: these rules without experts in host memory.
+        config: wishes of the user.
+    """
+    wish, gpus = config.moe_in_place, [backend for _, backend in backends if backend.offload]
+    if wish == "off" or config.moe_cache_mib or not gpus or not all(gpu.reads_in_place for gpu in gpus):
+        return ""
+    is_open = may_move_experts(graphs, backends, config)
+    if not (is_open or config.n_cpu_moe) or not _has_experts(graphs):
+        return ""
+    limits = limits_with("")
+    on_host = find_placement(graphs, backends, limits, rules)
+    if is_open and rules == without and on_host.n_offloaded == on_host.n_wanted:
+        return ""
+    rates = known_device_rates(backends, config) if wish == "auto" else {}
+    seconds = partial(_seconds, graph=graphs[0], rates=rates, backends=dict(backends))
+    if wish == "auto" and seconds(on_host.segments[0], limits=limits) is None:
+        return ""
+    names = _experts_of(config.n_cpu_moe) if config.n_cpu_moe else ""
+    names = names or _fewest_in_place(graphs, backends, limits_with, without)
+    if wish == "on" or not names:
+        return names
+    stream = stream_experts(graphs[0], graphs, backends, limits, rules)
+    copied = stream_parts(stream, graphs, backends, limits, rules) if stream else []
+    by_processor = seconds(on_host.segments[0], limits=limits, copied=copied, stream=stream)
+    read = find_placement(graphs, backends, limits_with(names), without).segments[0]
+    by_gpu = seconds(read, limits=limits_with(names))
+    return names if by_processor is not None and by_gpu is not None and by_gpu < by_processor else ""
+
+
+def _experts_of(n_layers: int) -> str:
+    """Return the pattern of the experts of the first layers; -1: of all."""
+    return host_layers(n_layers, 0)[0].pattern.pattern
+
+
+def _fewest_in_place(
+    graphs: Sequence[Graph], backends: Backends, limits_with: Callable[[str], Limits], rules: PlacementRules
+) -> str:
+    """Return the pattern of the experts of as few first layers as leave room for the rest; empty if none do."""
+
+    def fits(n_layers: int) -> bool:
+        placed = find_placement(graphs, backends, limits_with(_experts_of(n_layers)), rules)
+        return placed.n_offloaded == placed.n_wanted
+
+    low, high = 0, max(graph.n_layer for graph in graphs)
+    if not fits(high):
+        return ""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return _experts_of(high)
+
+
 def stream_parts(
     stream: ExpertStream, graphs: Sequence[Graph], backends: Backends, limits: Limits, rules: PlacementRules
 ) -> list[StepPart]:

@@ -13,10 +13,24 @@ from pumice.config import Config
 from pumice.engine.costs import step_parts
 from pumice.engine.expert_cache import ExpertCache, cache_experts
 from pumice.engine.expert_stream import ExpertStream, stream_experts
-from pumice.engine.experts import chosen_rules, known_device_rates, may_move_experts, stream_parts
+from pumice.engine.experts import (
+    chosen_rules,
+    experts_in_place,
+    known_device_rates,
+    may_move_experts,
+    stream_parts,
+)
 from pumice.engine.matrix_stream import stream_matrices
 from pumice.engine.overrides import host_layers, unmatched_overrides
-from pumice.engine.placement import Backends, Placement, PlacementRules, find_placement, uses_at_load
+from pumice.engine.placement import (
+    Activations,
+    Backends,
+    Placement,
+    PlacementRules,
+    find_placement,
+    uses_at_load,
+    uses_of,
+)
 from pumice.engine.rates import step_seconds, stream_seconds
 from pumice.engine.sizing import BLOCK_SIZE, EngineSizes, make_limits
 from pumice.engine.tracing import prompts_of
@@ -58,6 +72,9 @@ def fit_graphs(
         return _stream(graphs[MAIN], traced, backends, make_limits(graphs, fitted), rules, config, first)
 
     fitted, rules = fitted_with(n_mib)
+    read = _in_place(graphs, traced, backends, fitted, rules, config, host_bytes)
+    if read is not None:
+        return FittedModel(dict(graphs), *read)
     stream = stream_of()
     if stream is not None:
         fitted, rules = fitted_with(n_mib + -(-stream.n_bytes // 2**20))
@@ -79,6 +96,36 @@ def fit_graphs(
         return FittedModel(dict(graphs), fitted, own, None, stream)
     divided, experts = cache_experts(graphs, backends, make_limits(graphs, fitted), rules, n_mib * 2**20)
     return FittedModel(divided, fitted, own, experts, stream)
+
+
+def _in_place(
+    graphs: Mapping[str, Graph],
+    traced: Sequence[Graph],
+    backends: Backends,
+    sizes: EngineSizes,
+    rules: PlacementRules,
+    config: Config,
+    host_bytes: int | None,
+) -> tuple[EngineSizes, PlacementRules] | None:
+    """Return the sizes and rules with which GPUs read experts in host memory; None if the processor computes them.
+
+    ``sizes`` and ``rules`` are those with which it would.
+    """
+    without = PlacementRules.of(config.model_copy(update={"n_cpu_moe": 0}))
+
+    def limits_with(names: str) -> Limits:
+        return make_limits(graphs, replace(sizes, in_place=names))
+
+    names = experts_in_place(traced, backends, limits_with, rules, without, config)
+    if not names:
+        return None
+    limits = limits_with(names)
+    n_bytes = _host_bytes(find_placement(traced, backends, limits, without), traced, backends, limits)
+    if host_bytes is not None and n_bytes > READY_SHARE * host_bytes:
+        if config.moe_in_place == "on":
+            logger.warning("moe_in_place: %d bytes take too much of the free host memory, %d", n_bytes, host_bytes)
+        return None
+    return replace(sizes, in_place=names), without
 
 
 def _stream(
@@ -218,4 +265,7 @@ def _host_bytes(
     on_host = [[item for item in segments if not named[item.backend].offload] for segments in placement.segments]
     is_later = [any(graph is item for item in later) for graph in graphs]
     uses = uses_at_load(on_host, is_later, named, limits)
-    return sum(use.n_bytes(named[name], limits) for (name, _), use in uses.items())
+    segments = [item for graph in placement.segments for item in graph if named[item.backend].offload]
+    on_gpus = uses_of(((segment, Activations(0, 0)) for segment in segments), named)
+    in_place = sum(use.n_host_bytes(named[name], limits) for (name, _), use in on_gpus.items())
+    return in_place + sum(use.n_bytes(named[name], limits) for (name, _), use in uses.items())

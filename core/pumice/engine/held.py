@@ -75,7 +75,24 @@ def held_by(
             key = layers[device, item.name], part
             sizes[key] = sizes.get(key, 0) + backends[device[0]].footprint(item, limits)
         rows += [Held(device, layer, part, n_bytes) for (layer, part), n_bytes in sizes.items()]
-    return rows
+    return rows + _held_in_place(uses, layers, backends, limits)
+
+
+def _held_in_place(
+    uses: Mapping[DeviceName, DeviceUse],
+    layers: Mapping[tuple[DeviceName, str], int],
+    backends: Mapping[str, Backend],
+    limits: Limits,
+) -> list[Held]:
+    """Return what devices read in host memory."""
+    host = next((name for name, backend in backends.items() if not backend.offload), None)
+    weights = ((device, weight) for device, use in uses.items() for weight in use.weights.values())
+    sizes = ((device, weight, backends[device.backend].host_footprint(weight, limits)) for device, weight in weights)
+    return [
+        Held(DeviceName(host), layers[device, weight.name], part_of(weight.name), n_bytes)
+        for device, weight, n_bytes in sizes
+        if n_bytes and host is not None
+    ]
 
 
 def _named_parts(use: DeviceUse) -> Iterator[tuple[Weight | State, str]]:

@@ -91,6 +91,10 @@ class DeviceUse:
         held: list[Weight | State] = [*self.weights.values(), *self.states]
         return self.activations + sum(backend.footprint(item, limits) for item in held)
 
+    def n_host_bytes(self, backend: Backend, limits: Limits) -> int:
+        """Return the bytes in host memory that a device of ``backend`` reads there."""
+        return sum(backend.host_footprint(weight, limits) for weight in self.weights.values())
+
 
 class Placement(NamedTuple):
     """A placed model: the segments of each graph, and its layers in all, wanted on GPUs and placed there.

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -34,6 +35,7 @@ logger = logging.getLogger("pumice")
 WIDTH = 4096  # columns of the measured matrices
 _MATRICES = 16  # matrices that are read one after the other, together larger than any cache
 _TINY, _TINY_WIDTH = 32, 256  # tiny products whose overhead is measured, and their columns
+_READ_MATRICES = 4  # matrices in host memory that a GPU reads
 _ROWS = 512  # rows of a product that is limited by arithmetic
 _SLOW_SECONDS = 0.02  # a product that takes longer is measured alone, and with fewer rows
 _LEAST_SECONDS, _MOST_RUNS = 0.2, 10  # of repeated runs, the fastest of which counts
@@ -58,6 +60,7 @@ class Rates:
         upload: bytes per second of weights that a running program gets; 0 if it can get none.
         host_seconds: time of a generated token beside its step, which engine and samplers take on the host.
         products: ``memory`` and ``compute`` of other types, by their names, as far as they were measured.
+        read: bytes of weights per second that a GPU reads in host memory; 0 if it cannot.
     """
 
     memory: float
@@ -68,11 +71,12 @@ class Rates:
     upload: float = 0.0
     host_seconds: float = 0.0
     products: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    read: float = 0.0
 
     def __post_init__(self) -> None:
         of_types = [rate for memory, compute in self.products.values() for rate in (memory, compute)]
         positive = (self.memory, self.compute, self.link, *of_types)
-        times = self.node_seconds, self.run_seconds, self.host_seconds, self.upload
+        times = self.node_seconds, self.run_seconds, self.host_seconds, self.upload, self.read
         values = (*positive, *times)
         finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not finite or min(positive) <= 0 or min(times) < 0:
@@ -112,6 +116,10 @@ def step_seconds(
 def _node_seconds(node: NodeCost, rate: Rates, n_tokens: int, n_outputs: int, depth: int) -> float:
     """Return the time of an operation by its bytes or its arithmetic."""
     memory, compute = rate.of(node.type)
+    if node.in_place:
+        memory = min(memory, rate.read)
+    if not memory:
+        return math.inf
     return max(node.n_bytes(n_tokens, n_outputs, depth) / memory, node.flops(n_tokens, n_outputs) / compute)
 
 
@@ -121,10 +129,10 @@ def _joined_seconds(group: Sequence[NodeCost], rate: Rates, depth: int) -> float
     An exchange takes as long as the overhead of an operation. Weights are read meanwhile, but not those of experts,
     which the values before choose, nor the cache. The launch belongs to a row of steps, so it has no further overhead.
     """
-    known = sum(_node_seconds(replace(node, position_bytes=0.0), rate, 1, 1, 0) for node in group if node.share >= 1)
+    ahead = sum(_node_seconds(replace(node, position_bytes=0.0), rate, 1, 1, 0) for node in group if node.share >= 1)
     later = sum(node.position_bytes and _node_seconds(node, rate, 1, 1, depth) for node in group)
     later += sum(_node_seconds(node, rate, 1, 1, depth) for node in group if node.share < 1)
-    return max(known, rate.node_seconds) if not later else known + later + rate.node_seconds
+    return max(ahead, rate.node_seconds) if not later else ahead + later + rate.node_seconds
 
 
 def stream_seconds(
@@ -226,7 +234,16 @@ def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
     overheads = Rates(1.0, 1.0, link, node_seconds, run_seconds)
     memory, compute = _product_rates(name, backend, overheads, _TYPE, width)
     upload = _upload_rate(name, backend, width) if backend.renews_weights else 0.0
-    return replace(overheads, memory=memory, compute=compute, upload=upload)
+    read = _read_rate(name, backend, overheads, width) if backend.reads_in_place else 0.0
+    return replace(overheads, memory=memory, compute=compute, upload=upload, read=read)
+
+
+def _read_rate(name: str, backend: Backend, overheads: Rates, width: int) -> float:
+    """Return the bytes per second of matrices in host memory that products with one row read there."""
+    with _chain(name, backend, _READ_MATRICES, width, in_place=True) as chain:
+        read = chain.seconds(1)
+        moving = max(read - overheads.run_seconds - overheads.node_seconds * chain.n_matrices, read / 2)
+        return chain.weight_bytes / moving
 
 
 def _upload_rate(name: str, backend: Backend, width: int) -> float:
@@ -255,8 +272,9 @@ def _upload_rate(name: str, backend: Backend, width: int) -> float:
         placed.close()
 
 
-def _limits(graph: Graph) -> Limits:
-    return Limits(_ROWS, _ROWS, _ROWS, 1, BLOCK_SIZE, {0: _ROWS // BLOCK_SIZE}, "f16", graph.sizes)
+def _limits(graph: Graph, in_place: str = "") -> Limits:
+    n_blocks = {0: _ROWS // BLOCK_SIZE}
+    return Limits(_ROWS, _ROWS, _ROWS, 1, BLOCK_SIZE, n_blocks, "f16", graph.sizes, in_place=in_place)
 
 
 def _product_rates(name: str, backend: Backend, overheads: Rates, type: GGMLType, width: int) -> tuple[float, float]:
@@ -286,8 +304,10 @@ def product_seconds(
 
 
 @contextlib.contextmanager
-def _chain(name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType = _TYPE) -> Iterator[_Chain]:
-    chain = _Chain(name, backend, n_matrices, width, type)
+def _chain(
+    name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType = _TYPE, *, in_place: bool = False
+) -> Iterator[_Chain]:
+    chain = _Chain(name, backend, n_matrices, width, type, in_place)
     try:
         yield chain
     finally:
@@ -295,12 +315,17 @@ def _chain(name: str, backend: Backend, n_matrices: int, width: int, type: GGMLT
 
 
 class _Chain:
-    """A compiled chain of products, each with a matrix of its own; without matrices, a scaled copy."""
+    """A compiled chain of products, each with a matrix of its own; without matrices, a scaled copy.
 
-    def __init__(self, name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType) -> None:
+    With ``in_place``, a GPU reads the matrices in host memory.
+    """
+
+    def __init__(
+        self, name: str, backend: Backend, n_matrices: int, width: int, type: GGMLType, in_place: bool
+    ) -> None:
         blocks = _blocks(width, type)
         shapes = [((2 * width, width), (width, 2 * width))[i % 2] for i in range(n_matrices)]
-        prefix = f"{n_matrices}x{width} {type.name}"  # backends keep weights by name
+        prefix = f"{n_matrices}x{width} {type.name}{' in place' if in_place else ''}"  # backends keep weights by name
         sources = {
             f"{prefix}.{i}.weight": BlocksSource(blocks.reshape(shape[0], -1), type) for i, shape in enumerate(shapes)
         }
@@ -311,7 +336,7 @@ class _Chain:
             y = g.linear(y, g.weight(key))
         g.output("y", y if sources else y * 0.5)
         graph = g.finish()
-        limits = _limits(graph)
+        limits = _limits(graph, re.escape(prefix) if in_place else "")
         segment = Segment(name, graph.nodes, [x], list(graph.outputs.values()))
         self._width = width
         self._placed = PlacedGraph(graph, [segment], {name: backend}, limits)

@@ -24,6 +24,7 @@ class EngineSizes:
     n_batch: int
     n_parallel: int
     kv_type: str
+    in_place: str = ""
 
 
 def make_limits(graphs: Mapping[str, Graph], sizes: EngineSizes) -> Limits:
@@ -52,6 +53,7 @@ def make_limits(graphs: Mapping[str, Graph], sizes: EngineSizes) -> Limits:
         kv_type=sizes.kv_type,
         more_sizes={name: most for graph in graphs.values() for name, most in graph.sizes.items()},
         n_checkpoints=_n_checkpoints(states_of_all(graphs), sizes.n_parallel),
+        in_place=sizes.in_place,
     )
 
 

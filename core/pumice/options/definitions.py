@@ -675,6 +675,15 @@ class EngineOptions(TypedDict, total=False):
             "by layer: auto where measured rates predict that it is faster, on for all steps of at least 32 tokens.",
         ),
     ]
+    moe_in_place: Annotated[
+        Literal["auto", "on", "off"],
+        _Device(
+            "off",
+            "Let a GPU read the experts that stay in host memory there and compute them, instead of the CPU: auto "
+            "where measured rates predict that it is faster.",
+            ("--moe-in-place",),
+        ),
+    ]
     kv_offload: Annotated[
         bool, _Device(True, "Keep the key/value cache of layers on a GPU there; False keeps it in host memory.")
     ]

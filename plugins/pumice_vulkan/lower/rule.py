@@ -201,17 +201,20 @@ class Lowering:
 
     def upload(self, weight: Weight, layout: Hashable, make: Callable[[], Sequence[WeightData]]) -> list[BufferSlice]:
         """Upload a weight in a named layout, repacked by ``make`` the first time; return a place for each part."""
-        return self._put(weight_key(weight, layout), make, weight.source)
+        in_place = self.limits.is_in_place(weight.name)
+        return self._put(weight_key(weight, layout), make, weight.source, in_place)
 
     def constant(self, key: Hashable, make: Callable[[], NDArray[Any]]) -> BufferSlice:
         """Return the place of a constant table that is not a weight."""
         return self._put(key, lambda: [make()])[0]
 
-    def _put(self, key: Hashable, make: Callable[[], Sequence[WeightData]], owner: object = None) -> list[BufferSlice]:
+    def _put(
+        self, key: Hashable, make: Callable[[], Sequence[WeightData]], owner: object = None, in_place: bool = False
+    ) -> list[BufferSlice]:
         weights = self.memory.weights
         if not self.uploads and key not in weights:
             raise BackendError(f"vulkan: {key} is not on the device yet; the step that needs it uploads it")
-        return weights.put(key, make, owner)
+        return weights.put(key, make, owner, in_place=in_place)
 
     def scratch(self, name: str, n_bytes: int) -> BufferSlice:
         """Return scratch memory by name, shared by all nodes, buckets and programs of the device."""

@@ -1,6 +1,7 @@
 """Experts that a GPU lacks room for stay in host memory, where that gives more layers room; texts do not change."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 import pumice
 from pumice.engine.rates import Rates
-from pumice.plugin import hookimpl
+from pumice.plugin import Limits, State, Weight, hookimpl
 from pumice_numpy import NumpyBackend
 from tiny_models import ATTENTION, EXPERTS, N_CTX, tiny
 
@@ -24,6 +25,13 @@ def gpu(free: int | None) -> ModuleType:
 
     class Gpu(NumpyBackend):
         offload = True
+        reads_in_place = True
+
+        def footprint(self, held: Weight | State, limits: Limits) -> int:
+            return 0 if limits.is_in_place(held.name) else super().footprint(held, limits)
+
+        def host_footprint(self, weight: Weight, limits: Limits) -> int:
+            return weight.nbytes if limits.is_in_place(weight.name) else 0
 
         def free_memory(self) -> list[int | None]:
             return [free]
@@ -92,6 +100,33 @@ def test_the_context_is_not_lowered_for_experts_that_move(path: Path, monkeypatc
     rates = {"gpu": FAR, "numpy": FAST}
     monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_: rates.get(name))
     assert context() == (32, True), "whole layers are faster"
+
+
+def test_experts_that_a_gpu_reads_in_host_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All layers are on the GPU, and as few experts as necessary beside it; measured rates decide."""
+    with load(path, None) as model:
+        (whole,) = [device for device in model.facts.devices if device.is_gpu]
+        text = model.generate([5, 6, 7], max_tokens=8, temperature=0).tokens
+    layer = whole.parts["experts"] // 4
+    room = whole.bytes - 2 * layer + 2**18  # the rest is for activations of more programs
+    reads = replace(FAST, read=1e12)
+    several: list[tuple[str, dict[str, Rates], dict[str, Any], int]] = [
+        ("on", {}, {}, 2),
+        ("on", {}, {"n_cpu_moe": 3}, 3),
+        ("auto", {"gpu": reads, "numpy": SLOW}, {}, 2),
+        ("auto", {"gpu": reads, "numpy": SLOW}, {"n_cpu_moe": -1}, 4),
+        ("auto", {"gpu": FAST, "numpy": SLOW}, {}, 0),  # it cannot
+        ("auto", {"gpu": replace(FAST, read=1e3), "numpy": FAST}, {}, 0),
+        ("auto", {}, {}, 0),
+        ("off", {"gpu": reads, "numpy": SLOW}, {}, 0),
+    ]
+    for moe_in_place, rates, options, n_layers in several:
+        monkeypatch.setattr("pumice.engine.experts.known_rates", lambda name, *_, rates=rates: rates.get(name))
+        with load(path, room, moe_in_place=moe_in_place, **options) as model:
+            assert (list(model.runner.backends_used) == ["gpu"]) is (n_layers > 0)
+            if n_layers:
+                assert experts(model) == {"gpu0": (4 - n_layers) * layer, "numpy": n_layers * layer}
+            assert model.generate([5, 6, 7], max_tokens=8, temperature=0).tokens == text
 
 
 @pytest.mark.parametrize(

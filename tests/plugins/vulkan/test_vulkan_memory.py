@@ -316,3 +316,28 @@ def test_a_ready_copy_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatc
         np.testing.assert_array_equal(buffer.contents[offset : offset + 8], [4, 5, 6, 7, 8, 0, 0, 0])
         assert copies.find(data[3:]) is None, "not at a whole word"
         copies.close()
+
+
+@pytest.mark.parametrize(("type", "persistent"), [("F16", "never"), ("Q4_K", "always")])
+def test_experts_that_the_device_reads_in_host_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str, persistent: str
+) -> None:
+    """The same bits as from device memory, for prompts and tokens, and the bytes on each side that the plan says."""
+    path = write_experts(tmp_path / "model.gguf", monkeypatch, type)
+    options: dict[str, Any] = {"n_ctx": 64, "n_batch": 48, "n_parallel": 1, "backend": "vulkan"}
+    options |= {"config": {"vulkan": {"prepare": "never", "persistent": persistent}}}
+    prompt = [(7 * i + 3) % 31 for i in range(40)]
+
+    def results(**more: Any) -> tuple[NDArray[np.float32], list[int], dict[str, dict[str, int]]]:
+        plan = pumice.plan(path, measure=False, **options, **more)
+        with pumice.load(path, **options, **more) as loaded:
+            parts = {device.name: dict(device.parts) for device in loaded.facts.devices}
+            assert parts == {device.name: dict(device.parts) for device in plan.devices}
+            tokens = list(loaded.generate(prompt, max_tokens=8, temperature=0).tokens)
+            return loaded.logits(prompt), tokens, parts
+
+    logits, tokens, parts = results()
+    read_logits, read_tokens, read_parts = results(n_cpu_moe=-1, moe_in_place="on")
+    np.testing.assert_array_equal(read_logits, logits)
+    assert read_tokens == tokens
+    assert parts["vulkan0"]["experts"] == read_parts["cpu"]["experts"] > 0 == read_parts["vulkan0"].get("experts", 0)

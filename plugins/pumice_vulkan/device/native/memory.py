@@ -43,7 +43,7 @@ class NativeBuffer(Buffer):
         self._device = device
         self._memory: int | None = None
         self._mapped: NDArray[np.uint8] | None = None
-        self._addressable = not host and ADDRESSABLE in device.description.features
+        self._addressable = ADDRESSABLE in device.description.features
         held = device.ledger.allocated_bytes
         doing = f"cannot allocate {n_bytes} bytes on {device.description.name}, which holds {held} already"
         how = VkBufferCreateInfo(
