@@ -46,11 +46,16 @@ def model_files(model: Path, named: Sequence[str] = (), check: CheckPath | None 
 
 
 def linked_weights(model: Path) -> Iterator[str]:
-    """Yield files of weights elsewhere that links in a folder lead to; none for a file, or a hub's snapshot."""
+    """Yield files of weights elsewhere that links in a folder lead to; none for a file, or a hub's snapshot.
+
+    Weights lie in a model's folder or in folders of it, such as a codec's. Deeper ones are not looked into, since the
+    folder may be no model's: a home folder has millions of files.
+    """
     if not model.is_dir() or _is_snapshot(model):
         return
     folder = os.path.realpath(model)
-    for target in (os.path.realpath(file) for file in model.rglob("*") if file.is_symlink()):
+    entries = itertools.chain(model.glob("*"), model.glob("*/*"))
+    for target in (os.path.realpath(file) for file in entries if file.is_symlink()):
         if target.endswith(_WEIGHTS) and os.path.isfile(target) and not Path(target).is_relative_to(folder):
             yield target
 

@@ -167,6 +167,18 @@ def test_many_links_open_no_folder(tmp_path, home):
         engine_policy(folder, config, get_registry(config))
 
 
+def test_links_in_a_folder_of_a_model(tmp_path, home):
+    """A codec's weights may be a link as the model's own; folders further down are no part of a model."""
+    config, folder = load_config(), tmp_path / "model"
+    for name, place in (("codec", folder / "codec"), ("deep", folder / "a" / "b")):
+        place.mkdir(parents=True)
+        (tmp_path / f"{name}.safetensors").touch()
+        (place / "model.safetensors").symlink_to(tmp_path / f"{name}.safetensors")
+    policy = engine_policy(folder, config, get_registry(config))
+    assert str(tmp_path / "codec.safetensors") in policy.access.read
+    assert str(tmp_path / "deep.safetensors") not in policy.access.read
+
+
 def test_a_folder_that_looks_like_a_cache(tmp_path, home):
     config, folder = load_config(), tmp_path / "snapshots" / "1"
     folder.mkdir(parents=True)
