@@ -61,7 +61,8 @@ def chunks_of(ids: Sequence[int], n_ctx: int, most: int | None = None) -> list[l
         raise RequestError(f"a context of {n_ctx} tokens is too short to score anything")
     if len(ids) < 2 * n_ctx:
         raise RequestError(
-            f"the text has {len(ids)} tokens; perplexity needs {2 * n_ctx}, twice the context of {n_ctx}"
+            f"the text has {len(ids)} tokens; two chunks of n_ctx {n_ctx} need {2 * n_ctx}: "
+            "give a longer text or a smaller n_ctx"
         )
     count = len(ids) // n_ctx
     return [list(ids[i * n_ctx : (i + 1) * n_ctx]) for i in range(count if most is None else min(most, count))]
