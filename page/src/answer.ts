@@ -12,7 +12,7 @@ import type { Attachment, Message, Options, ToolCall } from "./types";
 
 const KEEP_EVERY = 1000; // milliseconds between two times that an unfinished answer is kept
 
-/** Answers that this tab writes, by conversation, and how each is stopped. */
+/** Answers that this tab writes or is about to ask for, by conversation, and how each is stopped. */
 export const running = signal<ReadonlyMap<string, AbortController>>(new Map());
 
 const WRITING = "pumice.writing";
@@ -26,38 +26,46 @@ addEventListener("pagehide", () => {
 
 /** Say something, and get an answer. */
 export async function send(text: string, attachments: readonly Attachment[] = []): Promise<void> {
-  await say(text, attachments, async () => {
-    const { id, leaf } = await state.ensureConversation(titleOf(text || attachments[0]!.name));
-    return { conversation: id, parent: leaf };
-  });
+  const [{ id, leaf }, kept] = state.ensureConversation(titleOf(text || attachments[0]!.name));
+  await say(text, attachments, { conversation: id, parent: leaf }, kept);
 }
 
 /** Say something else instead of what `message` says: a new branch. */
 export async function edit(message: Message, text: string): Promise<void> {
-  await say(text, message.attachments ?? [], async () => message);
+  await say(text, message.attachments ?? [], message);
 }
 
 /** What cannot be kept goes back to where messages are written. */
 async function say(
   text: string,
   attachments: readonly Attachment[],
-  where: () => Promise<Pick<Message, "conversation" | "parent">>,
+  { conversation, parent }: Pick<Message, "conversation" | "parent">,
+  kept?: Promise<void>,
 ): Promise<void> {
   let isKept = false;
-  await state.attempt(async () => {
-    const { conversation, parent } = await where();
+  await reserved(conversation, async (signal) => {
+    await kept;
     await add(conversation, { parent, role: "user", content: text, ...(attachments.length && { attachments: [...attachments] }) });
     isKept = true;
-    await answer(conversation);
+    await answer(signal, conversation);
   });
   if (isKept) return;
   state.draft.value = [text, state.draft.value].filter(Boolean).join("\n");
   if (!state.attached.value.length) state.attached.value = attachments;
 }
 
+/** Do what ends with an answer in a conversation, unless this window does so already: two messages would have one parent. */
+async function reserved(id: string, work: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  if (running.value.has(id)) return;
+  const controller = new AbortController();
+  running.value = new Map(running.value).set(id, controller);
+  await state.attempt(() => work(controller.signal));
+  running.value = new Map([...running.value].filter(([key]) => key !== id));
+}
+
 /** Another answer to the same, of another model if one is named: a new branch. */
 export async function retry(message: Message, model?: string): Promise<void> {
-  await state.attempt(() => answer(message.conversation, message.parent, undefined, model));
+  await reserved(message.conversation, (signal) => answer(signal, message.conversation, message.parent, undefined, model));
 }
 
 /** Whether this window wrote an answer. */
@@ -65,18 +73,19 @@ export const isFresh = (message: Message): boolean => written.has(message.id);
 
 /** Go on with an answer that was cut short. */
 export async function goOn(message: Message): Promise<void> {
-  await state.attempt(() => answer(message.conversation, message.parent, message));
+  await reserved(message.conversation, (signal) => answer(signal, message.conversation, message.parent, message));
 }
 
 /** What the tools answered, in the order of the calls. */
 export async function giveResults(message: Message, results: readonly string[]): Promise<void> {
-  await state.attempt(async () => {
+  await reserved(message.conversation, async (signal) => {
     let parent = message.id;
     for (const [index, call] of message.toolCalls!.entries()) {
       const result = { parent, role: "tool" as const, content: results[index] ?? "", toolCallId: call.id };
-      parent = await add(message.conversation, result);
+      parent = await keep(message.conversation, result);
     }
-    await answer(message.conversation);
+    await state.moveTo(message.conversation, parent); // only now: without all of them the calls can be answered again
+    await answer(signal, message.conversation);
   });
 }
 
@@ -95,7 +104,13 @@ export async function resume(): Promise<void> {
   if (message && ids.includes(message.id) && !message.finish) await goOn(message);
 }
 
-async function add(conversation: string, message: Omit<Message, "id" | "conversation" | "created">): Promise<string> {
+type New = Omit<Message, "id" | "conversation" | "created">;
+
+async function add(conversation: string, message: New): Promise<void> {
+  await state.moveTo(conversation, await keep(conversation, message));
+}
+
+async function keep(conversation: string, message: New): Promise<string> {
   const made = { id: state.newId(), conversation, created: Date.now(), ...message };
   try {
     await state.keepMessage(made);
@@ -103,21 +118,17 @@ async function add(conversation: string, message: Omit<Message, "id" | "conversa
     state.forget(made);
     throw error;
   }
-  await state.moveTo(conversation, made.id);
   return made.id;
 }
 
 /** Ask for an answer to the message `parent`, or to the end of the conversation, and write it down. Another one may be open by now. */
-async function answer(id: string, parent?: string | null, begun?: Message, model?: string): Promise<void> {
-  if (running.value.has(id)) return;
+async function answer(signal: AbortSignal, id: string, parent?: string | null, begun?: Message, model?: string): Promise<void> {
   const conversation = state.conversationOf(id);
   if (!conversation) return; // it was deleted meanwhile
   const asked = parent === undefined ? conversation.leaf : parent;
   const message: Message = begun
     ? { ...begun, finish: undefined, error: undefined, ...(!begun.content && { reasoning: undefined, toolCalls: undefined }) }
     : { id: state.newId(), conversation: id, parent: asked, created: Date.now(), role: "assistant", content: "" };
-  const controller = new AbortController();
-  running.value = new Map(running.value).set(id, controller);
   const writer = new Writer(message);
   writing.add(message.id);
   written.add(message.id);
@@ -128,11 +139,10 @@ async function answer(id: string, parent?: string | null, begun?: Message, model
     const before = branch(await state.messagesOf(id), asked);
     const options = model ? { ...conversation.options, model } : conversation.options;
     const body = bodyOf(options, begun?.content ? [...before, begun] : before, !!begun?.content);
-    for await (const delta of chat(body, controller.signal)) await writer.take(delta);
+    for await (const delta of chat(body, signal)) await writer.take(delta);
   } catch (error) {
     writer.fail(error);
   } finally {
-    running.value = new Map([...running.value].filter(([key]) => key !== id));
     writing.delete(message.id);
     await writer.end();
     void state.attempt(state.refreshModels); // the model may have been loaded for this answer

@@ -13,6 +13,9 @@ interface Properties {
   pressed?: boolean;
 }
 
+/** Whether a click is not the second half of a double click, which may hit a button that was not there at the first. */
+export const isFirst = ({ detail }: MouseEvent): boolean => detail < 2;
+
 export function IconButton({ icon, label, onClick, disabled, pressed }: Properties) {
   return (
     <button type="button" class="icon-button" title={label} aria-label={label} aria-pressed={pressed} disabled={disabled} onClick={onClick}>

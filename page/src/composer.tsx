@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { running, send, stop } from "./answer";
 import { useElsewhere } from "./elsewhere";
-import { IconButton } from "./buttons";
+import { IconButton, isFirst } from "./buttons";
 import { Icon } from "./icons";
 import { readFiles, MOST } from "./attachments";
 import { Attached } from "./attached";
@@ -79,7 +79,7 @@ export function Composer() {
         <ContextUsed />
         {isWritten && draft.value.trim() && <span class="hint">{t("Stop the answer (Esc) to send this")}</span>}
         {id && isWritten ? (
-          <button key="stop" type="button" class="round" title={t("Stop (Esc)")} aria-label={t("Stop")} onClick={() => stop(id)}>
+          <button key="stop" type="button" class="round" title={t("Stop (Esc)")} aria-label={t("Stop")} onClick={(event) => isFirst(event) && stop(id)}>
             <Icon name="stop" />
           </button>
         ) : (

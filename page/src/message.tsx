@@ -82,7 +82,7 @@ function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
 }
 
 function Answer({ message, isLast, busy }: Properties) {
-  const isWriting = busy && isLast;
+  const isWriting = busy && isLast && !message.finish;
   const isElsewhere = useElsewhere(message, isWriting);
   const isInterrupted = !message.finish && !isWriting;
   const canGoOn = isLast && !busy && !isElsewhere && !!message.content && (isInterrupted || ["length", "stopped", "error"].includes(message.finish!));

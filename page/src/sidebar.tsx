@@ -2,8 +2,8 @@
 
 import { useState } from "preact/hooks";
 
-import { running } from "./answer";
-import { IconButton } from "./buttons";
+import { running, stop } from "./answer";
+import { IconButton, isFirst } from "./buttons";
 import { Icon, Mark } from "./icons";
 import { t } from "./language";
 import { LanguageChoice } from "./language-choice";
@@ -92,7 +92,7 @@ function Item({ conversation, onOpen }: { conversation: Conversation; onOpen: ()
       <li class="asking" role="group" aria-label={t("Delete {title}?", { title })}>
         <span>{t("Delete it?")}</span>
         <button type="button" ref={(button) => button?.focus()} onClick={() => setState("")}>{t("Keep")}</button>
-        <button type="button" class="danger" onClick={() => void remove(conversation)}>{t("Delete")}</button>
+        <button type="button" class="danger" onClick={(event) => isFirst(event) && (stop(conversation.id), void remove(conversation))}>{t("Delete")}</button>
       </li>
     );
   }

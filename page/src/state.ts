@@ -126,7 +126,7 @@ async function reload(id: string): Promise<void> {
     if (!kept) return startNew();
     const found = await store.messages(id);
     if (current.value?.id !== id) return;
-    messages.value = byId(found);
+    messages.value = new Map([...messages.value, ...byId(found)]); // with one of this tab that is on its way
     const leaf = open.leaf && messages.value.has(open.leaf) ? newestLeaf(messages.value, open.leaf) : kept.leaf;
     current.value = { ...kept, leaf };
   });
@@ -162,13 +162,17 @@ function setAddress(id: string): void {
   if (location.hash.slice(1) !== id) history.pushState(null, "", id ? `#${id}` : location.pathname);
 }
 
-/** The open conversation; a new one is kept from now on. */
-export async function ensureConversation(title: string): Promise<Conversation> {
-  if (current.value) return current.value;
+/** The open conversation. A new one is shown at once, and the promise ends when it is kept. */
+export function ensureConversation(title: string): [Conversation, Promise<void>?] {
+  if (current.value) return [current.value];
   const now = Date.now();
   const made = { id: newId(), title, created: now, updated: now, leaf: null, options: newOptions.value };
   current.value = made;
   setAddress(made.id);
+  return [made, keepNew(made)];
+}
+
+async function keepNew(made: Conversation): Promise<void> {
   try {
     await keepConversation(made);
   } catch (error) {
@@ -176,7 +180,6 @@ export async function ensureConversation(title: string): Promise<Conversation> {
     if (current.value?.id === made.id) startNew();
     throw error;
   }
-  return made;
 }
 
 /** The conversation `id` as it is now; undefined if it was deleted. */
@@ -216,7 +219,9 @@ export function forget(message: Message): void {
   messages.value = new Map([...messages.value].filter(([id]) => id !== message.id));
 }
 
+/** Keep a message, unless its conversation was deleted. */
 export async function keepMessage(message: Message): Promise<void> {
+  if (!conversationOf(message.conversation)) return;
   show(message);
   await store.putMessage(message);
   tabs.postMessage(message.conversation);
@@ -239,9 +244,14 @@ export async function move(conversation: Conversation, folder: string): Promise<
 
 export async function remove(conversation: Conversation): Promise<void> {
   await attempt(async () => {
-    await store.remove(conversation.id);
     conversations.value = conversations.value.filter((each) => each.id !== conversation.id);
     if (current.value?.id === conversation.id) startNew();
+    try {
+      await store.remove(conversation.id);
+    } catch (error) {
+      await refresh();
+      throw error;
+    }
     tabs.postMessage(conversation.id);
   });
 }

@@ -1,8 +1,9 @@
 /** Calls of tools: those of the server run when they are allowed, the results of others are written by hand. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { giveResults, isFresh } from "./answer";
+import { isFirst } from "./buttons";
 import { CodeBlock } from "./code";
 import { Icon } from "./icons";
 import { t } from "./language";
@@ -18,7 +19,7 @@ export function ToolCalls({ message, canAnswer }: { message: Message; canAnswer:
   const set = (index: number, text: string) => setResults((before) => calls.map((_, each) => (each === index ? text : before[each])));
   const isComplete = calls.every(({ name }, index) => !known.has(name) || results[index] !== undefined);
   const send = () => void giveResults(message, results.map((each) => each ?? ""));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (canAnswer && !isManual && isComplete && results.length) send();
   }, [results]);
   return (
@@ -39,7 +40,7 @@ export function ToolCalls({ message, canAnswer }: { message: Message; canAnswer:
           )}
         </section>
       ))}
-      {canAnswer && isManual && (
+      {canAnswer && (isManual || isComplete) && (
         <div class="row end">
           <button type="button" class="primary" disabled={!isComplete} onClick={send}>
             {calls.length > 1 ? t("Send results") : t("Send result")}
@@ -69,7 +70,7 @@ function Approval({ call, isFresh, set }: { call: ToolCall; isFresh: boolean; se
     return (
       <div class="row end">
         <span class="note" role="status">{t("Running")}</span>
-        <button type="button" onClick={() => controller.current?.abort()}>{t("Stop")}</button>
+        <button type="button" onClick={(event) => isFirst(event) && controller.current?.abort()}>{t("Stop")}</button>
       </div>
     );
   }

@@ -790,6 +790,126 @@ def test_a_message_waits_for_its_files(page, chats):
     assert said.index("fox.pdf:") < said.index("b.md:") < said.index("Whose kite?")
 
 
+def test_results_are_given_once(browser, tmp_path):
+    """However often the button is pressed while they are kept; what could not be kept can be given again."""
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        page.get_by_role("button", name="Parameters").click()
+        page.get_by_label("add", exact=True).check()
+        tools = [{"type": "function", "function": {"name": "get_weather"}}]
+        page.get_by_label("Tools", exact=True).fill(json.dumps(tools))
+        page.get_by_label("Close").click()
+        kept = re.compile(r"/conversations/\w+/messages/")
+        full = {"status": 500, "json": {"error": {"message": "the disk is full"}}}
+        held: list[playwright.Route] = []
+        for words, result in (("weather", "rain"), ("add these", "5")):
+            say(page, words)
+            page.route(kept, lambda route: route.fulfill(**full), times=1)
+            if words == "weather":
+                page.get_by_label("Result of get_weather").fill(result)
+                page.get_by_text("Send result").click()
+            else:
+                answer(page).get_by_text("Run", exact=True).click()
+            expect(page.get_by_text("the disk is full")).to_be_visible()
+            page.get_by_label("Close").click()
+            page.route(kept, lambda route: held.append(route), times=1)
+            page.get_by_text("Send result").evaluate("button => (button.click(), button.click())")
+            expect(page.get_by_text("Send result")).to_have_count(0)
+            held.pop().continue_()
+            expect(answer(page)).to_contain_text(f"The tool says: {result}")
+            expect(page.get_by_role("article", name="Result of a tool").last).to_contain_text(result)
+            roles = [each["role"] for each in server.requests[-1]["messages"]]
+            assert roles[-3:] == ["user", "assistant", "tool"]
+
+
+def test_a_message_waits_for_the_one_before_it(browser, tmp_path):
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        box = page.get_by_label("Message", exact=True)
+        held: list[playwright.Route] = []
+        page.route(re.compile(r"/conversations/\w+/messages/"), lambda route: held.append(route), times=1)
+        box.fill("first words")
+        page.keyboard.press("Enter")
+        wait_until(lambda: page.wait_for_timeout(10) or held)
+        box.fill("second words")
+        page.keyboard.press("Enter")
+        expect(box).to_have_value("second words")
+        held[0].continue_()
+        expect(answer(page)).to_contain_text("You said: first words")
+        expect(page.get_by_role("status")).to_have_text("The answer is complete")
+        say(page, "second words")
+        said = [each["content"] for each in server.requests[-1]["messages"]]
+        assert said == ["first words", "You said: first words", "second words"]
+
+
+def test_an_edited_message_waits_for_the_answer_that_is_written(page, chats):
+    say(page, "first words")
+    page.get_by_role("article", name="You").hover()
+    page.get_by_label("Edit message").click()
+    say(page, "slow", waits=False)
+    page.get_by_role("textbox", name="Edit message").fill("other words")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("other words")
+    expect(answer(page)).to_contain_text("word3")
+    page.get_by_label("Stop").click()
+    expect(answer(page)).to_contain_text("Stopped")
+
+
+def test_a_double_click_is_one_click(page, chats):
+    """The second half of it hits what comes in place of the button: to stop, or to delete."""
+    page.get_by_label("Message", exact=True).fill("slow")
+    page.get_by_label("Send", exact=True).dblclick()
+    expect(answer(page)).to_contain_text("word3")
+    expect(page.get_by_text("Stopped")).to_have_count(0)
+    page.get_by_label("Stop").click()
+    expect(answer(page)).to_contain_text("Stopped")
+    page.get_by_role("button", name="Parameters").click()
+    page.get_by_label("hang", exact=True).check()
+    page.get_by_label("Close").click()
+    say(page, "hang now")
+    answer(page).get_by_text("Run", exact=True).dblclick()
+    expect(answer(page).get_by_text("Running")).to_be_visible()
+    answer(page).get_by_text("Stop", exact=True).click()
+    expect(answer(page)).to_contain_text("The tool says: Error: the user stopped this call")
+    page.get_by_label("Delete slow").dblclick()
+    expect(page.get_by_role("group", name="Delete slow?")).to_be_visible()
+
+
+def test_a_conversation_that_another_tab_changes_keeps_the_message_on_its_way(browser, tmp_path):
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        say(page, "first words")
+        other = opened(context, page.url)
+        held: list[playwright.Route] = []
+        page.route(re.compile(r"/conversations/\w+/messages/"), lambda route: held.append(route), times=1)
+        page.get_by_label("Message", exact=True).fill("second words")
+        page.keyboard.press("Enter")
+        wait_until(lambda: page.wait_for_timeout(10) or held)
+        with page.expect_response(re.compile(r"/messages$")):
+            other.get_by_label("Rename first words").click()
+            other.get_by_label("Title").fill("Words")
+            other.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Words", exact=True)).to_be_visible()
+        held[0].continue_()
+        expect(answer(page)).to_contain_text("You said: second words")
+        said = [each["content"] for each in server.requests[-1]["messages"]]
+        assert said == ["first words", "You said: first words", "second words"]
+
+
+def test_the_answer_of_a_deleted_conversation_ends(browser, tmp_path):
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        say(page, "slow", waits=False)
+        expect(answer(page)).to_contain_text("word30")
+        page.get_by_label("Delete slow").click()
+        page.get_by_text("Delete", exact=True).click()
+        expect(page.get_by_text("What is on your mind?")).to_be_visible()
+        assert server.left.wait(PATIENCE)
+        page.wait_for_timeout(1500)  # in which the answer would be kept again
+        expect(page.get_by_role("alert")).to_have_count(0)
+        assert page.problems == []
+
+
 def test_a_server_with_keys_asks_for_one(context):
     with scripted(keys=("secret",)) as server:
         page = context.new_page()
