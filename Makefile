@@ -31,9 +31,12 @@ test-clients: $(STAMP)  ## Try real clients of PyPI and npm against the server; 
 test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
 	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k kompute tests/plugins/vulkan
 
-test-subgroups: $(STAMP)  ## Run the Vulkan backend's tests on lavapipe with subgroups of 4, 8 and 16; TESTS=tests/plugins/vulkan/test_vulkan_ops.py for some
+test-subgroups: $(STAMP)  ## Run the Vulkan backend's tests on lavapipe with subgroups of 4 to 128; TESTS=tests/plugins/vulkan/test_vulkan_ops.py for some
 	for width in 128 256 512; do \
 		LP_NATIVE_VECTOR_WIDTH=$$width $(VENV)/python -m pytest -q $(PROCESSES) $(or $(TESTS),tests/plugins/vulkan) || exit 1; \
+	done
+	for lanes in 32 64 128; do \
+		PUMICE_TEST_LANES=$$lanes $(VENV)/python -m pytest -q $(PROCESSES) $(or $(TESTS),tests/plugins/vulkan) || exit 1; \
 	done
 
 fuzz: $(STAMP)  ## Fuzz every target for SECONDS=60 each; TARGET="gguf names" for some, see fuzz/README.md

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from unittest import mock
 
 import pytest
@@ -12,9 +13,13 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
 from pumice_vulkan.shaders import rolled, shader
+from wide_subgroups import subgroups_of
 
 REQUIRED = os.environ.get("PUMICE_REQUIRE_DRIVERS", "").split()
 """Drivers whose tests fail instead of being skipped where they are not installed."""
+
+LANES = int(os.environ.get("PUMICE_TEST_LANES", "0"))
+"""Size of the subgroups that the native driver's devices have in tests, such as 64 for AMD's; 0: their own."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +35,10 @@ ROLLED = ("attention_", "matmul", "matvec")
 @pytest.fixture(autouse=True, scope="package")
 def rolled_loops() -> Iterator[None]:
     """Ask drivers not to unroll loops: lavapipe would compile long code, for many times as long as tests run it."""
-    with mock.patch("pumice_vulkan.kernels.shader", lambda name: (rolled if name.startswith(ROLLED) else shader)(name)):
+    chosen = mock.patch(
+        "pumice_vulkan.kernels.shader", lambda name: (rolled if name.startswith(ROLLED) else shader)(name)
+    )
+    with chosen, subgroups_of(LANES) if LANES else nullcontext():
         yield
 
 
