@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from pumice.plugin import CODINGS, Coding, GGMLType, block_size, type_size
@@ -18,7 +19,7 @@ class Format:
     type: GGMLType
     coding: Coding | None = None
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """Name of the shaders' variants."""
         return self.type.name.lower()

@@ -44,6 +44,7 @@ class Preparer:
         self._pieces = pieces
         self._done = done
         self._closing = False
+        self._awaited = False  # nothing else is done until the end
         self._thread = threading.Thread(target=self._run, name="pumice-vulkan-preparer")
 
     def start(self) -> None:
@@ -54,7 +55,8 @@ class Preparer:
             logger.info("cannot prepare steps: %s", error)
 
     def wait(self) -> None:
-        """Wait until all buckets are prepared."""
+        """Wait until all buckets are prepared, from now on without pauses for other threads."""
+        self._awaited = True
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -92,7 +94,12 @@ class Preparer:
         return True
 
     def _pause(self) -> None:
-        """Let other threads run; longer if they are busy, as during the first generation of a process."""
+        """Let other threads run; longer if they are busy, as during the first generation of a process.
+
+        A pause takes 1 ms where a system's timers are coarse, and there are some 20 for each bucket.
+        """
+        if self._awaited:
+            return
         began = time.perf_counter()
         time.sleep(PAUSE_SECONDS)
         waited = time.perf_counter() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -220,6 +221,7 @@ LANES_FRAGMENTS = {
 SHORT_STEPS = 16  # steps of a row up to which subgroups do not divide the columns of a prompt's product
 
 
+@functools.lru_cache(1024)
 def lanes_shape(n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> LanesShape:
     """Return the shape for a product of ``n_rows`` rows, of both matrices if ``paired``, with ``n_tokens`` vectors.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 
@@ -30,6 +31,7 @@ def fixed(shape: Shape) -> tuple[int, ...]:
     return concrete(shape, {})
 
 
+@functools.lru_cache(4096)
 def row_size(shape: Shape) -> int:
     """Return the values in one row: the product of all dimensions but the first."""
     return math.prod(fixed(shape[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from pumice.plugin import Weight, fixed
@@ -75,6 +76,11 @@ def matrix(lowering: Lowering, weight: Weight) -> Matrix:
 
 def product_flags(bias: object, residual: object, ragged: object) -> ProductFlag:
     """Return the flags of the operands that are present."""
+    return _combined(bool(bias), bool(residual), bool(ragged))
+
+
+@functools.cache
+def _combined(bias: bool, residual: bool, ragged: bool) -> ProductFlag:
     chosen = {ProductFlag.BIAS: bias, ProductFlag.RESIDUAL: residual, ProductFlag.RAGGED_X: ragged}
     return ProductFlag(sum(flag for flag, present in chosen.items() if present))
 

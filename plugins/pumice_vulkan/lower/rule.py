@@ -36,7 +36,7 @@ rows (``lowering.n_outputs``: 1, or the maximum)::
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,6 +159,10 @@ class Lowering:
     def _sizes(self) -> Sizes:
         return bucket_sizes(self.limits, self.n_tokens, self.n_outputs)
 
+    @functools.cached_property
+    def _size_words(self) -> dict[str, int]:
+        return size_words(self.limits)
+
     def rows(self, tensor: Tensor) -> int:
         """The most rows a value has in this bucket."""
         first = tensor.shape[0] if tensor.shape else 1
@@ -264,10 +268,10 @@ class Lowering:
             Dispatch(
                 kernel,
                 tuple(constants),
-                (self.memory.step, *(place.buffer for place in _each(places[name] for name in declared.places))),
+                (self.memory.step, *[place.buffer for place in _flat([places[name] for name in declared.places])]),
                 packed,
                 grid,
-                self._ordered([*_each(reads.values()), *also_reads], [*_each(writes.values())]),
+                self._ordered([*_flat(reads.values()), *also_reads], _flat(writes.values())),
                 label or kernel,
                 full_subgroups,
             )
@@ -283,13 +287,12 @@ class Lowering:
         if isinstance(count, int):
             return FIXED | count
         first, most = count.shape[0], self.rows(count)
-        return size_words(self.limits)[first] if isinstance(first, str) and most > 1 else FIXED | most
+        return self._size_words[first] if isinstance(first, str) and most > 1 else FIXED | most
 
     def _ordered(self, reads: Sequence[BufferSlice], writes: Sequence[BufferSlice]) -> bool:
         """Return True if a barrier is needed: for writes since the last one, or for reads of places to be written."""
         reads = [place for place in reads if not place.constant]
-        clash = any(a.overlaps(b) for a in (*reads, *writes) for b in self._writes)
-        clash = clash or any(a.overlaps(b) for a in writes for b in self._reads)
+        clash = _overlap(reads, self._writes) or _overlap(writes, self._writes) or _overlap(writes, self._reads)
         if clash:
             self._reads, self._writes = [], []
         self._reads += reads
@@ -313,6 +316,16 @@ def _offsets(places: BufferSlices) -> dict[str, Numbers]:
     }
 
 
-def _each(places: Iterable[BufferSlice | Sequence[BufferSlice]]) -> Iterator[BufferSlice]:
+def _flat(places: Iterable[BufferSlice | Sequence[BufferSlice]]) -> list[BufferSlice]:
+    flat: list[BufferSlice] = []
     for value in places:
-        yield from [value] if isinstance(value, BufferSlice) else value
+        if isinstance(value, BufferSlice):
+            flat.append(value)
+        else:
+            flat.extend(value)
+    return flat
+
+
+def _overlap(places: Iterable[BufferSlice], others: Sequence[BufferSlice]) -> bool:
+    """Return True if any of ``places`` overlaps any of ``others``."""
+    return any(place.overlaps(other) for place in places for other in others)
