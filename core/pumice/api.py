@@ -10,6 +10,7 @@ from typing import Unpack
 
 from pumice.audio import Audio
 from pumice.config import load_config
+from pumice.engine.backends import OpeningBackends
 from pumice.engine.runner import Observer
 from pumice.frontend.speaking import DEFAULT_SECONDS, SpeechProgress
 from pumice.hub import locate
@@ -181,7 +182,8 @@ def describe_graph(
     with ExitStack() as stack:
         registry = get_registry(settings)
         file = stack.enter_context(open_configured(located, registry, settings))
-        return prepare(stack, file, settings, registry)[1].describe()
+        opening = OpeningBackends(registry, settings)
+        return prepare(stack, file, settings, registry, opening)[1].describe()
 
 
 @short_traceback

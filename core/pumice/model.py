@@ -18,7 +18,7 @@ from pumice.architecture import DRAFT, HEAD, MAIN, Architecture, HParams, MediaK
 from pumice.chat.mixed import PromptPart
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
-from pumice.engine.backends import backend_line
+from pumice.engine.backends import OpeningBackends
 from pumice.engine.block_tokens import BlockTokens
 from pumice.engine.draft_model import DraftLimits, DraftModel
 from pumice.engine.draft_vocabulary import DraftVocabulary, SameVocabulary, have_same_tokens, other_vocabulary
@@ -89,10 +89,12 @@ class Model(SpeakingModel):
         started = time.perf_counter()
         registry = get_registry(config, plugins)
         with ExitStack() as stack, numa_policy(config.numa):
+            opening = OpeningBackends(registry, config)
+            stack.callback(opening.close)
             file = stack.enter_context(open_configured(path, registry, config))
             if opened:
                 opened(file)
-            self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
+            self.architecture, self.runner = prepare(stack, file, config, registry, opening, progress, observer)
             self.runner.compile()
             if config.mlock:
                 lock_memory(self.runner.host_weights)
@@ -114,22 +116,7 @@ class Model(SpeakingModel):
             stack.callback(self._load_vocoder.close)
             self._load_speaker = LazySpeaker(chosen, config, registry, partial(_engine_of, weakref.ref(self)))
             stack.callback(self._load_speaker.close)
-            named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
-            start = self.architecture.decoder_start if self.runner.encodes else None
-            prepared = Preparer(
-                self.n_ctx,
-                self.n_vocab,
-                self._load_tokenizer.or_none,
-                *named,
-                start,
-                masks,
-                speculation.names,
-                _verifies(self.runner),
-                self.runner.media_width,
-                self.architecture.media_rules,
-                self.runner.limits.n_batch,
-                self.runner.embeds_media,
-            )
+            prepared = self._preparer(registry, speculation)
             # The engine's thread holds no reference to the model, so that a model without references is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
@@ -137,6 +124,25 @@ class Model(SpeakingModel):
             self.engine = thread = EngineThread(engine, prepared, emit, release, max_queue)
             self._finalizer = weakref.finalize(client, thread.close)
         self.load_seconds = time.perf_counter() - started
+
+    def _preparer(self, registry: Registry, speculation: Speculation) -> Preparer:
+        """Return what prepares requests."""
+        config, runner = self.config, self.runner
+        return Preparer(
+            *(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none),
+            registry.samplers,
+            config.samplers,
+            config.sampling,
+            config.adapter_scales,
+            decoder_start=self.architecture.decoder_start if runner.encodes else None,
+            masks=self.architecture.masks,
+            proposers=speculation.names,
+            verifies=_verifies(runner),
+            media_width=runner.media_width,
+            media_rules=self.architecture.media_rules,
+            n_batch=runner.limits.n_batch,
+            embeds_media=runner.embeds_media,
+        )
 
     @property
     def closed(self) -> bool:
@@ -415,15 +421,15 @@ def prepare(
     file: GGUFFile,
     config: Config,
     registry: Registry,
+    opening: OpeningBackends,
     progress: Callable[[int, int], None] | None = None,
     observer: Observer | None = None,
 ) -> tuple[Architecture, Runner]:
     """Return the architecture and the runner of a file, not compiled yet; ``stack`` closes files and backends."""
+    stack.callback(opening.close)  # before the file
     architecture = make_architecture(file, registry)
     sizes = chosen_sizes(config, architecture)
-    backends = backend_line(registry, config)
-    for _, backend in backends:
-        stack.callback(backend.close)
+    backends = opening.line
     drafts = not observer and (_names_layer(config) if backends[0][1].offload else config.is_drafting)
     graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry, drafts)
     if observer:
@@ -431,6 +437,7 @@ def prepare(
     if observer:
         config = config.model_copy(update={"moe_cache_mib": 0, "op_offload": "off"})
     host_bytes = available_memory_bytes() or None
+    opening.wait()
     graphs, fitted, rules, experts, stream = fit_graphs(graphs, backends, sizes, config, host_bytes)
     if fitted.n_ctx < sizes.n_ctx:
         log.warning("n_ctx: memory for %d of the %d tokens that the model was trained for", fitted.n_ctx, sizes.n_ctx)

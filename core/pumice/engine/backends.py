@@ -2,20 +2,83 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
+from concurrent.futures import Future
 
 from pumice.backend import Backend
 from pumice.config import Config
 from pumice.engine.gpus import choose_gpus, named_devices
 from pumice.engine.guarded import make_backend
-from pumice.errors import BackendError, PluginError
+from pumice.errors import BackendError, PluginError, PumiceError
 from pumice.guard import guarded
 from pumice.registry import Registry
+
+Line = list[tuple[str, Backend]]
 
 logger = logging.getLogger("pumice")
 
 
-def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]]:
+class OpeningBackends:
+    """A line of backends, in which a thread opens GPUs while the model's file is read and traced.
+
+    A driver of a GPU takes 0.1 s to list its devices, and another 0.1 to open one.
+    """
+
+    def __init__(self, registry: Registry, config: Config) -> None:
+        self._line: Future[Line] = Future()
+        self._opened: Future[None] = Future()
+        self._closed = False
+        opening = threading.Thread(target=self._open, args=[registry, config], name="pumice-backends")
+        try:
+            if _may_have_gpus(registry, config):
+                opening.start()
+        except RuntimeError as error:
+            logger.info("devices are opened without a thread: %s", error)
+        if opening.ident is None:
+            self._open(registry, config)
+
+    @property
+    def line(self) -> Line:
+        """The backends in order, whose GPUs may not be open yet. Raises like ``backend_line``."""
+        return self._line.result()
+
+    def wait(self) -> None:
+        """Wait until the thread no longer uses the backends. Raises PumiceError if a GPU cannot be opened."""
+        self._opened.result()
+
+    def close(self) -> None:
+        """Close the backends, once."""
+        self._opened.exception()
+        if not self._closed and not self._line.exception():
+            for _, backend in self.line:
+                backend.close()
+        self._closed = True
+
+    def _open(self, registry: Registry, config: Config) -> None:
+        try:
+            line = backend_line(registry, config)
+            self._line.set_result(line)
+            for _, backend in line:
+                if backend.offload:
+                    backend.free_memory()
+            self._opened.set_result(None)
+        except BaseException as error:
+            if not self._line.done():
+                self._line.set_exception(error)
+            self._opened.set_exception(error)
+
+
+def _may_have_gpus(registry: Registry, config: Config) -> bool:
+    """Return True if a line may have a backend of GPUs."""
+    names = config.backends if config.backend == "auto" else [config.backend]
+    with contextlib.suppress(PumiceError):  # the line raises it
+        return any(registry.backends.find(name).offload for name in names if name in registry.backends)
+    return False
+
+
+def backend_line(registry: Registry, config: Config) -> Line:
     """Return the backends of a model in order: each node goes to the first one that supports it.
 
     ``auto`` takes every available backend in the configured order, with a warning for those that fail. A name takes
@@ -26,7 +89,7 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
     gpus = named_devices(config)
     if gpus is not None:
         names = _without_other_gpus(registry, names, {device.backend for device in gpus})
-    line: list[tuple[str, Backend]] = []
+    line: Line = []
     if config.backend != "auto":
         if gpus is not None and registry.backends.find(config.backend).offload and config.backend not in names:
             named = ", ".join(config.devices)
