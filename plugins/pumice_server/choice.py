@@ -162,6 +162,16 @@ def _models_in(folder: Path) -> list[str]:
     return models
 
 
+def refuse_damaged(paths: Sequence[str]) -> None:
+    """Raise ClickException for the first of several models whose file is no model, by its header.
+
+    They load on first use, so a client would get the error. Files that are not on this machine yet are skipped.
+    """
+    for path in paths:
+        if Path(path).is_file() and (problem := model_problem(Path(path))):
+            raise click.ClickException(problem)
+
+
 def _is_later_part(file: Path) -> bool:
     """Return True for parts of a split model after the first, such as ``name-00002-of-00003.gguf``."""
     parts = file.stem.split("-")

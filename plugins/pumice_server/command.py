@@ -28,7 +28,15 @@ from pumice.cli.options import (
 from pumice.cli.vocabulary import SizeType, defined, option
 from pumice.options import ENGINE, REQUEST
 from pumice_server.arguments import ServeCommand
-from pumice_server.choice import adapter_options, choose_models, make_specs, size_of, take_adapters, with_presets
+from pumice_server.choice import (
+    adapter_options,
+    choose_models,
+    make_specs,
+    refuse_damaged,
+    size_of,
+    take_adapters,
+    with_presets,
+)
 from pumice_server.defaults import default_options, take_chat, take_compat, take_output, take_sampling
 from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
@@ -409,6 +417,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     with one_thread():
         from pumice_server.beginning import begun, listen
     slot_folder = settings.slot_folder if cluster is None else None  # machines of a cluster have other folders
+    named = [*names, *options["model"]]
     specs = [] if preset_file is None else _preset_specs(preset_file, of_models, slot_folder)
     paths = choose_models(names, options, bool(specs))
     aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
@@ -424,6 +433,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     if cluster is None:  # machines of a cluster may have other files
         for spec in specs:
             require_file(spec.path)
+        if len(specs) > 1:
+            refuse_damaged(named)
     with listen(settings) as sockets:
         if len(specs) == 1:
             locate_model(specs[0].path)

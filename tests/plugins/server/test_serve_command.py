@@ -170,6 +170,17 @@ def test_what_is_no_model_is_left_out_of_a_folder(tmp_path, caplog):
     assert [line for line in said if not line.startswith("--models-dir: left out: ")] == []
 
 
+@pytest.mark.parametrize("order", [["good", "bad"], ["bad", "good"], ["good", "-m", "bad"]])
+def test_a_damaged_model_among_several_is_refused_before_anything_is_served(tmp_path, order):
+    tiny_llama(tmp_path / "good.gguf")
+    (tmp_path / "bad.gguf").write_bytes((tmp_path / "good.gguf").read_bytes()[:5000])
+    arguments = [name if name == "-m" else str(tmp_path / f"{name}.gguf") for name in order]
+    done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path / 'bad.gguf'}: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_model_that_is_not_there_is_named_before_anything_is_served(tmp_path):
     tiny_llama(tmp_path / "good.gguf")
     config = tmp_path / "c.yaml"
