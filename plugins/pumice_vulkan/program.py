@@ -299,7 +299,8 @@ class DeviceProgram(Program):
         layout.write_picks(words, ask.picks, ask.numbers, recording.turn, ask.n_drafted)
         if ask.texts:
             self._picker.texts.write(ask.texts)
-            words[layout.text_length :][: len(ask.texts)] = [len(text) for text in ask.texts]
+        if ask.n_drafted:
+            words[layout.text_length :][: len(ask.picks)] = [len(text) for text in ask.texts] or 0
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=ask.n_drafted > 0 or any(pick.adjusts for pick in ask.picks),
@@ -309,7 +310,12 @@ class DeviceProgram(Program):
         )
         if choice.adjusts and not step.behind:
             layout.write_pasts(words, ask.pasts)
-        recording = recording._replace(n_steps=len(ask.numbers), choice=choice, follows=step.behind is not None)
+        recording = recording._replace(
+            n_steps=len(ask.numbers),
+            choice=choice,
+            follows=step.behind is not None,
+            given=ask.n_drafted > 0 and not ask.texts,
+        )
         picked = Picked(self._host, step.batch.sizes, self._recorder, self._picker, recording, ask, self._persistent)
         if step.waits:
             self._recorder.command(recording).hold()
@@ -494,6 +500,7 @@ class DeviceProgram(Program):
         for choice in drafted_choices(bucket.n_tokens):
             for n_steps in (2, 4, 8, 16, 1):
                 yield partial(self._recorder.prepare, Recording(bucket, n_steps, choice))
+            yield partial(self._recorder.prepare, Recording(bucket, 1, choice, given=True))
 
 
 def _computed_by(shared: Shared) -> str:

@@ -49,7 +49,8 @@ class Recording(NamedTuple):
     """The contents of a command buffer: one step, or ``n_steps`` in succession with token selection; or a part of it.
 
     ``follows``: start from the tokens of the previous steps; ``turn``: index of the host memory; ``persistent``: layers
-    are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with.
+    are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with; ``given``: the host
+    drafted the tokens.
     """
 
     bucket: Bucket
@@ -60,6 +61,7 @@ class Recording(NamedTuple):
     part: StepPart = StepPart.ALL
     persistent: bool = False
     restores: bool = False
+    given: bool = False
 
 
 class Encoded(NamedTuple):
@@ -190,7 +192,7 @@ class Recorder:
     def _drafts(self, recording: Recording) -> list[Dispatch]:
         """Return the dispatch that drafts the tokens of the first step, if the device drafts any."""
         lowering = Lowering(self._memory, *recording.bucket)
-        if self._picker and recording.choice.drafted:
+        if self._picker and recording.choice.drafted and not recording.given:
             self._picker.lower_drafts(lowering, recording.choice, recording.turn)
         return lowering.dispatches
 
@@ -233,7 +235,7 @@ class Recorder:
             self._host.record_inputs(encoder, recording.turn, sizes)
             if self._begun is not None and recording.follows:
                 self._begun.record(encoder, recording)
-            if self._picker and recording.choice.drafted:
+            if self._picker and recording.choice.drafted and not recording.given:
                 self._picker.texts.record(encoder, recording.bucket.n_tokens // recording.choice.drafted)
         if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
             self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)

@@ -108,7 +108,8 @@ class Ask:
             ``restricted``. Each step has ``1 + n_drafted`` rows of each sequence, together at most one more than the
             last of ``drafted``; those of the batch after a sequence's first are replaced by the drafted tokens.
             ``numbers`` are ``[n_steps, rows]``; each picked token of a sequence takes the next of its own.
-        texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last.
+        texts: int32, for each sequence the tokens from which the program drafts, the one of the batch last. Empty: the
+            drafted tokens of a single step are those of the batch.
     """
 
     picks: Sequence[Pick]

@@ -69,7 +69,7 @@ class Engine:
         can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
         ahead = Lookahead(can, self.cache, lookahead)
         self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell, self.speculation)
-        if can.drafted and self.speculation.matches_text_by_default:
+        if can.drafted and self.speculation.is_default:
             runner.prepare_drafts()
         self.encodings = Encodings(runner, self.cache, self.scheduler)
         self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None

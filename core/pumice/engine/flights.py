@@ -202,6 +202,8 @@ class Flights:
 
     def _submit(self, members: Members, drafts: Mapping[Running, Draft], n_free: int, is_own: bool) -> Flight:
         """Submit a step that verifies these drafts, or without any as many as the program may compute by itself."""
+        if drafts and (n_drafted := self._n_given(members, drafts)):
+            return self._verify_given(members, drafts, n_drafted)
         if drafts or not self._can.max_steps or (n_free == 1 and self._waits_for_layer(members)):
             return self._step(members, drafts, True)
         sequences = [running for running, _ in members]
@@ -633,10 +635,14 @@ class Flights:
             return False
         if not all(self._speculation.matches_text(running.generation) for running, _ in members):
             return False
+        self._prepare_drafts()
+        return True
+
+    def _prepare_drafts(self) -> None:
+        """Let the program begin to prepare steps with drafts, once."""
         if not self._prepares_drafts:
             self._prepares_drafts = True
             self._runner.prepare_drafts()
-        return True
 
     def _planned(self, sequences: Sequence[Running]) -> Plan:
         """Return the plan of a submission with drafts of the program, with blocks held for its steps."""
@@ -647,17 +653,20 @@ class Flights:
     def _draft_ahead(self, members: Members, plan: Plan) -> Flight:
         """Submit steps with exact picks that verify drafts of the program."""
         began, sequences = time.perf_counter(), [running for running, _ in members]
-        n_seqs, n_rows = len(sequences), 1 + plan.n_drafted
-        ask = self.lookahead.ask([running.generation for running in sequences], plan.n_steps * n_rows)
-        numbers = ask.numbers.T.reshape(n_seqs, plan.n_steps, n_rows).swapaxes(0, 1).reshape(plan.n_steps, -1)
-        texts = self._speculation.device.texts(sequences)
-        ask = replace(ask, numbers=numbers, n_drafted=plan.n_drafted, texts=texts)
+        ask = replace(self._ask_rows(sequences, plan), texts=self._speculation.device.texts(sequences))
         parts = [running.part(1, running.generation.tokens[-1:] * plan.n_drafted) for running in sequences]
         batch = batch_of(self._cache, parts)
         pending = self._runner.submit(batch, ask)
         flight = Flight(members, sequences, batch, pending, self._take_drafted, ask, plan=plan)
         flight.began, flight.spent = began, self._landed  # nothing is in flight since
         return flight
+
+    def _ask_rows(self, sequences: Sequence[Running], plan: Plan) -> Ask:
+        """Return the ``Ask`` of steps that verify drafts, with a random number for each row."""
+        n_seqs, n_rows = len(sequences), 1 + plan.n_drafted
+        ask = self.lookahead.ask([running.generation for running in sequences], plan.n_steps * n_rows)
+        numbers = ask.numbers.T.reshape(n_seqs, plan.n_steps, n_rows).swapaxes(0, 1).reshape(plan.n_steps, -1)
+        return replace(ask, numbers=numbers, n_drafted=plan.n_drafted)
 
     def _take_drafted(self, flight: Flight) -> None:
         """Continue with the tokens of steps with drafts."""
@@ -679,6 +688,47 @@ class Flights:
         current = {running: numbers for running, numbers in taken.items() if not running.generation.finish_reason}
         lengths = self.lookahead.lengths(len(taken))
         self._speculation.device.took(current, len(taken), lengths, plan, self._landed - flight.spent)
+
+    def _n_given(self, members: Members, drafts: Mapping[Running, Draft]) -> int:
+        """Return how many tokens of each sequence the program verifies for the host; 0: the host verifies them.
+
+        Drafts are padded to a number that the program offers.
+        """
+        if self._waits_for_layer(members) or not self.lookahead.drafts(members):
+            return 0
+        longest = max(len(draft.tokens) for draft in drafts.values())
+        n_drafted = next((n for n in self.lookahead.lengths(len(members)) if n >= longest), 0)
+        if not n_drafted or not self.lookahead.passes([running for running, _ in members], n_drafted, 1):
+            return 0
+        self._prepare_drafts()
+        return n_drafted
+
+    def _verify_given(self, members: Members, drafts: Mapping[Running, Draft], n_drafted: int) -> Flight:
+        """Submit a step with exact picks that verifies drafts of the host, so that it needs no logits."""
+        began, spent, sequences = time.perf_counter(), self._clock(), [running for running, _ in members]
+        ask, parts = self._ask_rows(sequences, Plan(n_drafted, 1)), []
+        for running in sequences:
+            tokens = list(drafts[running].tokens) if running in drafts else []
+            padding = [running.generation.tokens[-1]] * (n_drafted - len(tokens))
+            parts.append(running.part(1, [*tokens, *padding]))
+        batch = batch_of(self._cache, parts)
+        pending = self._runner.submit(batch, ask)
+        flight = Flight(members, sequences, batch, pending, self._take_given, ask, drafts=drafts)
+        flight.began, flight.spent = began, spent
+        return flight
+
+    def _take_given(self, flight: Flight) -> None:
+        """Continue with the tokens of a step that verified drafts of the host."""
+        ahead = next(flight.pending.tokens())
+        assert flight.ask is not None
+        assert ahead.n_taken is not None
+        n_rows = 1 + flight.ask.n_drafted
+        for index, (running, n_taken) in enumerate(zip(flight.whole, ahead.n_taken[0].tolist(), strict=True)):
+            n_before = len(running.generation.generated)
+            self._take_rows(running, ahead, 0, range(index * n_rows, index * n_rows + n_taken))
+            if draft := flight.drafts.get(running):
+                n_accepted = len(running.generation.generated) - n_before - 1
+                draft.n_accepted = min(max(0, n_accepted), len(draft.tokens))
 
     def _take_rows(self, running: Running, ahead: Ahead, step: int, rows: range) -> bool:
         """Continue with the tokens of rows of a step. Return True if the next step was computed for them."""

@@ -346,11 +346,6 @@ class Speculation:
         return list(self._names(generation)) == [_NGRAM]
 
     @property
-    def matches_text_by_default(self) -> bool:
-        """Return True if that holds for requests without a choice of their own."""
-        return list(self._chosen(self._default)) == [_NGRAM]
-
-    @property
     def is_exact(self) -> bool:
         """True if texts are the same with drafts and without."""
         return self._is_invariant

@@ -15,6 +15,7 @@ from equal_texts import write_model
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.draft_length import DraftLength
+from pumice.engine.flights import Flights
 from pumice.engine.host_drafts import HostDrafts
 from pumice.engine.tracing import STREAMED
 from pumice.quantize import quantize
@@ -54,6 +55,26 @@ def test_nothing_is_drafted_by_default(tmp_path: Path) -> None:
     tokens, n_accepted = texts(write_model("rope-plain", tmp_path), "vulkan", "auto")
     assert all(tokens)
     assert n_accepted == 0
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}])
+def test_the_device_verifies_drafts_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Of one sequence and of two, with wrong tokens: predictions, cut to lengths that the device pads."""
+    monkeypatch.setattr(Flights, "_sample_drafted", None)
+    path, sizes = write_model("rope-plain", tmp_path), {"n_ctx": 128, "n_batch": 16, "n_parallel": 2}
+    with pumice.load(path, backend="vulkan", config={"n_draft": 5}, **sizes) as model:
+        options = {"max_tokens": 40, "seed": 3, "ignore_eos": True, **options}
+        for prompts in (PROMPTS[:1], PROMPTS):
+            plain = model.generate_many(prompts, speculate="off", **options)
+            text = "".join(done.text for done in plain)
+            predicted = model.generate_many(prompts, prediction=text[:20] + "?" + text[22:], cache_salt="p", **options)
+            assert [done.tokens for done in predicted] == [done.tokens for done in plain]
+            n_drafted, n_accepted = (
+                sum(getattr(done.timings, name) for done in predicted) for name in ("n_drafted", "n_accepted")
+            )
+            assert n_drafted > n_accepted > 10
 
 
 @pytest.fixture
