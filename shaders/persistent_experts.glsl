@@ -51,6 +51,17 @@ void keep_sums(uint count, uint n, uint first, uint of, uint chunks, uint slots,
     if (mine) partial[chunk * stride + first_row + row] = sums[0];
 }
 
+// Multiplies `N` units of four bits, of which `UNIT` is the one at first + i, and stores their sums as keep_sums does. It is
+// no function, since compilers unroll loops whose bounds are constants of the text.
+#define MULTIPLY(UNIT, N, OF, CHUNKS, SLOTS, FIRST_ROW, STRIDE) \
+    EACH_UNIT for (uint first = 0u; first < N; first += 8u) { \
+        EACH_UNIT for (uint i = 0u; i < 8u; i++) { \
+            sums[i] = 0.0; \
+            if (first + i < N) sums[i] = product_of(UNIT, false); \
+        } \
+        keep_sums(batch_of(N - first), N, first, OF, CHUNKS, SLOTS, FIRST_ROW, STRIDE); \
+    }
+
 // --- queries, keys and values
 
 uint row_kv(uint i) { return min(min(warp / CHUNKS_X, SLOTS_X - 1u) * N_KV + i, 2u * OF_K - 1u); }
@@ -79,15 +90,7 @@ void load_qkv(uint layer) {
 
 void load_first() { load_qkv(0u); }
 
-void multiply_q(bool last) {
-    EACH_UNIT for (uint first = 0u; first < N_Q; first += 8u) {
-        EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-            sums[i] = 0.0;
-            if (first + i < N_Q) sums[i] = product_of(ahead[first + i], false);
-        }
-        keep_sums(batch_of(N_Q - first), N_Q, first, OF_Q, CHUNKS_X, SLOTS_X, 0u, STRIDE_Q);
-    }
-}
+void multiply_q(bool last) { MULTIPLY(ahead[first + i], N_Q, OF_Q, CHUNKS_X, SLOTS_X, 0u, STRIDE_Q) }
 
 void multiply_k(bool last) {
     EACH_UNIT for (uint first = 0u; first < N_KV; first += 8u) {
@@ -113,15 +116,7 @@ void load_o(uint layer) {
     }
 }
 
-void multiply_o(bool last) {
-    EACH_UNIT for (uint first = 0u; first < N_O; first += 8u) {
-        EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-            sums[i] = 0.0;
-            if (first + i < N_O) sums[i] = product_of(ahead[first + i], false);
-        }
-        keep_sums(batch_of(N_O - first), N_O, first, OF_X, CHUNKS_O, SLOTS_O, 0u, STRIDE_X);
-    }
-}
+void multiply_o(bool last) { MULTIPLY(ahead[first + i], N_O, OF_X, CHUNKS_O, SLOTS_O, 0u, STRIDE_X) }
 
 // --- the choice of experts
 
@@ -223,13 +218,7 @@ void multiply_experts(uint layer) {
     }
     find_shares();
     EACH_UNIT for (uint which = 0u; which < 2u; which++) {
-        EACH_UNIT for (uint first = 0u; first < N_G; first += 8u) {
-            EACH_UNIT for (uint i = 0u; i < 8u; i++) {
-                sums[i] = 0.0;
-                if (first + i < N_G) sums[i] = product_of(units[which * N_G + first + i], false);
-            }
-            keep_sums(batch_of(N_G - first), N_G, first, OF_G, CHUNKS_X, SLOTS_X, which * OF_G, STRIDE_G);
-        }
+        MULTIPLY(units[which * N_G + first + i], N_G, OF_G, CHUNKS_X, SLOTS_X, which * OF_G, STRIDE_G)
     }
     load_down(layer);
 }
