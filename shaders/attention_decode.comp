@@ -36,6 +36,8 @@ layout(constant_id = 13) const uint TILES = 0u;
 layout(constant_id = 14) const uint UNIT = 16u;
 layout(constant_id = 15) const bool LATE = false; // request keys and values only when those in use are not needed any more
 layout(constant_id = 16) const uint ROWS = 1u; // maximum tokens of a sequence, at adjacent positions
+layout(constant_id = 17) const bool NORMED = false; // queries and keys are divided by their mean square first
+layout(constant_id = 18) const float EPS = 0.0;
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
@@ -45,8 +47,10 @@ layout(std430, set = 0, binding = 6) coherent buffer Partial { vec4 partial[]; }
 layout(std430, set = 0, binding = 7) coherent buffer Counters { uint counters[]; };
 layout(std430, set = 0, binding = 9) buffer Y { float y[]; };
 layout(std430, set = 0, binding = 10) writeonly buffer Halves { uvec2 y_halves[]; };
+layout(std430, set = 0, binding = 11) readonly buffer QNorm { float q_norm[]; };
+layout(std430, set = 0, binding = 12) readonly buffer KNorm { float k_norm[]; };
 layout(push_constant) uniform Push {
-    uint rows, q_at, k_at, v_at, turns_at, sinks_at, partial_at, counters_at, cache_at, y_at, halves_at;
+    uint rows, q_at, k_at, v_at, turns_at, sinks_at, partial_at, counters_at, cache_at, y_at, halves_at, q_norm_at, k_norm_at;
     uint positions, sequences, seq_starts, table, table_width; // indices in the step block
     uint n_head_kv;
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
@@ -70,6 +74,7 @@ shared vec4 new_keys[ROWS * K_QUADS];
 shared vec4 new_values[ROWS * V_QUADS];
 shared vec4 sums[SUBGROUPS * HEADS * V_QUADS];
 shared vec2 states[HEADS * (SUBGROUPS > MOST_PARTS ? SUBGROUPS : MOST_PARTS)]; // maximum and sum of weights
+shared float squares[NORMED ? PAIRS_EACH * SUBGROUPS : 1u]; // sums of subgroups, each of values of one head
 shared bool last;
 
 uint me, lane, group, token, position, n_head;
@@ -165,6 +170,14 @@ void main() {
     if (start != gl_WorkGroupID.x * usual_part) find_blocks(start);
     request(start, end, head_kv);
     find_blocks(start + CHUNK);
+    if (NORMED) {
+        [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) {
+            float square = dot(pairs[i].values, pairs[i].values);
+            [[unroll]] for (uint step = 1u; step < SUBGROUP; step *= 2u) square += subgroupShuffleXor(square, step);
+            if (me % SUBGROUP == 0u) squares[i * SUBGROUPS + me / SUBGROUP] = square;
+        }
+        barrier();
+    }
     [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) put_pair(pairs[i]);
     for (uint i = me; has_new && i < (1u + n_before) * V_OCTETS * 8u; i += THREADS) {
         const uint row = i / (V_OCTETS * 8u), column = i % (V_OCTETS * 8u);

@@ -55,12 +55,12 @@ float rounded(float x) {
 // A rotated pair of values of a query, or from index HEADS on of a key, or two values without rotation.
 struct Pair {
     uint head, a, b;
-    vec2 values;
+    vec2 values, factors; // factors: of the norm
     uvec2 turns;
 };
 
 Pair load_pair(uint i, uint n_heads, uint first_head, uint head_kv) {
-    Pair pair = Pair(i / PAIRS, 2u * (i % PAIRS), 2u * (i % PAIRS) + 1u, vec2(0.0), uvec2(0u));
+    Pair pair = Pair(i / PAIRS, 2u * (i % PAIRS), 2u * (i % PAIRS) + 1u, vec2(0.0), vec2(1.0), uvec2(0u));
     if (pair.a < n_rot) {
         if (second_distance != 1u) pair.a = i % PAIRS;
         pair.b = pair.a + second_distance;
@@ -72,6 +72,8 @@ Pair load_pair(uint i, uint n_heads, uint first_head, uint head_kv) {
     bool real = is_key ? row <= n_before : pair.head < n_heads;
     if (real && pair.a < k_dim) pair.values.x = is_key ? k[from + pair.a] : q[from + pair.a];
     if (real && pair.b < k_dim) pair.values.y = is_key ? k[from + pair.b] : q[from + pair.b];
+    if (NORMED && pair.a < k_dim) pair.factors.x = is_key ? k_norm[k_norm_at + pair.a] : q_norm[q_norm_at + pair.a];
+    if (NORMED && pair.b < k_dim) pair.factors.y = is_key ? k_norm[k_norm_at + pair.b] : q_norm[q_norm_at + pair.b];
     return pair;
 }
 
@@ -79,6 +81,11 @@ void put_pair(Pair pair) {
     const uint row = pair.head - HEADS; // of a key
     const uint at = pair.head < HEADS ? position : position - n_before + row;
     vec2 cs = magnitude * turn(at, pair.turns), u = pair.values;
+    if (NORMED && pair.head < HEADS + ROWS) {
+        float square = 0.0;
+        for (uint i = 0; i < PAIRS / SUBGROUP; i++) square += squares[pair.head * (PAIRS / SUBGROUP) + i];
+        u *= inversesqrt(square / float(k_dim) + EPS) * pair.factors;
+    }
     if (pair.a < n_rot) u = vec2(u.x * cs.x - u.y * cs.y, u.x * cs.y + u.y * cs.x);
     if (pair.head >= HEADS) {
         if (row > n_before) return;

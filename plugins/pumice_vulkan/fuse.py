@@ -154,7 +154,7 @@ def _residual(node: Node, uses: _Uses) -> Group | None:
 
 
 def _attend(node: Node, uses: _Uses) -> Group | None:
-    """Match rotated queries and keys, and their attention."""
+    """Match rotated queries and keys, with norms of each head if both have one, and their attention."""
     if node.op != "attention" or "k" not in node.inputs:
         return None
     q, k = (uses.maker.get(node.inputs[name]) for name in "qk")
@@ -166,7 +166,15 @@ def _attend(node: Node, uses: _Uses) -> Group | None:
         return None
     if "v" not in node.inputs or uses.only(q.output) is not node:
         return None
-    return Group("attend", [q, k, node])
+    norms = [norm for rope in (q, k) if (norm := uses.maker.get(rope.inputs["x"])) and _is_head_norm(norm, uses)]
+    alike = len(norms) == 2 and norms[0].attrs["eps"] == norms[1].attrs["eps"]
+    return Group("attend", [*(norms if alike else ()), q, k, node])
+
+
+def _is_head_norm(node: Node, uses: _Uses) -> bool:
+    """Return True for a weighted RMS norm of heads that only one operation uses."""
+    plain = node.op == "rms_norm" and len(node.inputs["x"].shape) == 3 and "weight" in node.inputs
+    return plain and len(node.weight("weight").shape) == 1 and uses.only(node.output) is not None
 
 
 def _elementwise(last: Node, uses: _Uses, taken: set[Node]) -> Group | None:

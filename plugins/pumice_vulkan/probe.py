@@ -137,7 +137,7 @@ def _order_of_sums(device: Device) -> list[str]:
     x.contents[:] = np.arange(256, dtype=np.float32).view(np.uint8)
     y.contents[:] = 255
     push = interface(SUMS_KERNEL).pack(x_at=0, y_at=0)
-    _run(device, device.new_pipeline(shader(SUMS_KERNEL), 2, len(push), (), full_subgroups=True), [x, y], push, (1, 1))
+    run(device, device.new_pipeline(shader(SUMS_KERNEL), 2, len(push), (), full_subgroups=True), [x, y], push, (1, 1))
     lane, slot = np.arange(LANES)[:, None], np.arange(4)
     columns = slot // 2 * 8 + lane % 4 * 2 + slot % 2
     rows = np.stack([lane // 4 * 16 + columns, (lane // 4 + 8) * 16 + columns], 1)  # lane, row, slot
@@ -216,11 +216,11 @@ def _product(
     whole = kernel != HALF_KERNEL
     pipeline = device.new_pipeline(shader(declared.kernel), n_buffers, len(push), constants, full_subgroups=whole)
     n_tiles = -(-max(N_ROWS, N_TOKENS) // 64)
-    _run(device, pipeline, [step, *buffers, *[y] * (n_buffers - 3)], push, (n_tiles, n_tiles))
+    run(device, pipeline, [step, *buffers, *[y] * (n_buffers - 3)], push, (n_tiles, n_tiles))
     return y.contents.view(np.float32).reshape(N_TOKENS, N_ROWS)
 
 
-def _run(
+def run(
     device: Device, pipeline: ComputePipeline, buffers: Sequence[Buffer], push: bytes, n_workgroups: tuple[int, int]
 ) -> None:
     command = device.new_command_buffer()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pumice.plugin import KVState, Node, Tensor
@@ -16,12 +18,16 @@ from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import DecodeShape, decode_shape
 
 MOST_TOGETHER = 1  # tokens of a step, each of which computes the keys of those before it in its sequence
+WITH_NORMS = False  # norms of queries and keys are computed by the same dispatch
 
 
-def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
+def attend_alone(
+    lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None, norms: Sequence[Node] = ()
+) -> bool:
     """Attend with single tokens of sequences, or up to ``MOST_TOGETHER`` tokens of any, ``rope`` included.
 
-    Returns False if the kernel does not support it.
+    ``norms``: of the queries and of the keys, which the kernel applies to q and k. Returns False if the kernel does not
+    support it.
     """
     v, sinks = node.inputs.get("v"), node.inputs.get("sinks")
     if lowering.invariant or v is None or not is_plain(node) or not _can_run(lowering, node.state_of(KVState)):
@@ -60,6 +66,8 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
             "v": lowering.place(v),
             "turns": counters if rope is None else turns(lowering, rope),
             "sinks": counters if sinks is None else lowering.place(sinks),
+            "q_norm": lowering.place(norms[0].weight("weight")) if norms else counters,
+            "k_norm": lowering.place(norms[1].weight("weight")) if norms else counters,
         },
         writes={"partial": partial, "counters": counters, "cache": cache, "y": y, "halves": halves or y},
         push={
@@ -84,13 +92,18 @@ def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Nod
             *(k_octets, v_octets, sinks is not None),
             *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
             *tiles(lowering, node.output, order),
-            shape.late,
-            n_together,
+            *(shape.late, n_together, bool(norms), float_bits(norms[0].attrs["eps"] if norms else 0.0)),
         ],
         grid=(n_parts, n_groups, n_rows),
         full_subgroups=True,
     )
     return True
+
+
+def takes_norms(lowering: Lowering, rope: Node) -> bool:
+    """Return True if subgroups have values of one head each, so that the kernel can compute its norm."""
+    pairs_of_head = -(-int(rope.output.shape[2]) // 8) * 4
+    return WITH_NORMS and pairs_of_head % lowering.device.subgroup_size == 0
 
 
 def _counters(lowering: Lowering, n_head: int) -> BufferSlice:

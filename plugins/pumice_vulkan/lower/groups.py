@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
-from pumice_vulkan.lower.attention_decode import attend_alone
+from pumice_vulkan.lower.attention_decode import attend_alone, takes_norms
 from pumice_vulkan.lower.elementwise import elementwise
 from pumice_vulkan.lower.experts import gated_experts
 from pumice_vulkan.lower.few import FewProduct, few_order, few_product, use_few
@@ -130,8 +130,17 @@ def _normed_residual(lowering: Lowering, nodes: list[Node]) -> bool:
 
 
 def _attend(lowering: Lowering, nodes: list[Node]) -> bool:
-    rope_q, rope_k, attention = nodes
-    return attend_alone(lowering, attention, rope_q.inputs["x"], rope_k.inputs["x"], rope_q)
+    *norms, rope_q, rope_k, attention = nodes
+    if norms and takes_norms(lowering, rope_q):
+        q, k = (norm.inputs["x"] for norm in norms)
+        if attend_alone(lowering, attention, q, k, rope_q, norms):
+            return True
+    for norm in norms:
+        lowering.lower(norm)
+    if not attend_alone(lowering, attention, rope_q.inputs["x"], rope_k.inputs["x"], rope_q):
+        for part in (rope_q, rope_k, attention):
+            lowering.lower(part)
+    return True
 
 
 def _route(lowering: Lowering, nodes: list[Node]) -> bool:

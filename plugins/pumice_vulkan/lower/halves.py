@@ -12,6 +12,8 @@ from pumice_vulkan.tuning import LANES_UNIT, X_UNIT
 MOST_QUADS = 4096  # maximum groups of four values per row in shaders/norm_half.comp
 NORM_THREADS = 256
 LANE_ORDER = 0  # in place of X_UNIT, as in shaders/halves.glsl
+SUM = "latest sum of experts"  # key of its node, result, residual and dispatch
+SUM_WITH_NORM = False  # sums of experts and the next norm are one dispatch
 _NAMES = ("float16 activations", "more float16 activations")  # scratch memories: one is read while the other is written
 
 
@@ -64,12 +66,22 @@ def normed_halves(lowering: Lowering, norm: Node, order: Order) -> bool:
     n_quads = lowering.width(x) // 4
     if lowering.width(x) % 4 or n_quads > MOST_QUADS:
         return False
+    kernel, reads, writes, push = "norm_half", {"x": x}, dict[str, Tensor](), dict[str, int]()
+    node, total, residual, index = lowering.remembered.get(SUM, (None, None, None, 0))
+    if SUM_WITH_NORM and residual is not None and total is x and index == len(lowering.dispatches) - 1:
+        del lowering.dispatches[index]
+        experts, shares = node.operands()
+        kernel, reads, writes = "expert_sum_norm", {"x": experts, "shares": shares, "residual": residual}, {"sum": x}
+        push = {"n_used": int(shares.shape[-1])}
     lowering.dispatch(
-        "norm_half",
+        kernel,
         count=x,
-        reads={"x": lowering.place(x), "weight": lowering.place(weight)},
-        writes={"y": new_halves(lowering, norm.output, order)},
-        push={"n_quads": n_quads, "eps": norm.attrs["eps"]},
+        reads={name: lowering.place(tensor) for name, tensor in {**reads, "weight": weight}.items()},
+        writes={
+            "y": new_halves(lowering, norm.output, order),
+            **{name: lowering.place(tensor) for name, tensor in writes.items()},
+        },
+        push={"n_quads": n_quads, "eps": norm.attrs["eps"], **push},
         constants=[NORM_THREADS, -(-n_quads // NORM_THREADS), *tiles(lowering, norm.output, order)],
         grid=(lowering.rows(x), 1, 1),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import Limits, Node, Tensor
+from pumice_vulkan.lower.halves import SUM
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
 GATES = ("softmax", "sigmoid", "softmax_of_chosen", "sqrt_softplus")  # in the order of GATE in route.comp
@@ -62,6 +63,7 @@ def _divide(lowering: Lowering, node: Node) -> None:
 def expert_sum(lowering: Lowering, node: Node, result: Tensor, residual: Tensor | None = None) -> None:
     """Compute the weighted sum of experts' results, optionally plus a residual."""
     y, weights = node.operands()
+    lowering.remembered[SUM] = node, result, residual, len(lowering.dispatches)
     n_used, width = int(weights.shape[-1]), int(y.shape[-1])
     lowering.dispatch(
         "expert_sum",

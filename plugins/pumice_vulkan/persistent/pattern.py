@@ -109,8 +109,8 @@ def _layer(x: Tensor, units: deque[list[Node]]) -> tuple[Layer, Tensor]:
     """Take a layer that starts from ``x``, and return it and its result."""
     norm, q, k, v = _ops(_next(units), "rms_norm", "linear", "linear", "linear")
     by_output = {node.output: node for node in (q, k, v)}
-    normed = [_next(units)[0] for _ in range(2) if units and [node.op for node in units[0]] == ["rms_norm"]]
-    rope_q, rope_k, attention = _ops(_next(units), "rope", "rope", "attention")
+    group = _next(units)
+    *normed, rope_q, rope_k, attention = _ops(group, *["rms_norm"] * (len(group) - 3), "rope", "rope", "attention")
     if norm.inputs["x"] is not x or not _is_plain(rope_q, attention):
         raise _Mismatch
     heads = {node.output: node for node in normed}

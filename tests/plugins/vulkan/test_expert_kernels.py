@@ -17,10 +17,15 @@ from pumice.graph import GraphBuilder, Tensor, Weight
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.device import list_devices
+from pumice_vulkan.device import list_devices, open_device
+from pumice_vulkan.flags import FIXED
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import experts
+from pumice_vulkan.lower.halves import LANE_ORDER
+from pumice_vulkan.probe import run
 from pumice_vulkan.program import DeviceProgram
+from pumice_vulkan.shaders import interface, shader
+from pumice_vulkan.tuning import X_UNIT
 from random_weights import random_rows
 
 MOST = 100  # tokens
@@ -204,3 +209,35 @@ def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Gener
     if vulkan._open()[0].lanes and size == 128:
         assert many == ["group", "half", "matmul_lanes", "matmul_lanes", "expert_sum"]
     program.close()
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("in_lanes", [False, True])
+def test_a_sum_of_experts_with_the_norm_behind_it(in_lanes: bool) -> None:
+    """shaders/norm_half.comp stores the sum, and the norm as float16 in rows or in the order of lanes."""
+    n_rows, n_used, width = 5, 3, 256
+    random = np.random.default_rng(0)
+    x, residual = random.standard_normal((n_rows, n_used, width)), random.standard_normal((n_rows, width))
+    shares, weight = random.uniform(0, 1, (n_rows, n_used)), random.uniform(0.5, 1.5, width)
+    total = (x * shares[..., None]).sum(1) + residual
+    normed = total / np.sqrt((total**2).mean(1, keepdims=True) + 0.1) * weight
+    declared = interface("expert_sum_norm")
+    with open_device("native", 0) as device:
+        operands = {"x": x, "weight": weight, "shares": shares, "residual": residual}
+        buffers = {name: device.new_buffer(4 * array.size, host=True) for name, array in operands.items()}
+        for name, array in operands.items():
+            buffers[name].contents[:] = array.astype(np.float32).reshape(-1).view(np.uint8)
+        buffers["sum"] = device.new_buffer(4 * total.size, host=True)
+        buffers["y"] = device.new_buffer(2 * 16 * width, host=True)
+        places = {f"{name}_at": 0 for name in declared.places}
+        push = declared.pack(rows=FIXED | n_rows, n_quads=width // 4, n_used=n_used, eps=0.1, **places)
+        constants = [64, 1, 1, LANE_ORDER] if in_lanes else [64, 1, 0, X_UNIT]
+        pipeline = device.new_pipeline(shader("expert_sum_norm"), 1 + len(buffers), len(push), constants)
+        run(device, pipeline, [buffers["x"], *(buffers[name] for name in declared.places)], push, (n_rows, 1))
+        sums = buffers["sum"].contents.view(np.float32).reshape(n_rows, width).copy()
+        halves = buffers["y"].contents.view(np.float16).copy()
+    np.testing.assert_allclose(sums, total, rtol=1e-5, atol=1e-5)
+    if in_lanes:  # of each 128 columns: half of the rows, piece of 16 bytes, row, block of 32, columns
+        halves = halves.reshape(2, 2, 4, 8, 4, 8).transpose(1, 3, 0, 4, 2, 5)
+    halves = halves.reshape(16, -1, 4)[:n_rows, :, [0, 2, 1, 3]].reshape(n_rows, width)
+    np.testing.assert_allclose(halves, normed, rtol=2e-3, atol=2e-3)

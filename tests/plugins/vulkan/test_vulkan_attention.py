@@ -12,11 +12,12 @@ from graphs import Case, Graphed
 from pumice.backend.step import Limits
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
+from pumice.plugin.nn import Rope
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kv_cache import is_quantized
-from pumice_vulkan.lower import attention, attention_decode
+from pumice_vulkan.lower import attention, attention_decode, groups
 from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.shaders import FOLDERS
 from pumice_vulkan.tuning import DecodeShape, LanesAttentionShape
@@ -120,6 +121,41 @@ def test_a_few_tokens_of_a_sequence(tmp_path, monkeypatch, options):
     monkeypatch.setattr(attention_decode, "MOST_TOGETHER", 8)
     monkeypatch.setattr(attention_decode, "decode_shape", lambda *_: shape)
     compare(tmp_path, TOGETHER, **options)
+
+
+@pytest.mark.parametrize("neox", [False, True])
+@pytest.mark.parametrize(("heads", "dim"), [((6, 2), 64), ((4, 4), 128), ((8, 1), 40)])
+def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkeypatch, heads, dim, neox):
+    """Heads of 40 values do not fill subgroups, so their norms are other dispatches."""
+    random = np.random.default_rng(0)
+    weights = {name: random.uniform(0.5, 1.5, dim).astype("f4") for name in ("q_norm", "k_norm")}
+    shapes = {"q": (heads[0], dim), "k": (heads[1], dim), "v": (heads[1], dim)}
+    rope = Rope(n_rot=dim // 4 * 2, neox=neox, freq_base=10000.0)
+
+    def build(g, a):
+        turned = [rope(g, g.rms_norm(a[name], g.weight(f"{name}_norm"), eps=0.1)) for name in "qk"]
+        return g.attention(*turned, a["v"], scale=0.1)
+
+    def results(backend, joined):
+        monkeypatch.setattr(attention_decode, "WITH_NORMS", joined)
+        case = Case(build, {name: np.zeros((1, *shape), "f4") for name, shape in shapes.items()}, weights)
+        graphed = Graphed(tmp_path, backend, case, Limits(256, 64, 64, 2, 32, {0: 16}, "f32"))
+        rows = np.random.default_rng(1)
+        for step in batches([(30, 20), (1, 1), (1, 1)], 256, 32, 0):
+            yield graphed(
+                {name: rows.standard_normal((len(step.tokens), *shape)).astype("f4") for name, shape in shapes.items()},
+                step,
+            )
+
+    vulkan = VulkanBackend()
+    with mock.patch.object(groups, "attend_alone", wraps=groups.attend_alone) as alone:
+        in_one = list(results(vulkan, True))
+    apart = list(results(vulkan, False))
+    vulkan.close()
+    assert any(len(call.args) > 5 for call in alone.call_args_list) == (dim != 40)
+    for one, other, right in zip(in_one, apart, results(NumpyBackend(), False), strict=True):
+        np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(other, right, rtol=1e-5, atol=1e-5)
 
 
 SLOPES = tuple(-(2.0 ** -(i + 1)) for i in range(8))
