@@ -1,8 +1,10 @@
 """Cores and memory of this machine, and sizes of memory."""
 
+import contextlib
 import logging
 import os
 import re
+from pathlib import Path
 
 from pumice.errors import ConfigError
 
@@ -34,6 +36,15 @@ def available_memory_bytes() -> int:
     except (OSError, StopIteration, ValueError, IndexError):
         return host_memory_bytes()
     return 1024 * kib
+
+
+def last_cache_bytes() -> int:
+    """Return the bytes of the processor's last cache; 32 MiB where the system does not report it."""
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError, ConfigError):
+            sizes.append(parse_size(path.read_text(encoding="ascii")))
+    return max(sizes, default=32 * 2**20)
 
 
 def cores() -> int:

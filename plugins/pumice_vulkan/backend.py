@@ -73,6 +73,7 @@ class VulkanBackend(Backend):
     renews_weights = True
     keeps_ready = True
     reads_in_place = True
+    expert_rows = 64
     scratch_bytes = SCRATCH_BYTES
     shares_arenas = True
     Options = VulkanOptions

@@ -251,6 +251,8 @@ class Backend(ABC):
     keeps_ready: ClassVar[bool] = False
     #: True if programs read weights in host memory, those of ``Limits.in_place``; ``host_footprint`` counts them.
     reads_in_place: ClassVar[bool] = False
+    #: Rows in which products of experts with many rows are computed: an expert with fewer takes as long.
+    expert_rows: ClassVar[int] = 1
     #: Bytes of scratch memory that the programs of a model share on each device, besides weights, states and arenas.
     scratch_bytes: ClassVar[int] = 0
     #: True if the programs of a device that give no logits share an arena: each step ends before another begins.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pumice.backend import Backend
 from pumice.backend.step import Limits
@@ -29,6 +30,7 @@ class NodeCost:
         of_outputs: rows are those of the output, not all tokens.
         type: name of the type of a product's weights; empty for other operations.
         in_place: a GPU reads the weights in host memory.
+        tile: rows in which an expert's product is computed, if the step has as many.
     """
 
     weight_bytes: int = 0
@@ -40,6 +42,7 @@ class NodeCost:
     of_outputs: bool = False
     type: str = ""
     in_place: bool = False
+    tile: int = 1
 
     def n_bytes(self, n_tokens: int, n_outputs: int, depth: int) -> float:
         """Return the bytes that a step moves. Each row chooses its experts independently and evenly."""
@@ -49,8 +52,12 @@ class NodeCost:
         return self.weight_bytes * touched + self.row_bytes * rows + self.position_bytes * positions
 
     def flops(self, n_tokens: int, n_outputs: int) -> float:
-        """Return the floating-point operations of a step."""
-        return self.row_flops * (n_outputs if self.of_outputs else n_tokens)
+        """Return the floating-point operations of a step, with those of rows that fill tiles of experts."""
+        rows = n_outputs if self.of_outputs else n_tokens
+        if self.share >= 1 or self.tile == 1 or rows < self.tile:
+            return self.row_flops * rows
+        touched, tiles = 1 - (1 - self.share) ** rows, rows * self.share / self.tile  # of an expert
+        return self.row_flops / self.share * self.tile * max(touched, tiles + touched / 2)
 
 
 @dataclass(frozen=True)
@@ -87,19 +94,19 @@ def step_parts(
         for tensor in crossing:
             n_bytes[tensor.shape[:1] == (N_OUTPUTS,)] += 4.0 * math.prod(concrete(tensor.shape, sizes))
         device = DeviceName(segment.backend, segment.device)
-        launches = backends[segment.backend].launches(segment, limits)
+        backend = backends[segment.backend]
+        launches = backend.launches(segment, limits)
         groups, joined = (launches.groups, launches.joined) if launches else ((), ())
-        costs = _costs(segment.nodes, limits), n_bytes[False], n_bytes[True]
-        parts.append(StepPart(device, *costs, _of_groups(groups, limits), _of_groups(joined, limits)))
+        costs = partial(_costs, limits=limits, tile=backend.expert_rows)
+        bytes_of_rows = n_bytes[False], n_bytes[True]
+        grouped = (tuple(costs(group) for group in several) for several in (groups, joined))
+        parts.append(StepPart(device, costs(segment.nodes), *bytes_of_rows, *grouped))
     return parts
 
 
-def _of_groups(groups: Sequence[Sequence[Node]], limits: Limits) -> tuple[tuple[NodeCost, ...], ...]:
-    return tuple(_costs(group, limits) for group in groups)
-
-
-def _costs(nodes: Sequence[Node], limits: Limits) -> tuple[NodeCost, ...]:
-    return tuple(cost for node in nodes for cost in node_costs(node, limits))
+def _costs(nodes: Sequence[Node], limits: Limits, tile: int) -> tuple[NodeCost, ...]:
+    costs = (cost for node in nodes for cost in node_costs(node, limits))
+    return tuple(replace(cost, tile=tile) if cost.share < 1 else cost for cost in costs)
 
 
 def node_costs(node: Node, limits: Limits) -> Iterator[NodeCost]:

@@ -27,7 +27,7 @@ from pumice.engine.placed import PlacedGraph
 from pumice.engine.sizing import BLOCK_SIZE
 from pumice.gguf import GGMLType, quantize, row_bytes
 from pumice.graph import N_TOKENS, BlocksSource, Graph, GraphBuilder, Segment, Tensor
-from pumice.machine import cores
+from pumice.machine import available_memory_bytes, cores, last_cache_bytes
 from pumice.sandbox import cache_homes
 
 logger = logging.getLogger("pumice")
@@ -39,6 +39,7 @@ _READ_MATRICES = 4  # matrices in host memory that a GPU reads
 _ROWS = 512  # rows of a product that is limited by arithmetic
 _SLOW_SECONDS = 0.02  # a product that takes longer is measured alone, and with fewer rows
 _LEAST_SECONDS, _MOST_RUNS = 0.2, 10  # of repeated runs, the fastest of which counts
+_GPU_SECONDS, _GPU_RUNS = 0.4, 1000  # of runs on a GPU, whose clock rises meanwhile
 _LARGEST_FILE = 4096  # bytes
 _MOST_BYTES = 2**29  # of measured matrices
 _TYPE = GGMLType.Q4_0
@@ -61,6 +62,7 @@ class Rates:
         host_seconds: time of a generated token beside its step, which engine and samplers take on the host.
         products: ``memory`` and ``compute`` of other types, by their names, as far as they were measured.
         read: bytes of weights per second that a GPU reads in host memory; 0 if it cannot.
+        cold_seconds: overhead of a run after other programs have filled the processor's caches; 0 for a GPU.
     """
 
     memory: float
@@ -72,11 +74,13 @@ class Rates:
     host_seconds: float = 0.0
     products: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     read: float = 0.0
+    cold_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         of_types = [rate for memory, compute in self.products.values() for rate in (memory, compute)]
         positive = (self.memory, self.compute, self.link, *of_types)
-        times = self.node_seconds, self.run_seconds, self.host_seconds, self.upload, self.read
+        overheads = self.node_seconds, self.run_seconds, self.cold_seconds, self.host_seconds
+        times = *overheads, self.upload, self.read
         values = (*positive, *times)
         finite = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not finite or min(positive) <= 0 or min(times) < 0:
@@ -109,7 +113,8 @@ def step_seconds(
         else:
             groups = part.groups or [(node,) for node in part.nodes]
             busy = sum(_node_seconds(node, rate, n_tokens, n_outputs, depth) for group in groups for node in group)
-            seconds += rate.run_seconds + busy + rate.node_seconds * len(groups)
+            overhead = rate.run_seconds if len(parts) == 1 else max(rate.run_seconds, rate.cold_seconds)
+            seconds += overhead + busy + rate.node_seconds * len(groups)
     return seconds
 
 
@@ -227,11 +232,12 @@ def measure_rates(name: str, backend: Backend, width: int = WIDTH) -> Rates:
     """Measure the first device of a backend with products of random weights. Raises BackendError."""
     with _chain(name, backend, _TINY, _TINY_WIDTH) as tiny, _chain(name, backend, 1, _TINY_WIDTH) as one:
         short, long = one.seconds(1), tiny.seconds(1)
+        cold = 0.0 if backend.offload else one.seconds(1, from_memory=True)
     node_seconds = max(long - short, 0.0) / (_TINY - 1)
-    run_seconds = max(short - node_seconds, 0.0)
+    run_seconds, cold_seconds = max(short - node_seconds, 0.0), max(cold - node_seconds, 0.0)
     with _chain(name, backend, 0, width) as copied:
         link = copied.value_bytes * _ROWS / copied.seconds(_ROWS)
-    overheads = Rates(1.0, 1.0, link, node_seconds, run_seconds)
+    overheads = Rates(1.0, 1.0, link, node_seconds, run_seconds, cold_seconds=cold_seconds)
     memory, compute = _product_rates(name, backend, overheads, _TYPE, width)
     upload = _upload_rate(name, backend, width) if backend.renews_weights else 0.0
     read = _read_rate(name, backend, overheads, width) if backend.reads_in_place else 0.0
@@ -283,12 +289,13 @@ def _product_rates(name: str, backend: Backend, overheads: Rates, type: GGMLType
         is_slow = single.seconds(1) > _SLOW_SECONDS
         n_matrices = max(min(_MOST_BYTES // single.weight_bytes, _MATRICES), 1)
     with _chain(name, backend, 1 if is_slow else n_matrices, width, type) as chain:
-        read = chain.seconds(1)
+        read = chain.seconds(1, from_memory=True)
         rows = 16 if is_slow else 64
         computed = chain.seconds(rows)
         if computed < _SLOW_SECONDS:
             rows, computed = _ROWS, chain.seconds(_ROWS)
-        moving = max(read - overheads.run_seconds - overheads.node_seconds * chain.n_matrices, read / 2)
+        run_seconds = max(overheads.run_seconds, overheads.cold_seconds)
+        moving = max(read - run_seconds - overheads.node_seconds * chain.n_matrices, read / 2)
         return chain.weight_bytes / moving, chain.row_flops * rows / computed
 
 
@@ -327,7 +334,8 @@ class _Chain:
         shapes = [((2 * width, width), (width, 2 * width))[i % 2] for i in range(n_matrices)]
         prefix = f"{n_matrices}x{width} {type.name}{' in place' if in_place else ''}"  # backends keep weights by name
         sources = {
-            f"{prefix}.{i}.weight": BlocksSource(blocks.reshape(shape[0], -1), type) for i, shape in enumerate(shapes)
+            f"{prefix}.{i}.weight": BlocksSource(blocks.copy().reshape(shape[0], -1), type)  # nothing is cached
+            for i, shape in enumerate(shapes)
         }
         g = GraphBuilder(sources, 1, _ROWS)
         x = g.input("x", (N_TOKENS, width))
@@ -339,6 +347,7 @@ class _Chain:
         limits = _limits(graph, re.escape(prefix) if in_place else "")
         segment = Segment(name, graph.nodes, [x], list(graph.outputs.values()))
         self._width = width
+        self._is_gpu = backend.offload
         self._placed = PlacedGraph(graph, [segment], {name: backend}, limits)
         self._placed.compile()
         self.n_matrices = n_matrices
@@ -346,8 +355,11 @@ class _Chain:
         self.weight_bytes = n_matrices * blocks.nbytes
         self.value_bytes = 4 * (width + int(y.shape[-1]))
 
-    def seconds(self, n_rows: int) -> float:
-        """Return the shortest time of a step with ``n_rows`` rows, after one that warms up."""
+    def seconds(self, n_rows: int, *, from_memory: bool = False) -> float:
+        """Return the shortest time of a step with ``n_rows`` rows, after one that warms up.
+
+        With ``from_memory``, caches of the processor are filled with other values before each step.
+        """
         rows = np.arange(n_rows, dtype=np.int32)
         tables = {0: np.arange(_ROWS // BLOCK_SIZE, dtype=np.int32)[None]}
         starts = np.array([0, n_rows], np.int32)
@@ -355,7 +367,11 @@ class _Chain:
         batch = Batch(rows, rows, rows, starts, np.zeros(1, np.int32), tables, {"x": values})
         times: list[float] = []
         self._placed.submit(batch).outputs()
-        while len(times) < _MOST_RUNS and sum(times) < _LEAST_SECONDS:
+        n_bytes = 2 * last_cache_bytes() if from_memory and not self._is_gpu else 0
+        others = np.empty(min(n_bytes, available_memory_bytes() // 8), np.uint8)
+        most, least_seconds = (_GPU_RUNS, _GPU_SECONDS) if self._is_gpu else (_MOST_RUNS, _LEAST_SECONDS)
+        while len(times) < most and sum(times) < least_seconds:
+            others.fill(len(times) % 2)
             begun = time.perf_counter()
             self._placed.submit(batch).outputs()
             times.append(time.perf_counter() - begun)

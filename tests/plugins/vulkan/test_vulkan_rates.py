@@ -20,6 +20,7 @@ from pumice.model import make_architecture
 from pumice.plugin import Launches
 from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
+from pumice_vulkan.backend import VulkanBackend
 from pumice_vulkan.launches import launches_of
 
 #: Rates of one H100 with driver 580.159.04, as ``pumice fit`` measured them.
@@ -102,6 +103,8 @@ class GPU(NumpyBackend):
         super().__init__()
         self._joins = joins
 
+    expert_rows = VulkanBackend.expert_rows
+
     def launches(self, segment: Segment, limits: Limits) -> Launches:
         return launches_of(segment, lambda decoder: self._joins)
 
@@ -123,8 +126,8 @@ def rates(path: Path, steps: Sequence[int], joins: bool) -> list[float]:
         (LLAMA_1B, "Q4_0", "Q6_K", False, 1359, 74978),
         (LLAMA_8B, "Q4_K_M", "Q6_K", True, 508, None),
         (LLAMA_8B, "Q4_K_M", "Q6_K", False, 340, None),
-        (MOE, "Q4_K_M", "Q6_K", True, 1662, None),
-        (MOE, "Q4_K_M", "Q6_K", False, 1016, None),
+        (MOE, "Q4_K_M", "Q6_K", True, 1662, 52069),
+        (MOE, "Q4_K_M", "Q6_K", False, 1016, 52069),
         (LLAMA_1B, "Q8_0", "Q8_0", False, 1096, 70001),
         (LLAMA_1B, "Q6_K", "Q6_K", False, 1144, 68904),
         (LLAMA_1B, "Q4_K", "Q4_K", False, 1336, 73954),
