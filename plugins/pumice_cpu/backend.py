@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from annotated_types import Ge
@@ -48,6 +48,7 @@ logger = logging.getLogger("pumice")
 
 TILES = ("amx-tile", "amx-bf16")  # features of processors whose tile registers ``cpu.amx`` uses
 DTYPES = {"f32": np.float32, "i32": np.int32}
+MOST_SIZES = 64  # sizes of steps whose views a program keeps
 
 
 @dataclass
@@ -137,6 +138,14 @@ class ModelMemory:
         return self.arenas[-1], True
 
 
+class _StepArrays(NamedTuple):
+    """The arrays of a step's inputs and outputs by name, and of copies of the outputs beside a shared arena."""
+
+    inputs: dict[str, NDArray[Any]]
+    outputs: dict[str, NDArray[Any]]
+    results: dict[str, NDArray[Any]]
+
+
 class CpuProgram(HostProgram):
     """Three operation tables over shared memory: one token; several tokens and at most one output row; any step."""
 
@@ -164,10 +173,9 @@ class CpuProgram(HostProgram):
         )
         self._kept = {tensor.name: _room(tensor, limits) for tensor in segment.outputs} if self._is_shared else {}
         self._batch: Batch | None = None  # of the last step
-        self._sizes: Sizes = {}  # of the last step, with the views of its inputs and outputs
-        self._inputs: dict[str, NDArray[Any]] = {}
-        self._outputs: dict[str, NDArray[Any]] = {}
-        self._results: dict[str, NDArray[Any]] = {}  # copies of the outputs, beside a shared arena
+        self._sizes: Sizes = {}  # of the last step
+        self._arrays = _StepArrays({}, {}, {})  # of these sizes
+        self._arrays_by_sizes: dict[tuple[tuple[str, int], ...], _StepArrays] = {}
         self._step = np.zeros(step_size(limits), np.int64)
         shared = SegmentMemory(
             pool, limits, plan, self._arena, self._step, memory.weights, packed, states, invariant, tiles
@@ -203,17 +211,18 @@ class CpuProgram(HostProgram):
         inputs, batch = step.inputs, step.batch
         n_tokens, n_outputs = len(batch.positions), len(batch.output_ids)
         self._describe(batch)
-        for name, view in self._inputs.items():
+        arrays = self._arrays
+        for name, view in arrays.inputs.items():
             np.copyto(view, inputs[name])
         lowering = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
         for prepare in lowering.before:
             prepare(inputs)
         self._pool.run(lowering.table, n_tokens)
         if not self._is_shared:
-            return dict(self._outputs)
-        for name, view in self._outputs.items():
-            np.copyto(self._results[name], view)
-        return dict(self._results)
+            return dict(arrays.outputs)
+        for name, view in arrays.outputs.items():
+            np.copyto(arrays.results[name], view)
+        return dict(arrays.results)
 
     def _describe(self, batch: Batch) -> None:
         """Write a batch to the step block, and find the arrays of its inputs and outputs."""
@@ -222,17 +231,26 @@ class CpuProgram(HostProgram):
         before, self._batch = self._batch, None  # an error below leaves no arrays of other sizes
         if before is None or not describe_again(self._step, batch, before):
             if self._sizes != (sizes := batch.sizes):
-                self._inputs = self._arrays(self._segment.inputs, sizes)
-                self._outputs = self._arrays(self._segment.outputs, sizes)
-                self._results = {
-                    name: kept[: view.size].reshape(view.shape)
-                    for (name, view), kept in zip(self._outputs.items(), self._kept.values(), strict=False)
-                }
-                self._sizes = sizes
+                self._arrays, self._sizes = self._arrays_of(sizes), sizes
             describe_step(self._step, batch)
         self._batch = batch
 
-    def _arrays(self, tensors: Sequence[Tensor], sizes: Sizes) -> dict[str, NDArray[Any]]:
+    def _arrays_of(self, sizes: Sizes) -> _StepArrays:
+        """Return the arrays of a step of these sizes; those of recent sizes are kept, since drafts vary them."""
+        key = tuple(sizes.items())
+        if (arrays := self._arrays_by_sizes.get(key)) is None:
+            if len(self._arrays_by_sizes) >= MOST_SIZES:
+                self._arrays_by_sizes.clear()
+            outputs = self._views_of(self._segment.outputs, sizes)
+            results = {
+                name: kept[: view.size].reshape(view.shape)
+                for (name, view), kept in zip(outputs.items(), self._kept.values(), strict=False)
+            }
+            arrays = _StepArrays(self._views_of(self._segment.inputs, sizes), outputs, results)
+            self._arrays_by_sizes[key] = arrays
+        return arrays
+
+    def _views_of(self, tensors: Sequence[Tensor], sizes: Sizes) -> dict[str, NDArray[Any]]:
         """Return the tensors' arrays in the arena by name, for a step of these sizes."""
         return {
             tensor.name: self._arena.view(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -306,7 +307,7 @@ class Runner:
         """How the drafting graph drafts blocks of tokens, if it does."""
         return self._graphs[DRAFT].graph.block if DRAFT in self._graphs else None
 
-    @property
+    @cached_property
     def listening(self) -> str | None:
         """The graph whose steps give ``STREAM``, from which a layer drafts: ``MAIN``, another one, or none."""
         return next((name for name in (MAIN, STREAMED) if STREAM in self.results(name)), None)
