@@ -117,6 +117,8 @@ class NextTokens:
         n = len(tokens) if equal.all() else int(equal.argmin())
         left_out = max(0, n - most)
         self._keep(running, first + left_out, stream[begin + left_out : begin + n])
+        if not running.generation.finish_reason:
+            self._limit(running, reads=most == MOST_ROWS)
 
     def knows(self, running: Running) -> bool:
         """Return True if the hidden states of a sequence are known up to that before its last token."""
@@ -146,8 +148,6 @@ class NextTokens:
             kept.n_skipped = n_skipped
         if first + len(rows) > kept.end:
             kept.append(rows[kept.end - first :])
-        if not running.generation.finish_reason:
-            self._catch_up(running, kept)
 
     def _begins_later(self, kept: Hidden, first: int) -> bool:
         """Return True if a sequence was to begin at a block behind ``first``, which is computed again."""
@@ -162,10 +162,19 @@ class NextTokens:
         """Return what is kept of a sequence before its position ``first``."""
         return Hidden(tables, first - 1, [np.zeros((1, n_stream), np.float32)])
 
-    def _catch_up(self, running: Running, kept: Hidden) -> None:
-        """Run the layer for all but the last hidden state of a sequence if many wait."""
-        limits = self._runner.limits
-        while kept.n_rows > max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs)):
+    def _limit(self, running: Running, reads: bool) -> None:
+        """Reduce the hidden states of a sequence that wait if there are many.
+
+        ``reads``: run the layer for all but the last. Otherwise forget the first ones if the layer can begin at a block
+        behind them: it is seldom asked, and would read what it may never need.
+        """
+        kept, limits = self._hidden[running], self._runner.limits
+        most = max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs))
+        if not reads and kept.n_rows > most >= limits.block_size:
+            n_skipped = -(-(kept.end - most + 1) // limits.block_size)
+            kept.drop(n_skipped * limits.block_size - 1 - kept.first)
+            kept.n_skipped = n_skipped
+        while kept.n_rows > most:
             n = min(kept.n_rows - 1, limits.n_batch)
             self._read([self._part(running, kept, n, False)], kept.rows[:n])
             kept.drop(n)
@@ -305,7 +314,8 @@ class CachedTokens(NextTokens):
     def _n_skipped(self, running: Running, first: int) -> int:
         return 0
 
-    def _catch_up(self, running: Running, kept: Hidden) -> None:
+    def _limit(self, running: Running, reads: bool) -> None:
+        kept = self._hidden[running]
         kept.drop(kept.n_rows - 1)
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:

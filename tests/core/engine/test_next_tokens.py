@@ -1,6 +1,7 @@
 """What a drafting layer keeps of a sequence: hidden states that wait for it, and nothing after its error."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -135,6 +136,28 @@ def test_the_end_of_a_prompt_is_enough_while_drafts_do_not_pay(n_draft, n_read):
     begin = 0 if n_read == 200 else -(-(200 - n_read) // 32) * 32  # the next block
     assert n_known == 200 - begin + 1  # and an unknown state before
     assert kept.n_skipped == begin // 32
+
+
+@pytest.mark.parametrize(("n_draft", "n_read"), [(-1, 0), (4, 128)])
+def test_a_layer_that_is_not_asked_reads_nothing(n_draft, n_read):
+    """Until it is asked: then it reads from the start of a block on."""
+    layer = Layer()
+    layer.limits = replace(LIMITS, n_seqs=1)
+    found = made(layer)
+    speculation = Speculation({"mtp": found.proposer}, n_draft=n_draft, is_invariant=True, next_tokens=found)
+    running = sequence(found, 172, n_cached=0)
+    for first in range(171):
+        batch, stream = step(running, first, 1)
+        speculation.landed(batch, [(running, 1)], stream)
+    assert sum(len(batch.tokens) for batch in layer.batches) == n_read
+    kept = found._hidden[running]
+    assert kept.end == 171
+    assert kept.rows[:, 0].tolist()[-40:] == list(range(131, 171))
+    end = 172 - 32 * kept.n_skipped
+    assert 32 <= end <= 64 or kept.n_skipped == 0
+    assert len(found.propose([running], [2])[0].tokens) == 2
+    positions = [batch.positions.tolist() for batch in layer.batches[-2:]]
+    assert positions == [list(range(n_read, end)), [end]]
 
 
 @pytest.mark.parametrize("compiles", [True, False])
