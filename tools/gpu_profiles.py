@@ -190,6 +190,8 @@ KERNELS_HEADER = (
     "| kernel | profiles | valid for Vulkan | translated to Metal | has run on |\n| --- | --- | --- | --- | --- |\n"
 )
 
+OTHERS = "Kernels of operations that this model lacks; they are valid for Vulkan 1.2 and translated to Metal, too:"
+
 
 def chosen_kernels(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> list[Kernel]:
     """Return the kernels that profiles choose, by name."""
@@ -213,12 +215,18 @@ def pipelines(lowered: Mapping[str, dict[str, list[Dispatch]]]) -> dict[tuple[st
     return oldest
 
 
+def other_kernels(chosen: Sequence[Kernel]) -> list[str]:
+    """Return the kernels that run on every device and that the model of the table does not need."""
+    names = {kernel.name for kernel in chosen}
+    return [name for name in shader_checks.families_for_all() if name not in names]
+
+
 def problems(chosen: Sequence[Kernel], validator: str, translator: str) -> list[str]:
-    """Return what the checks of the table find wrong."""
-    return [
-        *shader_checks.invalid(validator, {kernel.name: kernel.vulkan for kernel in chosen}),
-        *shader_checks.untranslated(translator, [kernel.name for kernel in chosen if kernel.is_translated]),
-    ]
+    """Return what the checks of the table, and of the kernels below it, find wrong."""
+    others = other_kernels(chosen)
+    versions = {kernel.name: kernel.vulkan for kernel in chosen} | dict.fromkeys(others, "1.2")
+    translated = [kernel.name for kernel in chosen if kernel.is_translated]
+    return [*shader_checks.invalid(validator, versions), *shader_checks.untranslated(translator, translated + others)]
 
 
 def lowered_profiles(compiled: Compiled) -> dict[str, dict[str, list[Dispatch]]]:
@@ -278,7 +286,10 @@ def quirks() -> str:
 
 def text(page: str, lowered: Mapping[str, dict[str, list[Dispatch]]]) -> str:
     """Return the page with the tables between their marks."""
-    rows = KERNELS_HEADER + "".join(kernel.row for kernel in chosen_kernels(lowered))
+    chosen = chosen_kernels(lowered)
+    rows = KERNELS_HEADER + "".join(kernel.row for kernel in chosen)
+    others = ", ".join(f"`{name}`" for name in other_kernels(chosen))
+    rows += f"\n{OTHERS} {others}.\n"
     for begin, made in ((BEGIN, table(lowered)), (KERNELS_BEGIN, rows), (QUIRKS_BEGIN, quirks())):
         before, _, rest = page.partition(begin)
         page = before + begin + "\n" + made + "\n" + END + rest.partition(END)[2]

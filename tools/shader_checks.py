@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SHADERS = Path(__file__).resolve().parents[1] / "shaders" / "spv"
+SPIRV_MINOR = 5  # byte of a module with the minor version of SPIR-V
 METAL = "20300"  # version of Metal's language: 2.3, of macOS 11, has the sums over SIMD groups
 
 
@@ -26,6 +27,14 @@ def program(name: str) -> str | None:
 def variants(family: str) -> list[Path]:
     """Return the compiled variants of a kernel, for all types of weights or caches."""
     return sorted([*SHADERS.glob(f"{family}.spv"), *SHADERS.glob(f"{family}.*.spv")])
+
+
+def families_for_all() -> list[str]:
+    """Return the kernels that need no newer Vulkan than 1.2: others are SPIR-V 1.6."""
+    by_family: dict[str, set[int]] = {}
+    for path in SHADERS.glob("*.spv"):
+        by_family.setdefault(path.stem.partition(".")[0], set()).add(path.read_bytes()[SPIRV_MINOR])
+    return sorted(name for name, versions in by_family.items() if max(versions) < 6)
 
 
 def invalid(validator: str, families: Mapping[str, str]) -> list[str]:

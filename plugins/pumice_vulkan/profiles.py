@@ -144,6 +144,14 @@ def _nvidia(device: str, source: str, **more: object) -> Profile:
     return replace(profile, **more)  # type: ignore[arg-type]
 
 
+def _apple(device: str, source: str, **more: object) -> Profile:
+    return replace(Profile(device, _MOLTEN, "Apple", 32, source, type="integrated"), **more)  # type: ignore[arg-type]
+
+
+def _asahi(device: str, source: str, **more: object) -> Profile:
+    return replace(Profile(device, "Honeykrisp", "Mesa", 32, source, type="integrated"), **more)  # type: ignore[arg-type]
+
+
 _LLAMA = "ggml-org/llama.cpp#"
 _NONE: frozenset[str] = frozenset()
 _PROPRIETARY, _AMDVLK = "AMD proprietary driver", "AMD open-source driver"
@@ -244,13 +252,21 @@ PROFILES = {
     ),
     "mali-g1-ultra-arm": Profile(*("Mali-G1-Ultra MC12", "Mali", "Arm", 16, _LLAMA + "28637"), type="integrated"),
     "v3d-71-mesa": Profile(*("V3D 7.1.10.2", "V3DV Mesa", "Broadcom", 16, _LLAMA + "26213", _NONE), type="integrated"),
-    "apple-m4-max-moltenvk": Profile(
-        *("Apple M4 Max", _MOLTEN, "Apple", 32, _LLAMA + "14316", HALF, 32768), type="integrated"
-    ),
-    "apple-m1-ultra-honeykrisp": Profile(
-        *("Apple M1 Ultra (G13D C0)", "Honeykrisp", "Mesa", 32, _LLAMA + "24306", HALF, 32768), type="integrated"
+    "apple-m1-pro-moltenvk": _apple("Apple M1 Pro", _LLAMA + "11256"),
+    "apple-m3-moltenvk": _apple("Apple M3", "NVIDIA-RTX/NRI#105"),
+    "apple-m4-max-moltenvk": _apple("Apple M4 Max", _LLAMA + "14316", shared=32768),
+    "apple-m1-ultra-honeykrisp": _asahi("Apple M1 Ultra (G13D C0)", _LLAMA + "24306", shared=32768),
+    "apple-m2-honeykrisp": _asahi("Apple M2 (G14G B0)", _LLAMA + "28035"),
+    "maxwell-gtx960": _nvidia(
+        "NVIDIA GeForce GTX 960",
+        "kainino0x/gpuinfo-vulkan-query#2",
+        features=_NONE,
+        shared=LEAST_SHARED,
+        matrices=(),
+        threads=THREADS,
     ),
     "pascal-gtx1070": _nvidia("NVIDIA GeForce GTX 1070", "PrismML-Eng/llama.cpp#247", features=_NONE, matrices=()),
+    "turing-rtx2070-old-driver": _nvidia("NVIDIA GeForce RTX 2070", _LLAMA + "13324", features=HALF, matrices=()),
     "turing-rtx2060super": _nvidia("NVIDIA GeForce RTX 2060 SUPER", _LLAMA + "15813", features=HALF),
     "ampere-rtx3070": _nvidia("NVIDIA GeForce RTX 3070", _LLAMA + "12833"),
     "ampere-rtx3090": _nvidia("NVIDIA GeForce RTX 3090", _LLAMA + "11595"),

@@ -67,8 +67,8 @@ class Quirk:
 
 
 _AMDS_OWN = (DriverId.AMD_PROPRIETARY, DriverId.AMD_OPEN_SOURCE)
-_RDNA12 = r"RX (5[3567]|6[3-9])\d{2}\b|PRO W[56]\d{3}|NAVI[12]\d|Pro 5[356]00M|680M|660M|GFX103\d"
-_GCN = r"RX [45]\d{2}\b|R[579] |Vega|VII|POLARIS|FIJI|HAWAII|TONGA|VEGA|RAVEN|RENOIR|GFX90|GFX[678]\d\d\b"
+_RDNA12 = r"RX (5[3567]|6[3-9])\d{2}\b|P(?i:ro) W[56]\d{3}|NAVI[12]\d|Pro 5[356]00M|680M|660M|GFX103\d"
+_GCN = r"RX [45]\d{2}\b|WX [2-9]\d{3}|R[579] |Vega|VII|POLARIS|FIJI|HAWAII|TONGA|VEGA|RAVEN|RENOIR|GFX90|GFX[678]\d\d\b"
 
 QUIRKS = (
     Quirk(
@@ -103,7 +103,7 @@ QUIRKS = (
         "NVIDIA",
         frozenset({ATTENTION}),
         "Turing's compiler fails at attention on matrix units (ggml-org/llama.cpp#19290)",
-        device=r"RTX 20\d\d|GTX 16\d\d|Quadro RTX|TITAN RTX|Tesla T4|\bT4\b",
+        device=r"RTX 20\d\d|GTX 16\d\d|Quadro RTX|TITAN RTX|\bT4\b",
         drivers=(DriverId.NVIDIA,),
     ),
     Quirk(

@@ -50,6 +50,9 @@ def test_the_checks_of_the_table_find_what_is_wrong(tmp_path: Path, monkeypatch:
     (tmp_path / "matmul.q4_0.spv").write_bytes(shader("matmul.q4_0")[:-40])
     wrong = gpu_profiles.problems([kernel], validator, translator)
     assert [line.partition(":")[0] for line in wrong] == ["matmul.q4_0 for Vulkan 1.2", "matmul.q4_0 to Metal"]
+    (tmp_path / "matmul.q4_0.spv").rename(tmp_path / "route.spv")
+    wrong = gpu_profiles.problems([kernel], validator, translator)
+    assert [line.partition(":")[0] for line in wrong] == ["route for Vulkan 1.2", "route to Metal"]
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,71 @@ def test_quirks(name: str, taken: set[str], subgroup: int, dispatches: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("version", "taken"), [((24, 2, 8), {M}), ((24, 3, 0), set()), ((26, 0, 8), set()), ((26, 2, 3), {A}), ((), {A})]
+    ("version", "taken"),
+    [((24, 2, 8), {M}), ((24, 3, 0), set()), ((26, 0, 8), set()), ((26, 1, 0), {A}), ((26, 2, 3), {A}), ((), {A})],
 )
 def test_versions_of_a_driver_that_have_a_fault(version: tuple[int, ...], taken: set[str]) -> None:
     assert without_quirks(claiming("xe2-b50-mesa", version)).avoided == taken
     assert not without_quirks(replace(claiming("xe2-b50-mesa", version), driver_id=DriverId.NVK)).avoided
+
+
+RADV, OWN, AMDVLK = DriverId.RADV, DriverId.AMD_PROPRIETARY, DriverId.AMD_OPEN_SOURCE
+WINDOWS, MESA = DriverId.INTEL_WINDOWS, DriverId.INTEL_MESA
+
+
+@pytest.mark.parametrize(
+    ("profile", "driver", "name", "taken", "subgroup", "dispatches"),
+    [
+        *(
+            ("rdna3-rx7900xtx-radv", OWN, name, set(), 64, 0)
+            for name in (
+                *("AMD Radeon RX 7600", "AMD Radeon PRO W7900", "AMD Radeon AI PRO R9700", "AMD Radeon RX 9060 XT"),
+                *("AMD Radeon 780M Graphics", "AMD Radeon 890M Graphics", "AMD Radeon 8050S Graphics"),
+            )
+        ),
+        *(
+            ("rdna2-rx6700xt-radv", RADV, name, set(), 32, 0)
+            for name in (
+                *("AMD Radeon RX 5500 XT", "AMD Radeon RX 6900 XT", "AMD Radeon PRO W6800", "AMD Radeon Pro W5700"),
+                *("AMD Radeon Graphics (RADV NAVI14)", "AMD Radeon Pro 5500M", "AMD Radeon 680M", "AMD Radeon 660M"),
+                "AMD Radeon Graphics (RADV GFX1036)",
+            )
+        ),
+        ("rdna35-8060s-amdvlk", OWN, "AMD Radeon 780M Graphics", {M}, 64, 16),
+        ("rdna2-rx6700xt-radv", OWN, "AMD Radeon RX 6600", {M}, 32, 0),
+        ("rdna2-rx6700xt-radv", AMDVLK, "AMD Radeon RX 6600", {M}, 32, 0),
+        ("rdna2-rx6700xt-radv", DriverId.MOLTENVK, "AMD Radeon RX 6600", NOT_AT_APPLE, 64, 0),
+        *(
+            ("gcn5-pro-vii-radv", RADV, name, set(), 64, 16)
+            for name in (
+                *("Radeon RX 580 Series", "AMD Radeon R9 390", "Radeon Vega Frontier Edition", "AMD Radeon VII"),
+                "Radeon (TM) Pro WX 7100 Graphics",
+                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("POLARIS10", "FIJI", "HAWAII", "TONGA", "VEGA10")),
+                *(f"AMD Radeon Graphics (RADV {chip})" for chip in ("RAVEN", "RENOIR", "GFX90C", "GFX803")),
+            )
+        ),
+        *(
+            ("turing-rtx2060super", DriverId.NVIDIA, name, {A}, 32, 0)
+            for name in ("NVIDIA GeForce GTX 1660", "Quadro RTX 5000", "NVIDIA TITAN RTX", "Tesla T4", "NVIDIA T4")
+        ),
+        ("turing-rtx2060super", DriverId.NVK, "NVIDIA GeForce RTX 2060", set(), 32, 0),
+        ("ampere-rtx3090", DriverId.NVIDIA, "NVIDIA RTX A4000", set(), 32, 0),
+        ("xe-a770-mesa", MESA, "Intel(R) Graphics (DG2)", {M, T, A}, 16, 0),
+        ("xe-a770-mesa", WINDOWS, "Intel(R) Arc(TM) A380 Graphics", {M, T, F, FAST}, 16, 0),
+        ("xe-a770-mesa", DriverId.UNKNOWN, "Intel(R) Arc(TM) A380 Graphics", {T}, 16, 0),
+        *(
+            ("xe2-b50-mesa", MESA, name, {A}, 16, 0)
+            for name in ("Intel(R) Graphics (BMG G31)", "Intel(R) Graphics (PTL)", "Intel(R) Arc(tm) B580 Graphics")
+        ),
+    ],
+)
+def test_names_that_drivers_give(
+    profile: str, driver: DriverId, name: str, taken: set[str], subgroup: int, dispatches: int
+) -> None:
+    """Each part of the expressions for names decides something."""
+    device = without_quirks(replace(claiming(profile), name=name, driver_id=driver))
+    assert device.avoided == taken
+    assert (device.subgroup_size, device.most_dispatches) == (subgroup, dispatches)
 
 
 DECIDED = {
