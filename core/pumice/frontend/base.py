@@ -277,7 +277,7 @@ class LazyTokenizer:
     def prepare(self) -> None:
         """Build what splits texts into tokens: half a second for large vocabularies. Requests raise its errors."""
         with contextlib.suppress(Exception):
-            self._made.tokenize("a")
+            self._made.prepare()
 
     @cached_property
     def _made(self) -> Tokenizer:

@@ -83,6 +83,10 @@ class Tokenizer(ABC):
         """Return the tokenizer of a file; byte-level BPE takes its pre-tokenizer from ``pre_tokenizers``."""
         return cls(metadata)  # type: ignore[call-arg]  # a subclass reads the rest from the metadata
 
+    def prepare(self) -> None:
+        """Build what splits texts into tokens, which the first text would wait for."""
+        self.tokenize("a")
+
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True, *, mark: str = "") -> list[int]:
         """Return the ids of ``text``.
 

@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.errors import TokenizerError
 from pumice.tokenizers.base import Tokenizer
+from pumice.tokenizers.merging import WordMerger
 from pumice.tokenizers.pre_tokenizers import PreTokenizer, pre_tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, strings, value
 
 if TYPE_CHECKING:
     import tokenizers
-    from tokenizers import models
+    from tokenizers import models, pre_tokenizers
 
 _logger = logging.getLogger("pumice")
 
 SPACE = "▁"
 
 _CHUNK = 1 << 16  # characters that are merged at once
+_SHORT = 1 << 11  # characters that are merged in Python as long as the library's tokenizer is not made ...
+_LARGE = 50_000  # ... if the vocabulary has so many tokens, for which that takes half a second
 _CUT = re.compile("[a-z](?= [a-z])")
 _PROBE = "by one word at a time a text is read"
 
@@ -72,16 +75,34 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _bpe(self) -> "tokenizers.Tokenizer":
-        """The merging tokenizer, built for the first text: decoding and prompts of token ids do not need it."""
-        from tokenizers import Tokenizer, pre_tokenizers
+        """The merging tokenizer, built for the first long text: decoding and prompts of token ids do not need it."""
+        from tokenizers import Tokenizer
 
-        merges = _merges(self._metadata, optional=self._row.merges_optional)
-        tokenizer = Tokenizer(_model(self.vocabulary.ids | self._nameless, merges, self._row))
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(self._words())
+        tokenizer = Tokenizer(_model(self.vocabulary.ids | self._nameless, _pairs(self._merges()), self._row))
+        tokenizer.pre_tokenizer = self._splitter
         return tokenizer
 
+    def _merges(self) -> list[str]:
+        """Return the merges in order, as ``"left right"``."""
+        if self._row.merges_optional and PREFIX + "merges" not in self._metadata:
+            return []
+        return strings(self._metadata, "merges")
+
+    def prepare(self) -> None:
+        _ = self._bpe
+
+    @cached_property
+    def _merger(self) -> WordMerger:
+        return WordMerger(self.vocabulary.ids | self._nameless, self._merges, self._row.ignore_merges)
+
+    @cached_property
+    def _splitter(self) -> "pre_tokenizers.PreTokenizer":
+        """The pre-tokenizers that split text into words."""
+        from tokenizers import pre_tokenizers
+
+        return pre_tokenizers.Sequence(self._words())
+
     def _words(self) -> list[Any]:
-        """Return the pre-tokenizers that split text into words."""
         from tokenizers import Regex, pre_tokenizers
 
         words: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._row.patterns]
@@ -105,7 +126,7 @@ class BPETokenizer(Tokenizer):
         """True if every space between two small letters begins a word; a plugin's patterns are not known to."""
         if not self._row.names:
             return False
-        words = self._bpe.pre_tokenizer.pre_tokenize_str(_PROBE)
+        words = self._splitter.pre_tokenize_str(_PROBE)
         return {match.end() for match in _CUT.finditer(_PROBE)} <= {begin for _, (begin, _) in words}
 
     def _chunks(self, text: str) -> Iterator[str]:
@@ -128,15 +149,30 @@ class BPETokenizer(Tokenizer):
         return ids
 
     def _encode_chunk(self, text: str) -> list[int]:
-        bpe = self._bpe
         try:
-            # The fast variant does not compute the offsets of tokens.
-            ids: list[int] = bpe.encode_batch_fast([text], add_special_tokens=False)[0].ids
+            ids = self._merged(text) if len(text) <= _SHORT and self._merges_in_python else None
+            if ids is None:
+                # The fast variant does not compute the offsets of tokens.
+                ids = self._bpe.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except BaseException as error:
             if not _is_panic(error):
                 raise
             raise TokenizerError("the text has too long a run, such as of white space, to split into words") from None
         return [token for token in ids if token < self.n_vocab] if self._nameless else ids
+
+    @property
+    def _merges_in_python(self) -> bool:
+        return "_bpe" not in self.__dict__ and self._row.byte_level and self.n_vocab > _LARGE
+
+    def _merged(self, text: str) -> list[int] | None:
+        """Return the tokens of a text merged in Python, or None if a word is too long for that."""
+        ids: list[int] = []
+        for word, _ in self._splitter.pre_tokenize_str(text):
+            tokens = self._merger.tokens(word)
+            if tokens is None:
+                return None
+            ids += tokens
+        return ids
 
     def _decode(self, text: str) -> bytes:
         if not self._row.byte_level:
@@ -158,11 +194,8 @@ def _pre(metadata: Mapping[str, Any]) -> str:
     return name or "default"
 
 
-def _merges(metadata: Mapping[str, Any], *, optional: bool) -> list[tuple[str, str]]:
+def _pairs(merges: list[str]) -> list[tuple[str, str]]:
     """Return the pairs to merge, in order."""
-    if optional and PREFIX + "merges" not in metadata:
-        return []
-    merges = strings(metadata, "merges")
     if len(set(merges)) < len(merges):
         merges = list(dict.fromkeys(merges))  # the first occurrence counts
     return [(left, right) for left, _, right in map(str.partition, merges, repeat(" "))]

@@ -1,5 +1,6 @@
 """Eight published vocabularies give the ids that llama.cpp's own test files list."""
 
+import random
 from functools import cache
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from pumice.gguf import GGUFFile
 from pumice.tokenizers import Tokenizer, from_metadata
+from pumice.tokenizers.bpe import BPETokenizer
+from pumice.tokenizers.merging import MOST_SYMBOLS
 
 NAMES = ("bert-bge", "deepseek-llm", "falcon", "gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2")
 
@@ -34,6 +37,27 @@ def test_every_line_of_the_expected_ids(shared: Path, name: str) -> None:
     found = [tokenizer.tokenize(text, add_special=False, parse_special=True) for text in texts(shared, name)]
     assert len(found) == 47
     assert found == expected
+
+
+@pytest.mark.parametrize("name", ["deepseek-llm", "falcon", "gpt-2", "llama-bpe", "qwen2"])
+def test_short_texts_have_the_same_tokens_before_the_merges_of_the_library_are_built(shared: Path, name: str) -> None:
+    with GGUFFile.open(path_of(shared, name)) as file:
+        quick, library = (from_metadata(file.metadata) for _ in range(2))
+    assert isinstance(quick, BPETokenizer)
+    library.prepare()
+    chance = random.Random(name)
+    pool = [*texts(shared, name), *(quick.token_text(chance.randrange(len(quick.vocabulary))) for _ in range(300))]
+    cases = ["".join(chance.choices(pool, k=chance.randint(1, 6)))[:500] for _ in range(300)]
+    cases += ["".join(chance.choices("aeintrs \n0ÄßéЖ字🙂'", k=60)) for _ in range(100)]
+    short = [text for text in cases if all(len(word) <= MOST_SYMBOLS for word, _ in split(quick, text))]
+    assert [quick.tokenize(text) for text in short] == [library.tokenize(text) for text in short]
+    assert len(short) > 300
+    assert "_bpe" not in quick.__dict__
+    assert [quick.tokenize(text) for text in cases] == [library.tokenize(text) for text in cases]
+
+
+def split(tokenizer: BPETokenizer, text: str) -> list[tuple[str, object]]:
+    return tokenizer._splitter.pre_tokenize_str(text)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "bert-bge"])
