@@ -16,6 +16,10 @@ layout(push_constant) uniform Push { uint rows, ids_at, tiles_at, order_at; uint
 
 shared uint counts[MATRICES];
 shared uint places[MATRICES];
+const uint CHUNK = 16;  // matrices whose counts are summed first
+shared uvec2 sums[(MATRICES + CHUNK - 1) / CHUNK];  // pairs and tiles
+
+uvec2 pairs_and_tiles(uint m) { return uvec2(counts[m], (counts[m] + WIDTH - 1u) / WIDTH); }
 
 void main() {
     const uint lane = gl_LocalInvocationID.x, n_pairs = row_count(rows) * n_used;
@@ -23,12 +27,16 @@ void main() {
     barrier();
     for (uint pair = lane; pair < n_pairs; pair += gl_WorkGroupSize.x) atomicAdd(counts[ids[ids_at + pair]], 1u);
     barrier();
+    for (uint c = lane; c * CHUNK < MATRICES; c += gl_WorkGroupSize.x) {
+        sums[c] = uvec2(0);
+        for (uint m = c * CHUNK; m < min((c + 1u) * CHUNK, MATRICES); m++) sums[c] += pairs_and_tiles(m);
+    }
+    barrier();
     for (uint m = lane; m < MATRICES; m += gl_WorkGroupSize.x) {
-        uint first = 0, tile = 0;
-        for (uint i = 0; i < m; i++) {
-            first += counts[i];
-            tile += (counts[i] + WIDTH - 1u) / WIDTH;
-        }
+        uvec2 before = uvec2(0);
+        for (uint c = 0; c < m / CHUNK; c++) before += sums[c];
+        for (uint i = m / CHUNK * CHUNK; i < m; i++) before += pairs_and_tiles(i);
+        uint first = before.x, tile = before.y;
         places[m] = first;
         const uint end = first + counts[m];
         for (; first < end; first += WIDTH) {
