@@ -379,7 +379,10 @@ def _draft_vocabulary(
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> SchedulingPolicy:
     on_gpu = registry.backends.find(runner.backends_used[0]).offload
-    return FairPolicy(config.max_delay or (0.05 if on_gpu else 0.2), step_sizes=runner.capabilities.step_sizes)
+    sizes = runner.capabilities.step_sizes
+    if config.max_delay or on_gpu:
+        return FairPolicy(config.max_delay or 0.05, step_sizes=sizes)
+    return FairPolicy(0.2, step_sizes=sizes, few_delay=0.1)
 
 
 def _facts(architecture: Architecture, runner: Runner, engine: Engine, projector: ChosenProjector) -> Facts:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pumice.engine.generation import Generation, Running
 from pumice.engine.step_times import StepTimes
 
+_FEW = 4  # generating sequences that see shorter gaps beside prompts; from twice as many on none do
+
 Members = list[tuple[Running, int]]
 """The sequences of a batch, with their numbers of tokens."""
 
@@ -49,14 +51,22 @@ class FairPolicy(SchedulingPolicy):
         patience: seconds of waiting after which a sequence is next, whatever its priority, and stays for a quantum.
         step_sizes: as in ``Capabilities``. A step beside generating sequences then reads as many tokens of prompts as
             one of these sizes holds.
+        few_delay: ``max_delay`` beside up to four generating sequences, which then see shorter gaps, while more of them
+            lose less by longer steps; it grows up to that of eight. None: the same.
 
     Otherwise higher priorities are admitted first and preempt lower ones at once, but never the other way round.
     """
 
     def __init__(
-        self, max_delay: float = 0.05, quantum: float = 5.0, patience: float = 30.0, step_sizes: Sequence[int] = ()
+        self,
+        max_delay: float = 0.05,
+        quantum: float = 5.0,
+        patience: float = 30.0,
+        step_sizes: Sequence[int] = (),
+        few_delay: float | None = None,
     ) -> None:
         self.max_delay = max_delay
+        self.few_delay = max_delay if few_delay is None else few_delay
         self.quantum = quantum
         self.patience = patience
         self._times = StepTimes(step_sizes) if step_sizes else None
@@ -111,11 +121,17 @@ class FairPolicy(SchedulingPolicy):
         reading = [n_new for running, n_new in members if running.reads_on]
         if len(reading) == len(members):
             return room
+        delay = self._delay(len(members) - len(reading))
         if self._times and self._seconds_per_token:
             n_others = sum(n_new for running, n_new in members if not running.reads_on)
-            return self._times.largest(self.max_delay, n_others + 1) - n_others - sum(reading)
-        fastest = min(self._seconds_per_token, default=self.max_delay / 32)
-        return max(1, int(self.max_delay / fastest)) - sum(reading)
+            return self._times.largest(delay, n_others + 1) - n_others - sum(reading)
+        fastest = min(self._seconds_per_token, default=delay / 32)
+        return max(1, int(delay / fastest)) - sum(reading)
+
+    def _delay(self, n_generating: int) -> float:
+        """Return the most seconds of a step beside so many generating sequences."""
+        share = min(max(n_generating / _FEW - 1, 0.0), 1.0)
+        return self.few_delay + share * (self.max_delay - self.few_delay)
 
     def _stays(self, running: Running, now: float) -> bool:
         """Return True if it was admitted recently after a long wait."""

@@ -804,7 +804,8 @@ class EngineOptions(TypedDict, total=False):
         Ge(0),
         _Engine(
             0.0,
-            "Seconds that a step may spend on prompts while other sequences generate; 0: 0.05 on a GPU, 0.2 elsewhere.",
+            "Seconds that a step may spend on prompts while other sequences generate; 0: 0.05 on a GPU; "
+            "elsewhere 0.1 beside up to 4 sequences, and up to 0.2 beside 8 and more.",
         ),
     ]
     lookahead: Annotated[

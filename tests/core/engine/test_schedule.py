@@ -100,6 +100,17 @@ def test_the_time_of_steps_decides_how_much_is_read():
     assert policy.share([reading, second, generating], 512)[1:] == [(reading, 1)]
 
 
+def test_few_sequences_see_shorter_gaps():
+    policy = FairPolicy(max_delay=0.2, few_delay=0.1)
+    policy.took([(Sequence(pending=1000), 100)], 0.2)
+
+    def n_read(n_generating):
+        return policy.share([*(Sequence(pending=1) for _ in range(n_generating)), Sequence(pending=1000)], 512)[-1][1]
+
+    assert [n_read(n) for n in (1, 4, 6, 8, 16)] == [50, 50, 75, 100, 100]
+    assert FairPolicy(max_delay=0.2).few_delay == 0.2
+
+
 class Sequence:
     """What a policy looks at."""
 
