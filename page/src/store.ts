@@ -1,6 +1,7 @@
 /** Where conversations are kept: in this browser, or by the server. */
 
 import { ask } from "./api";
+import { isConversation, isMessage } from "./checks";
 import type { Conversation, Message } from "./types";
 
 export interface Store {
@@ -82,16 +83,16 @@ function open(): Promise<IDBDatabase> {
   });
 }
 
-/** `pumice serve --conversations FILE`. */
+/** `pumice serve --conversations FILE`. What other clients left there and is no conversation of the page is passed over. */
 export class ServerStore implements Store {
   private written: Promise<unknown> = Promise.resolve(); // the end of the last request that changes something
 
   async conversations(): Promise<Conversation[]> {
-    return (await ask("conversations")).json();
+    return ((await (await ask("conversations")).json()) as Conversation[]).filter(isConversation);
   }
 
   async messages(conversation: string): Promise<Message[]> {
-    return (await ask(`conversations/${conversation}/messages`)).json();
+    return ((await (await ask(`conversations/${conversation}/messages`)).json()) as Message[]).filter(isMessage);
   }
 
   async putConversation(conversation: Conversation): Promise<void> {

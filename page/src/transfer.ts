@@ -1,8 +1,9 @@
 /** Conversations as files: the open one as a request, all of them to keep, and back. */
 
 import { bodyOf } from "./answer";
+import { has, isConversation, isMessage, isNumber, isPicture, listOf } from "./checks";
 import { t } from "./language";
-import { RANGES } from "./parameters";
+import { RANGES } from "./ranges";
 import { conversations, current, keepConversation, keepMessage, messagesOf, models, newId, open, options, thread } from "./state";
 import type { Conversation, Message, Options } from "./types";
 
@@ -105,51 +106,6 @@ function optionsOf(body: any, system: string): Options {
     ...(schema && { schema: JSON.stringify(schema, null, 2) }),
   };
 }
-
-type Check = (value: any) => boolean;
-
-const isString: Check = (value) => typeof value === "string";
-const isNumber: Check = (value) => Number.isFinite(value);
-/** Pictures of a file are data: nothing of another server is shown. */
-const isPicture: Check = (value) => isString(value) && /^data:image\/(png|jpeg);base64,/.test(value);
-const isVideo: Check = (value) => isString(value) && /^data:video\/[\w.+-]+;base64,/.test(value);
-const orNone = (check: Check): Check => (value) => value === undefined || check(value);
-const orNull = (check: Check): Check => (value) => value === null || check(value);
-const listOf = (check: Check): Check => (value) => Array.isArray(value) && value.every(check);
-const has = (fields: Record<string, Check>): Check => (value) =>
-  typeof value === "object" && value !== null && !Array.isArray(value) && Object.entries(fields).every(([name, check]) => check(value[name]));
-
-const isAttachment: Check = (value) =>
-  has({ name: isString, data: isString })(value) &&
-  (value.kind === "text" || (value.kind === "image" && isPicture(value.data)) || (value.kind === "video" && isVideo(value.data)));
-
-const isFigures = has({ model: isString, tokens: isNumber, perSecond: isNumber, promptTokens: isNumber, cachedTokens: isNumber, firstMs: isNumber });
-
-const isMessage = has({
-  id: isString,
-  parent: orNull(isString),
-  created: isNumber,
-  role: (value) => ["user", "assistant", "tool"].includes(value),
-  content: isString,
-  attachments: orNone(listOf(isAttachment)),
-  reasoning: orNone(isString),
-  reasoningMs: orNone(isNumber),
-  toolCalls: orNone(listOf(has({ id: isString, name: isString, arguments: isString }))),
-  toolCallId: orNone(isString),
-  finish: orNone(isString),
-  written: orNone(isNumber),
-  error: orNone(isString),
-  figures: orNone(isFigures),
-});
-
-const isOptions = has({
-  ...Object.fromEntries(RANGES.map(({ name }) => [name, orNone(isNumber)])),
-  serverTools: orNone(listOf(isString)),
-  ...Object.fromEntries(["model", "system", "tools", "schema"].map((name) => [name, orNone(isString)])),
-  reasoning: orNone((value) => value === "on" || value === "off"),
-});
-
-const isConversation = has({ title: isString, folder: orNone(isString), created: isNumber, updated: isNumber, leaf: orNull(isString), options: isOptions });
 
 function isWhole(value: any): value is Whole {
   if (!has({ conversation: isConversation, messages: listOf(isMessage) })(value)) return false;

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -686,6 +687,25 @@ def test_conversations_kept_by_the_server(browser, tmp_path):
             expect(answer(page)).to_contain_text("You said: remember me")
             assert page.problems == []
             context.close()
+
+
+def test_what_other_clients_keep_is_no_conversation_unless_it_has_its_parts(browser, tmp_path):
+    """An id is part of addresses: deleting a conversation could delete anything else."""
+    whole = {"title": "fox", "created": 1, "updated": 1, "leaf": "m", "options": {}}
+    wrong = [{}, {**whole, "updated": "x"}, {**whole, "options": None}, {**whole, "title": 3}]
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        put = partial(context.request.put, fail_on_status_code=True)
+        for number, body in enumerate([*wrong, whole]):
+            put(f"{server.url}/conversations/c{number}", data={"id": f"c{number}", **body})
+        put(f"{server.url}/conversations/d", data={"id": "../v1/models", **whole})
+        message = {"parent": None, "created": 1, "role": "user", "content": "Hello fox"}
+        for name, body in (("m", message), ("n", {**message, "content": 3}), ("o", {})):
+            put(f"{server.url}/conversations/c4/messages/{name}", data={"id": name, **body})
+        page = opened(context, server.url)
+        page.get_by_role("button", name="fox", exact=True).click()
+        expect(page.get_by_role("article", name="You")).to_have_text(re.compile("Hello fox"))
+        expect(page.get_by_role("navigation").get_by_role("listitem")).to_have_count(1)
+        assert page.problems == []
 
 
 def test_what_cannot_be_kept_goes_back_to_where_it_was_written(browser, tmp_path):
