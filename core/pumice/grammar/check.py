@@ -106,6 +106,8 @@ def describe(error: str) -> str:
     """Return an error of llguidance in one line."""
     if error.startswith("panic"):
         return "too large to compile; make it smaller"
+    if error.startswith("NoExtension"):
+        return "no token can follow; a rule or a $ref may lead only to itself"
     return " ".join(error.split())[:300]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import RequestError
+from pumice.grammar.check import describe
 from pumice.grammar.compiler import Compiler
 from pumice.sampler.mask import allow, n_words
 
@@ -127,7 +128,7 @@ class Matcher:
 
     def _check(self) -> None:
         if self._state.is_error():
-            raise RequestError(f"the grammar cannot go on: {' '.join(self._state.get_error().split())[:300]}")
+            raise RequestError(f"the grammar cannot go on: {describe(self._state.get_error())}")
 
     @staticmethod
     def fill(matchers: Iterable[Matcher]) -> None:
