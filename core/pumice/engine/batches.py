@@ -96,10 +96,13 @@ def _media(parts: Sequence[Part], tokens: NDArray[np.int32]) -> dict[str, NDArra
     if not n_media and not moved:
         return {}
     width = next((part.media.spans[0][1].shape[1] for part in parts if part.media and part.media.spans), 0)
-    rows, end, n_known = np.zeros((len(tokens), width), np.float32), 0, 0
+    rows, end, n_known = np.empty((len(tokens), width), np.float32), 0, 0
     for part in parts:
         start, end = end, end + len(part.tokens)
-        n_known += part.media.copy_rows(tokens[start:end], rows[start:end]) if part.media else 0
+        if part.media:
+            n_known += part.media.copy_rows(tokens[start:end], rows[start:end])
+        else:
+            rows[start:end] = 0
     if n_known < n_media:
         raise RuntimeError(f"the batch has {n_media} positions of media, but rows for {n_known}")
     inputs: dict[str, NDArray[Any]] = {ROWS: rows, IS_TOKEN: (tokens[:, None] >= 0).astype(np.float32)}

@@ -146,22 +146,30 @@ class MediaRows:
     places: NDArray[np.int32] | None = None
 
     def copy_rows(self, ids: NDArray[np.int32], rows: NDArray[np.float32]) -> int:
-        """Copy the row of each negative id into ``rows``, and return their number.
+        """Copy the row of each negative id into ``rows``, zero the others, and return the number of negative ids.
+
+        Ids of neighbours in a span are neighbours in a prompt, so that few ranges are copied whole.
 
         Raises RuntimeError for ids of other prompts.
         """
-        left = np.nonzero(ids < 0)[0]
-        n_media = len(left)
-        for positions, own in self.spans:
-            places = positions.start - ids[left]
-            inside = (places >= 0) & (places < len(positions))
-            rows[left[inside]] = own[places[inside]]
-            left = left[~inside]
-            if not len(left):
-                break
-        if len(left):
-            raise RuntimeError(f"the media id {ids[left[0]]} belongs to no span of its prompt")
-        return n_media
+        media = ids < 0
+        rows[~media] = 0
+        places = np.nonzero(media)[0]
+        ends = np.nonzero((np.diff(places) != 1) | (np.diff(ids[places]) != -1))[0] + 1
+        for part in np.split(places, ends) if len(places) else ():
+            start, end = int(part[0]), int(part[-1]) + 1
+            while start < end:  # spans may follow each other
+                own = self._rows_from(int(ids[start]))[: end - start]
+                rows[start : start + len(own)] = own
+                start += len(own)
+        return len(places)
+
+    def _rows_from(self, id: int) -> NDArray[np.float32]:
+        """Return the rows of a span from an id on."""
+        for ids, rows in self.spans:
+            if id in ids:
+                return rows[ids.index(id) :]
+        raise RuntimeError(f"the media id {id} belongs to no span of its prompt")
 
     def n_together(self, id: int) -> int:
         """Return the positions from an id to the end of its span if they attend to each other, else 0."""
