@@ -32,7 +32,8 @@ FLOATS = ("f32", "f16", "bf16")
 CODE_BITS = (4, 5, 8)
 
 # Division of work in kernels/attention.py.
-ROWS = 128  # maximum queries of a key head per item: they share decoded keys and values
+ROWS = 256  # maximum queries of a key head per item: they share decoded keys and values; half of them in short steps
+MANY_ITEMS = 4  # for each thread, from which on items have ROWS queries
 CHUNK = 64  # positions decoded at a time
 PART = 256  # positions, whole chunks, whose softmax is merged with that of the positions before
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pumice_cpu.kernels.attention_parts import SEEN, Bias, Shape, layout_at, part_finder
+from pumice_cpu.kernels.attention_parts import SEEN, Bias, Shape, layout_at, part_finder, rows_of_items
 from pumice_cpu.kernels.attention_rows import row_function
 from pumice_cpu.kernels.attention_softmax import softmax_functions
 from pumice_cpu.kernels.common import inline, next_part, part_start, transpose
 from pumice_cpu.kernels.kv_cache import tile_reader
-from pumice_cpu.kv_cache import CHUNK, PART, ROWS, scratch_at
+from pumice_cpu.kv_cache import CHUNK, PART, scratch_at
 from pumice_cpu.simd import bits_f32, get_i32, get_i64, load_f32, put_i32, registers_f32, splat_f32, store_f32
 
 layout = inline(scratch_at)
@@ -154,13 +154,15 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
             n_tokens = next_token - token
             length = past + n_tokens if lengths == 0 else np.int64(get_i32(get_i64(lengths) + 4 * seq))
             n_parts = count_parts(shape, past, n_tokens, length)
-            n_all = (n_tokens * group + ROWS - 1) // ROWS * n_parts * (n_head // group)
+            n_others = n_parts * (n_head // group)
+            n_rows = rows_of_items(n_tokens * group, n_others, n_threads)
+            n_all = (n_tokens * group + n_rows - 1) // n_rows * n_others
             if item - before >= n_all:
                 before += n_all
                 seq += 1
                 continue
             blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
-            part = part_of(shape, item - before, n_parts, n_head // group, token, past, n_tokens, length, blocks)
+            part = part_of(shape, item - before, n_parts, n_rows, token, past, n_tokens, length, blocks)
             prepare(shape, part, buffers, q, sinks, factor)
             attend_part(
                 shape, part, buffers, key_cells, value_cells, block_size, capping, biases, partial,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pumice_cpu.kernels.common import inline
-from pumice_cpu.kv_cache import ROWS
+from pumice_cpu.kv_cache import MANY_ITEMS, ROWS
 from pumice_cpu.simd import get_i64, splat_f32
 
 LOWEST = np.float32(-1e38)  # below any score, but finite, so that differences are numbers
@@ -113,21 +113,32 @@ def layout_at(place):
     return CellLayout(get_i64(place), get_i64(place + 8), get_i64(place + 16), get_i64(place + 24), get_i64(place + 32))
 
 
+@inline
+def rows_of_items(n_rows, n_others, n_threads):
+    """Return the rows of an item: fewer if there are few items, ``n_others`` for each range of rows, for the threads.
+
+    Each item reads all keys and values: the fewer there are, the less is read.
+    """
+    return ROWS if (n_rows + ROWS - 1) // ROWS * n_others >= MANY_ITEMS * n_threads else ROWS // 2
+
+
 @functools.cache
 def part_finder(mask: str) -> Any:
     """Return a function that converts an item's number to the item.
 
-    The order is key heads, then parts of the positions, then rows from the last, since these take longest.
+    ``n_rows`` is that of an item. The order is key heads, then parts of the positions, then rows from the last, since
+    these take longest.
     """
     first_of, end_of = SEEN[mask]
 
     @inline
-    def part_of(shape, number, n_parts, n_head_kv, token, past, n_tokens, length, blocks):
+    def part_of(shape, number, n_parts, n_rows, token, past, n_tokens, length, blocks):
+        n_head_kv = shape.n_head // shape.group
         head, rest = number % n_head_kv, number // n_head_kv
         part = first_of(past, shape.window, length) // shape.part_size + rest % n_parts
         count = n_tokens * shape.group
-        row0 = ((count + ROWS - 1) // ROWS - 1 - rest // n_parts) * ROWS
-        n = count - row0 if count - row0 < ROWS else ROWS
+        row0 = ((count + n_rows - 1) // n_rows - 1 - rest // n_parts) * n_rows
+        n = count - row0 if count - row0 < n_rows else n_rows
         start, stop = part * shape.part_size, (part + 1) * shape.part_size
         first = first_of(past + row0 // shape.group, shape.window, length)
         end = end_of(past + (row0 + n - 1) // shape.group, shape.window, length)

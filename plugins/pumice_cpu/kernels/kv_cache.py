@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pumice.plugin import Coding
-from pumice_cpu.kernels.common import inline, part_start
+from pumice_cpu.kernels.common import inline, part_start, transpose
 from pumice_cpu.kernels.kv_encode import encoder
 from pumice_cpu.kv_cache import BLOCK, CacheType
 from pumice_cpu.simd import (
@@ -32,6 +32,7 @@ from pumice_cpu.simd import (
     put_f32,
     put_u8,
     put_u16,
+    registers_f32,
     shift_right_i32,
     splat_i32,
     store_f32,
@@ -51,23 +52,46 @@ def cell_of(table, position, block_size):
     return np.int64(get_i32(table + 4 * block)) * block_size + (position - block * block_size)
 
 
+@inline
+def begins_tile(table, position, block_size, left):
+    """Return True if the cells of this position and the next 15, of which ``left`` are stored, are a tile in order."""
+    cell = cell_of(table, position, block_size)
+    whole = left >= 16 and cell & 15 == 0
+    for i in range(1, 16):
+        whole = whole and cell_of(table, position + i, block_size) == cell + i
+    return whole
+
+
 def _store_values(size: int, put: Any) -> Any:
     def kernel(
         thread, n_threads, n_seqs, seq_starts, positions, table, x, cache, head_bytes, tile_bytes, n_columns, dim, unit,
         block_size,
     ):  # fmt: skip
+        registers, spare = registers_f32(16), registers_f32(16)
         starts, table_start, table_width = get_i64(seq_starts), get_i64(table), get_i64(table + 8)
         n_parts = n_columns // unit
         for part in range(part_start(n_parts, thread, n_threads), part_start(n_parts, thread + 1, n_threads)):
             head, column = unit * part // dim, unit * part % dim
             for seq in range(get_i64(n_seqs)):
-                for token in range(get_i32(starts + 4 * seq), get_i32(starts + 4 * seq + 4)):
+                token, end = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
+                own_table = table_start + 4 * seq * table_width
+                while token < end:
                     position = np.int64(get_i32(get_i64(positions) + 4 * token))
-                    cell = cell_of(table_start + 4 * seq * table_width, position, block_size)
-                    tile = cache + head * head_bytes + (cell >> 4) * tile_bytes
+                    cell = cell_of(own_table, position, block_size)
+                    tile = cache + head * head_bytes + (cell >> 4) * tile_bytes + 16 * size * column
                     source = x + 4 * (token * n_columns + unit * part)
-                    for i in range(unit):
-                        put(tile + size * (16 * (column + i) + (cell & 15)), get_f32(source + 4 * i))
+                    if size == 4 and unit % 16 == 0 and begins_tile(own_table, position, block_size, end - token):
+                        for i in range(0, unit, 16):
+                            for row in range(16):
+                                registers[row] = load_f32(source + 4 * (row * n_columns + i))
+                            transpose(registers, spare)
+                            for row in range(16):
+                                store_f32(tile + 64 * (i + row), registers[row])
+                        token += 16
+                    else:
+                        for i in range(unit):
+                            put(tile + size * (16 * i + (cell & 15)), get_f32(source + 4 * i))
+                        token += 1
 
     return kernel
 

@@ -88,6 +88,12 @@ def test_attention_over_the_step_alone(tmp_path, options, lengths):
     compare(tmp_path, [lengths, lengths[::-1]][:1], heads=(6, 2), dims=(40, 24), cache=False, **options)
 
 
+@pytest.mark.parametrize("lengths", [(70, 1, 300), (300, 16, 64)])
+def test_keys_of_a_step_alone_in_whole_tiles(tmp_path, lengths):
+    """Sequences begin at a tile and between two, and end so."""
+    compare(tmp_path, [lengths], heads=(2, 2), dims=(64, 96), cache=False, causal=False)
+
+
 def test_every_query_sees_what_came_before_and_all_of_its_step(tmp_path):
     compare(tmp_path, STEPS, heads=(4, 2), dims=(32, 32), causal=False)
 
