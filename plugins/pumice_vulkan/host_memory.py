@@ -93,9 +93,9 @@ class HostMemory:
             buffer, offset = self._at(tensor)
             encoder.copy_buffer(self._uploads[turn], self._input_places[tensor], buffer, offset, _bytes(tensor, sizes))
 
-    def record_download(self, encoder: Encoder, sizes: Sizes) -> None:
-        """Record the copy of the outputs."""
-        for tensor in self.outputs:
+    def record_download(self, encoder: Encoder, sizes: Sizes, outputs: Sequence[Tensor]) -> None:
+        """Record the copy of outputs."""
+        for tensor in outputs:
             buffer, offset = self._at(tensor)
             encoder.copy_buffer(buffer, offset, self._download, self._output_places[tensor], _bytes(tensor, sizes))
 

@@ -48,13 +48,13 @@ NO_CHOICE = Choice(n_best=0)
 
 
 class Picker:
-    """The processing of logits behind each step, and the results of all steps in host memory.
+    """The processing of ``logits`` behind each step, and the results of all steps in host memory.
 
     Results are double-buffered: one buffer is read while the device writes the other.
     """
 
     def __init__(self, memory: SegmentMemory, logits: Tensor) -> None:
-        self._logits = logits
+        self.logits = logits
         self._width = int(logits.shape[1])
         self._invocations = min(INVOCATIONS, memory.device.description.max_threads_per_threadgroup)
         self._n_parts = -(-self._width // (OF_EACH * self._invocations))
@@ -95,7 +95,7 @@ class Picker:
         layout = lowering.memory.layout
         lowering.dispatch(
             "verify",
-            count=self._logits,
+            count=self.logits,
             reads={"picked": picked},
             writes={"text": self.texts.place, "taken": taken},
             push={
@@ -137,9 +137,9 @@ class Picker:
         layout = lowering.memory.layout
         lowering.dispatch(
             "adjust",
-            count=self._logits,
+            count=self.logits,
             reads={"r": self.restrictions.place},
-            writes={"x": lowering.place(self._logits), "saved": self._saved},
+            writes={"x": lowering.place(self.logits), "saved": self._saved},
             push={
                 "width": self._width,
                 "stride": self.restrictions.stride if choice.restricted else 0,
@@ -158,8 +158,8 @@ class Picker:
     ) -> None:
         lowering.dispatch(
             "best",
-            count=self._logits,
-            reads={"x": lowering.place(self._logits), "r": self.restrictions.place},
+            count=self.logits,
+            reads={"x": lowering.place(self.logits), "r": self.restrictions.place},
             writes={"y": self._best, "sums": self._sums},
             push={
                 "width": self._width,
@@ -174,7 +174,7 @@ class Picker:
         begin = 2 + 2 * choice.n_best
         lowering.dispatch(
             "likeliest",
-            count=self._logits,
+            count=self.logits,
             reads={"x": self._best, "sums": self._sums},
             writes={"y": result.part(begin, result.size - begin)},
             push={"n_parts": self._n_parts, "stride": choice.words},
@@ -187,8 +187,8 @@ class Picker:
         saves = choice.raw and (choice.adjusts or choice.restricted)
         lowering.dispatch(
             "pick",
-            count=self._logits,
-            reads={"x": self._best, "logits": lowering.place(self._logits), "saved": self._saved},
+            count=self.logits,
+            reads={"x": self._best, "logits": lowering.place(self.logits), "saved": self._saved},
             writes={"y": result},
             push={
                 "n_parts": self._n_parts,

@@ -183,6 +183,11 @@ class Picked(Pending):
         n_taken = ahead.n_taken
         yield ahead if n_taken is None else replace(ahead, n_taken=n_taken[:, : len(ask.picks)])
 
+    def outputs(self) -> Values:
+        assert self.command is not None, "it waits for restrictions"
+        self.command.wait()
+        return self.host.results(self.sizes)
+
 
 class DeviceProgram(Program):
     """A fused segment, lowered and recorded for each bucket when it is first needed, or ahead by a preparer.
@@ -213,7 +218,7 @@ class DeviceProgram(Program):
         for bucket in (self._buckets.all[-1], self._buckets.all[0]):
             self._lower(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes
-        logits = segment.loop[0] if segment.loop else segment.outputs[0] if segment.gives_logits else None
+        logits = segment.outputs[0] if segment.gives_logits else segment.logits
         self._picker = Picker(self._memory, logits) if logits else None
         self._persistent = (
             PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured) if shared.persistent else None
@@ -227,7 +232,7 @@ class DeviceProgram(Program):
         self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
         self._preparer = Preparer(self._buckets.likely, self._pieces, shared.device.keep_pipelines)
-        drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self.capabilities.drafted]
+        drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self._drafted]
         self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
         if shared.prepares:
             self._start(self._preparer)
@@ -240,7 +245,8 @@ class DeviceProgram(Program):
     def _capabilities(self) -> Capabilities:
         recurrent = any(isinstance(state, RecurrentState) for state in self._segment.states)
         invariant = self._shared.invariant and not recurrent  # recurrent states take several tokens in parts
-        if not self._picker:
+        gives_more = len(self._segment.outputs) > 1 and not self._segment.loop
+        if not self._picker or gives_more:  # with a picker it verifies drafts all the same
             return Capabilities(copies_slots=True, invariant=invariant, step_sizes=self._buckets.sizes)
         return Capabilities(
             copies_slots=True,
@@ -252,13 +258,15 @@ class DeviceProgram(Program):
             max_biases=MAX_BIASES,
             max_last_n=MAX_PAST,
             max_added=MAX_ADDED,
-            drafted=self._drafted if self._host.goes_on and not self._host.fed else (),
+            drafted=self._drafted,
             step_sizes=self._buckets.sizes,
         )
 
     @property
     def _drafted(self) -> tuple[int, ...]:
         """Numbers of drafted tokens for whose rows there is a bucket without others."""
+        if not self._picker or not self._host.goes_on or self._host.fed:
+            return ()
         rows = [bucket.n_tokens for bucket in self._whole]
         return tuple(n - 1 for n in rows if 1 < n <= MAX_DRAFTED and n.bit_count() == 1)
 

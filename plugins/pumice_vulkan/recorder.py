@@ -255,8 +255,11 @@ class Recorder:
                     encoder.timestamp(index := index + 1)
         encoder.barrier()
         if not recording.n_steps:
-            self._host.record_download(encoder, sizes)
-        if self._picker is None or self._host.fed:  # the next program may overwrite what was copied
+            self._host.record_download(encoder, sizes, self._host.outputs)
+        elif self._picker and recording.choice.drafted:
+            others = [tensor for tensor in self._host.outputs if tensor is not self._picker.logits]
+            self._host.record_download(encoder, sizes, others)
+        if self._picker is None or len(self._host.outputs) > 1:  # the next program may overwrite what was copied
             encoder.barrier()
         encoder.end()
 

@@ -152,7 +152,10 @@ class Pending:
         raise NotImplementedError
 
     def outputs(self) -> Mapping[str, Array]:
-        """Wait for a step without ``ask``, and return host arrays by name for each of the segment's ``outputs``."""
+        """Wait for a step, and return host arrays by name for each of the segment's ``outputs``.
+
+        Those of a step whose ``ask`` has drafted tokens are without logits: that array has any values.
+        """
         raise NotImplementedError
 
     def tokens(self) -> Iterator[Ahead]:

@@ -694,7 +694,7 @@ class Flights:
 
         Drafts are padded to a number that the program offers.
         """
-        if self._waits_for_layer(members) or not self.lookahead.drafts(members):
+        if not self.lookahead.drafts(members):
             return 0
         longest = max(len(draft.tokens) for draft in drafts.values())
         n_drafted = next((n for n in self.lookahead.lengths(len(members)) if n >= longest), 0)
@@ -712,8 +712,10 @@ class Flights:
             padding = [running.generation.tokens[-1]] * (n_drafted - len(tokens))
             parts.append(running.part(1, [*tokens, *padding]))
         batch = batch_of(self._cache, parts)
-        pending = self._runner.submit(batch, ask)
+        graph = self._listening(members, batch)
+        pending = self._runner.submit(batch, ask, graph=graph) if graph else self._runner.submit(batch, ask)
         flight = Flight(members, sequences, batch, pending, self._take_given, ask, drafts=drafts)
+        flight.hears = graph is not None
         flight.began, flight.spent = began, spent
         return flight
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pumice.backend import Backend, Program
-from pumice.backend.pick import Ask
+from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Limits, Pending, Step
 from pumice.engine.expert_cache import PREFIX, ExpertCache
 from pumice.engine.expert_stream import ExpertStream
@@ -79,7 +79,8 @@ class PlacedGraph:
             self._renew_experts(self.program)
         inputs = step_inputs(self.graph, batch)
         pending = self.program.submit(Step(batch, inputs, ask, behind))
-        return pending if ask else _GraphStep(self.graph, inputs, pending)
+        gives_more = ask is not None and ask.n_drafted > 0 and len(self.graph.outputs) > 1
+        return pending if ask and not gives_more else _GraphStep(self.graph, inputs, pending)
 
     def _renew_experts(self, program: Program) -> None:
         """Copy the experts that should be on a GPU, between two steps."""
@@ -126,6 +127,9 @@ class _GraphStep(Pending):
     def outputs(self) -> dict[str, NDArray[Any]]:
         values = {**self._inputs, **self._pending.outputs()}
         return {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
+
+    def tokens(self) -> Iterator[Ahead]:
+        return self._pending.tokens()
 
 
 def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:

@@ -351,9 +351,10 @@ class Runner:
                 placed.program.wait_until_prepared()
 
     def prepare_drafts(self) -> None:
-        """Let the main graph's program begin to prepare steps with drafted tokens."""
-        if self._main.program:
-            self._main.program.prepare_drafts()
+        """Let the programs whose steps verify drafts begin to prepare them."""
+        for name in {MAIN, self.listening or MAIN}:
+            if (program := self._graphs[name].program) is not None:
+                program.prepare_drafts()
 
     @property
     def held(self) -> list[Held]:

@@ -19,6 +19,7 @@ class Segment:
         outputs: values for the host.
         device: number of the device within the backend.
         gives_logits: logits are the only output of the graph and of this segment, so its program may pick tokens.
+        logits: the graph's logits, a row per output, if the segment is the whole graph; there may be other outputs.
         loop: logits, an output, and the input that it is in the next step, if these are all outputs of the graph.
     """
 
@@ -28,6 +29,7 @@ class Segment:
     outputs: list[Tensor] = field(default_factory=list)
     device: int = 0
     gives_logits: bool = False
+    logits: Tensor | None = None
     loop: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
@@ -73,7 +75,9 @@ def place(
             segments[-1].nodes.append(part)
     _connect(segments, list(graph.outputs.values()))
     segments[-1].gives_logits = len(segments[-1].outputs) == 1 and _gives_logits_alone(graph)
-    segments[-1].loop = _loop(graph) if len(segments) == 1 else None
+    if len(segments) == 1:
+        segments[0].loop = _loop(graph)
+        segments[0].logits = _logits_of_rows(graph)
     return segments
 
 
@@ -88,8 +92,13 @@ def _loop(graph: Graph) -> tuple[Tensor, Tensor, Tensor] | None:
 
 
 def _gives_logits_alone(graph: Graph) -> bool:
-    shapes = {name: tensor.shape for name, tensor in graph.outputs.items()}
-    return list(shapes) == ["logits"] and len(shapes["logits"]) == 2 and shapes["logits"][0] == N_OUTPUTS
+    return list(graph.outputs) == ["logits"] and _logits_of_rows(graph) is not None
+
+
+def _logits_of_rows(graph: Graph) -> Tensor | None:
+    """Return the logits of a graph if they have a row per output."""
+    logits = graph.outputs.get("logits")
+    return logits if logits is not None and len(logits.shape) == 2 and logits.shape[0] == N_OUTPUTS else None
 
 
 def _assign(node: Node, line: Sequence[Target], homes: dict[State, Target]) -> list[tuple[Node, Target]]:

@@ -105,8 +105,9 @@ def generated(model: pumice.Model, **options: Any) -> list[Sequence[int]]:
     return [done.tokens for done in model.generate_many(TOKENS, max_tokens=60, temperature=0, **options)]
 
 
-def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any]) -> None:
-    """Steps whose hidden states the head reads are those of another graph."""
+def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps whose hidden states the head reads are those of another graph; they verify drafts, too."""
+    monkeypatch.setattr(Flights, "_sample_drafted", None)
     config = {"n_draft": 3, "draft_p_min": 0.0}
     with pumice.load(**head, backend="vulkan", n_parallel=2, config=config) as model:
         assert model.runner.capabilities.max_steps > 1
