@@ -7,6 +7,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import BackendError, cores
 from pumice_vulkan.device import Buffer, CommandBuffer, ComputePipeline, Device, Encoder
-from pumice_vulkan.packing import Packing
+from pumice_vulkan.packing import Packing, Piece
 from pumice_vulkan.shaders import interface, shader
 
 ALIGNMENT = 64  # words
@@ -169,16 +170,21 @@ class Weights:
                 self._places[key] = [self._upload(self._staging, part, arena) for part in parts], owner
             return self._places[key][0]
 
-    def renew(self, key: Hashable, matrix: Packing | NDArray[np.generic], offset: int) -> None:
-        """Write matrices of an uploaded stack again, while no step uses them; ``offset``: in words, of dense ones."""
+    def renew(self, changes: Iterable[tuple[Hashable, Packing | NDArray[np.generic], int]]) -> None:
+        """Write matrices of uploaded stacks again, while no step uses them.
+
+        ``changes``: keys, matrices, and offsets in words, of dense ones.
+        """
         with self._lock:
-            (place,), _ = self._places[key]
             if self._renewing is None:
-                self._renewing = Staging(self._device, RENEWED_BYTES, max(cores() // 2, N_COPYING), self._ready)
-            if isinstance(matrix, Packing):
-                self._renewing.repack(place, matrix)
-            else:
-                self._renewing.write(place.part(offset, matrix.nbytes // 4), [matrix])
+                n_copying = max(cores() // 2, N_COPYING)
+                self._renewing = Staging(self._device, RENEWED_BYTES, n_copying, self._ready, gathers=True)
+            for key, matrix, offset in changes:
+                (place,), _ = self._places[key]
+                if isinstance(matrix, Packing):
+                    self._renewing.repack(place, matrix)
+                else:
+                    self._renewing.write(place.part(offset, matrix.nbytes // 4), [matrix])
             self._renewing.wait()
 
     def keep_ready(self, data: NDArray[np.generic]) -> None:
@@ -254,7 +260,8 @@ class ReadyCopies:
 class Staging:
     """A ring of two small host buffers: one is filled by ``n_copying`` threads while the other is copied.
 
-    Bytes of which ``ready`` has a copy are copied from there.
+    Bytes of which ``ready`` has a copy are copied from there. With ``gathers``, a command takes as many pieces as a
+    buffer has room for, since many small ones would each be waited for; the last one starts with ``wait``.
     """
 
     def __init__(
@@ -263,9 +270,14 @@ class Staging:
         n_bytes: int | None = None,
         n_copying: int = N_COPYING,
         ready: ReadyCopies | None = None,
+        gathers: bool = False,
     ) -> None:
         self._device = device
         self._ready = ready
+        self._gathers = gathers
+        self._encoder: Encoder | None = None  # of the command that is recorded
+        self._used = 0  # bytes of the buffers whose turn it is that the command uses
+        self._repacks: list[Callable[[Encoder], None]] = []  # dispatches after its copies
         self._n_bytes = n_bytes or STAGING_BYTES
         self._n_copying = n_copying
         self._buffers = [device.new_buffer(self._n_bytes, host=True) for _ in range(2)]
@@ -278,10 +290,11 @@ class Staging:
     def write(self, place: BufferSlice, chunks: Iterable[NDArray[np.generic]]) -> None:
         offset = 4 * place.offset
         for piece in _pieces(chunks, self._n_bytes):
-            source = self._source(piece)
-            encoder = self._begin()
+            encoder, start = self._begin(len(piece))
+            source = self._source(piece, start)
             encoder.copy_buffer(source.buffer, source.offset, place.buffer, offset, source.n_bytes)
-            self._commit(encoder)
+            if not self._gathers:
+                self._commit()
             offset += len(piece)
 
     def repack(self, place: BufferSlice, packing: Packing) -> None:
@@ -292,54 +305,70 @@ class Staging:
             n_bytes = interface(packing.kernel).n_bytes
             self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, n_bytes)
         for piece in packing.pieces(self._n_bytes):
-            source = self._source(piece.data)
-            encoder = self._begin()
-            encoder.copy_buffer(source.buffer, source.offset, self._raw[self._turn], 0, source.n_bytes)
-            encoder.barrier()
-            encoder.set_pipeline(self._pipelines[packing.kernel])
-            encoder.set_buffer(0, self._raw[self._turn])
-            encoder.set_buffer(1, place.buffer)
-            encoder.set_bytes(
-                interface(packing.kernel).pack(
-                    source_offset=0,
-                    target_offset=place.offset,
-                    n_matrix=packing.n_blocks,
-                    first=piece.first,
-                    n_source=piece.n_blocks,
-                )
-            )
-            encoder.dispatch_threadgroups(piece.n_workgroups)
-            self._commit(encoder)
+            encoder, start = self._begin(len(piece.data))
+            source = self._source(piece.data, start)
+            encoder.copy_buffer(source.buffer, source.offset, self._raw[self._turn], start, source.n_bytes)
+            self._repacks.append(partial(self._repack, place, packing, piece, start))
+            if not self._gathers:
+                self._commit()
 
-    def _source(self, piece: NDArray[np.uint8]) -> _Source:
-        """Take the next turn, and return where the device finds the piece, in whole words."""
-        self._turn = 1 - self._turn
-        self._wait(self._turn)
+    def _repack(self, place: BufferSlice, packing: Packing, piece: Piece, start: int, encoder: Encoder) -> None:
+        """Repack the blocks from byte ``start`` of the raw ones on."""
+        encoder.set_pipeline(self._pipelines[packing.kernel])
+        encoder.set_buffer(0, self._raw[self._turn])
+        encoder.set_buffer(1, place.buffer)
+        encoder.set_bytes(
+            interface(packing.kernel).pack(
+                source_offset=start // 4,
+                target_offset=place.offset,
+                n_matrix=packing.n_blocks,
+                first=piece.first,
+                n_source=piece.n_blocks,
+            )
+        )
+        encoder.dispatch_threadgroups(piece.n_workgroups)
+
+    def _source(self, piece: NDArray[np.uint8], start: int) -> _Source:
+        """Return where the device finds the piece, in whole words: in a copy, or from ``start`` of the ring on."""
         padded = -(-len(piece) // 4) * 4
         ready = self._ready.find(piece) if self._ready is not None else None
         if ready is not None:
             return _Source(*ready, padded)
-        self._fill(piece, padded)
-        return _Source(self._buffers[self._turn], 0, padded)
+        self._fill(piece, start, padded)
+        return _Source(self._buffers[self._turn], start, padded)
 
-    def _fill(self, piece: NDArray[np.uint8], padded: int) -> None:
-        """Fill the buffer whose turn it is."""
-        contents = self._buffers[self._turn].contents
+    def _fill(self, piece: NDArray[np.uint8], first: int, padded: int) -> None:
+        """Fill the buffer whose turn it is from byte ``first`` on."""
+        contents = self._buffers[self._turn].contents[first:]
         share = max(-(-len(piece) // self._n_copying), LEAST_COPIED)
         parts = [slice(start, min(start + share, len(piece))) for start in range(0, len(piece), share)]
         for copied in [self._copying.submit(np.copyto, contents[part], piece[part]) for part in parts]:
             copied.result()
         contents[len(piece) : padded] = 0
 
-    def _begin(self) -> Encoder:
-        command = self._device.new_command_buffer()
-        self._commands[self._turn] = command
-        return command.encoder()
+    def _begin(self, n_bytes: int) -> tuple[Encoder, int]:
+        """Return a command's encoder, and the first of so many bytes of the buffers whose turn it is."""
+        if self._encoder is not None and self._used + n_bytes > self._n_bytes:
+            self._commit()
+        if self._encoder is None:
+            self._turn = 1 - self._turn
+            self._wait(self._turn)
+            command = self._commands[self._turn] = self._device.new_command_buffer()
+            self._encoder, self._used = command.encoder(), 0
+        start = self._used
+        self._used += -(-n_bytes // (4 * ALIGNMENT)) * 4 * ALIGNMENT
+        return self._encoder, start
 
-    def _commit(self, encoder: Encoder) -> None:
-        encoder.end()
-        command = self._commands[self._turn]
+    def _commit(self) -> None:
+        encoder, command = self._encoder, self._commands[self._turn]
+        assert encoder is not None
         assert command is not None
+        if self._repacks:
+            encoder.barrier()
+        for repack in self._repacks:
+            repack(encoder)
+        encoder.end()
+        self._encoder, self._repacks = None, []
         command.commit()
 
     def _wait(self, turn: int) -> None:
@@ -351,6 +380,8 @@ class Staging:
 
     def wait(self) -> None:
         """Wait for what was written."""
+        if self._encoder is not None:
+            self._commit()
         for turn in range(2):
             self._wait(turn)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.matrices import PLANES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, weight_key
 from pumice_vulkan.memory import Arena, Scratch, Weights
-from pumice_vulkan.packing import pack_some
+from pumice_vulkan.packing import Packing, pack_some
 from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
@@ -386,9 +387,10 @@ class DeviceProgram(Program):
         self._moves.write(SLOTS, slots, data)
 
     def renew_weight(self, weight: Weight, index: int, matrix: Weight) -> None:
-        packed = pack_some(weight, matrix, index)
-        offset = packed.nbytes // 4 // int(matrix.shape[0]) * index
-        self._shared.weights.renew(weight_key(weight, PLANES), packed, offset)
+        self.renew_weights([(weight, index, matrix)])
+
+    def renew_weights(self, changes: Sequence[tuple[Weight, int, Weight]]) -> None:
+        self._shared.weights.renew(starmap(_renewed, changes))
 
     def keep_ready(self, weight: Weight) -> None:
         self._shared.weights.keep_ready(weight.data)
@@ -527,6 +529,12 @@ def _kept(segment: Segment) -> set[Tensor]:
         if node.op == "reshape" and node.output in kept:
             kept.add(node.inputs["x"])
     return kept
+
+
+def _renewed(weight: Weight, index: int, matrix: Weight) -> tuple[Hashable, Packing | NDArray[np.generic], int]:
+    """Return a stack's key, matrices in their form for upload, and the place of dense ones, in words."""
+    packed = pack_some(weight, matrix, index)
+    return weight_key(weight, PLANES), packed, packed.nbytes // 4 // int(matrix.shape[0]) * index
 
 
 def _weight_bytes(weights: Iterable[Weight]) -> int:

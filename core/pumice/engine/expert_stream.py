@@ -89,15 +89,13 @@ class StreamedMixture:
         """Copy ascending ``experts`` to the shared matrices, consecutive ones at once."""
         assert self.program is not None, "compile comes first"
         runs = np.split(experts, np.flatnonzero(np.diff(experts) > 1) + 1)
+        changes = []
         for stack, shared in self.copies:
             assert isinstance(shared.source, SharedSource)
             shared.source.stack = stack
-            if self.is_dense:
-                self.program.renew_weight(shared, 0, stack)
-                continue
-            for run in runs:
-                first, end = int(run[0]), int(run[-1]) + 1
-                self.program.renew_weight(shared, first, stack.rows(first, end))
+            parts = [(int(run[0]), stack.rows(int(run[0]), int(run[-1]) + 1)) for run in runs if not self.is_dense]
+            changes += [(shared, first, rows) for first, rows in parts or [(0, stack)]]
+        self.program.renew_weights(changes)
 
 
 @dataclass
