@@ -68,20 +68,16 @@ def _match(segment: Segment) -> Decoder:
     units = list(_units(segment.nodes))
     if len(units) < 7 or [node.op for node in units[0]] != ["embedding"]:
         raise _Mismatch
+    norm, output = _ops(units.pop(), "rms_norm", "linear")
+    (rows,) = _ops(units.pop(), "get_rows")
     x = embedded = units[0][0].output
-    last = units.pop()
-    if [node.op for node in units[-1]] == ["get_rows"]:
-        (rows,) = units.pop()
-    else:
-        raise _Mismatch
     layers = []
-    left = deque(units[1:])
-    while left:
-        layer, x = _layer(x, left)
+    rest = deque(units[1:])
+    while rest:
+        layer, x = _layer(x, rest)
         layers.append(layer)
     if rows.inputs["x"] is not x or rows.inputs["ids"].name != "output_ids":
         raise _Mismatch
-    norm, output = _ops(last, "rms_norm", "linear")
     if norm.inputs["x"] is not rows.output or segment.outputs[0] is not output.output:
         raise _Mismatch
     return Decoder(
@@ -108,21 +104,20 @@ def _seen_through(node: Node, aliases: dict[Tensor, Tensor]) -> Node:
 def _layer(x: Tensor, units: deque[list[Node]]) -> tuple[Layer, Tensor]:
     """Take a layer that starts from ``x``, and return it and its result."""
     norm, q, k, v = _ops(_next(units), "rms_norm", "linear", "linear", "linear")
-    by_output = {node.output: node for node in (q, k, v)}
     group = _next(units)
     *normed, rope_q, rope_k, attention = _ops(group, *["rms_norm"] * (len(group) - 3), "rope", "rope", "attention")
-    if norm.inputs["x"] is not x or not _is_plain(rope_q, attention):
+    if norm.inputs["x"] is not x or not _is_plain(rope_q, rope_k, attention):
         raise _Mismatch
-    heads = {node.output: node for node in normed}
-    head_norms = [heads[tensor] for rope in (rope_q, rope_k) if (tensor := rope.inputs["x"]) in heads]
+    norm_of = {node.output: node for node in normed}
+    heads = [rope_q.inputs["x"], rope_k.inputs["x"]]
+    head_norms = [norm_of[tensor] for tensor in heads if tensor in norm_of]
     if len(head_norms) != len(normed) or len(normed) not in (0, 2):
         raise _Mismatch
-    before = [heads[t].inputs["x"] if (t := rope.inputs["x"]) in heads else t for rope in (rope_q, rope_k)]
-    try:
-        used = [by_output[tensor] for tensor in (*before, attention.inputs["v"])]
-    except KeyError:
-        raise _Mismatch from None
-    matrices = [_matrix(node, norm.output) for node in used]
+    products = [norm_of[tensor].inputs["x"] if tensor in norm_of else tensor for tensor in heads]
+    product_of = {node.output: node for node in (q, k, v)}
+    if not product_of.keys() >= {*products, attention.inputs["v"]}:
+        raise _Mismatch
+    matrices = [_matrix(product_of[tensor], norm.output) for tensor in (*products, attention.inputs["v"])]
     o, added = _ops(_next(units), "linear", "add")
     matrices.append(_matrix(o, attention.output))
     _check_sum(added, x, o.output)
@@ -213,8 +208,8 @@ def _ops(nodes: Sequence[Node], *ops: str) -> Sequence[Node]:
     return nodes
 
 
-def _is_plain(rope: Node, attention: Node) -> bool:
-    """Return True for causal attention to all positions in the cache, with rotary positions of one axis."""
+def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
+    """Return True for causal attention to all positions in the cache, of queries and keys that turn alike."""
     attrs = attention.attrs
     unusual = ("window", "softcap", "v_dim", "chunk", "slopes", "log_sum")
     return (
@@ -225,7 +220,11 @@ def _is_plain(rope: Node, attention: Node) -> bool:
         and attrs["cache"]
         and not any(attrs[name] for name in unusual)
         and not {"bias", "mask", "sinks"} & set(attention.inputs)
-        and not rope.attrs["axes"]
+        and attention.inputs["q"] is rope_q.output
+        and attention.inputs["k"] is rope_k.output
+        and rope_q.attrs == rope_k.attrs
+        and not rope_q.attrs["axes"]
+        and all(rope.inputs["positions"].name == "positions" for rope in (rope_q, rope_k))
     )
 
 
