@@ -191,8 +191,8 @@ class Conversion:
         """Like ``convert``, but raise ConvertError for a tensor whose shape does not fit the configuration."""
         try:
             for own_name, value in self.convert(name, tensor):
-                if 0 in value.shape and 0 not in tensor.shape:
-                    raise ValueError(f"{own_name} would have no values")
+                if not value.shape or (0 in value.shape and 0 not in tensor.shape):
+                    raise ValueError(f"{own_name} would have no {'values' if value.shape else 'dimensions'}")
                 yield own_name, value
         except (ValueError, IndexError) as error:  # also of NumPy, about shapes
             raise ConvertError(

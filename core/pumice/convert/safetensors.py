@@ -82,6 +82,8 @@ TYPES = {
     "BOOL": NumberType(np.dtype("u1")),
 }
 
+MAX_NAME = 512  # characters of a tensor's name; published ones have a fifth as many
+
 
 def read_safetensors(path: Path) -> dict[str, LazyTensor]:
     """Return the tensors of a file by name. Raises ConvertError, which names file and tensor, if it is invalid."""
@@ -110,7 +112,9 @@ def _map(path: Path) -> mmap:
 
 
 def _tensor(path: Path, buffer: mmap, start: int, name: str, entry: Any) -> LazyTensor:
-    where = f"{path}: tensor {name!r}"
+    where = f"{path}: tensor {name!r:.100}"
+    if len(name) > MAX_NAME:
+        raise ConvertError(f"{where}: its name has {len(name)} characters; at most {MAX_NAME} are read")
     try:
         dtype, shape, (first, last) = str(entry["dtype"]), tuple(entry["shape"]), entry["data_offsets"]
         if any(type(number) is not int for number in (*shape, first, last)):

@@ -223,6 +223,21 @@ def test_configurations_that_do_not_fit(folder, values, message):
         check_model(file)
 
 
+def test_a_tensor_without_dimensions(tmp_path):
+    case = CASES["llama-bpe"]
+    shapes = {**case["shapes"], "model.layers.0.input_layernorm.weight": []}
+    folder = write_checkpoint(tmp_path / "m", case["config"], shapes, case["tokenizer"])
+    with pytest.raises(ConvertError, match=r"input_layernorm.* blk\.0\.attn_norm\.weight would have no dimensions"):
+        open_model(folder)
+
+
+def test_a_name_that_no_message_should_repeat(tmp_path):
+    write_safetensors(tmp_path / "model.safetensors", {"w" * 5000: weights("w", [4])})
+    with pytest.raises(ConvertError, match="its name has 5000 characters; at most 512") as error:
+        read_safetensors(tmp_path / "model.safetensors")
+    assert len(str(error.value)) < 1000
+
+
 @pytest.mark.parametrize("case", ["llama-bpe", "llama"])
 @pytest.mark.parametrize("said", [410, 420, None])
 def test_there_is_a_token_for_each_row_of_the_embeddings(tmp_path, caplog, case, said):
