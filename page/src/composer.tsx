@@ -6,6 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { running, send, stop } from "./answer";
 import { useElsewhere } from "./elsewhere";
 import { IconButton, isFirst } from "./buttons";
+import { focusMessage } from "./focus";
 import { Icon } from "./icons";
 import { readFiles, MOST } from "./attachments";
 import { Attached } from "./attached";
@@ -26,9 +27,7 @@ export function Composer() {
   const isWritten = busy || isElsewhere;
   const awaitsResults = !isWritten && !!last?.toolCalls?.length;
   useEffect(() => sized(area.current), [draft.value]);
-  useEffect(() => {
-    if (matchMedia("(pointer: fine)").matches) area.current?.focus();
-  }, [id]);
+  useEffect(focusMessage, [id]);
 
   const canSend = isReady.value && !nReading.value && !!(draft.value.trim() || attached.value.length);
   const submit = () => {

@@ -1,7 +1,7 @@
 /** One message of a conversation, and what can be done with it. */
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 import { edit, goOn, retry, running } from "./answer";
 import { Attached } from "./attached";
@@ -9,6 +9,7 @@ import { CopyButton, IconButton } from "./buttons";
 import { CodeBlock } from "./code";
 import { beside, Compare } from "./compare";
 import { useElsewhere } from "./elsewhere";
+import { focusMessage } from "./focus";
 import { t } from "./language";
 import { Markdown } from "./markdown";
 import { memo } from "./memo";
@@ -48,6 +49,7 @@ function UserMessage({ message, busy }: Properties) {
 
 function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
   const [text, setText] = useState(message.content);
+  useEffect(() => focusMessage, []);
   const submit = () => {
     if (!text.trim()) return;
     onDone();

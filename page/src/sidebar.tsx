@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { running, stop } from "./answer";
 import { IconButton, isFirst } from "./buttons";
 import { Icon, Mark } from "./icons";
+import { focusMessage } from "./focus";
 import { t } from "./language";
 import { LanguageChoice } from "./language-choice";
 import { found, query, search } from "./search";
@@ -136,8 +137,10 @@ function Line({ label, value, list, onDone, set }: LineProperties) {
       ref={(input) => input?.focus()}
       onBlur={(event) => finish(event.currentTarget.value)}
       onKeyDown={(event) => {
-        if (event.key === "Enter") event.currentTarget.blur();
-        if (event.key === "Escape") onDone();
+        if (event.key === "Escape") event.currentTarget.value = value; // which a blur takes over, that of a removal, too
+        else if (event.key !== "Enter") return;
+        event.currentTarget.blur();
+        focusMessage();
       }}
     />
   );

@@ -895,6 +895,20 @@ def test_a_double_click_is_one_click(page, chats):
     expect(page.get_by_role("group", name="Delete slow?")).to_be_visible()
 
 
+def test_the_focus_goes_to_the_message_when_what_had_it_is_gone(page):
+    """Nobody who uses the keyboard begins at the top of the page again."""
+    say(page, "about dogs")
+    box = page.get_by_label("Message", exact=True)
+    for field, key in (("Edit message", "Escape"), ("Edit message", "Enter"), ("Title", "Escape"), ("Title", "Enter")):
+        page.get_by_label("Rename about dogs" if field == "Title" else field, exact=True).first.press("Enter")
+        expect(page.get_by_role("textbox", name=field)).to_be_focused()
+        page.keyboard.type("!")
+        page.keyboard.press(key)
+        expect(page.get_by_role("textbox", name=field)).to_have_count(0)
+        expect(box).to_be_focused()
+    expect(page.get_by_role("heading", name="!about dogs", exact=True)).to_be_visible()
+
+
 def test_a_conversation_that_another_tab_changes_keeps_the_message_on_its_way(browser, tmp_path):
     with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
         page = opened(context, server.url)
