@@ -97,7 +97,8 @@ class Ask:
 
     Attributes:
         picks: one rule per sequence; ``top_k`` is at most ``max_best``.
-        numbers: float32 [n_steps, n_seqs] in [0, 1), the random numbers of ``picks``. ``n_steps`` is a power of two.
+        numbers: float32 [n_steps, n_seqs] in [0, 1), the random numbers of ``picks``. ``n_steps`` is a power of two,
+            except for steps of a draft model or of a layer that drafts.
         n_best: number of candidates to return, at most ``max_best`` and the size of the vocabulary.
         pasts: for each sequence the previous tokens that penalties count, the latest last; empty without adjustments.
         n_raw: number of the highest unadjusted logits to return, at most ``n_best``; 0: no ``raw``. Only for programs

@@ -309,7 +309,7 @@ class DraftModel:
 
     def _n_steps(self, n: int) -> int:
         """Return the number of steps to compute in one submission, ``n`` at most."""
-        return 1 << (max(1, min(n, self._most_steps)).bit_length() - 1)
+        return max(1, min(n, self._most_steps))
 
     def _copied(self, own: dict[ModelProposer, Place]) -> dict[ModelProposer, Place]:
         """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""

@@ -270,7 +270,7 @@ class NextTokens:
     def _n_steps(self, parts: Sequence[Part], lacking: Collection[int]) -> int:
         """Return the number of steps to submit: all that each sequence lacks if the program can, else one."""
         n = min(lacking)
-        can = self._advances and len(lacking) == 1 and n.bit_count() == 1 and n <= self._runner.steps_of(DRAFT)
+        can = self._advances and len(lacking) == 1 and n <= self._runner.steps_of(DRAFT)
         return n if can and all(len(part.tokens) == 1 for part in parts) else 1
 
     def _behind(self, part: Part, running: Running, token: int) -> Part:

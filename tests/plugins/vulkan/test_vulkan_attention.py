@@ -118,7 +118,6 @@ def test_a_few_tokens_of_a_sequence(tmp_path, monkeypatch, options):
     """One dispatch, whose workgroups compute the keys of the tokens before."""
     shape = DecodeShape(threads=64, lanes=4, unroll=1, rounds=1, heads=2, max_parts=32)  # parts of few positions
     monkeypatch.setattr(attention, "_attend_in_parts", None)
-    monkeypatch.setattr(attention_decode, "MOST_TOGETHER", 8)
     monkeypatch.setattr(attention_decode, "decode_shape", lambda *_: shape)
     compare(tmp_path, TOGETHER, **options)
 

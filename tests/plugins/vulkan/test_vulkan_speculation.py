@@ -147,7 +147,7 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
     """Return what a head proposes after each text, with several steps per submission or one."""
     proposed: dict[tuple[int, ...], Any] = {}
     submitted: list[int] = []
-    with pumice.load(**head, backend="vulkan", n_parallel=2, config={"n_draft": 5, "draft_p_min": 0.0}) as model:
+    with pumice.load(**head, backend="vulkan", n_parallel=2, config={"n_draft": 6, "draft_p_min": 0.0}) as model:
         layer = model.engine._engine.speculation.next_tokens
         assert layer is not None
         propose, submit = layer.propose, layer._run_ahead
@@ -155,21 +155,21 @@ def proposals(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch, ahead: bool
         def noting(sequences: Any, n: Any) -> Any:
             found = propose(sequences, n)
             texts = [tuple(running.generation.tokens) for running in sequences]
-            proposed.update((text, each) for text, each, most in zip(texts, found, n, strict=True) if most == 5)
+            proposed.update((text, each) for text, each, most in zip(texts, found, n, strict=True) if most == 6)
             return found
 
         monkeypatch.setattr(layer, "_advances", ahead)
         monkeypatch.setattr(layer, "propose", noting)
         monkeypatch.setattr(layer, "_run_ahead", lambda *args: submitted.append(args[2]) or submit(*args))
         generated(model, speculate="draft")
-    assert max(submitted, default=1) == (4 if ahead else 1)
+    assert max(submitted, default=1) == (5 if ahead else 1)
     return proposed
 
 
 def test_a_head_computes_several_tokens_per_submission(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its hidden state passes from one step to the next on the device."""
     ahead, one_by_one = (proposals(head, monkeypatch, several) for several in (True, False))
-    same = {text for text, proposal in ahead.items() if len(proposal.tokens) == 5} & one_by_one.keys()
+    same = {text for text, proposal in ahead.items() if len(proposal.tokens) == 6} & one_by_one.keys()
     assert len(same) > 80  # of two texts
     assert [ahead[text].tokens for text in same] == [one_by_one[text].tokens for text in same]
 
