@@ -21,6 +21,7 @@ from pumice.graph import Graph, Segment, Weight
 logger = logging.getLogger("pumice")
 
 _NAMES = re.compile(EXPERTS)
+_PARTS = "down", "up|gate|gate_up"  # experts of a layer that GPUs read in host memory alone, the fewest bytes first
 
 
 def chosen_rules(graphs: Sequence[Graph], backends: Backends, limits: Limits, config: Config) -> PlacementRules:
@@ -142,8 +143,10 @@ def experts_in_place(
     seconds = partial(_seconds, graph=graphs[0], rates=rates, backends=dict(backends))
     if wish == "auto" and seconds(on_host.segments[0], limits=limits) is None:
         return ""
-    names = _experts_of(config.n_cpu_moe) if config.n_cpu_moe else ""
-    names = names or _fewest_in_place(graphs, backends, limits_with, without)
+    if config.n_cpu_moe:
+        names = _in_place(graphs, config.n_cpu_moe)
+    else:
+        names = _fewest_in_place(graphs, backends, limits_with, without)
     if wish == "on" or not names:
         return names
     stream = stream_experts(graphs[0], graphs, backends, limits, rules)
@@ -154,18 +157,38 @@ def experts_in_place(
     return names if by_processor is not None and by_gpu is not None and by_gpu < by_processor else ""
 
 
-def _experts_of(n_layers: int) -> str:
-    """Return the pattern of the experts of the first layers; -1: of all."""
-    return host_layers(n_layers, 0)[0].pattern.pattern
+def _in_place(graphs: Sequence[Graph], n_layers: int, part: str = "") -> str:
+    """Return the pattern of weights that GPUs read in host memory.
+
+    They are the experts of the first layers (-1: of all), and embeddings, of which a token needs a single row.
+
+    Args:
+        graphs: as for ``place_experts``.
+        n_layers: number of layers.
+        part: pattern of the experts that the last of these layers has there; empty: all.
+    """
+    ops: dict[str, set[str]] = {}  # operations by the names of their weights
+    nodes = (item for graph in graphs for node in graph.nodes for item in node.parts() if not item.expansion)
+    for node in nodes:
+        for tensor in node.operands():
+            if isinstance(tensor, Weight):
+                ops.setdefault(tensor.name, set()).add(node.op)
+    rows = [f"^{re.escape(name)}$" for name, of_name in ops.items() if of_name == {"embedding"}]
+    whole = host_layers(n_layers - bool(part), 0) if n_layers != bool(part) else []
+    partly = [rf"^blk\.{n_layers - 1}\.ffn_({part})_(ch|)exps"] if part else []
+    return "|".join([*(item.pattern.pattern for item in whole), *partly, *rows])
 
 
 def _fewest_in_place(
     graphs: Sequence[Graph], backends: Backends, limits_with: Callable[[str], Limits], rules: PlacementRules
 ) -> str:
-    """Return the pattern of the experts of as few first layers as leave room for the rest; empty if none do."""
+    """Return the pattern of the experts of as few first layers as leave room for the rest; empty if none do.
 
-    def fits(n_layers: int) -> bool:
-        placed = find_placement(graphs, backends, limits_with(_experts_of(n_layers)), rules)
+    Of the last of these layers, only some may be there.
+    """
+
+    def fits(n_layers: int, part: str = "") -> bool:
+        placed = find_placement(graphs, backends, limits_with(_in_place(graphs, n_layers, part)), rules)
         return placed.n_offloaded == placed.n_wanted
 
     low, high = 0, max(graph.n_layer for graph in graphs)
@@ -174,7 +197,7 @@ def _fewest_in_place(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return _experts_of(high)
+    return _in_place(graphs, high, next((part for part in _PARTS if fits(high, part)), ""))
 
 
 def stream_parts(

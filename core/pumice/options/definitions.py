@@ -678,7 +678,7 @@ class EngineOptions(TypedDict, total=False):
     moe_in_place: Annotated[
         Literal["auto", "on", "off"],
         _Device(
-            "off",
+            "auto",
             "Let a GPU read the experts that stay in host memory there and compute them, instead of the CPU: auto "
             "where measured rates predict that it is faster.",
             ("--moe-in-place",),
