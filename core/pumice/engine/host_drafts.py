@@ -20,9 +20,9 @@ Kind = tuple[int, Names, bool]
 LOSS = 0.007  # share of time that drafts may take from steps of the program
 START = 6.0  # initial credit for drafts, in steps of the program
 MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
-OPENS = 1.0  # credit with which drafts begin again
+OPENS = 1.0  # credit with which drafts begin again, at first
 MOST_COST = 16.0  # maximum time charged for a step, in steps of the program, unless the one before took as long, too
-FIRST_COST = 2.0  # ... for the first step with such a number of rows, which contains what is done once
+FIRST_COST = 1.5  # ... for the first step with such a number of rows, which contains what is done once
 N_FIRST = 3  # ... and for so many steps of the host, in which proposers begin
 KEPT = 9  # latest measurements of the pace
 LEAST = 5  # measurements of the pace before drafts begin
@@ -38,6 +38,9 @@ class _Balance:
         paces: latest seconds per step of submissions behind others.
         credit: steps that drafts may lose.
         is_open: whether the host may draft.
+        opens: credit with which it may again: more after each trial in which no step gained anything, since its first
+            steps, such as those in which a layer hears the latest tokens, may take all of the credit.
+        has_gained: whether a step of the current trial gained anything.
         n_measured: measurements since the pace was last renewed.
         n_drafted: steps of the host since then.
         started: classes of numbers of rows that were computed.
@@ -48,6 +51,8 @@ class _Balance:
     paces: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     credit: float = START
     is_open: bool = True
+    opens: float = OPENS / 2
+    has_gained: bool = False
     n_measured: int = 0
     n_drafted: int = 0
     started: set[int] = field(default_factory=set)
@@ -82,8 +87,11 @@ class HostDrafts:
         own = self._kinds[kind]
         if not own.is_measured:
             return MEASURED
-        own.is_open = own.credit > 0 if own.is_open else own.credit >= OPENS
-        return 0 if own.is_open else max(1, math.ceil((OPENS - own.credit) / LOSS))
+        if own.is_open and own.credit <= 0:
+            own.is_open, own.opens = False, OPENS if own.has_gained else min(2 * own.opens, START)
+        elif not own.is_open and own.credit >= own.opens:
+            own.is_open, own.has_gained = True, False
+        return 0 if own.is_open else max(1, math.ceil((own.opens - own.credit) / LOSS))
 
     def rests(self, names: Names) -> bool:
         """Return True if no kind of batch that was tried may draft with these proposers."""
@@ -119,6 +127,7 @@ class HostDrafts:
         own.n_host += 1
         most = FIRST_COST if is_first else max(MOST_COST, own.lost)
         own.lost = seconds / own.pace - n_tokens
+        own.has_gained = own.has_gained or own.lost < 0
         own.credit = min(own.credit - min(own.lost, most), MOST_SAVED)
         own.n_drafted += 1
         if own.n_drafted >= RENEWED:

@@ -134,12 +134,28 @@ def test_the_pace_is_measured_first_and_again_later() -> None:
 def test_lost_steps_end_drafts_until_there_is_credit_again() -> None:
     host = measured()
     while not (n_free := host.n_free(ONE)):
-        host.drafted(ONE, 4, 1.0, 3.0)
+        host.drafted(ONE, 4, 1.0, 2.0)
     assert n_free == pytest.approx(OPENS / LOSS, rel=0.01)
     host.ran(ONE, n_free - 2, n_free - 2.0)
     assert host.n_free(ONE) == 2
     host.ran(ONE, 2, 2.0)
     assert host.n_free(ONE) == 0
+
+
+def test_a_trial_without_gain_takes_more_credit_the_next_time() -> None:
+    """A trial may begin with a loss, such as that of a layer that hears the latest tokens."""
+    host, begins = measured(), []
+    for _ in range(4):
+        while not (n_free := host.n_free(ONE)):
+            host.drafted(ONE, 4, 1.0, 2.01)
+        begins.append(round(n_free * LOSS))
+        host.ran(ONE, n_free, float(n_free))
+    assert begins == [1, 2, 4, 6]
+    assert host.n_free(ONE) == 0
+    host.drafted(ONE, 4, 3.0, 1.0)
+    while not (n_free := host.n_free(ONE)):
+        host.drafted(ONE, 4, 1.0, 2.01)
+    assert round(n_free * LOSS) == 1
 
 
 def test_a_delay_is_charged_in_part_and_slow_steps_in_full() -> None:
