@@ -50,8 +50,10 @@ class Whisper(ProjectorConversion):
         }
 
     def projection_dim(self) -> int:
-        """Return the width of the language model."""
-        return self.config.need("hidden_size")
+        """Return the width of the language model, whose section may be one of a section (``thinker_config``)."""
+        text = self.config.first("text_config")
+        is_section = isinstance(text, dict) and "hidden_size" in text
+        return (HFConfig(self.config.path, text) if is_section else self.config).need("hidden_size")
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(("conv1.bias", "conv2.bias")):
@@ -70,11 +72,6 @@ class AudioFlamingo3(Whisper):
     """Audio Flamingo 3, whose convolutions stay float32, since it was trained in bfloat16."""
 
     projector_type = "musicflamingo"
-
-    def of_audio(self) -> dict[str, Any]:
-        text = self.config.first("text_config")
-        width = text.get("hidden_size") if isinstance(text, dict) else None
-        return super().of_audio() | ({"projection_dim": width} if isinstance(width, int) else {})
 
     def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
         return GGMLType.F32 if ".conv1d." in name and name.endswith(".weight") else None
@@ -98,11 +95,6 @@ class Qwen3ASRAudio(Whisper):
     def metadata(self) -> dict[str, Any]:
         values = super().metadata()
         return {"audio.projector_type" if key == "projector_type" else key: value for key, value in values.items()}
-
-    def of_audio(self) -> dict[str, Any]:
-        text = self.config.first("text_config")
-        width = text.get("hidden_size") if isinstance(text, dict) else None
-        return super().of_audio() | ({"projection_dim": width} if isinstance(width, int) else {})
 
     def rename(self, name: str) -> str | None:
         return super().rename(name.removeprefix("model.").removeprefix("thinker."))
@@ -518,11 +510,6 @@ class MERaLiON(Stacked):
     def stack_factor(self) -> int:
         return int(self.config.first("speech_mlp_scale_factor") or 15)
 
-    def projection_dim(self) -> int:
-        text = self.folder.config.get("text_config")
-        width = text.get("hidden_size") if isinstance(text, dict) else None
-        return width if isinstance(width, int) else self.config.need("hidden_size")
-
 
 class GLMASR(Stacked):
     """GLM-ASR as its authors store it. Its table of positions is not used."""
@@ -540,11 +527,6 @@ class GLMASR(Stacked):
 
     def stack_factor(self) -> int:
         return self.config.need("merge_factor")
-
-    def projection_dim(self) -> int:
-        text = self.folder.config.get("lm_config")
-        width = text.get("hidden_size") if isinstance(text, dict) else None
-        return width if isinstance(width, int) else self.config.need("hidden_size")
 
     def rename(self, name: str) -> str | None:
         return None if name.startswith("audio_encoder.proj.") else super().rename(name)
@@ -685,11 +667,6 @@ class Ultravox(Stacked):
 
     projector_type = "ultravox"
     more_names: ClassVar[dict[str, str]] = {"audio.multi_modal_projector.ln_post": "mm.a.norm_post"}
-
-    def of_audio(self) -> dict[str, Any]:
-        text = self.folder.config.get("text_config")
-        width = text.get("hidden_size") if isinstance(text, dict) else None
-        return super().of_audio() | ({"projection_dim": width} if isinstance(width, int) else {})
 
 
 class Voxtral(Stacked):
