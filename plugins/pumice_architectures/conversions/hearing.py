@@ -16,6 +16,8 @@ from pumice_architectures.conversions.vision_mobilenet import Gemma3n
 from pumice_architectures.conversions.vision_more import NemotronV2VL
 from pumice_architectures.conversions.vision_recent import Gemma4
 
+N_POSITIONS = 1500  # of Whisper's table, half a minute
+
 
 class Whisper(ProjectorConversion):
     """Whisper's encoder, whose configuration is ``audio_config``."""
@@ -108,7 +110,7 @@ class Qwen3ASRAudio(Whisper):
         return GGMLType.F16 if ".conv" in name and name.endswith(".weight") else None
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        yield "a.position_embd.weight", LazyTensor.of(sinusoids(1500, self.audio.need("d_model", "hidden_size")))
+        yield positions(self.audio.need("d_model", "hidden_size"))
 
 
 class Qwen25Omni(Qwen25VL):
@@ -153,7 +155,7 @@ class Qwen25Omni(Qwen25VL):
         return self.sound.forced_type(name, type) or super().forced_type(name, type)
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        yield "a.position_embd.weight", LazyTensor.of(sinusoids(1500, self.sound.audio.need("d_model")))
+        yield positions(self.sound.audio.need("d_model"))
 
 
 class Qwen3Omni(Qwen3VL):
@@ -473,6 +475,12 @@ class NemotronOmni(SoundBeside, NemotronV2VL):
     def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
         is_sound = name.startswith(("a.", "mm.a.")) and any(part in name for part in ("bias", "norm", "conv"))
         return GGMLType.F32 if is_sound else super().forced_type(name, type)
+
+
+def positions(width: int) -> tuple[str, LazyTensor]:
+    """Return the table of positions, which is computed when it is read: ``config.json`` may claim any width."""
+    shape = N_POSITIONS, width
+    return "a.position_embd.weight", LazyTensor(shape, GGMLType.F32, lambda: sinusoids(*shape))
 
 
 def sinusoids(length: int, width: int) -> NDArray[np.float32]:

@@ -22,6 +22,7 @@ from pumice.media_encoder import Embeddings, SoundPiece
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
+from pumice_architectures.conversions import hearing
 from pumice_architectures.hearing import SOUND_ENCODERS
 from pumice_architectures.hearing.conformer import usm_mel
 from pumice_architectures.hearing.fast_conformer import normalized_mel
@@ -85,6 +86,18 @@ def folders(tmp_path_factory):
 def opened(folder, backend="numpy"):
     config = load_config(overrides={"backend": backend})
     return Projector(folder / "mmproj.gguf", config, get_registry(config))
+
+
+@pytest.mark.parametrize("kind", ["qwen3asr", "qwen25omni"])
+def test_positions_of_a_width_that_is_not_the_encoders_are_not_computed(tmp_path, monkeypatch, kind):
+    """They would take memory without bounds: 1,500 numbers for each value of the width."""
+    monkeypatch.setattr(hearing, "sinusoids", lambda *shape: pytest.fail(f"positions of the shape {shape}"))
+    folder = write_folder(tmp_path / "m", kind, FILES[kind]["shapes"])
+    config = json.loads((folder / "config.json").read_text())
+    config["thinker_config"]["audio_config"]["d_model"] = 1 << 30
+    (folder / "config.json").write_text(json.dumps(config))
+    with open_model(folder, options=ConvertOptions(mmproj=True)) as file:
+        assert file.tensors["a.position_embd.weight"].shape == (1500, 1 << 30)
 
 
 @pytest.mark.parametrize("kind", CASES)
