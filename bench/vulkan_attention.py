@@ -28,7 +28,15 @@ from pumice.graph import GraphBuilder, Target, Tensor, place, plan_memory  # noq
 from pumice.plugin.nn import Rope  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
 from pumice_vulkan.lower import attention, attention_decode  # noqa: E402
-from pumice_vulkan.tuning import AttentionShape, DecodeShape, attention_shape, decode_shape  # noqa: E402
+from pumice_vulkan.tuning import (  # noqa: E402
+    LANES_ATTENTION,
+    LANES_UNIT,
+    AttentionShape,
+    DecodeShape,
+    LanesAttentionShape,
+    attention_shape,
+    decode_shape,
+)
 
 SHAPES = {"1b": (32, 8, 64), "8b": (32, 8, 128)}  # query heads, key heads, head dimension
 N_LAYER, BLOCK_SIZE = 16, 32
@@ -105,7 +113,11 @@ def measure(backend: VulkanBackend, chooser: str, candidates: list[Any], *argume
         for candidate in candidates:
             seconds = 0.0 if not measuring else 0.05 if timed else 0.5
             module = attention_decode if chooser == "decode_shape" else attention
-            setattr(module, chooser, lambda *_, candidate=candidate: candidate)
+            if isinstance(candidate, LanesAttentionShape):
+                attention.LANES_ATTENTION = dict.fromkeys(((64, 64), (128, 128)), candidate)
+            else:
+                attention.LANES_ATTENTION = {}
+                setattr(module, chooser, lambda *_, candidate=candidate: candidate)
             try:
                 layers = Layers(backend, *arguments)
                 timed.append((layers.times(seconds), candidate))
@@ -163,16 +175,15 @@ def decode(
 def prompt(backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_type: str, sweep: bool) -> Any:
     dim = SHAPES[shape][2]
     shared = backend._open()[0]
-    default = attention_shape(shared.device, dim, dim, attention.UNIT)
-    candidates = [default]
-    if sweep and shared.cooperative:
-        candidates += [AttentionShape(*candidate) for candidate in itertools.product((1, 2, 4, 8), (32, 64, 128))]
+    in_lanes = LANES_ATTENTION.get((dim, dim)) if shared.sums_by_rows is not None else None
+    unit = shared.cooperative.m if shared.cooperative else LANES_UNIT
+    candidates: list[Any] = [in_lanes or attention_shape(shared.device, dim, dim, unit)]
     most = shared.device.threadgroup_memory_bytes
-    candidates = [
-        candidate
-        for candidate in candidates
-        if not candidate or candidate.shared_bytes(dim, dim, attention.UNIT) <= most
-    ]
+    if sweep and shared.cooperative:
+        shapes = [AttentionShape(*shape) for shape in itertools.product((1, 2, 4, 8), (32, 64, 128))]
+        candidates += [shape for shape in shapes if shape.shared_bytes(dim, dim, unit) <= most]
+    if sweep and shared.sums_by_rows is not None:
+        candidates += [LanesAttentionShape(*shape) for shape in itertools.product((4, 8), (1, 2), (32, 64))]
     times = measure(backend, "attention_shape", candidates, shape, n_tokens, depth, kv_type)
     print(f"{shape}: " + ", ".join(f"{name} {span:.1f}" for name, span in times[0][0].items()))
     timed = [(span, candidate) for spans, candidate in times for name, span in spans.items() if name not in BESIDE]

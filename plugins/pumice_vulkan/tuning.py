@@ -479,8 +479,12 @@ class LanesAttentionShape:
         return self.subgroups * self.row_tiles * LANES_UNIT
 
 
-LANES_ATTENTION: dict[tuple[int, int], LanesAttentionShape] = {}
-"""Shapes by the dimensions of keys and values, where shaders/attention_lanes.comp was measured to be faster."""
+LANES_ATTENTION = {(64, 64): LanesAttentionShape(4, 1, 64)}
+"""Shapes by the dimensions of keys and values, where shaders/attention_lanes.comp was measured to be faster.
+
+On an H200 512 tokens of Llama 1B at depth 4,096 took 118 microseconds (170 before), 19 at depth 0 (25); other shapes
+124 to 394 and 20 to 32. Heads of 128 values took 649 or more (342 before).
+"""
 
 
 def attention_shape(device: Device, k_dim: int, v_dim: int, unit: int) -> AttentionShape | None:

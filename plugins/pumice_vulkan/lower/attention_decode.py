@@ -18,7 +18,7 @@ from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import DecodeShape, decode_shape
 
 MOST_TOGETHER = 8  # tokens of a step, each of which computes the keys of those before it in its sequence
-WITH_NORMS = False  # norms of queries and keys are computed by the same dispatch
+WITH_NORMS = True  # norms of queries and keys are computed by the same dispatch
 
 
 def attend_alone(

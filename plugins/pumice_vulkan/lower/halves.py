@@ -13,7 +13,7 @@ MOST_QUADS = 4096  # maximum groups of four values per row in shaders/norm_half.
 NORM_THREADS = 256
 LANE_ORDER = 0  # in place of X_UNIT, as in shaders/halves.glsl
 SUM = "latest sum of experts"  # key of its node, result, residual and dispatch
-SUM_WITH_NORM = False  # sums of experts and the next norm are one dispatch
+SUM_WITH_NORM = True  # sums of experts and the next norm are one dispatch
 _NAMES = ("float16 activations", "more float16 activations")  # scratch memories: one is read while the other is written
 
 

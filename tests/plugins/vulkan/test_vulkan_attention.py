@@ -140,7 +140,7 @@ def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkey
         case = Case(build, {name: np.zeros((1, *shape), "f4") for name, shape in shapes.items()}, weights)
         graphed = Graphed(tmp_path, backend, case, Limits(256, 64, 64, 2, 32, {0: 16}, "f32"))
         rows = np.random.default_rng(1)
-        for step in batches([(30, 20), (1, 1), (1, 1)], 256, 32, 0):
+        for step in batches([(30, 20), (1, 1), (3, 4), (1, 1)], 256, 32, 0):
             yield graphed(
                 {name: rows.standard_normal((len(step.tokens), *shape)).astype("f4") for name, shape in shapes.items()},
                 step,
