@@ -5,17 +5,24 @@
 // the next ones are loaded. Sums over a head do not depend on the order of its values: lane 4g + q has values 8q to 8q + 7
 // of each 32 of a query and of keys g and g + 8, one load of 16 bytes. Of the values' fragments, column g has value 8g + 2f
 // of each 64 and column g + 8 the next one, where f counts four fragments; a load has them for one of the lane's positions.
+//
+// With FIXED_DIM the shape is a constant of the text, so that loops are unrolled before a driver's compiler sees them.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_GOOGLE_include_directive : require
 layout(local_size_x_id = 0) in;
+#ifdef FIXED_DIM
+const uint SUBGROUPS = FIXED_SUBGROUPS, THREADS = SUBGROUPS * 32u, ROW_TILES = FIXED_TILES, COLUMNS = FIXED_COLUMNS;
+const uint K_DIM = FIXED_DIM, V_DIM = FIXED_DIM;
+#else
 layout(constant_id = 0) const uint THREADS = 128u;
 layout(constant_id = 1) const uint SUBGROUPS = 4u;
 layout(constant_id = 2) const uint ROW_TILES = 1u;
 layout(constant_id = 3) const uint COLUMNS = 32u;
 layout(constant_id = 4) const uint K_DIM = 64u; // a multiple of 32
 layout(constant_id = 5) const uint V_DIM = 64u; // a multiple of 64
+#endif
 layout(constant_id = 6) const bool HAS_SINKS = false;
 layout(constant_id = 7) const uint block_size = 32u;
 layout(constant_id = 8) const float softcap = 0.0;

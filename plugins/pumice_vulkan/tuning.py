@@ -473,10 +473,14 @@ class LanesAttentionShape:
     subgroups: int
     row_tiles: int  # of 16 rows of a subgroup
     columns: int  # positions at a time
+    fixed: bool = False  # a variant of the shader has this shape as constants of its text, for float16 caches
 
     @property
     def rows(self) -> int:
         return self.subgroups * self.row_tiles * LANES_UNIT
+
+    def kernel(self, name: str, dim: int) -> str:
+        return f"{name}_{dim}_{self.subgroups}_{self.row_tiles}_{self.columns}" if self.fixed else name
 
 
 LANES_ATTENTION = {(64, 64): LanesAttentionShape(4, 1, 64)}

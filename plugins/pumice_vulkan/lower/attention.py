@@ -101,13 +101,15 @@ def _attend_in_lanes(lowering: Lowering, node: Node) -> bool:
     shape = LANES_ATTENTION.get((k_dim, v_dim))
     if shape is None or by_rows is None or has_more(node) or mask_of(node) == MEMORY:
         return False
-    if node.state is not None and lowering.limits.kv_type == "f32":
+    if node.state is not None and (
+        lowering.limits.kv_type == "f32" or (shape.fixed and lowering.limits.kv_type != "f16")
+    ):
         return False
     cells = halved(lowering, node, WHOLE) if node.state is None else attended(lowering, node)
     n_rows = lowering.rows(q) * (int(q.shape[1]) // cells.n_head_kv)
     _attend(
         lowering,
-        LANES_KERNEL,
+        shape.kernel(LANES_KERNEL, k_dim),
         node,
         lowering.place(node.output),
         constants=[

@@ -340,6 +340,11 @@ class TestLanes:
     def test_cache_types(self, tmp_path, kv_type, dims):
         compare(tmp_path, [(1, 70, 0), (1, 12, 33)], kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
 
+    def test_a_shape_of_the_text(self, tmp_path, monkeypatch):
+        shape = LanesAttentionShape(1, 2, 16, fixed=True)
+        monkeypatch.setattr(attention, "LANES_ATTENTION", {(128, 128): shape})
+        compare(tmp_path, [(1, 70, 0), (1, 12, 33)], kv_type="f16", heads=(8, 2), dims=(128, 128), limit=FLOAT16)
+
     def test_windows_softcap_and_sinks(self, tmp_path):
         compare(tmp_path, [(5, 40)], kv_type="f16", dims=(64, 64), softcap=3.0, sinks=True, window=30, limit=FLOAT16)
         compare(tmp_path, [(40,), (30,)], kv_type="f16", dims=(64, 64), sinks=True, block_size=5, limit=FLOAT16)
