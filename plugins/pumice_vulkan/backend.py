@@ -251,7 +251,7 @@ class VulkanBackend(Backend):
 def _free_bytes(device: Device, most: int | None) -> int:
     """Return the free memory of a device, of which a model may use at most ``most`` bytes."""
     free = device.free_memory_bytes
-    return free if most is None else min(free, max(most - device.allocated_bytes, 0))
+    return free if most is None else min(free, max(most - device.own_bytes, 0))
 
 
 def _use_int8(activations: str, device: Device) -> bool:

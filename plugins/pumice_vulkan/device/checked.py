@@ -5,7 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from pumice_vulkan.device.checks import check_bindings, check_buffer_size, check_push_bytes, check_resources
+from pumice_vulkan.device.checks import (
+    check_bindings,
+    check_buffer_size,
+    check_memory,
+    check_push_bytes,
+    check_resources,
+)
 from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device, DeviceDescription
 from pumice_vulkan.device.ledger import Ledger
 from pumice_vulkan.device.resources import resources
@@ -28,8 +34,18 @@ class CheckedDevice(Device):
     def allocated_bytes(self) -> int:
         return self.ledger.allocated_bytes
 
+    @property
+    def own_bytes(self) -> int:
+        return self.allocated_bytes - (self.ledger.host_bytes if self._is_discrete else 0)
+
+    @property
+    def _is_discrete(self) -> bool:
+        return self.description.type == "discrete"
+
     def new_buffer(self, n_bytes: int, *, host: bool = False) -> Buffer:
-        check_buffer_size(self.description, self.allocated_bytes, n_bytes)
+        check_buffer_size(self.description, n_bytes)
+        if not (host and self._is_discrete):
+            check_memory(self.description, self.own_bytes, n_bytes)
         return self._allocate(n_bytes, host)
 
     def new_pipeline(

@@ -27,13 +27,16 @@ def choose(devices: Sequence[T], index: int) -> T:
     return devices[index]
 
 
-def check_buffer_size(device: DeviceDescription, allocated_bytes: int, n_bytes: int) -> None:
+def check_buffer_size(device: DeviceDescription, n_bytes: int) -> None:
     if n_bytes <= 0 or n_bytes % 4:
         raise ValueError(f"a buffer of {n_bytes} bytes: the size must be a positive multiple of 4")
     if n_bytes > device.max_buffer_bytes:
         raise BackendError(
             f"vulkan: a buffer of {n_bytes} bytes is too large for {device.name}: at most {device.max_buffer_bytes}"
         )
+
+
+def check_memory(device: DeviceDescription, allocated_bytes: int, n_bytes: int) -> None:
     # GPU drivers may spill into slow host memory instead of refusing, and Linux overcommits.
     if allocated_bytes + n_bytes > device.memory_bytes:
         raise BackendError(

@@ -277,6 +277,11 @@ class Device(ABC):
 
     @property
     @abstractmethod
+    def own_bytes(self) -> int:
+        """Total bytes of open buffers in the device's own memory: a discrete GPU has none of the host's."""
+
+    @property
+    @abstractmethod
     def free_memory_bytes(self) -> int:
         """Return the device memory that this process can still allocate, as reported by the driver."""
 

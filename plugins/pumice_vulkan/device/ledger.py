@@ -15,6 +15,7 @@ class Ledger:
     def __init__(self) -> None:
         self.n_allocations = 0  # number of open buffers
         self.allocated_bytes = 0  # total bytes of open buffers
+        self.host_bytes = 0  # of these in host memory
         self.on_closing: list[Callable[[Any], None]] = []  # called with each item that closes
         self._items: dict[Any, None] = {}  # in creation order
         self._writing = threading.Lock()
@@ -26,6 +27,7 @@ class Ledger:
             if isinstance(item, Buffer):
                 self.n_allocations += 1
                 self.allocated_bytes += item.n_bytes
+                self.host_bytes += item.n_bytes if item.host else 0
 
     def closing(self, item: Any) -> bool:
         """Remove an object; return True if it was still open."""
@@ -36,6 +38,7 @@ class Ledger:
             if isinstance(item, Buffer):
                 self.n_allocations -= 1
                 self.allocated_bytes -= item.n_bytes
+                self.host_bytes -= item.n_bytes if item.host else 0
         for callback in self.on_closing:
             callback(item)
         return True

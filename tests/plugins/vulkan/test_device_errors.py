@@ -41,6 +41,19 @@ def test_memory_runs_out_with_an_error(device):
     assert (device.n_allocations, device.allocated_bytes) == (10, 10 * size)
 
 
+def test_host_buffers_take_nothing_of_a_discrete_gpus_memory(device):
+    size = 4096
+    device.description = dataclasses.replace(device.description, memory_bytes=2 * size, type="discrete")
+    for _ in range(4):
+        device.new_buffer(size, host=True).close()
+        device.new_buffer(size, host=True)
+    device.new_buffer(size)
+    assert (device.own_bytes, device.allocated_bytes) == (size, 5 * size)
+    device.description = dataclasses.replace(device.description, type="integrated")
+    with pytest.raises(BackendError, match=rf"{size} bytes more than {5 * size} on .*: out of memory; lower"):
+        device.new_buffer(size, host=True)
+
+
 def test_memory_of_a_gpu_runs_out_with_an_error(device):
     if device.description.type != "discrete":
         pytest.skip("only for a discrete GPU: elsewhere the memory is that of everybody")

@@ -27,7 +27,7 @@ class NativeDevice(CheckedDevice):
 
     @property
     def free_memory_bytes(self) -> int:
-        return self._logical.physical.free_memory_bytes(self.allocated_bytes)
+        return self._logical.physical.free_memory_bytes(self.own_bytes)
 
     def limit(self, description: DeviceDescription) -> None:
         super().limit(description)
