@@ -256,7 +256,7 @@ class Recorder:
         encoder.barrier()
         if not recording.n_steps:
             self._host.record_download(encoder, sizes, self._host.outputs)
-        elif self._picker and recording.choice.drafted:
+        elif self._picker and (recording.choice.drafted or recording.n_steps == 1):
             others = [tensor for tensor in self._host.outputs if tensor is not self._picker.logits]
             self._host.record_download(encoder, sizes, others)
         if self._picker is None or len(self._host.outputs) > 1:  # the next program may overwrite what was copied

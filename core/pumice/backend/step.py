@@ -154,7 +154,7 @@ class Pending:
     def outputs(self) -> Mapping[str, Array]:
         """Wait for a step, and return host arrays by name for each of the segment's ``outputs``.
 
-        Those of a step whose ``ask`` has drafted tokens are without logits: that array has any values.
+        With ``ask`` only those of a single step, or of steps with drafted tokens; logits then have any values.
         """
         raise NotImplementedError
 

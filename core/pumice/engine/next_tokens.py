@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, FEATURES
-from pumice.backend.step import Batch
+from pumice.backend.step import Batch, Pending
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_of
 from pumice.engine.draft_model import DraftLimits, Guess, goes_on, greedy, guess_of, picked_guess, proposal_of
@@ -197,15 +197,28 @@ class NextTokens:
         return np.array(self._outputs(whole, FEATURES, features=rows)["hidden"])
 
     def _run(self, batch: Batch, hidden: Rows) -> tuple[list[Guess], Rows]:
-        """Return the guess and the hidden state ``[n_outputs, n_embd]`` after each output row."""
+        """Return the guess and the hidden state ``[n_outputs, n_embd]`` after each output row.
+
+        A program that picks tokens returns no logits.
+        """
+        n_outputs = len(batch.output_ids)
+        if n_outputs and self._runner.steps_of(DRAFT):
+            pending = self._submit(batch, hidden, n_outputs, 1)
+            ahead = next(pending.tokens())
+            return [picked_guess(ahead, 0, row) for row in range(n_outputs)], np.array(pending.outputs()["hidden"])
         outputs = self._outputs(batch, DRAFT, hidden=hidden)
         return [guess_of(row) for row in outputs["logits"]], np.array(outputs["hidden"])
 
     def _run_ahead(self, batch: Batch, hidden: Rows, n_steps: int) -> list[list[Guess]]:
         """Return the guesses of consecutive steps for each sequence, whose tokens and states stay on the device."""
-        batch.inputs, n_seqs = {"hidden": np.ascontiguousarray(hidden, np.float32)}, len(batch.slots)
-        ahead = next(self._runner.submit(batch, greedy(n_seqs, n_steps), graph=DRAFT).tokens())
+        n_seqs = len(batch.slots)
+        ahead = next(self._submit(batch, hidden, n_seqs, n_steps).tokens())
         return [[picked_guess(ahead, step, row) for step in range(n_steps)] for row in range(n_seqs)]
+
+    def _submit(self, batch: Batch, hidden: Rows, n_rows: int, n_steps: int) -> Pending:
+        """Submit steps whose tokens the program picks, after so many output rows."""
+        batch.inputs = {"hidden": np.ascontiguousarray(hidden, np.float32)}
+        return self._runner.submit(batch, greedy(n_rows, n_steps), graph=DRAFT)
 
     def _batch(self, parts: Sequence[Part], before: Batch | None = None) -> Batch:
         """Return the batch of these tokens; they may be the next ones of all sequences ``before``, or of some."""

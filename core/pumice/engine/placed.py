@@ -79,7 +79,8 @@ class PlacedGraph:
             self._renew_experts(self.program)
         inputs = step_inputs(self.graph, batch)
         pending = self.program.submit(Step(batch, inputs, ask, behind))
-        gives_more = ask is not None and ask.n_drafted > 0 and len(self.graph.outputs) > 1
+        is_single = ask is not None and (ask.n_drafted > 0 or len(ask.numbers) == 1)
+        gives_more = is_single and len(self.graph.outputs) > 1
         return pending if ask and not gives_more else _GraphStep(self.graph, inputs, pending)
 
     def _renew_experts(self, program: Program) -> None:
