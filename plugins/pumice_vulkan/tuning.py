@@ -338,20 +338,29 @@ class BlockShape:
         """Vectors of a workgroup."""
         return self.threads_n * self.vectors
 
+    @property
+    def threads(self) -> int:
+        return self.threads_m * self.threads_n
+
     def within(self, shared_bytes: int, numbers: TileNumbers) -> BlockShape:
-        """Return the shape with so few columns of floats at a time that they fit shared memory."""
-        size = 2 if numbers == TileNumbers.HALF else 4
-        fits = size * self.depth * (self.m + self.n) < shared_bytes
-        return self if fits else dataclasses.replace(self, depth=16)
+        """Return the shape with so few columns of floats at a time, 16 or more, that they fit shared memory."""
+        size, depth = 2 if numbers == TileNumbers.HALF else 4, self.depth
+        while depth > 16 and size * depth * (self.m + self.n) >= shared_bytes:
+            depth //= 2
+        return dataclasses.replace(self, depth=depth, step=min(self.step, depth))
 
 
 FLOAT_BLOCKS = [BlockShape(8, 8), BlockShape(8, 4, depth=32, step=1), BlockShape(4, 4), BlockShape(4, 4, 32, 4)]
-HALF_BLOCKS = [BlockShape(8, 8, depth=32), BlockShape(8, 4, depth=32), BlockShape(4, 4), BlockShape(4, 4, 32, 4)]
+HALF_BLOCKS = [
+    *(BlockShape(8, 8, 16, 16, depth=64, step=64), BlockShape(4, 8, 32, 8, depth=64, step=64)),
+    *(BlockShape(8, 8, depth=32), BlockShape(8, 4, depth=32), BlockShape(4, 4), BlockShape(4, 4, 32, 4)),
+]
 INT8_BLOCKS = [BlockShape(4, 8), BlockShape(4, 4), BlockShape(2, 4), BlockShape(4, 2, 32, 8), BlockShape(2, 2)]
 """The largest first; with a depth of 16 all fit into the least shared memory that Vulkan guarantees, the last also into
-128 invocations. Those of float16 are not measured."""
+128 invocations."""
 BLOCKS = {TileNumbers.FLOAT: FLOAT_BLOCKS, TileNumbers.HALF: HALF_BLOCKS, TileNumbers.INT8: INT8_BLOCKS}
 SMALL_SUMS = 16  # results of an invocation in float32 with which more workgroups share a processor
+HALF_THREADS = 256  # invocations of tiles of float16 of which one workgroup for each processor is enough
 LEAST_PART = 512  # columns of a workgroup with the largest tiles of floats: with fewer they took three times as long
 
 
@@ -369,19 +378,26 @@ def block_shape(
     None if even small ones are too few to occupy it. ``max_threads``, ``shared_bytes``: the device's limits.
 
     On an H200 within a third of the best of 9 shapes and up to 32 parts for Q4_0 and Q4_K, 16 to 512 vectors; in
-    float32 on an H100 within a tenth of the best of 11 shapes and 7 depths for 64 and 512 vectors.
+    float32 on an H100 within a tenth of the best of 11 shapes and 7 depths for 64 and 512 vectors; in float16 on an
+    H200 within a tenth of the best of 30 shapes and up to 6 numbers of parts for 64 and 512.
     """
     int8, blocks = numbers == TileNumbers.INT8, BLOCKS[numbers]
     for shape in blocks:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
-        n_each = 4 if not int8 and shape.sums <= SMALL_SUMS else 2
-        splits = _block_splits(n_tiles, n_columns // (512 if int8 else 128), n_each)
-        fits = shape.threads_m * shape.threads_n <= max_threads and shape.n < 2 * n_tokens
+        splits = _block_splits(n_tiles, n_columns // (512 if int8 else 128), _crowd(shape, numbers))
+        fits = shape.threads <= max_threads and shape.n < 2 * n_tokens
         if not int8 and shape is blocks[0] and n_tokens <= shape.n and n_columns < LEAST_PART * splits:
             continue
         if fits and 8 * n_tiles * splits >= 7 * PROCESSORS:
             return dataclasses.replace(shape.within(shared_bytes, numbers), splits=splits)
     return None
+
+
+def _crowd(shape: BlockShape, numbers: TileNumbers) -> int:
+    """Return the workgroups for each processor of a product whose columns are split."""
+    if numbers == TileNumbers.HALF and shape.threads >= HALF_THREADS:
+        return 1
+    return 4 if numbers != TileNumbers.INT8 and shape.sums <= SMALL_SUMS else 2
 
 
 def _block_splits(n_tiles: int, most: int, n_each: int) -> int:
@@ -391,7 +407,7 @@ def _block_splits(n_tiles: int, most: int, n_each: int) -> int:
 
 def expert_blocks(n_tokens: int, numbers: TileNumbers, shared_bytes: int = 32768) -> BlockShape:
     """Return the shape for products of experts with ``n_tokens`` vectors each on average: tiles that these fill."""
-    shapes = [shape for shape in BLOCKS[numbers] if shape.threads_m * shape.threads_n <= 128]
+    shapes = [shape for shape in BLOCKS[numbers] if shape.threads <= 128]
     return next((shape for shape in shapes if shape.n <= n_tokens), shapes[-1]).within(shared_bytes, numbers)
 
 
