@@ -108,7 +108,7 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
 
     Args:
         kv_type: type of the cache.
-        registers: queries in registers times vectors of positions, or columns, beside each: ``8x2``.
+        registers: queries in registers times vectors of positions, or columns, beside each, such as ``8x2``.
         cells: ``tiles`` if blocks of the cache are whole tiles, else ``any``.
         scores: variants of the score. ``capped``: use ``cap``. ``biased``: add a value of the query head's row of
             ``bias``, ``stride`` values long, where index ``zero`` is the query's own position. ``chosen``: each token
@@ -126,7 +126,7 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
         scratch: scratch memory for each thread (``kv_cache.scratch_at``).
     """
     rows, width = (int(number) for number in registers.split("x"))
-    n_total, attend_part = rows * width, part_function(kv_type, rows, width, cells, scores, mask)
+    n_total, span, attend_part = rows * width, 16 * width, part_function(kv_type, rows, width, cells, scores, mask)
     prepare, _, _, finish = softmax_functions(rows)
     count_parts, part_of = part_counter(mask), part_finder(mask)
 
@@ -138,7 +138,7 @@ def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> 
         total, vectors = registers_f32(n_total), registers_f32(width)
         registers, spare = registers_f32(16), registers_f32(16)
         key_cells, value_cells = layout_at(keys), layout_at(values)
-        k_dim, k_width, v_width = key_cells.dim, (key_cells.dim + 31) // 32 * 32, (v_dim + 31) // 32 * 32
+        k_dim, k_width, v_width = key_cells.dim, (key_cells.dim + 31) // 32 * 32, (v_dim + span - 1) // span * span
         shape = Shape(n_head, group, k_dim, v_dim, k_width, v_width, window, part_size, at_once)
         thread_bytes = layout(0, rows, k_dim, v_dim).end
         buffers = layout(scratch + thread * thread_bytes, rows, k_dim, v_dim)

@@ -86,8 +86,9 @@ def _attend(lowering: Lowering, node: Node, cells: Attended) -> None:
         mask = "chunk" if attrs["causal"] else "whole_chunk"
     window = attrs["chunk"] or attrs["window"]
     one_token = lowering.is_single(q)
-    n_rows = _rows_at_once(one_token)
-    v_width = -(-v_dim // 32) * 32
+    n_rows = _rows_at_once(one_token, node.state is not None)
+    span = 16 * _width(n_rows)  # columns that registers hold at once
+    v_width = -(-v_dim // span) * span
     scale, softcap = attrs["scale"], attrs["softcap"]
     bias = _bias(lowering, node, n_head)
     scores = "capped" if softcap else "plain"
@@ -135,14 +136,25 @@ def _attend(lowering: Lowering, node: Node, cells: Attended) -> None:
         )
 
 
-def _rows_at_once(one_token: bool) -> int:
-    """Return the number of queries in registers; those of a single token are the heads of a group."""
-    return min(4, current().tokens) if one_token else current().tokens
+def _rows_at_once(one_token: bool, is_cached: bool = True) -> int:
+    """Return the number of queries in registers; those of a single token are the heads of a group.
+
+    Steps without a cache have many queries, whose maxima fill a vector where there are 32 registers.
+    """
+    n_rows = current().tokens
+    if one_token:
+        return min(4, n_rows)
+    return CELLS if n_rows > 4 and not is_cached else n_rows
 
 
 def _registers(n_rows: int) -> str:
-    """Return queries in registers times vectors beside each: two where there are 32 registers."""
-    return f"{n_rows}x{2 if current().tokens > 4 else 1}"
+    """Return queries in registers times vectors beside each."""
+    return f"{n_rows}x{_width(n_rows)}"
+
+
+def _width(n_rows: int) -> int:
+    """Return the vectors beside each query: two where there are 32 registers, unless there are many queries."""
+    return 2 if current().tokens > 4 and n_rows < CELLS else 1
 
 
 def _store(lowering: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
@@ -260,11 +272,11 @@ def kernels() -> Iterator[str]:
     kinds = [f"{kv_type}:{{}}:tiles:plain:causal" for kv_type in KV_TYPES]
     others = ("capped:causal", "plain_biased:causal", "plain_chosen:causal", "plain:chunk", "plain:near")
     kinds += [f"{kv_type}:{{}}:tiles:{other}" for kv_type in COMMON_TYPES for other in others]
-    # Without a cache.
-    variants = ("plain:causal", "plain:near", "plain_biased:near", "plain:whole_chunk")
-    kinds += [f"f32:{{}}:any:{variant}" for variant in variants]
     for n_rows in sorted({_rows_at_once(True), _rows_at_once(False)}):
         yield from (f"attention.attend:{kind.format(_registers(n_rows))}" for kind in kinds)
+    variants = ("plain:causal", "plain:near", "plain_biased:near", "plain:whole_chunk")  # without a cache
+    for n_rows in sorted({_rows_at_once(True), _rows_at_once(False, is_cached=False)}):
+        yield from (f"attention.attend:f32:{_registers(n_rows)}:any:{variant}" for variant in variants)
 
 
 RULES = {
