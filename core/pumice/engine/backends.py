@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 from pumice.backend import Backend
@@ -17,13 +19,16 @@ from pumice.registry import Registry
 
 Line = list[tuple[str, Backend]]
 
+SWITCH_SECONDS = 100e-6  # in which another thread takes Python's lock while devices are opened
+
 logger = logging.getLogger("pumice")
 
 
 class OpeningBackends:
     """A line of backends, in which a thread opens GPUs while the model's file is read and traced.
 
-    A driver of a GPU takes 0.1 s to list its devices, and another 0.1 to open one.
+    A driver of a GPU takes 0.1 s to list its devices, and another 0.1 to open one, in hundreds of calls. Meanwhile
+    threads switch often: else each call would wait 5 ms for Python's lock.
     """
 
     def __init__(self, registry: Registry, config: Config) -> None:
@@ -58,16 +63,28 @@ class OpeningBackends:
 
     def _open(self, registry: Registry, config: Config) -> None:
         try:
-            line = backend_line(registry, config)
-            self._line.set_result(line)
-            for _, backend in line:
-                if backend.offload:
-                    backend.free_memory()
+            with _frequent_switches():
+                line = backend_line(registry, config)
+                self._line.set_result(line)
+                for _, backend in line:
+                    if backend.offload:
+                        backend.free_memory()
             self._opened.set_result(None)
         except BaseException as error:
             if not self._line.done():
                 self._line.set_exception(error)
             self._opened.set_exception(error)
+
+
+@contextlib.contextmanager
+def _frequent_switches() -> Iterator[None]:
+    """Let Python's threads take turns after less time than usual."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(SWITCH_SECONDS, usual))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def _may_have_gpus(registry: Registry, config: Config) -> bool:
