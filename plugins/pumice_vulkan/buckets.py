@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits, Sizes
 
+LONG_PROMPT = 128  # tokens of a step of a prompt that first requests are likely to have
+
 
 class Bucket(NamedTuple):
     """Maximum tokens and output rows of a step; ``lone``: each token is the only one of its sequence."""
@@ -67,14 +69,30 @@ class Buckets:
         return all(sizes.get(name, 0) <= most[name] for name in self._limits.more_sizes)
 
     @property
+    def n_needed(self) -> int:
+        """Return how many of the first of ``likely`` a server needs before its first request.
+
+        The others are small steps of prompts. They take larger buckets until theirs are ready, or wait for it where
+        they are a single sequence's: 10 to 30 ms at most.
+        """
+        return 2 + sum(_is_needed(bucket) for bucket in self.likely[2:])
+
+    @property
     def likely(self) -> list[Bucket]:
         """Return all buckets in the order of their preparation, those that can replace most others first.
 
-        The largest; single tokens, for which no larger bucket is used; one token of each of several sequences; prompts
-        with many output rows; prompts with one.
+        The largest; single tokens, for which no larger bucket is used; one token of each of several sequences; long
+        prompts of one; prompts with many output rows; short prompts of one.
         """
-        rest = sorted(self.all[1:-1], key=lambda bucket: (not bucket.lone, bucket.n_outputs == 1, -bucket.n_tokens))
-        return [*dict.fromkeys([self.all[-1], self.all[0], *rest])]
+
+        def order(bucket: Bucket) -> tuple[bool, bool, bool, int]:
+            return not _is_needed(bucket), not bucket.lone, bucket.n_outputs == 1, -bucket.n_tokens
+
+        return [*dict.fromkeys([self.all[-1], self.all[0], *sorted(self.all[1:-1], key=order)])]
+
+
+def _is_needed(bucket: Bucket) -> bool:
+    return bucket.lone or (bucket.n_outputs == 1 and bucket.n_tokens >= LONG_PROMPT)
 
 
 def bucket_sizes(limits: Limits, n_tokens: int, n_outputs: int) -> Sizes:

@@ -19,6 +19,7 @@ logger = logging.getLogger("pumice")
 
 PAUSE_SECONDS = 50e-6  # pause between pieces of Python code, which lets waiting threads run
 LATE_SECONDS = 1e-3  # delay of a pause that shows that another thread is busy
+QUICK_SECONDS = 0.1  # of a bucket whose pipelines are on disk; without them it takes up to a second
 GIVING_WAY = 4  # length of the next pause, as a multiple of that delay
 
 
@@ -29,6 +30,8 @@ class Preparer:
         buckets: the order of preparation.
         pieces: yields the work for a bucket in order.
         done: called at the end.
+        n_needed: number of first buckets that ``wait`` waits for, if they are prepared quickly; default: all. Where
+            pipelines are compiled for the first time, a step would wait for its own bucket for long.
 
     Errors are logged; the step that needs the bucket raises them.
     """
@@ -38,13 +41,16 @@ class Preparer:
         buckets: Iterable[Bucket],
         pieces: Callable[[Bucket], Iterator[Work]],
         done: Callable[[], None] = lambda: None,
+        n_needed: int | None = None,
     ) -> None:
         self.ready: set[Bucket] = set()
         self._buckets = list(buckets)
         self._pieces = pieces
         self._done = done
         self._closing = False
-        self._awaited = False  # nothing else is done until the end
+        self._n_needed = len(self._buckets) if n_needed is None else n_needed
+        self._needed = threading.Event()  # set once the needed buckets are prepared, or cannot be
+        self._awaited = False  # nothing else is done until then
         self._thread = threading.Thread(target=self._run, name="pumice-vulkan-preparer")
 
     def start(self) -> None:
@@ -55,15 +61,21 @@ class Preparer:
             logger.info("cannot prepare steps: %s", error)
 
     def wait(self) -> None:
-        """Wait until all buckets are prepared, from now on without pauses for other threads."""
-        self._awaited = True
+        """Wait until the needed buckets are prepared, without pauses for other threads meanwhile."""
+        if self._thread.ident is not None:
+            self._awaited = True
+            self._needed.wait()
+            self._awaited = False
+
+    def join(self) -> None:
+        """Wait until all buckets are prepared."""
         if self._thread.ident is not None:
             self._thread.join()
 
     def close(self) -> None:
         """Stop after the current work."""
         self._closing = True
-        self.wait()
+        self.join()
 
     @property
     def ends(self) -> bool:
@@ -71,7 +83,16 @@ class Preparer:
         return self._closing or not threading.main_thread().is_alive()
 
     def _run(self) -> None:
-        for bucket in self._buckets:
+        try:
+            self._prepare_all()
+        finally:
+            self._needed.set()
+
+    def _prepare_all(self) -> None:
+        began = time.monotonic()
+        for number, bucket in enumerate(self._buckets):
+            if number == self._n_needed and time.monotonic() - began < self._n_needed * QUICK_SECONDS:
+                self._needed.set()
             try:
                 if self._prepare(bucket):
                     self.ready.add(bucket)

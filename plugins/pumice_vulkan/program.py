@@ -232,7 +232,8 @@ class DeviceProgram(Program):
         kept = [state for state in segment.states if state in shared.states]
         self._moves = CacheMoves(shared.device, kept, shared.states, limits, _computed_by(shared))
         self.capabilities = self._capabilities()
-        self._preparer = Preparer(self._buckets.likely, self._pieces, shared.device.keep_pipelines)
+        buckets = self._buckets
+        self._preparer = Preparer(buckets.likely, self._pieces, shared.device.keep_pipelines, buckets.n_needed)
         drafting = [bucket for bucket in self._whole if bucket.n_tokens - 1 in self._drafted]
         self._draft_preparer = Preparer(reversed(drafting), self._draft_pieces, shared.device.keep_pipelines)
         if shared.prepares:
@@ -333,10 +334,10 @@ class DeviceProgram(Program):
         return picked
 
     def wait_until_prepared(self) -> None:
+        if self._shared.prepares and self._persistent:
+            self._persistent.works()  # beside the preparers: its pipeline takes the driver a while
         self._preparer.wait()
         self._draft_preparer.wait()
-        if self._shared.prepares and self._persistent:
-            self._persistent.works()
         if self._shared.prepares and not self._recorder.last:
             self._rehearse()
 

@@ -61,6 +61,33 @@ def test_the_largest_comes_first_and_all_come() -> None:
     assert sorted(BUCKETS.likely) == sorted(BUCKETS.all)
 
 
+def test_first_requests_wait_for_long_prompts_and_tokens_alone() -> None:
+    buckets = Buckets(Limits(64, n_batch=512, n_seqs=8, n_outputs=8, n_blocks={}, block_size=16, kv_type="f16"))
+    needed = set(buckets.likely[: buckets.n_needed])
+    prompts = {Bucket(n, 1) for n in (128, 256, 512)}
+    assert needed == {Bucket(512, 8), *(Bucket(n, n, lone=True) for n in (1, 2, 4, 8)), *prompts}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_waiting_ends_with_the_needed_buckets_if_these_are_prepared_quickly(
+    monkeypatch: pytest.MonkeyPatch, quick: bool
+) -> None:
+    monkeypatch.setattr("pumice_vulkan.preparer.QUICK_SECONDS", 60 if quick else 0)
+    needed, go_on = BUCKETS.all[:2], threading.Event()
+    works = {bucket: [lambda: None] if bucket in needed else [lambda: go_on.wait(60)] for bucket in BUCKETS.all}
+    preparer = Preparer(BUCKETS.all, lambda bucket: iter(works[bucket]), n_needed=2)
+    preparer.start()
+    waiting = threading.Thread(target=preparer.wait)
+    waiting.start()
+    waiting.join(60 if quick else 0.2)
+    assert preparer.ready == set(needed)
+    assert waiting.is_alive() != quick
+    go_on.set()
+    waiting.join(60)
+    preparer.join()
+    assert preparer.ready == set(BUCKETS.all)
+
+
 def test_what_fails_is_left_to_the_step_that_needs_it(caplog: pytest.LogCaptureFixture) -> None:
     done: list[str] = []
 
@@ -215,7 +242,7 @@ class TestModels:
             expected = texts(model)
         with load(path, "always") as model:
             meanwhile = texts(model)
-            made[-1]._preparer.wait()
+            made[-1]._preparer.join()
             assert made[-1]._preparer.ready == set(made[-1]._buckets.all)
             n_pipelines = len(made[-1]._shared.kernels._pipelines)
             assert texts(model) == expected
@@ -286,7 +313,7 @@ class TestModels:
         monkeypatch.setattr(Weights, "_upload", watched)
         monkeypatch.setattr(attention_decode, "_counters", counters)
         with caplog.at_level(logging.INFO, "pumice"), load(tiny_file("llama-bias"), "always") as model:
-            made[-1]._preparer.wait()
+            made[-1]._preparer.join()
             assert made[-1]._preparer._thread not in threads
             assert made[-1]._preparer.ready != set(made[-1]._buckets.all)
             assert "is not on the device yet" in caplog.text
@@ -302,7 +329,7 @@ class TestModels:
         with load(path, "always") as model:
             model.embed([IDS[:4], IDS[:3]])
             program = made[-1]
-            program._preparer.wait()
+            program._preparer.join()
             program._preparer.ready = {program._buckets.all[-1]}
             assert (np.array(model.embed([IDS[:4], IDS[:3]])) == np.array(expected)).all()
             assert program._recorder.last.bucket != program._buckets.all[-1]
@@ -338,7 +365,7 @@ class TestModels:
         with monkeypatch.context() as patch:
             patch.setattr(programs.Kernels, "_compile", mock.Mock(side_effect=BackendError("no compiler")))
             model = load(path, "always")
-            made[-1]._preparer.wait()
+            made[-1]._preparer.join()
         assert made[-1]._preparer.ready == set()
         with model:
             assert texts(model) == expected
