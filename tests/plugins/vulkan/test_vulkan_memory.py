@@ -3,6 +3,7 @@
 import importlib
 import random
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from pumice.gguf import GGMLType
 from pumice.graph import Weight
 from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices, open_device
-from pumice_vulkan.memory import ReadyCopies, Staging, Weights
+from pumice_vulkan.memory import N_STAGING, ReadyCopies, Staging, Weights
 from pumice_vulkan.program import DeviceProgram
 from tiny_models import ATTENTION, EXPERTS, LLAMA, N_CTX, tiny
 from tiny_zoo import ZOO
@@ -299,6 +300,44 @@ def test_uploads_keep_their_staging_buffers_while_another_thread_finishes() -> N
         command.close()
         weights.close()
         host.close()
+
+
+def test_pieces_of_an_upload_are_filled_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice_vulkan.memory.STAGING_BYTES", 2**12)
+    chance, copy = random.Random(3), np.copyto
+
+    def slow(target: NDArray[np.uint8], source: NDArray[np.uint8]) -> None:
+        time.sleep(chance.random() / 200)
+        copy(target, source)
+
+    monkeypatch.setattr("pumice_vulkan.memory.np.copyto", slow)
+    arrays = [np.frombuffer(chance.randbytes(4 * n), np.uint32) for n in (1, 1023, 1024, 40 * 1024 + 3, 7)]
+    with open_device("native") as device:
+        weights, host = Weights(device), device.new_buffer(2**18, host=True)
+        places = [weights.put(index, lambda array=array: [array])[0] for index, array in enumerate(arrays)]
+        weights.finish()
+        for place, array in zip(places, arrays, strict=True):
+            command = device.new_command_buffer()
+            encoder = command.encoder()
+            encoder.copy_buffer(place.buffer, 4 * place.offset, host, 0, array.nbytes)
+            encoder.end()
+            command.commit_and_wait()
+            np.testing.assert_array_equal(host.contents[: array.nbytes].view(np.uint32), array)
+            command.close()
+        weights.close()
+        host.close()
+
+
+def test_an_upload_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice_vulkan.memory.STAGING_BYTES", 2**12)
+    with open_device("native") as device:
+        weights = Weights(device)
+        with monkeypatch.context() as failing:
+            failing.setattr("pumice_vulkan.memory.np.copyto", lambda *_: time.sleep(0.05) or {}["a page"])
+            with pytest.raises(KeyError, match="a page"):
+                weights.put("x", lambda: [np.zeros(2 * N_STAGING * 2**10, np.uint32)])
+            weights.close()
+        assert device.allocated_bytes == 0
 
 
 def test_a_ready_copy_that_fails_leaves_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
