@@ -6,7 +6,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(local_size_x = 256) in;
+layout(local_size_x_id = 2) in;
 layout(constant_id = 0) const uint MATRICES = 1;
 layout(constant_id = 1) const uint WIDTH = 32;  // maximum pairs per tile
 layout(std430, set = 0, binding = 1) readonly buffer Ids { uint ids[]; };

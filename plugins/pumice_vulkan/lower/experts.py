@@ -29,6 +29,7 @@ COOPERATIVE_TOKENS, TILED_TOKENS = 1, 8
 # In lanes they do from so many tokens on if these use a part of the matrices: 4 sequences of Qwen3-30B-A3B, with 8 of
 # 128 each, are 3.7 % faster on an H200. Fewer were not measured.
 LEAST_LANES_ROWS, LANES_PART = 4, 4
+USUAL_GROUP_THREADS = GROUP_THREADS = 256  # invocations that sort pairs; the latter where there are more pairs
 
 
 def _claims(node: Node, limits: Limits) -> bool:
@@ -127,11 +128,17 @@ def _routes(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids
             reads={"ids": experts.ids},
             writes={"tiles": tiles, "order": order},
             push={"n_used": n_used},
-            constants=[n_matrices, width],
+            constants=[n_matrices, width, _group_threads(lowering, n_pairs)],
             grid=(1, 1, 1),
         )
         lowering.remembered[ROUTES] = ids, n_matrices, width
     return Routes(n_tiles, 1, n_used, experts.flags, tiles, order)
+
+
+def _group_threads(lowering: Lowering, n_pairs: int) -> int:
+    """Return the invocations that sort pairs: each takes some one after the other."""
+    most = lowering.device.description.max_threads_per_threadgroup
+    return min(GROUP_THREADS if n_pairs > USUAL_GROUP_THREADS else USUAL_GROUP_THREADS, most)
 
 
 RULES = {"batched_linear": Rule(_batched_linear, _claims), "mul_mat_id": Rule(_mul_mat_id, _claims)}
