@@ -129,10 +129,10 @@ class MiMoSound(MiMoVL):
 
 def _numbered(pattern: re.Pattern[str], tensors: dict[str, LazyTensor]) -> list[LazyTensor]:
     """Return the tensors whose names match, by the number in it. Raises ConvertError if one is missing."""
-    found = {int(match[1]): x for name, x in tensors.items() if (match := pattern.fullmatch(name))}
-    if sorted(found) != list(range(len(found))):
-        raise ConvertError(f"tensors {pattern.pattern!r}: some of {max(found) + 1} are missing")
-    return [found[i] for i in range(len(found))]
+    numbered = {int(match[1]): x for name, x in tensors.items() if (match := pattern.fullmatch(name))}
+    if sorted(numbered) != list(range(len(numbered))):
+        raise ConvertError(f"tensors {pattern.pattern!r}: some of {max(numbered) + 1} are missing")
+    return [numbered[i] for i in range(len(numbered))]
 
 
 def _padded(book: LazyTensor, n: int) -> LazyTensor:

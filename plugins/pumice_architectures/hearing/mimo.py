@@ -41,7 +41,9 @@ class MiMoAudio(Whisper):
             self._at_most("local_block_count", MOST_LOCAL),
         )
         self.window = hparams.positive("window_size")
-        self.modes = [int(mode) for mode in hparams.per_layer("wa_pattern_mode", self.n_layer)]
+        self.modes = hparams.integers("wa_pattern_mode")
+        if len(self.modes) != self.n_layer:
+            raise hparams.wrong("wa_pattern_mode", f"has {len(self.modes)} values, expected {self.n_layer}")
         self.books = hparams.integers("rvq.codebook_size")
         n_books = self._at_most("rvq.num_quantizers", MOST_BOOKS)
         if len(self.books) != n_books or min(self.books) < 1:
@@ -125,8 +127,8 @@ class MiMoAudio(Whisper):
         for table in stored:
             shape, n_books, longest = table.shape, len(self.books), max(self.books)
             if len(shape) != 3 or shape[0] != n_books or int(shape[1]) < longest or shape[2] != n:
-                wanted = f"[{n_books}, {longest} or more, {n}]"
-                raise ModelError(f"tensor {table.name} has shape {list(shape)}, expected {wanted}")
+                expected = f"[{n_books}, {longest} or more, {n}]"
+                raise ModelError(f"tensor {table.name} has shape {list(shape)}, expected {expected}")
         total = []
         for i, size in enumerate(self.books):
             book, embeddings = (

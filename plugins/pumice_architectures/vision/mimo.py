@@ -21,8 +21,7 @@ class MiMoVL(Qwen2VL):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.window = hparams.positive("window_size")
-        values = hparams.metadata.get("clip.vision.wa_pattern_mode", ())
-        self.modes = [int(mode) for mode in values]
+        self.modes = hparams.integers("wa_pattern_mode")
         if len(self.modes) != self.n_layer or not set(self.modes) <= {WHOLE, BY_ROWS, BY_COLUMNS}:
             raise hparams.wrong("wa_pattern_mode", f"is {self.modes}, expected -1, 0 or 1 for {self.n_layer} blocks")
 

@@ -242,8 +242,8 @@ class MiniCPMV46(Sliced):
         if self.merge not in (2, 4):
             raise hparams.wrong("projector.scale_factor", f"is {self.merge}, expected 2 or 4")
         self.factor = self.patch_size * self.merge
-        layers = self.hparams.metadata.get("clip.vision.wa_layer_indexes", [6])
-        self.merges_after = int(layers[0]) if len(layers) else -1
+        layers = hparams.integers("wa_layer_indexes", (6,))
+        self.merges_after = layers[0] if layers else -1
         if self.merge == 4 and not 0 <= self.merges_after < self.n_layer:
             raise hparams.wrong("wa_layer_indexes", f"begins with {self.merges_after}, for {self.n_layer} blocks")
         self.n_rows = self.most_patches

@@ -26,8 +26,7 @@ class YoutuVL(Qwen25VL):
     def __init__(self, hparams: HParams) -> None:
         # the blocks without windows are named one by one
         super().__init__(HParams({**hparams.metadata, "clip.vision.n_wa_pattern": 1}))
-        layers = hparams.metadata.get("clip.vision.wa_layer_indexes", ())
-        self.whole = {int(i) for i in layers}
+        self.whole = set(hparams.integers("wa_layer_indexes", ()))
         if not self.whole <= set(range(self.n_layer)):
             raise hparams.wrong("wa_layer_indexes", f"has a block of {sorted(self.whole)} that is not there")
 

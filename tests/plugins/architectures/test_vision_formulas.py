@@ -9,6 +9,7 @@ import pytest
 import pumice
 from checkpoints import weights
 from gguf_files import write_gguf
+from libmtmd_cases import changed_file
 from pumice import ModelError, RequestError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
@@ -176,6 +177,14 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         assert (read.pop("clip.vision.image_size"), ours["metadata"].pop("clip.vision.image_size")) == (896, 48)
     assert {key: value for key, value in ours["metadata"].items() if key not in more} == read
     assert ours["tensors"] == theirs["tensors"]
+
+
+@pytest.mark.parametrize(("kind", "key"), [("mimovl", "wa_pattern_mode"), ("youtuvl", "wa_layer_indexes")])
+def test_lists_of_blocks_are_numbers(folders, tmp_path, kind, key):
+    metadata, tensors = changed_file(folders(kind) / "mmproj.gguf", {f"clip.vision.{key}": ["x"]})
+    write_gguf(tmp_path / "mmproj.gguf", metadata, tensors)
+    with pytest.raises(ModelError, match=rf"{key} is \['x'\], expected a list of integers"):
+        opened(tmp_path)
 
 
 @pytest.mark.parametrize("n_stages", [0, 1])
