@@ -365,8 +365,8 @@ class DraftLength:
         assert base is not None
         highest = GAIN * base
         coming = [own[0] if own else 0.0 for own in chances]  # probability of each draft's next token
-        known = MOST_PACED * n_seqs if self._is_paced else self.costs.most_rows(n_seqs) - n_rows
-        most, risk = min(room, known), 0.0
+        n_estimated = MOST_PACED * n_seqs if self._is_paced else self.costs.most_rows(n_seqs) - n_rows
+        most, risk = min(room, n_estimated), 0.0
         for n_drafted in range(1, most + 1):
             likeliest = max(coming)
             i = coming.index(likeliest)

@@ -275,9 +275,9 @@ class DraftModel:
         """
         drafts: dict[ModelProposer, list[Guess]] = {sequence: [] for sequence in most}
         coming = {sequence: [sequence.following] if sequence.following else [] for sequence in most}
-        own = {sequence: sequence.place for sequence in most if sequence.place is not None}
+        places = {sequence: sequence.place for sequence in most if sequence.place is not None}
         if self._runner.recurrent:
-            own = self._copied(own)
+            places = self._copied(places)
         for sequence in most:
             sequence.guessed.clear()
         batch: Batch | None = None
@@ -295,7 +295,7 @@ class DraftModel:
             ends = [sequence.n_context + len(drafts[sequence]) - 1 for sequence in going]
             tokens = [drafts[sequence][-1].token for sequence in going]
             rows = zip(going, tokens, ends, strict=True)
-            parts = [Part(own[sequence], [token], end, [0]) for sequence, token, end in rows]
+            parts = [Part(places[sequence], [token], end, [0]) for sequence, token, end in rows]
             is_next = batch is not None and len(batch.slots) == len(parts)  # of the same sequences
             batch = batch_after(batch, parts) if batch is not None and is_next else batch_of(self._cache, parts)
             steps = self._run(batch, n_steps)
@@ -311,11 +311,11 @@ class DraftModel:
         """Return the number of steps to compute in one submission, ``n`` at most."""
         return max(1, min(n, self._most_steps))
 
-    def _copied(self, own: dict[ModelProposer, Place]) -> dict[ModelProposer, Place]:
+    def _copied(self, places: dict[ModelProposer, Place]) -> dict[ModelProposer, Place]:
         """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""
-        copies = {sequence: Place(place.slot + self._n_slots, place.tables) for sequence, place in own.items()}
-        if own:
-            self._runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in own.items()])
+        copies = {sequence: Place(place.slot + self._n_slots, place.tables) for sequence, place in places.items()}
+        if places:
+            self._runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in places.items()])
         return copies
 
     def _run(self, batch: Batch, n_steps: int = 1) -> list[list[Guess]]:

@@ -95,8 +95,8 @@ class HostDrafts:
 
     def rests(self, names: Names) -> bool:
         """Return True if no kind of batch that was tried may draft with these proposers."""
-        known = [own.is_open for (_, others, _), own in self._kinds.items() if others == names and own.paces]
-        return bool(known) and not any(known)
+        tried = [own for (_, others, _), own in self._kinds.items() if others == names and own.paces]
+        return bool(tried) and not any(own.is_open for own in tried)
 
     def pace(self, kind: Kind) -> float:
         """Return the measured seconds of a step that the program computes by itself, once ``n_free`` was 0."""

@@ -223,9 +223,9 @@ class NextTokens:
     def _batch(self, parts: Sequence[Part], before: Batch | None = None) -> Batch:
         """Return the batch of these tokens; they may be the next ones of all sequences ``before``, or of some."""
         assert self.cache is not None
-        known = [self._known(part) for part in parts]
+        later = [self._known(part) for part in parts]
         is_next = before is not None and len(before.slots) == len(parts)
-        return batch_after(before, known) if before is not None and is_next else batch_of(self.cache, known)
+        return batch_after(before, later) if before is not None and is_next else batch_of(self.cache, later)
 
     def _outputs(self, batch: Batch, graph: str, **inputs: Rows) -> Mapping[str, Rows]:
         """Return the outputs of a graph. If it cannot be compiled, the layer is off from then on."""

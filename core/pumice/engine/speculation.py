@@ -386,9 +386,9 @@ class Speculation:
         if self._n_steps < self._rests[_DRAFT].wakes:
             return
         owners = [self._sequences[generation] for generation in generations]
-        reading = [(own, made) for own in owners if isinstance(made := own.by_name.get(_DRAFT), ModelProposer)]
+        reading = [(own, model) for own in owners if isinstance(model := own.by_name.get(_DRAFT), ModelProposer)]
         try:
-            ModelProposer.read_all([made for _, made in reading])
+            ModelProposer.read_all([model for _, model in reading])
         except Exception as error:
             for own, _ in reading:
                 own.drop(_DRAFT, "read_all", error)

@@ -52,15 +52,15 @@ class Sequence(SimpleNamespace):
     __eq__ = object.__eq__
 
 
-def made(layer: Layer) -> NextTokens:
-    found = NextTokens(layer, DraftLimits(8, 0, 0.0, 512))  # type: ignore[arg-type]
-    found.cache = KVCache(LIMITS)
-    return found
+def drafting_layer(layer: Layer) -> NextTokens:
+    next_tokens = NextTokens(layer, DraftLimits(8, 0, 0.0, 512))  # type: ignore[arg-type]
+    next_tokens.cache = KVCache(LIMITS)
+    return next_tokens
 
 
-def sequence(found: NextTokens, n_tokens: int, n_cached: int = 512) -> Any:
-    assert found.cache is not None
-    tables, _ = found.cache.begin([])
+def sequence(next_tokens: NextTokens, n_tokens: int, n_cached: int = 512) -> Any:
+    assert next_tokens.cache is not None
+    tables, _ = next_tokens.cache.begin([])
     request, timings = SimpleNamespace(speculate="mtp"), SimpleNamespace(prompt_cached=n_cached)
     facts = {"tokens": list(range(n_tokens)), "finish_reason": None, "prediction": None, "media": None}
     generation = Sequence(request=request, timings=timings, **facts)
@@ -77,43 +77,43 @@ def step(running: Any, first: int, n: int) -> Any:
 @pytest.mark.parametrize("parts", [[(20, 4)], [(20, 1), (21, 3)]], ids=["one step", "two steps"])
 def test_states_computed_again_are_those_kept_before(parts):
     """A recurrent model goes back behind a wrong draft, to positions before those that wait."""
-    found = made(Layer())
-    running = sequence(found, 24)
+    next_tokens = drafting_layer(Layer())
+    running = sequence(next_tokens, 24)
     for first, n in [(0, 20), (20, 3)]:
         batch, stream = step(running, first, n)
-        found.landed(batch, 0, running, stream)
-    assert len(found.propose([running], [2])[0].tokens) == 2
+        next_tokens.landed(batch, 0, running, stream)
+    assert len(next_tokens.propose([running], [2])[0].tokens) == 2
     running.generation.tokens.append(24)
     for first, n in parts:
         batch, stream = step(running, first, n)
-        found.landed(batch, 0, running, stream)
-    kept = found._hidden[running]
+        next_tokens.landed(batch, 0, running, stream)
+    kept = next_tokens._hidden[running]
     assert (kept.first, kept.rows[:, 0].tolist()) == (22, [22, 23])
 
 
 def test_states_behind_a_gap_are_not_appended():
-    found = made(Layer())
-    running = sequence(found, 40)
+    next_tokens = drafting_layer(Layer())
+    running = sequence(next_tokens, 40)
     for first, n in [(0, 20), (22, 3)]:
         batch, stream = step(running, first, n)
-        found.landed(batch, 0, running, stream)
-    kept = found._hidden[running]
+        next_tokens.landed(batch, 0, running, stream)
+    kept = next_tokens._hidden[running]
     assert (kept.first, kept.rows[:, 0].tolist()) == (21, [0, 22, 23, 24])
 
 
 def test_a_layer_that_rested_begins_at_the_next_block():
     """It has no keys and values of the positions before, and reads none."""
     layer = Layer()
-    found = made(layer)
-    running = sequence(found, 72, n_cached=0)
-    found.landed(step(running, 0, 8)[0], 0, running, step(running, 0, 8)[1])
-    found.forget()
+    next_tokens = drafting_layer(layer)
+    running = sequence(next_tokens, 72, n_cached=0)
+    next_tokens.landed(step(running, 0, 8)[0], 0, running, step(running, 0, 8)[1])
+    next_tokens.forget()
     for first in range(40, 71):
         batch, stream = step(running, first, 1)
-        found.landed(batch, 0, running, stream)
-    kept = found._hidden[running]
+        next_tokens.landed(batch, 0, running, stream)
+    kept = next_tokens._hidden[running]
     assert (kept.first, kept.rows[:, 0].tolist()) == (63, [0, *range(64, 71)])
-    assert len(found.propose([running], [2])[0].tokens) == 2
+    assert len(next_tokens.propose([running], [2])[0].tokens) == 2
     assert [batch.positions.tolist() for batch in layer.batches] == [list(range(8)), [8]]
     [table] = layer.batches[0].block_tables[0]
     assert table[0] == running.tables.tables[0][2]
@@ -123,14 +123,16 @@ def test_a_layer_that_rested_begins_at_the_next_block():
 def test_the_end_of_a_prompt_is_enough_while_drafts_do_not_pay(n_draft, n_read):
     """Unless the number of drafted tokens is fixed, which drafts whatever it costs."""
     layer = Layer()
-    found = made(layer)
-    speculation = Speculation({"mtp": found.proposer}, n_draft=n_draft, is_invariant=True, next_tokens=found)
-    running = sequence(found, 201, n_cached=0)
+    next_tokens = drafting_layer(layer)
+    speculation = Speculation(
+        {"mtp": next_tokens.proposer}, n_draft=n_draft, is_invariant=True, next_tokens=next_tokens
+    )
+    running = sequence(next_tokens, 201, n_cached=0)
     for first in range(0, 200, 50):
         running.pending = 200 - first - 50
         batch, stream = step(running, first, 50)
         speculation.landed(batch, [(running, 50)], stream)
-    kept = found._hidden[running]
+    kept = next_tokens._hidden[running]
     assert kept.end == 200
     n_known = kept.n_rows + sum(len(batch.tokens) for batch in layer.batches)
     begin = 0 if n_read == 200 else -(-(200 - n_read) // 32) * 32  # the next block
@@ -143,19 +145,21 @@ def test_a_layer_that_is_not_asked_reads_nothing(n_draft, n_read):
     """Until it is asked: then it reads from the start of a block on."""
     layer = Layer()
     layer.limits = replace(LIMITS, n_seqs=1)
-    found = made(layer)
-    speculation = Speculation({"mtp": found.proposer}, n_draft=n_draft, is_invariant=True, next_tokens=found)
-    running = sequence(found, 172, n_cached=0)
+    next_tokens = drafting_layer(layer)
+    speculation = Speculation(
+        {"mtp": next_tokens.proposer}, n_draft=n_draft, is_invariant=True, next_tokens=next_tokens
+    )
+    running = sequence(next_tokens, 172, n_cached=0)
     for first in range(171):
         batch, stream = step(running, first, 1)
         speculation.landed(batch, [(running, 1)], stream)
     assert sum(len(batch.tokens) for batch in layer.batches) == n_read
-    kept = found._hidden[running]
+    kept = next_tokens._hidden[running]
     assert kept.end == 171
     assert kept.rows[:, 0].tolist()[-40:] == list(range(131, 171))
     end = 172 - 32 * kept.n_skipped
     assert 32 <= end <= 64 or kept.n_skipped == 0
-    assert len(found.propose([running], [2])[0].tokens) == 2
+    assert len(next_tokens.propose([running], [2])[0].tokens) == 2
     positions = [batch.positions.tolist() for batch in layer.batches[-2:]]
     assert positions == [list(range(n_read, end)), [end]]
 
@@ -164,9 +168,9 @@ def test_a_layer_that_is_not_asked_reads_nothing(n_draft, n_read):
 def test_a_layer_that_fails_is_dropped(caplog, compiles):
     """For the sequence; for all, where it cannot be compiled."""
     layer = Layer(fails=True, compiles=compiles)
-    found = made(layer)
-    speculation = Speculation({"mtp": found.proposer}, n_draft=4, next_tokens=found)
-    both = sequence(found, 300), sequence(found, 300)
+    next_tokens = drafting_layer(layer)
+    speculation = Speculation({"mtp": next_tokens.proposer}, n_draft=4, next_tokens=next_tokens)
+    both = sequence(next_tokens, 300), sequence(next_tokens, 300)
     with caplog.at_level(logging.WARNING):
         for running in both:
             for first in range(200):
@@ -174,17 +178,17 @@ def test_a_layer_that_fails_is_dropped(caplog, compiles):
                 speculation.landed(batch, [(running, 1)], stream)
     n_failed = 2 if compiles else 1
     assert layer.n_steps == len(caplog.records) == n_failed
-    assert not found._hidden
-    assert found.propose([both[0]], [3])[0].tokens == ()
+    assert not next_tokens._hidden
+    assert next_tokens.propose([both[0]], [3])[0].tokens == ()
 
 
 def test_a_dropped_proposer_keeps_no_states():
-    found = made(Layer())
-    running = sequence(found, 24)
+    next_tokens = drafting_layer(Layer())
+    running = sequence(next_tokens, 24)
     batch, stream = step(running, 0, 23)
-    found.landed(batch, 0, running, stream)
-    proposer = found.proposer()
+    next_tokens.landed(batch, 0, running, stream)
+    proposer = next_tokens.proposer()
     proposer.running = running
     proposer.close()
-    found.landed(batch, 0, running, stream)
-    assert not found._hidden
+    next_tokens.landed(batch, 0, running, stream)
+    assert not next_tokens._hidden
