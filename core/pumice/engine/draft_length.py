@@ -24,13 +24,16 @@ START = 2.0  # initial credit for rejected drafts, in steps
 TRIAL = 4.0  # further credit at the first draft of each proposer that computes its tokens, to measure what they save
 RISK = 0.25  # least assumed probability that a draft is rejected
 MOST_LOST = 8.0  # maximum debt, in steps
-MOST_SAVED = 12.0  # maximum credit from earlier gains, in steps
+MOST_SAVED = 6.0  # maximum credit from earlier gains, in steps
+MOST_SAVED_COMPUTED = 12.0  # ... once a proposer that computes its tokens was asked
 PROBES = 64  # declined steps per probe, a draft verified although it is not expected to save time
 PROBE = 3  # tokens of a probe
 LIKELY = 0.2  # minimum probability of a probe's first token
 UNLIKELY = 0.02  # minimum probability of a verified token
 ASKING = 0.001  # share of time that proposers may take while their drafts do not pay
 LONGEST_REST = 1024  # maximum steps between two drafts of a proposer that rests
+PATIENCE = 8  # times in a row that a proposer is asked in vain in each step while drafts of others save time
+BRIEF_REST = 8  # maximum steps of its rests after that, while they do
 FIRST_MOST = 0.5  # maximum time of each further row that was measured once, relative to that of the first row
 DELAYED = 1.5  # multiple of the estimated time of a step above which the rest is a delay by other programs
 PACING = 0.98  # factor of earlier steps in the mean time of a token
@@ -141,19 +144,22 @@ class Rest:
     Attributes:
         n_steps: steps from one draft to the next.
         wakes: number of the step in which the proposers are asked next.
+        n_vain: times that they were asked since a token was accepted.
     """
 
     n_steps: int = 1
     wakes: int = 0
+    n_vain: int = 0
 
     def sleep(self, step: int, most: int) -> None:
         """Rest from a step on, twice as long as before, for ``most`` steps at most."""
+        self.n_vain += 1
         self.n_steps = min(2 * self.n_steps, 1 << (max(1, most).bit_length() - 1))
         self.wakes = (step // self.n_steps + 1) * self.n_steps
 
     def end(self) -> None:
         """End the rest since a draft paid."""
-        self.n_steps, self.wakes = 1, 0
+        self.n_steps, self.wakes, self.n_vain = 1, 0, 0
 
 
 class DraftLength:
@@ -185,6 +191,7 @@ class DraftLength:
         self._stops: dict[tuple[str, int, int], tuple[int, int, Stop]] = {}  # with the step of renewal, steps until it
         self._n_steps = 0  # recorded ones
         self._credit = START  # steps
+        self._most_saved = MOST_SAVED
         self._n_declined = 0
         self._n_taken = 0
         self._n_drafted = 0  # steps with drafts since one without
@@ -276,7 +283,8 @@ class DraftLength:
             return
         if proposer not in self._taken:  # with little of what a proposer reads at first
             seconds = min(seconds, self._base or seconds)
-            self._credit += TRIAL if proposer != LOOKED_UP else 0.0
+            if proposer != LOOKED_UP:
+                self._credit, self._most_saved = self._credit + TRIAL, MOST_SAVED_COMPUTED
         self.charge(proposer, seconds + reading)
         if n_tokens:
             self._per_token.setdefault(proposer, _Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
@@ -299,11 +307,15 @@ class DraftLength:
         earned = min(LOSS * n_steps, max(0.0, START - self._credit))
         self._credit, self._spent = max(-MOST_LOST, self._credit + earned - spent), 0.0
 
-    def longest_rest(self, proposer: str, n_seqs: int) -> int:
-        """Return the steps between two drafts of a proposer with which it takes a share of ``ASKING`` of the time."""
-        base = self.costs.seconds(n_seqs, n_seqs)
-        latest = self._taken.get(proposer)
-        return min(LONGEST_REST, int(_median(latest) / (ASKING * base))) if base and latest else 1
+    def longest_rest(self, proposer: str, n_seqs: int, n_vain: int = 0) -> int:
+        """Return the maximum steps between two drafts of a proposer.
+
+        With them it takes a share of ``ASKING`` of the time. While drafts save time, a proposer is asked in each step,
+        until it was asked ``PATIENCE`` times in vain (``n_vain``): a new text is not to lose what others saved.
+        """
+        base, latest = self.costs.seconds(n_seqs, n_seqs), self._taken.get(proposer)
+        longest = min(LONGEST_REST, int(_median(latest) / (ASKING * base))) if base and latest else 1
+        return longest if not self.earns else 1 if n_vain < PATIENCE else min(longest, BRIEF_REST)
 
     @property
     def recovers(self) -> int:
@@ -429,7 +441,7 @@ class DraftLength:
         n_before, self._n_steps = n_elapsed - 1, self._n_steps + 1
         self._pace.took(n_before + (taken + self._spent + judging) / base, n_before + 1 + n_accepted / n_seqs)
         self._accrue(n_elapsed - self._n_accrued)
-        self._credit = max(-MOST_LOST, min(self._credit + saved - judging / base, MOST_SAVED))
+        self._credit = max(-MOST_LOST, min(self._credit + saved - judging / base, self._most_saved))
         self._n_accrued, self._n_elapsed = 0, n_elapsed
 
 

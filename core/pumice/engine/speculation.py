@@ -266,14 +266,14 @@ class Speculation:
         """Let the proposers rest whose drafts did not pay, and find the step in which some are asked next."""
         step, wakes = self._n_steps, []
         for kind, asked in self._asked.items():
-            most = 1 if self.length.earns else self.length.longest_rest(kind, len(members))
             tried = {item: draft for item in asked if (draft := drafts.get(item)) and _kind(draft) == kind}
             if kind != LOOKED_UP:
-                _adapt(self._rests[kind], tried.values(), step, most)
+                self._adapt(self._rests[kind], tried.values(), kind, len(members))
                 continue
             for item in asked:
                 if item in self._sequences:
-                    _adapt(self._sequences[item].rest, [tried[item]] if item in tried else [], step, most)
+                    verified = [tried[item]] if item in tried else []
+                    self._adapt(self._sequences[item].rest, verified, kind, len(members))
         if self.next_tokens and self._rests[self.next_tokens.name].wakes > step + LISTENED:
             self.next_tokens.forget()
         elif self._rests[_DRAFT].wakes > step + LISTENED:
@@ -284,6 +284,15 @@ class Speculation:
             wakes.append(own.rest.wakes if own else 0)
             wakes += [self._rests[name].wakes for name in _COMPUTED if own and name in own.by_name]
         self._wakes = max(min(wakes), step + self.length.recovers)
+
+    def _adapt(self, rest: Rest, tried: Collection[Draft], kind: str, n_seqs: int) -> None:
+        """Let proposers rest if no draft of theirs was verified; no longer if a token of one was accepted."""
+        if not tried:
+            rest.sleep(self._n_steps, self.length.longest_rest(kind, n_seqs, rest.n_vain))
+        elif any(draft.n_accepted for draft in tried):
+            rest.end()
+        else:
+            rest.n_vain += 1
 
     @property
     def _listens(self) -> bool:
@@ -499,14 +508,6 @@ class Speculation:
 def _kind(draft: Draft) -> str:
     """Return the name of the proposer of a draft if it computes tokens, else ``LOOKED_UP``."""
     return draft.kind[0] if draft.kind[0] in _COMPUTED else LOOKED_UP
-
-
-def _adapt(rest: Rest, tried: Collection[Draft], step: int, most: int) -> None:
-    """Rest for ``most`` steps at most if no draft was verified; no longer if a token of one was accepted."""
-    if not tried:
-        rest.sleep(step, most)
-    elif any(draft.n_accepted for draft in tried):
-        rest.end()
 
 
 def may_draft(running: Running, n_new: int) -> bool:

@@ -343,6 +343,20 @@ def test_rests_grow_while_nothing_pays():
     assert rest.wakes == 0
 
 
+def test_rests_stay_brief_while_others_save_time(monkeypatch):
+    """A proposer is asked in each step at first, then in every eighth."""
+    monkeypatch.setattr(DraftLength, "earns", True)
+    length, rest, asked = DraftLength(), Rest(), []
+    length.took(1, 1, 0, 0, 1.0)
+    for step in range(100):
+        if step >= rest.wakes:
+            asked.append(step)
+            length.asked(LOOKED_UP, 0.05)
+            rest.sleep(step, length.longest_rest(LOOKED_UP, 1, rest.n_vain))
+    assert asked[:12] == [*range(9), 10, 12, 16]
+    assert asked[-2:] == [88, 96]
+
+
 class Counted(Oracle):
     """Counts how often it is told or asked something."""
 
@@ -408,9 +422,15 @@ SURE = 0.7  # the estimate of each token by proposers that compute their tokens,
 
 
 def simulate(
-    right: Callable[[int], float], cost: float, proposing: float, n_seqs: int, n_steps: int, computing: float = 0.0
+    right: Callable[[int], float],
+    cost: float,
+    proposing: float,
+    n_seqs: int,
+    n_steps: int,
+    computing: float = 0.0,
+    begin: int = 0,
 ) -> float:
-    """The speed beside that without drafts.
+    """The speed from step ``begin`` on beside that without drafts.
 
     A draft's token is right with a probability that depends on the step, a row costs ``cost`` steps of one row each,
     and proposers take ``proposing`` steps for all sequences, and ``computing`` for each token.
@@ -419,6 +439,8 @@ def simulate(
     name = "draft" if computing else LOOKED_UP
     kind, seconds, n_tokens, rest, wakes, recorded = (name, 0), 0.0, 0, Rest(), 0, -1
     for step in range(n_steps):
+        if step == begin:
+            seconds, n_tokens = 0.0, 0
         n_tokens += n_seqs
         if step < wakes:
             seconds += 1
@@ -441,9 +463,11 @@ def simulate(
         took = 1 + cost * sum(lengths)
         length.took(n_seqs, n_seqs, sum(lengths), n_accepted, took, n_elapsed=step - recorded)
         if asking and not sum(lengths):
-            rest.sleep(step, 1 if length.earns else length.longest_rest(name, n_seqs))
+            rest.sleep(step, length.longest_rest(name, n_seqs, rest.n_vain))
         elif n_accepted:
             rest.end()
+        elif asking:
+            rest.n_vain += 1
         wakes, recorded = max(rest.wakes, step + length.recovers), step
         seconds, n_tokens = seconds + took + asking, n_tokens + n_accepted
     return n_tokens / n_seqs / seconds
@@ -458,6 +482,13 @@ def test_drafts_never_cost_more_than_they_bring(right, cost, n_seqs):
     most = (64 - n_seqs) // n_seqs
     best = max(sum(right**i for i in range(k + 1)) / (1 + cost * k) for k in range(most + 1))
     assert speed >= 0.85 * best
+
+
+@pytest.mark.parametrize(("proposing", "computing", "least"), [(0.07, 0.0, 0.965), (0.3, 0.15, 0.94)])
+def test_a_text_does_not_lose_what_others_saved(proposing: float, computing: float, least: float) -> None:
+    """240 tokens of which none is drafted right, after drafts that paid."""
+    speed = simulate(lambda step: 0.95 if step < 200 else 0.0, 0.2, proposing, 1, 440, computing, begin=200)
+    assert speed >= least
 
 
 @pytest.mark.parametrize(
