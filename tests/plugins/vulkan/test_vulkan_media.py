@@ -13,22 +13,30 @@ from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits
 from pumice.registry import get_registry
 from pumice_vulkan.buckets import Buckets
 from vision_files import picture
-from vision_models import SHAPES, converted
+from vision_models import SHAPES, SIZE, converted
 
 pytest.importorskip("PIL")
 FILES = json.loads(SHAPES.read_text())
 LIMITS = Limits(n_ctx=64, n_batch=64, n_outputs=64, n_seqs=1, block_size=32, n_blocks={}, kv_type="f32")
 
 
+SEVERAL = ((64, 64), (32, 96), (20, 20))
+# Kinds of rotations, merged squares, positions and rows between rows that those of several sizes lack.
+KINDS = ("hunyuanvl", "kimik25", "lfm2vl", "llama4", "pixtral")
+
+
 @pytest.mark.usefixtures("vulkan_device")
-@pytest.mark.parametrize("kind", ["gemma3", "qwen3vl", "internvl"])
-def test_rows_of_images_of_several_sizes(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [*((kind, SEVERAL) for kind in ("gemma3", "qwen3vl", "internvl")), *((kind, [SIZE]) for kind in KINDS)],
+)
+def test_rows_of_images_are_those_of_numpy(tmp_path, kind, sizes):
     folder = converted(tmp_path / kind, kind, FILES[kind]["shapes"])
     rows = {}
     for backend in ("numpy", "vulkan"):
         config = load_config(overrides={"backend": backend})
         projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
-        images = [projector.encode(picture(*size)) for size in ((64, 64), (32, 96), (20, 20))]
+        images = [projector.encode(picture(*size)) for size in sizes]
         rows[backend] = [part.rows for parts in images for part in parts if isinstance(part, Embeddings)]
         placed = {segment.backend for runner in projector._runners["image"] for segment in runner._last.segments}
         assert placed == {backend}
