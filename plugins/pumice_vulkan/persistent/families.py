@@ -13,15 +13,30 @@ UNMEASURED = {"a3b_q4_k_m_far"}  # families that `auto` leaves to dispatches
 _shape = partial(
     Shape, threads=512, output_six=True, two_buffers=False, early=True, block_size=32, deep_positions=2
 )  # alike in all families
+_of_gpus = partial(_shape, lanes=32, groups=128, heads=32, deep=512)
+_of_tests = partial(
+    _shape,
+    lanes=8,
+    groups=1,
+    layers=2,
+    width=256,
+    heads=4,
+    kv_heads=2,
+    dim=64,
+    vocabulary=300,
+    has_minimum=True,
+    mixed=True,
+    positions=2,
+    share=2,
+    deep=8,
+    found_by="offsets",
+)
 
 _WITH_ONE_CACHE = {
-    "llama_1b_q4_0": _shape(
-        lanes=32,
-        groups=128,
+    "llama_1b_q4_0": _of_gpus(
         ahead=8,
         layers=16,
         width=2048,
-        heads=32,
         kv_heads=8,
         dim=64,
         ffn=8192,
@@ -30,15 +45,11 @@ _WITH_ONE_CACHE = {
         mixed=False,
         positions=2,
         share=1,
-        deep=512,
     ),
-    "llama_8b_q4_k_m": _shape(
-        lanes=32,
-        groups=128,
+    "llama_8b_q4_k_m": _of_gpus(
         ahead=4,
         layers=32,
         width=4096,
-        heads=32,
         kv_heads=8,
         dim=128,
         ffn=14336,
@@ -47,16 +58,12 @@ _WITH_ONE_CACHE = {
         mixed=True,
         positions=1,
         share=2,
-        deep=512,
         found_by="addresses",
     ),
-    "a3b_q4_k_m": _shape(
-        lanes=32,
-        groups=128,
+    "a3b_q4_k_m": _of_gpus(
         ahead=8,
         layers=48,
         width=2048,
-        heads=32,
         kv_heads=4,
         dim=128,
         ffn=6144,
@@ -65,51 +72,13 @@ _WITH_ONE_CACHE = {
         mixed=True,
         positions=1,
         share=2,
-        deep=512,
         found_by="addresses",
         experts=128,
         used=8,
         head_norms=True,
     ),
-    "tiny_experts": _shape(
-        lanes=8,
-        groups=1,
-        ahead=8,
-        layers=2,
-        width=256,
-        heads=4,
-        kv_heads=2,
-        dim=64,
-        ffn=512,
-        vocabulary=300,
-        has_minimum=True,
-        mixed=True,
-        positions=2,
-        share=2,
-        deep=8,
-        found_by="offsets",
-        experts=8,
-        used=2,
-        head_norms=True,
-    ),
-    "tiny_q4_k_m": _shape(
-        lanes=8,
-        groups=1,
-        ahead=4,
-        layers=2,
-        width=256,
-        heads=4,
-        kv_heads=2,
-        dim=64,
-        ffn=2048,
-        vocabulary=300,
-        has_minimum=True,
-        mixed=True,
-        positions=2,
-        share=2,
-        deep=8,
-        found_by="offsets",
-    ),
+    "tiny_experts": _of_tests(ahead=8, ffn=512, experts=8, used=2, head_norms=True),
+    "tiny_q4_k_m": _of_tests(ahead=4, ffn=2048),
 }
 
 FAMILIES = {
@@ -120,4 +89,4 @@ FAMILIES = {
         if shape.found_by != "places"
     },
 }
-"""Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute the tiny one."""
+"""Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute tiny ones."""
