@@ -495,15 +495,24 @@ class LanesAttentionShape:
     def rows(self) -> int:
         return self.subgroups * self.row_tiles * LANES_UNIT
 
+    def shared_bytes(self, k_dim: int, v_dim: int) -> int:
+        """Return the bytes of keys and values in shared memory."""
+        k_words, v_words = k_dim // 8, v_dim // 8
+        return 16 * self.columns * (k_words + (12 - k_words % 8) % 8 + v_words + (9 - v_words % 8) % 8)
+
     def kernel(self, name: str, dim: int) -> str:
         return f"{name}_{dim}_{self.subgroups}_{self.row_tiles}_{self.columns}" if self.fixed else name
 
 
-LANES_ATTENTION = {(64, 64): LanesAttentionShape(4, 1, 64)}
+LANES_ATTENTION = {
+    (64, 64): LanesAttentionShape(4, 1, 64),
+    (128, 128): LanesAttentionShape(8, 1, 64, fixed=True),
+}
 """Shapes by the dimensions of keys and values, where shaders/attention_lanes.comp was measured to be faster.
 
 On an H200 512 tokens of Llama 1B at depth 4,096 took 118 microseconds (170 before), 19 at depth 0 (25); other shapes
-124 to 394 and 20 to 32. Heads of 128 values took 649 or more (342 before).
+124 to 394 and 20 to 32. Heads of 128 values took 649 or more (342 before), 194 with one shape as constants of
+the text, 366 or more with others.
 """
 
 

@@ -101,6 +101,8 @@ def _attend_in_lanes(lowering: Lowering, node: Node) -> bool:
     shape = LANES_ATTENTION.get((k_dim, v_dim))
     if shape is None or by_rows is None or has_more(node) or mask_of(node) == MEMORY:
         return False
+    if shape.shared_bytes(k_dim, v_dim) > lowering.device.threadgroup_memory_bytes:
+        return False
     if node.state is not None and (
         lowering.limits.kv_type == "f32" or (shape.fixed and lowering.limits.kv_type != "f16")
     ):

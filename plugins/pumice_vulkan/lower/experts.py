@@ -29,7 +29,7 @@ COOPERATIVE_TOKENS, TILED_TOKENS = 1, 8
 # In lanes they do from so many tokens on if these use a part of the matrices: 4 sequences of Qwen3-30B-A3B, with 8 of
 # 128 each, are 3.7 % faster on an H200. Fewer were not measured.
 LEAST_LANES_ROWS, LANES_PART = 4, 4
-USUAL_GROUP_THREADS = GROUP_THREADS = 256  # invocations that sort pairs; the latter where there are more pairs
+USUAL_GROUP_THREADS, GROUP_THREADS = 256, 1024  # invocations that sort pairs; the latter where there are more pairs
 
 
 def _claims(node: Node, limits: Limits) -> bool:

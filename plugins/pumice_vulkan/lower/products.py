@@ -13,7 +13,7 @@ from pumice_vulkan.tuning import BLOCKS, block_shape
 
 SMALL = 2**19  # maximum values of a matrix that stays in the cache while several rows read it
 MOST_PASSED = 64  # rows of x up to which passes over the matrix occupy a device that tiles would leave idle
-MOST_ROUTED = 512  # limit of such float32 rows, whose tiles would occupy few processors of a large device
+MOST_ROUTED = 384  # limit of such float32 rows, whose tiles would occupy few processors of a large device
 
 
 def product(
