@@ -16,7 +16,6 @@ layout(constant_id = 6) const uint GROUPS = 1;
 layout(constant_id = 7) const uint GROUPS_USED = 1;
 layout(constant_id = 8) const bool WEIGHS = true;  // compute expert_weights
 layout(constant_id = 9) const bool NORMALIZES = false;
-layout(constant_id = 10) const bool RANKED = false;  // compare each expert with all others, without a search
 layout(std430, set = 0, binding = 1) readonly buffer Logits { float logits[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Bias { float bias[]; };
 layout(std430, set = 0, binding = 3) buffer Ids { uint ids[]; };
@@ -63,23 +62,6 @@ void keep_best_groups() {
         }
         if (better >= GROUPS_USED) preference[i] = LOWEST;
     }
-}
-
-// An expert's place is the number of better ones, of equal ones those before it.
-void choose_by_rank(uint row) {
-    for (uint n = gl_LocalInvocationID.x; n < USED; n += gl_WorkGroupSize.x) chosen[n] = n;  // should a logit be no number
-    barrier();
-    for (uint i = gl_LocalInvocationID.x; i < EXPERTS; i += gl_WorkGroupSize.x) {
-        const float mine = preference[i];
-        uint better = 0u;
-        for (uint k = 0u; k < EXPERTS; k++) {
-            const float v = preference[k];
-            better += uint(v > mine || (v == mine && k < i));
-        }
-        if (better < USED) chosen[better] = i;
-    }
-    barrier();
-    for (uint n = gl_LocalInvocationID.x; n < USED; n += gl_WorkGroupSize.x) ids[ids_at + row * USED + n] = chosen[n];
 }
 
 // Repeated search: each next expert is the first behind the last one.
@@ -144,8 +126,7 @@ void main() {
             if (BIASED) preference[i] += bias[bias_at + i];
         }
         if (GROUPS > 1u) keep_best_groups();
-        if (RANKED) choose_by_rank(row);
-        else choose(row);
+        choose(row);
     } else {
         for (uint n = lane; n < USED; n += gl_WorkGroupSize.x) chosen[n] = ids[ids_at + row * USED + n];
     }

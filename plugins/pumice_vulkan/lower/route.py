@@ -8,7 +8,6 @@ from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
 GATES = ("softmax", "sigmoid", "softmax_of_chosen", "sqrt_softplus")  # in the order of GATE in route.comp
 MOST_EXPERTS = 1024  # two floats each in shared memory
-MOST_RANKED = 0  # experts up to which each is compared with all others, without a search for one after the other
 
 
 def _claims(node: Node, limits: Limits) -> bool:
@@ -34,7 +33,7 @@ def route(lowering: Lowering, chosen: Node | None, weighed: Node | None) -> None
         writes=writes,
         push={"scale": float(weighing.get("scale", 1.0))},
         constants=[
-            min(256, -(-n_expert // 32) * 32) if n_expert <= MOST_RANKED else local_size(n_expert),
+            local_size(n_expert),
             n_expert,
             int(ids.shape[-1]),
             GATES.index(one.attrs["gate"]),
@@ -44,7 +43,6 @@ def route(lowering: Lowering, chosen: Node | None, weighed: Node | None) -> None
             choice.get("n_group_used", 1),
             weighed is not None,
             weighing.get("normalize", False),
-            n_expert <= MOST_RANKED,
         ],
         grid=lowering.grid(lowering.rows(logits)),
     )
