@@ -32,6 +32,7 @@ LIKELY = 0.2  # minimum probability of a probe's first token
 UNLIKELY = 0.02  # minimum probability of a verified token
 ASKING = 0.001  # share of time that proposers may take while their drafts do not pay
 LONGEST_REST = 1024  # maximum steps between two drafts of a proposer that rests
+PACED_REST = 16  # ... beside a program that computes several steps by itself
 PATIENCE = 8  # times in a row that a proposer is asked in vain in each step while drafts of others save time
 BRIEF_REST = 8  # maximum steps of its rests after that, while they do
 FIRST_MOST = 0.5  # maximum time of each further row that was measured once, relative to that of the first row
@@ -312,9 +313,11 @@ class DraftLength:
 
         With them it takes a share of ``ASKING`` of the time. While drafts save time, a proposer is asked in each step,
         until it was asked ``PATIENCE`` times in vain (``n_vain``): a new text is not to lose what others saved.
+        Beside a program that computes steps by itself ``HostDrafts`` limits that time, so they are few.
         """
         base, latest = self.costs.seconds(n_seqs, n_seqs), self._taken.get(proposer)
         longest = min(LONGEST_REST, int(_median(latest) / (ASKING * base))) if base and latest else 1
+        longest = min(longest, PACED_REST) if self._is_paced else longest
         return longest if not self.earns else 1 if n_vain < PATIENCE else min(longest, BRIEF_REST)
 
     @property
