@@ -106,6 +106,8 @@ class Model(SpeakingModel):
             versions = [(plugin.name, plugin.version) for plugin in registry.plugins]
             tiers = None if observer else make_tiers(config, self.runner, _all_files(path, config), versions)
             engine = Engine(self.runner, policy, config.lookahead, masks, speculation, tiers)
+            if self.runner.capabilities.max_steps:
+                speculation.prepare(drafter)
             client = EngineClient(lambda command: thread.send(command))
             self._chosen_projector = chosen = ChosenProjector(file.path, config.mmproj)
             facts = _facts(self.architecture, self.runner, engine, chosen)
@@ -317,7 +319,10 @@ def make_speculation(
         if name not in proposers:
             registry.proposers.find(name)
     runs_ahead = runner.capabilities.max_steps > 0
-    return Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
+    speculation = Speculation(proposers, auto, choice, config.n_draft, exact, layer, runs_ahead)
+    speculation.length.longest = max(1, config.draft_max)
+    speculation.runners = [runner, *([drafter.runner] if drafter else [])]
+    return speculation
 
 
 def open_draft_model(

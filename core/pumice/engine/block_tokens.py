@@ -6,7 +6,7 @@ the block: the last token of the text, and mask tokens behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -26,6 +26,8 @@ class BlockTokens(NextTokens):
     Positions of a cached prefix that was computed without drafts have unknown features; that affects proposals only.
     """
 
+    computes_blocks = True
+
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
         super().__init__(runner, limits)
         assert runner.block is not None
@@ -33,6 +35,9 @@ class BlockTokens(NextTokens):
 
     def _unknown(self, tables: BlockTables, first: int, n_stream: int) -> Hidden:
         return Hidden(tables, first, [np.zeros((0, n_stream), np.float32)])
+
+    def _rehearse(self, lengths: Collection[int]) -> None:
+        """Leave the first block to a sequence."""
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         return Part(running, running.generation.tokens[kept.first : kept.first + n], kept.first)

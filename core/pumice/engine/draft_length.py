@@ -13,13 +13,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from pumice.engine.acceptance import Acceptance, Offer, Stop
+from pumice.engine.acceptance import Acceptance, Offer, Share, Stop
 
 KEPT = 8  # latest step times kept per number of sequences and rows
 LOSS = 0.003  # share of time that rejected drafts and proposers may take
 GAIN = 0.03  # least expected time that drafts of a step save, in steps without drafts
 MOST = 31  # maximum tokens of a draft
 MOST_PACED = 15  # ... beside a program that computes several steps by itself
+PACED_LENGTHS = (1, 3, 7, 15)  # ... and the lengths that a model computes there: each is a submission of its own
+HOPED = 0.8  # ... for which a token's acceptance rate is assumed until drafts were judged
+AT_BEST = 0.95, 16.0  # ... and before a proposer is given up, with the weight of this rate in tokens
+COMPUTING = 0.3  # ... and the time of a computed token, in steps without drafts, until it was measured
 START = 2.0  # initial credit for rejected drafts, in steps
 TRIAL = 4.0  # further credit at the first draft of each proposer that computes its tokens, to measure what they save
 RISK = 0.25  # least assumed probability that a draft is rejected
@@ -120,7 +124,8 @@ class Costs:
         """Return the estimated seconds of a step; None if no step of so many sequences without drafts was measured.
 
         Of more rows than were measured, this is what the largest measured number takes; with ``at_most``, time goes on
-        to grow as between the last two numbers, if there are two.
+        to grow as between the last two numbers, if there are two. Beside a pace, of fewer rows than were measured it is
+        what the smallest number takes: such a step waits for the host, with few rows as with many.
         """
         if n_seqs not in self._curves:
             return None
@@ -128,6 +133,8 @@ class Costs:
         if len(rows) == 1 or (n_rows > rows[-1] and not at_most):
             return multiples[-1] * self._plain[n_seqs].value
         i = min(max(1, bisect_left(rows, n_rows)), len(rows) - 1)
+        if i == 1 and rows[0] < n_rows < rows[1] and n_seqs in self._paced:
+            return multiples[1] * self._plain[n_seqs].value
         share = (n_rows - rows[i - 1]) / (rows[i] - rows[i - 1])
         return (multiples[i - 1] + share * (multiples[i] - multiples[i - 1])) * self._plain[n_seqs].value
 
@@ -181,10 +188,14 @@ class DraftLength:
 
     Args:
         fixed: constant number of drafted tokens; -1: chosen by measurement.
+
+    Attributes:
+        longest: maximum tokens that a model computes for a draft.
     """
 
     def __init__(self, fixed: int = -1) -> None:
         self.fixed = fixed
+        self.longest = MOST
         self.costs = Costs()
         self._is_paced = False
         self.acceptance = Acceptance()
@@ -199,6 +210,8 @@ class DraftLength:
         self._taken: dict[str, deque[float]] = {}  # latest seconds by kind of work, or by proposer that was asked
         self._spent = 0.0  # seconds of proposers since the latest recorded step
         self._per_token: dict[str, _Usual] = {}  # seconds per proposed token, of proposers that compute them
+        self._right: dict[str, Share] = {}  # right tokens of computed drafts, and those at which drafts ended
+        self._given_up: set[str] = set()  # proposers that were not asked the last time, since no length pays
         self._base = 0.0  # seconds of the latest recorded step, had it had no drafts
         self._n_accrued = 0  # steps since the latest recorded one whose credit was added
         self._n_elapsed = 1  # steps between the latest two recorded ones
@@ -219,9 +232,39 @@ class DraftLength:
             return MOST_PACED
         return self.fixed if self.fixed >= 0 else max(1, min(MOST, self.costs.most_rows(n_seqs) - n_rows))
 
-    def most_computed(self, proposer: str) -> int:
-        """Return the maximum tokens of a draft that a model computes: enough for a probe until one was judged."""
+    def most_computed(self, proposer: str, n_seqs: int = 1) -> int:
+        """Return the maximum tokens of a draft that a model computes: enough for a probe until one was judged.
+
+        Beside a program that computes steps by itself, it is the length with which a step is expected to give most
+        tokens per second. All its tokens are computed, in a single submission. If no length pays, the result is 0, and
+        the next time a trial.
+        """
+        if self._is_paced and self.fixed < 0:
+            right = self._right.get(proposer, Share())
+            pays = any(self._speed(proposer, n_seqs, n, right.rate(*AT_BEST)) > 1 for n in self.paced_lengths)
+            self._given_up ^= set() if pays and proposer not in self._given_up else {proposer}
+            rate = right.rate(HOPED)
+            best = max(self.paced_lengths, key=lambda n: self._speed(proposer, n_seqs, n, rate))
+            return 0 if proposer in self._given_up else best
         return self.fixed if self.fixed >= 0 else MOST if self.acceptance.is_known(proposer) else PROBE
+
+    @property
+    def paced_lengths(self) -> list[int]:
+        """The lengths of drafts that a model computes beside a program that computes several steps by itself."""
+        if self.fixed >= 0:
+            return [self.fixed] if self.fixed else []
+        return [n for n in PACED_LENGTHS if n <= self.longest]
+
+    def _speed(self, proposer: str, n_seqs: int, n: int, rate: float) -> float:
+        """Return the speed of steps with ``n`` computed tokens of each sequence, relative to steps without drafts.
+
+        ``rate``: the acceptance rate of a token.
+        """
+        base, usual = self.costs.seconds(n_seqs, n_seqs), self._per_token.get(proposer)
+        assert base is not None
+        computing = (usual.value if usual else COMPUTING * base) * (n * n_seqs + 2)
+        verifying = self.costs.seconds(n_seqs, (1 + n) * n_seqs) or base
+        return sum(rate**i for i in range(n + 1)) * base / (computing + verifying)
 
     def stop(self, proposer: str, n_seqs: int, n_rows: int) -> Stop | None:
         """Return when a proposer that computes its tokens one by one ends a draft; None if lengths are fixed, or paced.
@@ -271,14 +314,24 @@ class DraftLength:
         measured = self.costs.seconds(n_seqs, n_rows) is not None
         return measured and self._n_drafted < PLAIN and self._credit > 0
 
-    def asked(self, proposer: str, seconds: float, n_tokens: int = 0, reading: float = 0.0) -> None:
+    def computed(self, proposer: str, n_right: int, has_ended: bool) -> None:
+        """Count the right tokens of a draft that a model computed.
+
+        ``has_ended``: whether the next token was wrong, or too improbable to be proposed.
+        """
+        self._right.setdefault(proposer, Share()).count(n_right, n_right + has_ended)
+
+    def asked(
+        self, proposer: str, seconds: float, n_tokens: int = 0, reading: float = 0.0, is_first: bool = False
+    ) -> None:
         """Record the time that asking took in a step.
 
         Args:
             proposer: name of a proposer that computes its tokens, or ``LOOKED_UP``.
             seconds: time of the proposals.
-            n_tokens: proposed tokens of all sequences, if they were computed.
+            n_tokens: computed tokens of all sequences.
             reading: time that reading the confirmed tokens took since it was asked last.
+            is_first: whether a step of its model had a size for the first time, whose preparation is not measured.
         """
         if self.fixed >= 0:
             return
@@ -286,8 +339,10 @@ class DraftLength:
             seconds = min(seconds, self._base or seconds)
             if proposer != LOOKED_UP:
                 self._credit, self._most_saved = self._credit + TRIAL, MOST_SAVED_COMPUTED
+        if is_first and proposer in self._taken:
+            return
         self.charge(proposer, seconds + reading)
-        if n_tokens:
+        if n_tokens and not is_first:
             self._per_token.setdefault(proposer, _Usual()).add(seconds / (n_tokens + 2))  # two passes read the text
 
     def charge(self, work: str, seconds: float) -> None:

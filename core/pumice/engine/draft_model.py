@@ -8,9 +8,11 @@ shift, forks) concerns it.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, Self
@@ -24,7 +26,10 @@ from pumice.engine.batches import Part, Place, batch_after, batch_of
 from pumice.engine.draft_vocabulary import DraftVocabulary
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.runner import Runner
+from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer, ProposerContext
+
+log = logging.getLogger("pumice")
 
 GREEDY = Pick(top_k=1, temperature=0.0)
 MOST_BEHIND = 64  # tokens of a text that a proposal computes; more are read before, a part in each step
@@ -148,7 +153,7 @@ class DraftModel:
     def __init__(self, runner: Runner, vocabulary: DraftVocabulary, limits: DraftLimits) -> None:
         self.vocabulary = vocabulary
         self.stop: Stop | None = None
-        self._runner = runner
+        self.runner = runner
         self._limits = limits
         self._most_steps = runner.capabilities.max_steps if runner.capabilities.decides else 0
         self._most_behind = min(MOST_BEHIND, runner.limits.n_batch)
@@ -160,6 +165,23 @@ class DraftModel:
     def proposer(self) -> ModelProposer:
         """Return the proposer of a new sequence."""
         return ModelProposer(self)
+
+    def prepare(self, lengths: Collection[int]) -> None:
+        """Compute drafts of these lengths, since steps of a new size are slow. Errors are left to the first draft."""
+        if not self._most_steps or self.runner.recurrent:
+            return
+        lengths = [min(n, self._limits.most) for n in lengths]
+        sizes = sizes_to(self._most_behind)
+        try:
+            with rehearsing(self._cache, sizes[-1] + max(lengths)) as place:
+                for n in sizes if place else ():
+                    assert place is not None
+                    self._run(batch_of(self._cache, [Part(place, [0] * n, 0, [n - 1])]))
+                for n in sorted({self._n_steps(n - 1) for n in lengths if n > 2}) if place else ():
+                    assert place is not None
+                    self._run(batch_of(self._cache, [Part(place, [0], sizes[-1], [0])]), n)
+        except Exception as error:
+            log.info("cannot prepare drafts: %s", describe(error))
 
     def read(self, sequences: Sequence[ModelProposer]) -> None:
         """Read a part of new texts, and of texts that are far ahead of the cache, in a single step.
@@ -248,7 +270,7 @@ class DraftModel:
 
         The guess after the last token of a text is kept.
         """
-        room, parts, members = self._runner.limits.n_batch, [], []
+        room, parts, members = self.runner.limits.n_batch, [], []
         for sequence in (sequence for sequence, end in ends.items() if sequence.n_past < end):
             n_new = min(room, ends[sequence] - sequence.n_past)
             if not n_new:
@@ -276,7 +298,7 @@ class DraftModel:
         drafts: dict[ModelProposer, list[Guess]] = {sequence: [] for sequence in most}
         coming = {sequence: [sequence.following] if sequence.following else [] for sequence in most}
         places = {sequence: sequence.place for sequence in most if sequence.place is not None}
-        if self._runner.recurrent:
+        if self.runner.recurrent:
             places = self._copied(places)
         for sequence in most:
             sequence.guessed.clear()
@@ -300,7 +322,7 @@ class DraftModel:
             batch = batch_after(batch, parts) if batch is not None and is_next else batch_of(self._cache, parts)
             steps = self._run(batch, n_steps)
             coming = {sequence: [step[i] for step in steps] for i, sequence in enumerate(going)}
-            for sequence, token in zip(going, tokens, strict=True) if not self._runner.recurrent else ():
+            for sequence, token in zip(going, tokens, strict=True) if not self.runner.recurrent else ():
                 sequence.guessed += [token, *(guess.token for guess in coming[sequence][:-1])]
 
     def _is_good(self, guess: Guess) -> bool:
@@ -315,7 +337,7 @@ class DraftModel:
         """Copy the states of sequences to the second half of the slots, in which wrong guesses do no harm."""
         copies = {sequence: Place(place.slot + self._n_slots, place.tables) for sequence, place in places.items()}
         if places:
-            self._runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in places.items()])
+            self.runner.copy_slots([(place.slot, copies[sequence].slot) for sequence, place in places.items()])
         return copies
 
     def _run(self, batch: Batch, n_steps: int = 1) -> list[list[Guess]]:
@@ -324,9 +346,9 @@ class DraftModel:
         On an error, everything in the cache is forgotten.
         """
         try:
-            if self._most_steps and len(batch.output_ids) and self._runner.picks(batch):
+            if self._most_steps and len(batch.output_ids) and self.runner.picks(batch):
                 return self._picked(batch, n_steps)
-            logits = self._runner.run(batch)
+            logits = self.runner.run(batch)
         except Exception:
             for sequence in list(self._placed):
                 self.release(sequence)
@@ -337,7 +359,7 @@ class DraftModel:
     def _picked(self, batch: Batch, n_steps: int) -> list[list[Guess]]:
         """Return what the program picks in consecutive steps, with probabilities."""
         n_rows = len(batch.output_ids)
-        ahead = next(self._runner.submit(batch, greedy(n_rows, n_steps)).tokens())
+        ahead = next(self.runner.submit(batch, greedy(n_rows, n_steps)).tokens())
         return [[picked_guess(ahead, step, row) for row in range(n_rows)] for step in range(n_steps)]
 
     def _proposal(self, guesses: Sequence[Guess]) -> Proposal:
@@ -368,6 +390,21 @@ def picked_guess(ahead: Ahead, step: int, row: int) -> Guess:
     assert ahead.raw is not None
     difference = float(ahead.raw.picked[step, row] - ahead.raw.totals[step, row])
     return Guess(int(ahead.picked[step, row]), math.exp(min(difference, 0.0)) if math.isfinite(difference) else 0.0)
+
+
+def sizes_to(most: int) -> list[int]:
+    """Return the sizes of steps that read the tokens since the latest draft: powers of two."""
+    return [1 << i for i in range(most.bit_length())]
+
+
+@contextmanager
+def rehearsing(cache: KVCache, n_tokens: int) -> Iterator[Place | None]:
+    """Hold blocks for a sequence before there are others; yields None if there are too few."""
+    tables, _ = cache.begin([], loads=False)
+    try:
+        yield Place(0, tables) if cache.extend(tables, 0, n_tokens) else None
+    finally:
+        cache.release(tables)
 
 
 def guess_of(logits: np.ndarray[tuple[int], np.dtype[np.float32]]) -> Guess:

@@ -139,6 +139,7 @@ class Flights:
         self._speculation = speculation
         self._landed = 0.0
         self._prepares_drafts = False
+        self._n_started = 0  # sizes of steps, when the latest flight had landed
         # programs that pick no tokens compute in this thread, whose time other programs do not lengthen
         self._clock = speculation.clock = time.perf_counter if self._can.max_steps else time.thread_time
         self._latest: tuple[Kind | None, bool] = None, False  # kind of the latest flight, and whether it asks
@@ -249,7 +250,11 @@ class Flights:
                 return {}, n_free
             pace = speculation.host.pace(kind)
         speculation.length.keep_pace(len(members), pace)
-        return speculation.draft(members, self._cache, self._scheduler.limits), speculation.n_free
+        drafts = speculation.draft(members, self._cache, self._scheduler.limits)
+        if speculation.gives_up and kind is not None and speculation.host is not None:
+            speculation.host.give_up(kind)
+            return drafts, speculation.host.n_free(kind)
+        return drafts, speculation.n_free
 
     def _kind(self, members: Members) -> Kind | None:
         """Return the kind of a batch whose steps without drafts have a pace of their own.
@@ -269,13 +274,15 @@ class Flights:
         """Weigh the time since the latest result against the pace of steps that the program computes by itself."""
         kind, (latest, asked) = flight.kind, self._latest
         self._latest = kind, flight.asks
+        n_before, self._n_started = self._n_started, self._speculation.n_started
         host, n_seqs = self._speculation.host, len(flight.members)
         if host is None or kind is None or kind != latest or not n_tokens:
             return
         if any(running.generation.finish_reason for running, _ in flight.members):
             return
         if flight.asks or asked:
-            host.drafted(kind, len(flight.batch.tokens), n_tokens / n_seqs, seconds)
+            is_new = self._n_started > n_before
+            host.drafted(kind, len(flight.batch.tokens), n_tokens / n_seqs, seconds, is_new)
         else:
             host.ran(kind, n_tokens / n_seqs, seconds)
 

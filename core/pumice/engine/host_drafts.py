@@ -93,6 +93,11 @@ class HostDrafts:
             own.is_open, own.has_gained = True, False
         return 0 if own.is_open else max(1, math.ceil((own.opens - own.credit) / LOSS))
 
+    def give_up(self, kind: Kind) -> None:
+        """End a trial, since the measured times are too long for any draft."""
+        own = self._kinds[kind]
+        own.credit = min(own.credit, 0.0)
+
     def rests(self, names: Names) -> bool:
         """Return True if no kind of batch that was tried may draft with these proposers."""
         tried = [own for (_, others, _), own in self._kinds.items() if others == names and own.paces]
@@ -109,7 +114,7 @@ class HostDrafts:
         own.n_measured, own.n_drafted = own.n_measured + 1, 0
         own.credit += min(LOSS * n_tokens, max(0.0, START - own.credit))
 
-    def drafted(self, kind: Kind, n_rows: int, n_tokens: float, seconds: float) -> None:
+    def drafted(self, kind: Kind, n_rows: int, n_tokens: float, seconds: float, is_new: bool = False) -> None:
         """Record a step of the host, or what the program computed right after one.
 
         Args:
@@ -117,6 +122,7 @@ class HostDrafts:
             n_rows: rows of the step.
             n_tokens: tokens per sequence that it gave.
             seconds: time since the result before.
+            is_new: whether a step of a new size was prepared meanwhile, so that it is no measurement of a loss.
         """
         own = self._kinds[kind]
         if not own.paces:
@@ -125,7 +131,7 @@ class HostDrafts:
         is_first = rows not in own.started or own.n_host < N_FIRST
         own.started.add(rows)
         own.n_host += 1
-        most = FIRST_COST if is_first else max(MOST_COST, own.lost)
+        most = 0.0 if is_new else FIRST_COST if is_first else max(MOST_COST, own.lost)
         own.lost = seconds / own.pace - n_tokens
         own.has_gained = own.has_gained or own.lost < 0
         own.credit = min(own.credit - min(own.lost, most), MOST_SAVED)

@@ -8,6 +8,7 @@ of several layers of the model to that hidden state first. Gemma 4's assistant h
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -17,15 +18,28 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import DRAFT, FEATURES
+from pumice.architecture import DRAFT, FEATURES, MAIN, STREAM
 from pumice.backend.step import Batch, Pending
 from pumice.engine.acceptance import Stop
 from pumice.engine.batches import Part, Place, batch_after, batch_of
-from pumice.engine.draft_model import DraftLimits, Guess, goes_on, greedy, guess_of, picked_guess, proposal_of
+from pumice.engine.draft_model import (
+    DraftLimits,
+    Guess,
+    goes_on,
+    greedy,
+    guess_of,
+    picked_guess,
+    proposal_of,
+    rehearsing,
+    sizes_to,
+)
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.runner import Runner
+from pumice.guard import describe
 from pumice.proposers import Proposal, Proposer
+
+log = logging.getLogger("pumice")
 
 MOST_ROWS = 1 << 62
 MOST_WAITING = 64  # hidden states of a sequence that wait until it drafts
@@ -82,6 +96,7 @@ class NextTokens:
         stop: ends proposals; set before they are asked for.
     """
 
+    computes_blocks = False  # True if all tokens of a draft take a single step
     _advances = True  # each token is computed at the position behind the one before
 
     def __init__(self, runner: Runner, limits: DraftLimits) -> None:
@@ -102,6 +117,32 @@ class NextTokens:
     def proposer(self) -> NextTokensProposer:
         """Return the proposer of a new sequence."""
         return NextTokensProposer(self)
+
+    def prepare(self, lengths: Collection[int]) -> None:
+        """Compile the layer, and compute drafts of these lengths, since steps of a new size are slow.
+
+        Errors are left to the first draft of a sequence.
+        """
+        try:
+            self._runner.compile_drafts()
+            if self._runner.steps_of(DRAFT):
+                self._rehearse([min(n, self._limits.most) for n in lengths])
+        except Exception as error:
+            log.info("cannot prepare drafts: %s", describe(error))
+
+    def _rehearse(self, lengths: Collection[int]) -> None:
+        """Compute drafts behind each number of tokens that may wait."""
+        assert self.cache is not None
+        sizes = sizes_to(self._most_waiting)
+        width = self._runner.results(self._runner.listening or MAIN)[STREAM]
+        with rehearsing(self.cache, sizes[-1] + max(lengths)) as place:
+            for n in sizes if place else ():
+                assert place is not None
+                batch = batch_of(self.cache, [Part(place, [0] * n, 0, [n - 1])])
+                hidden = self._run(batch, self._hidden_of(batch, np.zeros((n, width), np.float32)))[1]
+            for n in sorted({n - 1 for n in lengths if n > 2}) if place and self._advances else ():
+                assert place is not None
+                self._run_ahead(batch_of(self.cache, [Part(place, [0], sizes[-1], [0])]), hidden, n)
 
     def landed(self, batch: Batch, index: int, running: Running, stream: Rows, most: int = MOST_ROWS) -> None:
         """Keep the rows of ``stream [n_tokens, n_stream]`` of the confirmed tokens of one sequence of a step.
@@ -168,8 +209,7 @@ class NextTokens:
         ``reads``: run the layer for all but the last. Otherwise forget the first ones if the layer can begin at a block
         behind them: it is seldom asked, and would read what it may never need.
         """
-        kept, limits = self._hidden[running], self._runner.limits
-        most = max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs))
+        kept, limits, most = self._hidden[running], self._runner.limits, self._most_waiting
         if not reads and kept.n_rows > most >= limits.block_size:
             n_skipped = -(-(kept.end - most + 1) // limits.block_size)
             kept.drop(n_skipped * limits.block_size - 1 - kept.first)
@@ -178,6 +218,12 @@ class NextTokens:
             n = min(kept.n_rows - 1, limits.n_batch)
             self._read([self._part(running, kept, n, False)], kept.rows[:n])
             kept.drop(n)
+
+    @property
+    def _most_waiting(self) -> int:
+        """The maximum number of hidden states of a sequence that wait."""
+        limits = self._runner.limits
+        return max(1, min(MOST_WAITING, limits.n_batch // limits.n_seqs))
 
     def _part(self, running: Running, kept: Hidden, n: int, is_last: bool) -> Part:
         """Return the next ``n`` tokens of the layer, each behind the position of its hidden state."""

@@ -61,6 +61,13 @@ def _limits_of(graph: Graph, limits: Limits) -> Limits:
     return limits if "logits" in graph.outputs else replace(limits, n_outputs=limits.n_batch)
 
 
+def _size_of(batch: Batch, ask: Ask | None, graph: str) -> tuple[str, int, int, int, int]:
+    """Return the size of a submission: graph, classes of tokens and of output rows, steps, and drafted tokens."""
+    n_steps, n_drafted = (len(ask.numbers), ask.n_drafted) if ask else (0, 0)
+    n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
+    return graph, (n_tokens - 1).bit_length(), (n_outputs - 1).bit_length() if n_outputs else -1, n_steps, n_drafted
+
+
 class Runner:
     """Runs one model's batches.
 
@@ -103,6 +110,7 @@ class Runner:
         self._prompts = dict(zip(prompts, graphs_and_prompts[len(graphs) :], strict=True))
         self._last = self._main
         self._media_failure: Exception | None = None
+        self._started: set[tuple[str, int, int, int, int]] = set()
 
     @property
     def backends(self) -> Sequence[tuple[str, Backend]]:
@@ -165,6 +173,7 @@ class Runner:
         """Submit a step of a graph. Raises RequestError for an invalid or missing input."""
         if ROWS in batch.inputs:
             graph = MEDIA_GRAPHS.get((graph, batch.together), graph)
+        self._started.add(_size_of(batch, ask, graph))
         placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
         if self._streaming and not ask and self._streams(batch, graph):
             placed = self._streaming
@@ -180,6 +189,11 @@ class Runner:
         return _Watched(pending, self._observe) if placed is self._main and self._observe else pending
 
     @property
+    def n_started(self) -> int:
+        """Number of sizes of the steps so far. The first step of a size may take long: a backend prepares it."""
+        return len(self._started)
+
+    @property
     def capabilities(self) -> Capabilities:
         """The capabilities of the main graph's program, reduced by irreversible states and observers."""
         if self._main.program is None or self._observe:
@@ -191,6 +205,12 @@ class Runner:
         """Return the consecutive steps of a graph whose tokens its program picks; 0: none, or it is not compiled."""
         program = self._graphs[graph].program
         return program.capabilities.max_steps if program and program.capabilities.decides else 0
+
+    def compile_drafts(self) -> None:
+        """Compile the graphs of the layer that drafts now, not on first use. Raises BackendError."""
+        for placed in (self._graphs[name] for name in (FEATURES, DRAFT) if name in self._graphs):
+            if placed.program is None:
+                placed.compile()
 
     def is_compiled(self, graph: str) -> bool:
         """Return True if a graph is compiled; some are compiled on first use."""

@@ -22,11 +22,12 @@ from pumice.backend.step import Batch, Limits
 from pumice.engine.acceptance import CERTAIN, DraftKind, Offer, Record, Stop
 from pumice.engine.device_drafts import DeviceDrafts
 from pumice.engine.draft_length import LOOKED_UP, DraftLength, Rest
-from pumice.engine.draft_model import ModelProposer
+from pumice.engine.draft_model import DraftModel, ModelProposer
 from pumice.engine.generation import Generation, Running
 from pumice.engine.host_drafts import HostDrafts, Names
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.next_tokens import MOST_ROWS, NextTokens, NextTokensProposer
+from pumice.engine.runner import Runner
 from pumice.engine.schedule import Members
 from pumice.errors import PluginError
 from pumice.guard import describe
@@ -56,6 +57,13 @@ class Draft:
     tokens: Sequence[int]
     n_accepted: int = 0
     probabilities: Sequence[float] = ()
+    n_asked: int = 0  # tokens that a model computed for it; 0: it was looked up
+    is_short: bool = False  # whether the model found its next token too improbable
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the token behind those that were accepted was wrong, or too improbable."""
+        return self.n_accepted < len(self.tokens) or self.is_short
 
     def offer(self, record: Record) -> Offer:
         """Return what decides how many of the tokens are verified."""
@@ -143,6 +151,7 @@ class Speculation:
 
     Attributes:
         clock: measures the seconds of steps and proposers.
+        runners: those of the model and its draft model, which count steps of new sizes.
     """
 
     def __init__(
@@ -159,6 +168,7 @@ class Speculation:
         self.device = DeviceDrafts(n_draft)
         self.host = HostDrafts() if runs_ahead and n_draft < 0 else None
         self.clock: Callable[[], float] = time.thread_time
+        self.runners: Sequence[Runner] = ()
         self._proposers = proposers
         self.next_tokens = next_tokens
         self.auto = list(auto)
@@ -169,6 +179,7 @@ class Speculation:
         self._rests = {name: Rest() for name in _COMPUTED}
         self._asked: dict[str, list[Generation]] = {}  # sequences for which the current step asked, by kind of proposer
         self._reading = 0.0  # seconds that the layer read since it was asked
+        self.gives_up = False  # True if the current step's proposers were not asked, since no draft of theirs can pay
         self._is_measured = False  # True if the current step's time is recorded
         self._n_steps = 0
         self._n_recorded = 0  # number of the latest recorded step
@@ -184,6 +195,20 @@ class Speculation:
     def is_default(self) -> bool:
         """True if requests without a choice of their own have proposers."""
         return bool(self._chosen(self._default))
+
+    def prepare(self, drafter: DraftModel | None) -> None:
+        """Prepare drafts of the layer or of a draft model, if the program computes steps by itself beside them."""
+        if self.host is None and self.length.fixed < 0:
+            return
+        lengths = self.length.paced_lengths
+        for name, model in ((_DRAFT, drafter), (self.next_tokens.name if self.next_tokens else "", self.next_tokens)):
+            if model is not None and lengths and name in self._chosen(self._default):
+                model.prepare(lengths)
+
+    @property
+    def n_started(self) -> int:
+        """Number of sizes of steps that were computed, the first of which contains preparation that is done once."""
+        return sum(runner.n_started for runner in self.runners)
 
     def wake(self) -> None:
         """Ask in the next step that there is credit for: a sequence was admitted, whose proposers do not rest."""
@@ -204,7 +229,7 @@ class Speculation:
 
     def draft(self, members: Members, cache: KVCache, limits: Limits) -> dict[Running, Draft]:
         """Return the drafts for the members of a step, and hold cache blocks for them."""
-        self._n_steps += 1
+        self._n_steps, self.gives_up = self._n_steps + 1, False
         ids = [id(running) for running, _ in members]
         if ids != self._seen:
             self._seen = ids
@@ -250,6 +275,8 @@ class Speculation:
             if generation in self._sequences:  # it did not fail meanwhile
                 proposers = self._updated(generation)
                 self.length.acceptance.judge(draft.offer(proposers.record), draft.n_accepted)
+                if draft.n_asked:
+                    self.length.computed(draft.kind[0], draft.n_accepted, draft.has_ended)
                 proposers.judge(draft)
         if self._is_measured:
             self._is_measured = False
@@ -425,19 +452,39 @@ class Speculation:
             began = self.clock()
             limit, stop = longest, None
             if is_computed:
-                limit, stop = self.length.most_computed(name), self.length.stop(name, len(sequences), n_rows)
-            proposals = self._ask(name, [sequences[i] for i in asked], [min(most[i], limit) for i in asked], stop)
-            for i, proposal in zip(asked, proposals, strict=True):
+                limit = self._most_computed(name, len(sequences), longest)
+                stop = self.length.stop(name, len(sequences), n_rows)
+                if not limit:
+                    self.gives_up = all(own.by_name.keys() <= {name} for own in owners)
+                    continue
+            limits, n_before = [min(most[i], limit) for i in asked], self.n_started
+            proposals = self._ask(name, [sequences[i] for i in asked], limits, stop)
+            for i, proposal, n_asked in zip(asked, proposals, limits, strict=True):
                 draft = _draft_of(name, proposal, sequences[i].generation)
+                if is_computed:
+                    draft.n_asked, draft.is_short = n_asked, len(draft.tokens) < n_asked
                 self.length.acceptance.computed(draft.offer(owners[i].record))
                 if self._promise(draft, owners[i]) > self._promise(drafts[i], owners[i]):
                     drafts[i] = draft
             if is_computed:
                 self._note_asked(name, asked, sequences)
                 seconds, reading = self.clock() - began, self._reading
-                self.length.asked(name, seconds, sum(len(proposal.tokens) for proposal in proposals), reading)
+                n_tokens = self._n_computed(proposals, limits)
+                self.length.asked(name, seconds, n_tokens, reading, self.n_started > n_before)
                 computing, self._reading = computing + seconds, 0.0
         return drafts, computing
+
+    def _most_computed(self, name: str, n_seqs: int, longest: int) -> int:
+        """Return the maximum tokens of drafts that a model computes; blocks beside a program's steps are whole."""
+        most, layer = self.length.most_computed(name, n_seqs), self.next_tokens
+        is_whole = self.host is not None and layer is not None and name == layer.name and layer.computes_blocks
+        return longest if most and is_whole else most
+
+    def _n_computed(self, proposals: Sequence[Proposal], limits: Sequence[int]) -> int:
+        """Return the number of computed tokens: beside a program that picks tokens all that a draft was asked for."""
+        if self.host is None:
+            return sum(len(proposal.tokens) for proposal in proposals)
+        return sum(limit for proposal, limit in zip(proposals, limits, strict=True) if proposal.tokens)
 
     def _note_asked(self, kind: str, asked: Sequence[int], sequences: Sequence[Running]) -> None:
         """Note the sequences for which proposers of a kind are asked in this step."""
@@ -571,6 +618,7 @@ def _held(members: Members, drafts: Sequence[Draft], lengths: Sequence[int], cac
     n_copies = cache.checkpoints.available if cache.checkpoints else len(members)
     for (running, n_new), draft, length in zip(members, drafts, lengths, strict=True):
         if length and len(held) < n_copies and cache.extend(running.tables, running.n_past, n_new + length):
+            draft.is_short = draft.is_short and length == len(draft.tokens)
             draft.tokens, draft.probabilities = draft.tokens[:length], draft.probabilities[:length]
             held[running] = draft
     return held

@@ -73,7 +73,7 @@ def begun(made: DraftModel, prompt: list[int], salt: bytes = b"") -> ModelPropos
 
 def read(proposer: ModelProposer) -> None:
     """Read the text in as many steps as it takes."""
-    for _ in range(len(proposer.tokens) // proposer.model._runner.limits.n_batch + 1):
+    for _ in range(len(proposer.tokens) // proposer.model.runner.limits.n_batch + 1):
         ModelProposer.read_all([proposer])
 
 
@@ -144,15 +144,23 @@ def test_texts_that_do_not_fit_get_no_proposals():
 
 def test_tokens_are_drafted_in_one_submission():
     made = model(Picks)
-    assert made._runner.capabilities.max_steps == 8
+    assert made.runner.capabilities.max_steps == 8
     proposer = begun(made, [1, 2, 3])
     proposer.propose(5)
-    assert [steps[:2] for steps in made._runner.program.asked] == [(1, 0), (1, 1), (1, 4)]  # one reads the text before
+    assert [steps[:2] for steps in made.runner.program.asked] == [(1, 0), (1, 1), (1, 4)]  # one reads the text before
+
+
+def test_drafts_are_prepared_before_there_are_sequences():
+    """Steps that read 1 to 16 tokens, and those of drafts of 3 and 5 tokens behind the first."""
+    made = model(Picks)
+    made.prepare([1, 3, 5])
+    assert [steps[:2] for steps in made.runner.program.asked] == [(1, 1)] * 5 + [(1, 2), (1, 4)]
+    assert len(proposed(begun(made, [1, 2, 3]), 3)) == 3
 
 
 def test_equal_prompts_are_read_once():
     made = model(Cells)
-    program = made._runner.program
+    program = made.runner.program
 
     def n_steps(salt: bytes) -> int:
         n_before = len(program.asked)
@@ -168,7 +176,7 @@ def test_a_long_prompt_is_read_in_parts():
     """One step of the draft model in each of the engine's, and proposals of other sequences meanwhile."""
     made = model(Cells, n_ctx=1024)
     short = begun(made, [1] * 40)
-    steps = made._runner.program.asked
+    steps = made.runner.program.asked
     long = made.proposer()
     long.start(ProposerContext(N_VOCAB))
     n_steps = len(steps)
@@ -221,7 +229,7 @@ def test_a_step_that_fails_costs_the_drafts_alone(monkeypatch):
     made = model(Cells)
     first, second = begun(made, [1] * 40), begun(made, [2] * 40)
     with monkeypatch.context() as patch:
-        patch.setattr(made._runner, "run", lambda batch: 1 / 0)
+        patch.setattr(made.runner, "run", lambda batch: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             first.propose(3)
     assert proposed(second, 3) == written([2] * 40, 3)

@@ -11,6 +11,7 @@ from drafting import Oracle
 from guessing_programs import GREEDY, N_VOCAB, Behind, Timed, add, engine, request, run
 from pumice.backend.step import Batch, Pending, Step
 from pumice.engine import flights
+from pumice.engine.draft_length import DraftLength
 from pumice.engine.host_drafts import LEAST, LOSS, MEASURED, N_FIRST, OPENS, RENEWED, START, HostDrafts, Kind
 from pumice.engine.speculation import Speculation
 from pumice.proposers import Proposal
@@ -110,6 +111,89 @@ def test_drafts_that_pay_go_on(monkeypatch: pytest.MonkeyPatch, facts: Any, leas
     assert speed(monkeypatch, **facts) > least
 
 
+class Device(Paced):
+    """A GPU in milliseconds: ``pace`` for a step behind others, 1.2 for one of up to 8 rows that the host waits for.
+
+    Attributes:
+        first: time that the first step of each size takes longer.
+        n_started: sizes of steps so far, with those of proposers.
+    """
+
+    pace = 0.85
+    first = 0.0
+    n_started = 0
+
+    def submit(self, step: Step) -> Pending:
+        n_rows, n_steps = len(step.batch.tokens), len(step.ask.numbers) if step.ask else 1
+        seconds = self.pace * n_steps if n_rows == 1 else 1.2 if n_rows <= 8 else 1.7 if n_rows <= 16 else 10.0
+        self.free = max(self.now + 0.2, self.free) + seconds + self.starts((n_rows - 1).bit_length())
+        return Timed(Behind.submit(self, step), self, self.free)
+
+    def starts(self, size: int) -> float:
+        """Return the further time of a step of a size."""
+        is_first = size not in self.started
+        self.started.add(size)
+        self.n_started += is_first
+        return self.first * is_first
+
+
+class Head(Costly):
+    """Takes 0.3 ms, and 0.3 ms for each token."""
+
+    program: Device
+    estimate = 0.5
+
+    @classmethod
+    def propose_all(cls, proposers: Sequence[Any], n: Sequence[int]) -> list[Proposal]:
+        proposals = [proposer.propose(most) for proposer, most in zip(proposers, n, strict=True)]
+        cls.program.now += 0.3 + 0.3 * max(n) + cls.program.starts(100 + max(n))
+        return [Proposal(proposal.tokens, 0, [cls.estimate] * len(proposal.tokens)) for proposal in proposals]
+
+
+def times_of_texts(
+    monkeypatch: pytest.MonkeyPatch, drafts: bool, pace: float, wrong: float, estimate: float, first: float, n: int
+) -> list[float]:
+    """Return the simulated milliseconds of each of ``n`` texts of 256 tokens."""
+    program = Device(TEXT)
+    program.pace, program.first = pace, first
+    monkeypatch.setattr(Costly, "program", program, raising=False)
+    monkeypatch.setattr(Head, "estimate", estimate)
+    monkeypatch.setattr(Oracle, "texts", {tuple(TEXT[:N_PROMPT]): TEXT[N_PROMPT:]})
+    clock = SimpleNamespace(perf_counter=lambda: program.now, thread_time=None)
+    monkeypatch.setattr(flights, "time", clock)
+    speculation = Speculation({"mtp": lambda: Head(wrong=wrong)}, default="mtp" if drafts else "off", runs_ahead=True)
+    speculation.runners = [program]  # type: ignore[list-item]
+    made, times = engine(program, 1024, n_seqs=1, lookahead=MOST, speculation=speculation), []
+    for _ in range(n):
+        began = program.now
+        generation = add(made, request(TEXT[:N_PROMPT], GREEDY, 256))
+        run(made)
+        assert generation.generated == TEXT[N_PROMPT:][:256]
+        times.append(program.now - began)
+    return times
+
+
+@pytest.mark.parametrize("estimate", [0.96, 0.8])
+def test_a_good_head_pays_after_a_text(monkeypatch: pytest.MonkeyPatch, estimate: float) -> None:
+    """A draft of 3 tokens saves little, one of 7 much."""
+    plain, drafted = (times_of_texts(monkeypatch, drafts, 0.85, 0.04, estimate, 0.0, 4) for drafts in (False, True))
+    assert min(a / b for a, b in zip(plain[1:], drafted[1:], strict=True)) > 1.4
+    assert plain[0] / drafted[0] > 1.2
+
+
+def test_the_first_steps_of_a_size_do_not_end_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, drafted = (times_of_texts(monkeypatch, drafts, 0.85, 0.04, 0.96, 90.0, 5) for drafts in (False, True))
+    assert min(a / b for a, b in zip(plain[3:], drafted[3:], strict=True)) > 1.4
+
+
+@pytest.mark.parametrize("estimate", [0.9, 0.33])
+def test_a_bad_draft_model_takes_little(monkeypatch: pytest.MonkeyPatch, estimate: float) -> None:
+    """No length would pay, even if all its tokens were right: few trials tell."""
+    plain, drafted = (times_of_texts(monkeypatch, drafts, 0.41, 0.67, estimate, 0.0, 4) for drafts in (False, True))
+    assert sum(plain) / sum(drafted) > 0.98
+    assert sum(plain[1:]) / sum(drafted[1:]) > 0.98
+
+
 ONE: Kind = (1, frozenset(["mtp"]), False)
 OTHER: Kind = (2, frozenset(["mtp"]), False)
 
@@ -176,3 +260,54 @@ def test_kinds_of_batches_have_credits_of_their_own() -> None:
         host.drafted(ONE, 4, 1.0, 3.0)
     assert host.n_free(ONE) > 0
     assert host.n_free(OTHER) == MEASURED
+
+
+def test_the_preparation_of_a_new_size_is_no_loss() -> None:
+    host = measured()
+    for _ in range(100):
+        host.drafted(ONE, 4, 1.0, 500.0, is_new=True)
+    assert host.n_free(ONE) == 0
+    host.give_up(ONE)
+    assert host.n_free(ONE) > 0
+
+
+def paced(rows: dict[int, float], computing: float) -> DraftLength:
+    """Return lengths beside steps of a second, with the times of steps with more rows, and of a computed token."""
+    length = DraftLength()
+    length.keep_pace(1, 1.0)
+    for n_rows, seconds in rows.items():
+        for _ in range(2):  # the first is not recorded
+            length.took(1, 1, n_rows - 1, 0, seconds)
+    for _ in range(2):
+        length.asked("draft", 5 * computing, 3)
+    return length
+
+
+@pytest.mark.parametrize(
+    ("rows", "computing", "best"),
+    [
+        ({4: 1.72}, 0.2, 7),
+        ({4: 1.72}, 0.01, 15),
+        ({4: 1.1, 8: 2.5}, 0.1, 3),
+        ({4: 3.0, 8: 7.0, 16: 15.0}, 0.5, 0),
+    ],
+    ids=["verifying is long", "computing takes nothing", "few rows", "never"],
+)
+def test_a_trial_has_the_length_that_could_pay_most(rows: dict[int, float], computing: float, best: int) -> None:
+    length = paced(rows, computing)
+    assert length.most_computed("draft") == best
+    if not best:
+        assert length.most_computed("draft") > 0  # the next time, since times and texts change
+        assert length.most_computed("draft") == 0
+
+
+def test_lengths_follow_the_tokens_that_are_right() -> None:
+    length = paced({4: 1.72}, 0.1)
+    for _ in range(20):
+        length.computed("draft", 1, has_ended=True)
+    assert length.most_computed("draft") == 3
+    for _ in range(20):
+        length.computed("draft", 7, has_ended=False)
+    assert length.most_computed("draft") == 15
+    length.longest = 8
+    assert length.most_computed("draft") == 7

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import pumice
 from equal_texts import write_model
+from pumice.architecture import DRAFT, FEATURES
 from pumice.engine import Engine, next_tokens
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.draft_length import DraftLength
@@ -118,6 +119,19 @@ def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monk
     with pumice.load(**head, backend="numpy", config={"speculate": "off"}) as model:
         for prompt, tokens in [*zip(TOKENS, plain, strict=True), (TOKENS[0], done.tokens)]:
             check_greedy(model, prompt, tokens)
+
+
+def test_drafts_of_a_head_are_prepared_at_load(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps take sizes that were computed before the first request."""
+    monkeypatch.setattr(HostDrafts, "n_free", lambda *_: 0)
+    monkeypatch.setattr(HostDrafts, "pace", lambda *_: 1.0)
+    with pumice.load(**head, backend="vulkan", n_parallel=1, config={"draft_p_min": 0.0}) as model:
+        sizes = {size for size in model.runner._started if size[0] in (DRAFT, FEATURES)}
+        assert len(sizes) > 8
+        done = model.generate(TOKENS[0], max_tokens=60, temperature=0)
+        assert done.timings.n_drafted > 20
+        new = {size for size in model.runner._started - sizes if size[0] in (DRAFT, FEATURES)}
+    assert {size[3] for size in new} <= set(range(2, 7)), new  # shorter drafts at the end of a text
 
 
 def test_a_head_drafts_again_behind_steps_of_the_device(head: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
