@@ -53,7 +53,7 @@ class VulkanOptions:
     driver: str = "auto"  # "native", "kompute", or "auto" (native)
     device: int | str = 0  # number from `pumice devices`, UUID, or prefix of the UUID
     activations: str = "auto"  # with few rows, or without matrix units: "int8", "float", "half" (float, and float16
-    # products of many rows without matrix units), or "auto" (int8 if fast, else float)
+    # products of many rows without matrix units), or "auto" (int8 if fast, else half on a GPU that computes in float16)
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
     batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
@@ -227,13 +227,13 @@ class VulkanBackend(Backend):
                 raise BackendError(f"vulkan: {problem}; use another device or the backend cpu")
             device.limit(offered)
             int8 = _use_int8(self.options.activations, device)
-            half = _use_half(self.options.activations, device)
             prepares = _prepares(self.options.prepare, device)
             invariant = self.options.batch_invariant
             persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
             persistent = persistent and not invariant
             cooperative = working_shape(device)
             lanes = bool(cooperative) and lanes_are_known(device)
+            half = _use_half(self.options.activations, device, suits=not (int8 or cooperative or invariant))
         except BaseException:
             device.close()
             raise
@@ -270,10 +270,16 @@ def _use_int8(activations: str, device: Device) -> bool:
     return activations == "int8" or (activations == "auto" and is_fast)
 
 
-def _use_half(activations: str, device: Device) -> bool:
-    """Return True if products multiply in float16 without matrix units. Raises BackendError if they cannot."""
+def _use_half(activations: str, device: Device, suits: bool) -> bool:
+    """Return True if products multiply in float16 without matrix units, "auto" if that ``suits`` and this is a GPU.
+
+    Raises BackendError if they are to, and cannot.
+    """
     from pumice_vulkan.probe import halves_are_right
 
+    if activations == "auto":
+        is_gpu = suits and not device.description.software
+        return is_gpu and "float16" in device.features and halves_are_right(device)
     if activations != "half":
         return False
     if "float16" not in device.features:

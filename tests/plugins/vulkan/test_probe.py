@@ -3,12 +3,14 @@
 import dataclasses
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pumice_vulkan import probe
+from pumice_vulkan.backend import _use_half
 from pumice_vulkan.device import DeviceDescription, open_device
 from pumice_vulkan.flags import FIXED
 from pumice_vulkan.lower.halves import LANE_ORDER
@@ -93,6 +95,20 @@ def test_products_in_float16_are_right_where_small_numbers_are_kept(monkeypatch:
 
     monkeypatch.setattr(probe, "_product", flushed)
     assert not probe.halves_are_right(described())  # type: ignore[arg-type]
+
+
+def test_float16_is_chosen_on_gpus_that_have_nothing_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "halves_are_right", lambda device: device.name != "flushes")
+
+    def is_chosen(name: str = "a GPU", suits: bool = True, feature: str = "float16", software: bool = False) -> bool:
+        device = SimpleNamespace(name=name, features={feature}, description=SimpleNamespace(software=software))
+        return _use_half("auto", device, suits)  # type: ignore[arg-type]
+
+    assert is_chosen()
+    assert not is_chosen(suits=False)
+    assert not is_chosen(feature="float64")
+    assert not is_chosen(name="flushes")
+    assert not is_chosen(software=True)
 
 
 @pytest.mark.usefixtures("vulkan_device")
