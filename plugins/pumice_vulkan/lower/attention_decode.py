@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pumice.plugin import KVState, Node, Tensor
-from pumice_vulkan.kv_cache import BLOCK, is_quantized
+from pumice_vulkan.interface import Numbers
+from pumice_vulkan.kv_cache import BLOCK, CacheLayout, is_quantized
 from pumice_vulkan.lower.attended import cache_of
 from pumice_vulkan.lower.attention_terms import float_bits, is_plain
 from pumice_vulkan.lower.few import few_order, least_few
@@ -36,7 +37,7 @@ def attend_alone(
         return False
     state = node.state_of(KVState)
     layout, cache = cache_of(lowering, state)
-    steps, n_head = lowering.memory.layout, int(q.shape[1])
+    n_head = int(q.shape[1])
     per_key = n_head // state.n_head_kv
     n_rows = lowering.rows(q)
     shape = decode_shape(
@@ -70,23 +71,7 @@ def attend_alone(
             "k_norm": lowering.place(norms[1].weight("weight")) if norms else counters,
         },
         writes={"partial": partial, "counters": counters, "cache": cache, "y": y, "halves": halves or y},
-        push={
-            "positions": steps.positions,
-            "sequences": steps.sequences,
-            "seq_starts": steps.seq_starts,
-            "table": steps.tables[state.window],
-            "table_width": steps.table_width,
-            **layout.push,
-            "n_head_kv": state.n_head_kv,
-            "k_dim": state.k_dim,
-            "v_dim": state.v_dim,
-            "v_head_dim": layout.values.head_dim,
-            "window": state.window,
-            "scale": node.attrs["scale"],
-            "n_rot": 0 if rope is None else 2 * len(rope.attrs["freqs"]),
-            "second_distance": 1 if rope is None else pairs(rope)[1],
-            "magnitude": 1.0 if rope is None else rope.attrs["magnitude"],
-        },
+        push=_push(lowering, node, layout, rope),
         constants=[
             *(shape.threads, lowering.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
             *(k_octets, v_octets, sinks is not None),
@@ -98,6 +83,28 @@ def attend_alone(
         full_subgroups=True,
     )
     return True
+
+
+def _push(lowering: Lowering, node: Node, layout: CacheLayout, rope: Node | None) -> dict[str, Numbers]:
+    """Return the step, the cache and the rotation as push constants."""
+    steps, state = lowering.memory.layout, node.state_of(KVState)
+    return {
+        "positions": steps.positions,
+        "sequences": steps.sequences,
+        "seq_starts": steps.seq_starts,
+        "table": steps.tables[state.window],
+        "table_width": steps.table_width,
+        **layout.push,
+        "n_head_kv": state.n_head_kv,
+        "k_dim": state.k_dim,
+        "v_dim": state.v_dim,
+        "v_head_dim": layout.values.head_dim,
+        "window": state.window,
+        "scale": node.attrs["scale"],
+        "n_rot": 0 if rope is None else 2 * len(rope.attrs["freqs"]),
+        "second_distance": 1 if rope is None else pairs(rope)[1],
+        "magnitude": 1.0 if rope is None else rope.attrs["magnitude"],
+    }
 
 
 def takes_norms(lowering: Lowering, rope: Node) -> bool:
