@@ -62,6 +62,8 @@ const RETRY_EVERY = 2000; // milliseconds between two looks for a server that do
 
 let store: Store = new BrowserStore();
 let opening = 0; // counts what was opened, so that only the last one is shown
+let changes = 0; // counts what this tab changed in the list, so that no older one takes its place
+const removed = new Set<string>(); // ids of conversations that were deleted: nothing more of them is kept
 
 /** Tabs tell each other which conversation changed. */
 const tabs = new BroadcastChannel("pumice");
@@ -112,7 +114,9 @@ export async function refreshModels(): Promise<void> {
 }
 
 async function refresh(): Promise<void> {
+  const turn = changes;
   const found = await store.conversations();
+  if (turn !== changes) return refresh();
   conversations.value = found.sort((a, b) => b.updated - a.updated);
 }
 
@@ -121,8 +125,9 @@ async function reload(id: string): Promise<void> {
   await attempt(async () => {
     await refresh();
     const open = current.value;
-    if (open?.id !== id) return;
     const kept = conversations.value.find((each) => each.id === id);
+    if (!kept) removed.add(id);
+    if (open?.id !== id) return;
     if (!kept) return startNew();
     const found = await store.messages(id);
     if (current.value?.id !== id) return;
@@ -202,6 +207,7 @@ function byId(kept: readonly Message[]): Map<string, Message> {
 }
 
 export async function keepConversation(conversation: Conversation): Promise<void> {
+  changes++;
   if (current.value?.id === conversation.id) current.value = conversation;
   const others = conversations.value.filter((each) => each.id !== conversation.id);
   conversations.value = [conversation, ...others].sort((a, b) => b.updated - a.updated);
@@ -221,7 +227,7 @@ export function forget(message: Message): void {
 
 /** Keep a message, unless its conversation was deleted. */
 export async function keepMessage(message: Message): Promise<void> {
-  if (!conversationOf(message.conversation)) return;
+  if (removed.has(message.conversation)) return;
   show(message);
   await store.putMessage(message);
   tabs.postMessage(message.conversation);
@@ -244,11 +250,14 @@ export async function move(conversation: Conversation, folder: string): Promise<
 
 export async function remove(conversation: Conversation): Promise<void> {
   await attempt(async () => {
+    changes++;
+    removed.add(conversation.id);
     conversations.value = conversations.value.filter((each) => each.id !== conversation.id);
     if (current.value?.id === conversation.id) startNew();
     try {
       await store.remove(conversation.id);
     } catch (error) {
+      removed.delete(conversation.id);
       await refresh();
       throw error;
     }

@@ -849,6 +849,7 @@ def test_a_message_waits_for_the_one_before_it(browser, tmp_path):
         held: list[playwright.Route] = []
         page.route(re.compile(r"/conversations/\w+/messages/"), lambda route: held.append(route), times=1)
         box.fill("first words")
+        expect(page.get_by_label("Send", exact=True)).to_be_enabled()
         page.keyboard.press("Enter")
         wait_until(lambda: page.wait_for_timeout(10) or held)
         box.fill("second words")
@@ -860,6 +861,26 @@ def test_a_message_waits_for_the_one_before_it(browser, tmp_path):
         say(page, "second words")
         said = [each["content"] for each in server.requests[-1]["messages"]]
         assert said == ["first words", "You said: first words", "second words"]
+
+
+def test_a_list_that_was_read_before_a_conversation_came_is_read_again(browser, tmp_path):
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day."}]
+    (tmp_path / "greeting.json").write_text(json.dumps({"messages": messages}))
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        page.get_by_label("Message", exact=True).fill("draft")
+        expect(page.get_by_label("Send", exact=True)).to_be_enabled()
+        held: list[tuple[playwright.Route, playwright.APIResponse]] = []
+        listed = re.compile(r"/conversations$")
+        page.route(listed, lambda route: held.append((route, route.fetch())), times=1)
+        page.evaluate("dispatchEvent(new Event('focus'))")
+        wait_until(lambda: page.wait_for_timeout(10) or held)
+        page.get_by_label("File of conversations").set_input_files(tmp_path / "greeting.json")
+        expect(answer(page)).to_contain_text("Good day.")
+        (route, response) = held[0]
+        with page.expect_request(listed):
+            route.fulfill(response=response)
+        expect(page.get_by_role("navigation", name="Conversations")).to_contain_text("greeting")
 
 
 def test_an_edited_message_waits_for_the_answer_that_is_written(page, chats):
