@@ -322,7 +322,7 @@ class TestMatrixUnits:
 @pytest.fixture(params=[True, False], ids=["by rows", "by columns"])
 def emulated_lanes(request, monkeypatch, no_matrix_units):
     """Attention in the lanes of matrix units, whose fragments a workgroup of 32 invocations emulates."""
-    shapes = {(64, 64): (2, 32), (128, 128): (1, 64), (96, 64): (2, 16)}
+    shapes = {(64, 64): (2, 32), (128, 128): (1, 32), (96, 64): (2, 16)}
     shapes = {dims: LanesAttentionShape(1, *shape) for dims, shape in shapes.items()}
     monkeypatch.setattr(attention, "LANES_ATTENTION", shapes)
     monkeypatch.setattr(attention, "LANES_KERNEL", "attention_lanes_emulated")
