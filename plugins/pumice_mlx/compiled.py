@@ -10,9 +10,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import mlx.core as mx
-import numpy as np
 
-from pumice_mlx.step import Make, StepArrays
+from pumice_mlx.step import Make, StepArrays, uploaded
 
 if TYPE_CHECKING:
     from pumice.plugin import Batch
@@ -64,7 +63,7 @@ class CompiledSteps:
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = self._compiled[key] = mx.compile(self._graph(list(given)))
-        arrays = [mx.array(np.ascontiguousarray(make(step))) for make in self._made.values()]
+        arrays = [step.array(key, make) for key, make in self._made.items()]
         states = [state.arrays for state in self._program.states]
         self._step = step
         try:
@@ -74,6 +73,12 @@ class CompiledSteps:
             self._put(states)
         self._put(updated)
         return dict(zip(self._names, outputs, strict=True))
+
+    def prepare(self, steps: Sequence[StepArrays]) -> None:
+        """Copy the arrays of consecutive steps to the device together; a copy may wait for the device."""
+        for key, make in (self._made or {}).items():
+            for step, array in zip(steps, uploaded([make(step) for step in steps]), strict=True):
+                step.take(key, array)
 
     def _graph(self, names: list[str]) -> Compiled:
         def build(given: Arrays, arrays: Arrays, states: list[Arrays]) -> tuple[Arrays, list[Arrays]]:

@@ -36,6 +36,11 @@ class Picker:
         self._results.append((ids, best, picked))
         return picked
 
+    @property
+    def latest(self) -> tuple[mx.array, mx.array, mx.array]:
+        """The lazy results of the latest step."""
+        return self._results[-1]
+
     def results(self) -> Ahead:
         """Wait for the steps and return their results."""
         mx.eval(self._results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,7 +39,7 @@ from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.ops import MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
-from pumice_mlx.step import Evaluation, NotAlike, StepArrays
+from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
 from pumice_mlx.weights import Weights, can_multiply
 
 Array = NDArray[Any]
@@ -118,7 +118,8 @@ class MlxProgram(Program):
 
     def run(self, step: Step) -> Mapping[str, Array]:
         with self._computing():
-            outputs = self._forward(step.inputs, step.batch)
+            (given,) = self._given([step.inputs])
+            outputs = self._forward(given, self._step(step.batch, step.inputs))
             mx.eval(*outputs.values(), self._state_arrays)
             return {name: np.array(array) for name, array in outputs.items()}
 
@@ -126,17 +127,31 @@ class MlxProgram(Program):
         return Picked(self._pick(step, step.ask)) if step.ask else super().submit(step)
 
     def _pick(self, step: Step, ask: Ask) -> Ahead:
-        """Run the steps; the host submits each step when it is built, and builds the next while the device computes."""
+        """Run the steps; the host submits each step when it is built, and builds the next while the device computes.
+
+        All arrays that the steps take from the host are copied before the first one, since a copy may wait for the
+        device.
+        """
         picker = Picker(ask)
         tokens = mx.array(step.batch.tokens)
         with self._computing():
-            for number in range(len(ask.numbers)):
-                batch = replace(step.batch, positions=step.batch.positions + np.int32(number))
-                inputs = {**step.inputs, "positions": batch.positions}
-                (logits,) = self._forward(inputs, batch, {"tokens": tokens}).values()
+            steps = [self._later(step, number) for number in range(len(ask.numbers))]
+            given = self._given([later.inputs for later in steps], ("tokens",))
+            if self._compiled is not None and steps[0].alike:
+                self._compiled.prepare(steps)
+            for arrays, later in zip(given, steps, strict=True):
+                (logits,) = self._forward({**arrays, "tokens": tokens}, later).values()
                 tokens = picker.pick(logits)
-                mx.async_eval(tokens, self._state_arrays)
+                mx.async_eval(picker.latest, self._state_arrays)
             return picker.results()
+
+    def _later(self, step: Step, number: int) -> StepArrays:
+        """Return the step that follows ``number`` steps later."""
+        positions = step.batch.positions + np.int32(number)
+        return self._step(replace(step.batch, positions=positions), {**step.inputs, "positions": positions})
+
+    def _step(self, batch: Batch, inputs: Mapping[str, Array]) -> StepArrays:
+        return StepArrays(batch, inputs, self._compiled is not None and is_alike(batch))
 
     @property
     def states(self) -> Sequence[KVCache | Recurrent]:
@@ -165,24 +180,23 @@ class MlxProgram(Program):
                 state.clear()
                 mx.eval(state.arrays)
 
-    def _forward(
-        self, inputs: Mapping[str, Array], batch: Batch, computed: Mapping[str, mx.array] | None = None
-    ) -> dict[str, mx.array]:
-        """Return the lazy outputs for inputs on the host and for ``computed`` ones on the device."""
-        computed = computed or {}
-        arrays = {
-            tensor.name: computed[tensor.name] if tensor.name in computed else mx.array(np.array(inputs[tensor.name]))
-            for tensor in self._segment.inputs
-        }
-        step = StepArrays(batch, inputs, self._compiled is not None and is_alike(batch))
+    def _given(self, steps: Sequence[Mapping[str, Array]], computed: Collection[str] = ()) -> list[dict[str, mx.array]]:
+        """Return the inputs of steps on the device by name, without those that are computed there."""
+        names = [tensor.name for tensor in self._segment.inputs if tensor.name not in computed]
+        columns = [uploaded([np.asarray(inputs[name]) for inputs in steps]) for name in names]
+        return [{name: column[i] for name, column in zip(names, columns, strict=True)} for i in range(len(steps))]
+
+    def _forward(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
+        """Return the lazy outputs for inputs on the device."""
+        arrays = {tensor.name: given[tensor.name] for tensor in self._segment.inputs}
         if self._compiled is None or not step.alike:
-            return self.outputs(arrays, step)
+            return self.outputs(arrays, StepArrays(step.batch, step.inputs) if step.alike else step)
         try:
             return self._compiled(arrays, step)
         except NotAlike as error:
             logger.info("mlx: steps are not compiled, since they differ in %s", error)
             self._compiled = None
-            return self.outputs(arrays, StepArrays(batch, inputs))
+            return self.outputs(arrays, StepArrays(step.batch, step.inputs))
 
     def outputs(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
         """Return the lazy outputs for inputs on the device, and update the states."""

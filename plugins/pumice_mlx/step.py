@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -54,6 +55,10 @@ class StepArrays:
             self._arrays[key] = mx.array(np.ascontiguousarray(make(self)))
         return self._arrays[key]
 
+    def take(self, key: Hashable, array: mx.array) -> None:
+        """Cache an array that was copied to the device with those of other steps."""
+        self._arrays[key] = array
+
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of ``make``, a value on the host, cached under ``key`` for the rest of the step."""
         if key not in self._kept:
@@ -81,6 +86,18 @@ class StepArrays:
             yield Run(self.batch, singles, starts[singles], 1)
         for seq in np.flatnonzero(lengths > 1):
             yield Run(self.batch, np.array([seq]), starts[seq : seq + 1], int(lengths[seq]))
+
+
+def uploaded(arrays: Sequence[Array]) -> list[mx.array]:
+    """Return arrays on the device; consecutive ones of one shape are parts of one copy, equal ones the same array."""
+    results: list[mx.array] = []
+    for _, group in groupby(arrays, lambda array: array.shape):
+        same = list(group)
+        if all(np.array_equal(array, same[0]) for array in same[1:]):
+            results += [mx.array(np.ascontiguousarray(same[0]))] * len(same)
+        else:
+            results += list(mx.array(np.stack(same)))
+    return results
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import pumice
 from demo_models import TYPES, write_demo_model
 from pumice.gguf import GGMLType
+from pumice_mlx import compiled, step
 from pumice_mlx.compiled import CompiledSteps
 from pumice_mlx.step import NotAlike
 from reference_models import SHARED_IDS, SHARED_MODELS, error
@@ -104,6 +105,32 @@ def test_compiled_steps_of_several_sequences() -> None:
             tell = partial(model.generate, max_tokens=25, temperature=0)
             texts[compile] = [told.text for told in pool.map(tell, prompts)]
     assert texts["always"] == texts["never"]
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_steps_that_run_ahead_share_copies(tiny_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of consecutive steps are copied to the device together; the tokens are those of single steps."""
+    copied: list[int] = []
+
+    def uploaded(arrays: Sequence[NDArray[Any]]) -> list[Any]:
+        copied.append(len(arrays))
+        return step.uploaded(arrays)
+
+    monkeypatch.setattr(compiled, "uploaded", uploaded)
+    texts = []
+    for compile, most in (("never", 0), ("always", 8)):
+        options: dict[str, Any] = {"lookahead": most, "config": {"mlx": {"activations": "float32", "compile": compile}}}
+        with pumice.load(tiny_file("gemma3"), backend="mlx", kv_type="f32", n_ctx=N_CTX, **options) as model:
+            texts.append(model.generate(IDS[:9], max_tokens=60, temperature=0).tokens)
+    assert texts[0] == texts[1]
+    assert max(copied) == 8
+
+
+@pytest.mark.parametrize("shapes", [[(2,), (2,), (3,), (2,)], [(1, 4)] * 5, []], ids=str)
+def test_copies_of_arrays(shapes: list[tuple[int, ...]]) -> None:
+    arrays = [np.full(shape, i, np.float32) for i, shape in enumerate(shapes)]
+    for array, result in zip([*arrays, *arrays], step.uploaded([*arrays, *arrays]), strict=True):
+        np.testing.assert_array_equal(np.array(result), array)
 
 
 def test_a_step_that_asks_for_more_is_not_compiled(
