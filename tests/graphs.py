@@ -71,8 +71,14 @@ def step_of(batch: Batch, ask: Ask | None = None, **more: Any) -> Step:
 
 def picked(program: Program, batch: Batch, ask: Ask) -> Ahead:
     """The tokens that a program picks behind a batch."""
-    (ahead,) = program.submit(step_of(batch, ask)).tokens()
-    return ahead
+    first, *rest = program.submit(step_of(batch, ask)).tokens()
+    if not rest:
+        return first
+    ids, logits, picks = (
+        np.concatenate(arrays)
+        for arrays in zip(*((part.ids, part.logits, part.picked) for part in (first, *rest)), strict=True)
+    )
+    return Ahead(ids, logits, picks)
 
 
 class Graphed:

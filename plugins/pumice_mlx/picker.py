@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import mlx.core as mx
@@ -41,11 +42,11 @@ class Picker:
         """The lazy results of the latest step."""
         return self._results[-1]
 
-    def results(self) -> Ahead:
-        """Wait for the steps and return their results."""
-        mx.eval(self._results)
-        ids, best, picked = (np.stack([np.array(array) for array in of]) for of in zip(*self._results, strict=True))
-        return Ahead(ids, best, picked)
+    def results(self) -> Iterator[Ahead]:
+        """Yield the results of each step, when it is computed."""
+        for arrays in self._results:
+            ids, best, picked = (np.array(array)[None] for array in arrays)
+            yield Ahead(ids, best, picked)
 
     def _index(self, best: mx.array, number: mx.array) -> mx.array:
         """Index of the picked logit among the sorted highest ``[n_seqs, n_best]``, as int32 ``[n_seqs, 1]``."""

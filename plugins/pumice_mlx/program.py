@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,13 +81,20 @@ class Shared:
 
 
 class Picked(Pending):
-    """Steps whose tokens are already picked."""
+    """Submitted steps; ``reading``: the context in which their results are read."""
 
-    def __init__(self, ahead: Ahead) -> None:
-        self._ahead = ahead
+    def __init__(self, picker: Picker, reading: Callable[[], AbstractContextManager[None]]) -> None:
+        self._picker = picker
+        self._reading = reading
 
     def tokens(self) -> Iterator[Ahead]:
-        yield self._ahead
+        parts = self._picker.results()
+        while True:
+            with self._reading():
+                ahead = next(parts, None)
+            if ahead is None:
+                return
+            yield ahead
 
 
 class MlxProgram(Program):
@@ -124,10 +131,10 @@ class MlxProgram(Program):
             return {name: np.array(array) for name, array in outputs.items()}
 
     def submit(self, step: Step) -> Pending:
-        return Picked(self._pick(step, step.ask)) if step.ask else super().submit(step)
+        return Picked(self._pick(step, step.ask), self._computing) if step.ask else super().submit(step)
 
-    def _pick(self, step: Step, ask: Ask) -> Ahead:
-        """Run the steps; the host submits each step when it is built, and builds the next while the device computes.
+    def _pick(self, step: Step, ask: Ask) -> Picker:
+        """Submit the steps; the host submits each step when it is built, and builds the next while the device computes.
 
         All arrays that the steps take from the host are copied before the first one, since a copy may wait for the
         device.
@@ -143,7 +150,7 @@ class MlxProgram(Program):
                 (logits,) = self._forward({**arrays, "tokens": tokens}, later).values()
                 tokens = picker.pick(logits)
                 mx.async_eval(picker.latest, self._state_arrays)
-            return picker.results()
+            return picker
 
     def _later(self, step: Step, number: int) -> StepArrays:
         """Return the step that follows ``number`` steps later."""
