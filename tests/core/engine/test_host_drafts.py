@@ -138,15 +138,20 @@ class Device(Paced):
 
 
 class Head(Costly):
-    """Takes 0.3 ms, and 0.3 ms for each token."""
+    """Takes 0.3 ms, and 0.3 ms for each token; its steps have sizes by the tokens that they read and draft."""
 
     program: Device
     estimate = 0.5
+    n_known = -30  # tokens of the text that it has read; at first it reads the prompt, too
 
     @classmethod
     def propose_all(cls, proposers: Sequence[Any], n: Sequence[int]) -> list[Proposal]:
         proposals = [proposer.propose(most) for proposer, most in zip(proposers, n, strict=True)]
-        cls.program.now += 0.3 + 0.3 * max(n) + cls.program.starts(100 + max(n))
+        n_new = max(proposer._n - proposer.n_known for proposer in proposers)
+        for proposer in proposers:
+            proposer.n_known = proposer._n
+        seconds = 0.3 + 0.3 * max(n)
+        cls.program.now += seconds + cls.program.starts(100 + max(n)) + cls.program.starts(200 + n_new.bit_length())
         return [Proposal(proposal.tokens, 0, [cls.estimate] * len(proposal.tokens)) for proposal in proposals]
 
 
