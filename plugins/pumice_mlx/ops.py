@@ -87,7 +87,8 @@ def rope(
     half = n_rot // 2
     order = np.arange(width)
     order[:n_rot] = np.roll(order[:n_rot], half) if neox else order[:n_rot] ^ 1
-    partner = x[..., evaluation.step.array(("partner", neox, n_rot, width), lambda _: order)]
+    # Indexing with an ellipsis would compute the numbers of the other axes in each step.
+    partner = mx.take(x, evaluation.step.array(("partner", neox, n_rot, width), lambda _: order), axis=-1)
     return x * cos + partner * sin
 
 
