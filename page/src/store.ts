@@ -88,7 +88,6 @@ export class ServerStore implements Store {
   private written: Promise<unknown> = Promise.resolve(); // the end of the last request that changes something
 
   async conversations(): Promise<Conversation[]> {
-    await this.written;
     return ((await (await ask("conversations")).json()) as Conversation[]).filter(isConversation);
   }
 
