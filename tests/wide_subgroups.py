@@ -18,7 +18,6 @@ from dataclasses import replace
 from unittest import mock
 
 from pumice_vulkan.device import DeviceDescription
-from pumice_vulkan.device.native.instance import PhysicalDevice
 from pumice_vulkan.device.spirv import instructions
 from pumice_vulkan.profiles import SIZES
 from pumice_vulkan.shaders import rolled
@@ -225,6 +224,8 @@ def widened(name: str, size: int) -> bytes:
 @contextmanager
 def subgroups_of(size: int) -> Iterator[None]:
     """Let the native driver's devices have subgroups of ``size`` lanes, and compile kernels for them."""
+    from pumice_vulkan.device.native.instance import PhysicalDevice  # needs a Vulkan loader
+
     describe = PhysicalDevice.describe
 
     def described(physical: PhysicalDevice, index: int) -> DeviceDescription:
