@@ -57,8 +57,8 @@ class Module:
 
     def type(self, opcode: int, *operands: int) -> int:
         """Return the id of a scalar type, which a module declares once."""
-        known = (name for name, (op, words) in self.types.items() if (op, words) == (opcode, list(operands)))
-        if (name := next(known, 0)) == 0:
+        declared = (name for name, (op, words) in self.types.items() if (op, words) == (opcode, list(operands)))
+        if (name := next(declared, 0)) == 0:
             name = self.new()
             self.types[name] = opcode, list(operands)
             self.globals.append((opcode, [name, *operands]))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 from pumice.backend import Backend
@@ -16,10 +14,9 @@ from pumice.engine.guarded import make_backend
 from pumice.errors import BackendError, PluginError, PumiceError
 from pumice.guard import guarded
 from pumice.registry import Registry
+from pumice.switching import frequent_switches
 
 Line = list[tuple[str, Backend]]
-
-SWITCH_SECONDS = 100e-6  # in which another thread takes Python's lock while devices are opened
 
 logger = logging.getLogger("pumice")
 
@@ -63,7 +60,7 @@ class OpeningBackends:
 
     def _open(self, registry: Registry, config: Config) -> None:
         try:
-            with _frequent_switches():
+            with frequent_switches():
                 line = backend_line(registry, config)
                 self._line.set_result(line)
                 for _, backend in line:
@@ -74,17 +71,6 @@ class OpeningBackends:
             if not self._line.done():
                 self._line.set_exception(error)
             self._opened.set_exception(error)
-
-
-@contextlib.contextmanager
-def _frequent_switches() -> Iterator[None]:
-    """Let Python's threads take turns after less time than usual."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH_SECONDS, usual))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
 
 
 def _may_have_gpus(registry: Registry, config: Config) -> bool:

@@ -43,20 +43,18 @@ from pumice.process.engine_host import EngineHost
 from pumice.process.frames import FrameWriter, read_frames
 from pumice.process.header import Header
 from pumice.process_list import RunningModel, listed
+from pumice.switching import SWITCH_SECONDS
 
 logger = logging.getLogger("pumice")
 
 _OF_MEMORY = ("memory", "alloc", "start new thread")
 _ALIVE_SECONDS = 2.0  # between two signs of life while loading
 _CLOSE_SECONDS = 20.0  # for the engine to end its step and release its memory
-# In which another thread takes Python's lock. A step is recorded in hundreds of calls that release it: with the usual
-# 5 ms, first steps of llama-1b took 26 and 37 ms on an H200, while a thread decoded 64 requests, instead of 5.
-_SWITCH_SECONDS = 100e-6
 
 
 def main() -> int:
     gc.disable()  # until the model is loaded: nearly all objects of a load stay
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     commands, events = take_standard_streams()
     frames = FrameWriter(events)
 
