@@ -38,7 +38,7 @@ def _claims(node: Node, limits: Limits) -> bool:
 
 def _batched_linear(lowering: Lowering, node: Node) -> None:
     x, weight = node.inputs["x"], node.weight("weight")
-    _multiply(lowering, x, matrix(lowering, weight), lowering.place(node.output), Experts(int(weight.shape[0])))
+    pair_products(lowering, x, matrix(lowering, weight), lowering.place(node.output), Experts(int(weight.shape[0])))
 
 
 def gated_experts(lowering: Lowering, gate: Node, up: Node, last: Node) -> bool:
@@ -76,12 +76,13 @@ def _are_few(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts) ->
 
 def _mul_mat_id(lowering: Lowering, node: Node) -> None:
     x, weight, ids = node.inputs["x"], node.weight("weight"), node.inputs["ids"]
-    _multiply(lowering, x, matrix(lowering, weight), lowering.place(node.output), _experts(lowering, node), ids)
+    pair_products(lowering, x, matrix(lowering, weight), lowering.place(node.output), _experts(lowering, node), ids)
 
 
-def _multiply(
+def pair_products(
     lowering: Lowering, x: Tensor, weight: Matrix, y: BufferSlice, experts: Experts, ids: Tensor | None = None
 ) -> None:
+    """Compute the product of each pair of a row of x and one of its matrices."""
     if _are_few(lowering, x, weight, experts):
         vector_product(lowering, VectorProduct(x, [weight], [y], experts=experts))
         return

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pumice.plugin import Weight, fixed
 from pumice_vulkan.flags import ProductFlag
 from pumice_vulkan.formats import FORMATS, Format
@@ -72,6 +75,19 @@ def matrix(lowering: Lowering, weight: Weight) -> Matrix:
     *matrices, n_rows, n_columns = fixed(weight.shape)
     place = lowering.upload(weight, PLANES, lambda: [pack(weight)])[0]
     return Matrix(FORMATS[weight.type], place, n_rows, n_columns, *matrices)
+
+
+def repeated_matrix(lowering: Lowering, weight: Weight, n: int) -> Matrix:
+    """Return a stack of ``n`` copies of a matrix of an uncompressed type."""
+    n_rows, n_columns = fixed(weight.shape)
+
+    def stack() -> NDArray[np.generic]:
+        rows = pack(weight)
+        assert isinstance(rows, np.ndarray)
+        return np.tile(rows, (n, 1))
+
+    place = lowering.upload(weight, (PLANES, n), lambda: [stack()])[0]
+    return Matrix(FORMATS[weight.type], place, n_rows, n_columns, n)
 
 
 def product_flags(bias: object, residual: object, ragged: object) -> ProductFlag:

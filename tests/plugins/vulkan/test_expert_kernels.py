@@ -95,6 +95,10 @@ def heads_of(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
     return g.batched_linear(a["x"], g.weight("w"))
 
 
+def product_of_vectors(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+    return g.linear(a["x"], g.weight("w"))
+
+
 def f32(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
@@ -169,6 +173,16 @@ def test_tiles_of_random_shapes(
 @pytest.mark.parametrize("type", [GGMLType.Q8_0, GGMLType.Q3_K, GGMLType.F32], ids=lambda type: type.name)
 def test_a_matrix_for_each_head(vulkan: VulkanBackend, rng: np.random.Generator, type: GGMLType) -> None:
     check(vulkan, weight(rng, type, 3, 92, 256), [{"x": f32(rng, MOST, 3, 256)}], heads_of, (1, 8, 9, MOST))
+
+
+@pytest.mark.parametrize(
+    ("type", "columns"), [(GGMLType.F32, 9), (GGMLType.F32, 256), (GGMLType.F16, 64)], ids=["F32-9", "F32", "F16"]
+)
+def test_a_matrix_for_all_vectors_of_a_row(
+    vulkan: VulkanBackend, rng: np.random.Generator, type: GGMLType, columns: int
+) -> None:
+    matrix = dataclasses.replace(weight(rng, type, 1, 49, columns), shape=(49, columns))
+    check(vulkan, matrix, [{"x": f32(rng, MOST, 3, columns)}], product_of_vectors, (1, 8, 9, MOST))
 
 
 def test_pairs_are_grouped_once_for_all_products_with_the_same_ids(

@@ -1,4 +1,4 @@
-"""Encoders of images on a Vulkan device, as a whole: also what follows the last block, whose rows are fewer."""
+"""Encoders of images and sounds on a Vulkan device, as a whole: also their ends, whose rows are fewer."""
 
 import json
 from dataclasses import replace
@@ -6,9 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import hearing_models
 from pumice.config import load_config
+from pumice.convert import ConvertOptions, write_model
 from pumice.engine.projector import Projector
+from pumice.gguf import GGMLType
 from pumice.media_encoder import Embeddings
+from pumice.model_files.opening import open_model
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits
 from pumice.registry import get_registry
 from pumice_vulkan.buckets import Buckets
@@ -32,14 +36,30 @@ KINDS = ("hunyuanvl", "kimik25", "lfm2vl", "llama4", "pixtral")
 )
 def test_rows_of_images_are_those_of_numpy(tmp_path, kind, sizes):
     folder = converted(tmp_path / kind, kind, FILES[kind]["shapes"])
+    check(folder / "mmproj.gguf", lambda projector: [projector.encode(picture(*size)) for size in sizes])
+
+
+@pytest.mark.usefixtures("vulkan_device")
+@pytest.mark.parametrize("kind", ["gemma3n", "granitespeech"])
+def test_rows_of_sounds_are_those_of_numpy(tmp_path, kind):
+    """Products of several vectors of a row with one matrix, of frames as well as of tokens."""
+    files = json.loads(hearing_models.SHAPES.read_text())
+    folder = hearing_models.write_folder(tmp_path / kind, kind, files[kind]["shapes"])
+    with open_model(folder, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
+        write_model(file, folder / "mmproj.gguf")
+    sound = hearing_models.sound(hearing_models.SECONDS)
+    check(folder / "mmproj.gguf", lambda projector: [projector.encode_sound(sound)])
+
+
+def check(path, encode):
+    """Compare rows with NumPy's; every operation is computed by its backend."""
     rows = {}
     for backend in ("numpy", "vulkan"):
         config = load_config(overrides={"backend": backend})
-        projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
-        images = [projector.encode(picture(*size)) for size in sizes]
-        rows[backend] = [part.rows for parts in images for part in parts if isinstance(part, Embeddings)]
-        placed = {segment.backend for runner in projector._runners["image"] for segment in runner._last.segments}
-        assert placed == {backend}
+        projector = Projector(path, config, get_registry(config))
+        rows[backend] = [part.rows for parts in encode(projector) for part in parts if isinstance(part, Embeddings)]
+        runners = [runner for line in projector._runners.values() for runner in line]
+        assert {segment.backend for runner in runners for segment in runner._last.segments} == {backend}
         projector.close()
     for mine, right in zip(rows["vulkan"], rows["numpy"], strict=True):
         np.testing.assert_allclose(mine, right, atol=1e-5 * np.abs(right).max())
