@@ -173,11 +173,13 @@ class Flights:
         """
         self.on_way.remove(flight)
         began = max(flight.began, self._landed) if flight.behind else flight.began
-        flight.goes_on, landed, n_tokens = goes_on, self._landed, _n_tokens(flight)
+        weighs = self._speculation.host is not None
+        flight.goes_on, landed, n_tokens = goes_on, self._landed, _n_tokens(flight) if weighs else 0
         flight.land(flight)
         if self._landed == landed:
             self._landed = time.perf_counter()
-        self._weigh(flight, _n_tokens(flight) - n_tokens, self._landed - landed)
+        if weighs:
+            self._weigh(flight, _n_tokens(flight) - n_tokens, self._landed - landed)
         if flight.hears:
             self._speculation.landed(flight.batch, flight.members, flight.pending.outputs()[STREAM])
         self._speculation.took(flight.members, flight.drafts, (self._clock() - flight.spent) / flight.n_steps)
@@ -638,7 +640,7 @@ class Flights:
 
     def _drafts_itself(self, members: Members) -> bool:
         """Return True if drafts for this batch are left to the program."""
-        if not self.lookahead.drafts(members):
+        if not (self._can.drafted and self.lookahead.drafts(members)):
             return False
         if not all(self._speculation.matches_text(running.generation) for running, _ in members):
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,16 +14,6 @@ SMALLEST = 8  # binary logarithm of the entries of an empty hash table
 MANY = 32  # new positions from which NumPy is faster
 FACTOR = 0x9E3779B1  # of multiplicative hashing, near 2^32 divided by the golden ratio
 WORD = 0xFFFFFFFF
-
-
-def append(text: MutableSequence[int], tokens: Sequence[int], n: int) -> range:
-    """Append tokens to a text, and return the positions behind which an n-gram got its continuation.
-
-    The last n-gram of a text has none yet, so each token adds the n-gram before it.
-    """
-    first = max(len(text), n)
-    text.extend(tokens)
-    return range(first, len(text))
 
 
 class Index:
@@ -47,16 +37,20 @@ class Index:
         return len(self.tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append tokens to the text."""
+        """Append tokens to the text. Their n-grams are entered before the next search, all at once."""
+        self.tokens.extend(tokens)
+
+    def _enter(self) -> None:
+        """Enter the n-grams that got a continuation since the last search: the last one of a text has none yet."""
         text, n, before = self.tokens, self._n, self._before
-        ends = append(text, tokens, n)
+        ends = range(max(len(before), n), len(text))
         before.frombytes(bytes(4 * (len(text) - len(before))))
         if len(text) > len(self._latest):
             n_bits = len(text).bit_length()
             self._latest, self._shift = array("i", bytes(4 << n_bits)), 32 - n_bits
             ends = range(n, len(text))
         if len(ends) >= MANY:
-            self._link(ends)
+            self._enter_many(ends)
             return
         latest = self._latest
         for end in ends:
@@ -71,8 +65,8 @@ class Index:
             value = (value + token) * FACTOR & WORD
         return value >> self._shift
 
-    def _link(self, ends: range) -> None:
-        """Enter many positions at once."""
+    def _enter_many(self, ends: range) -> None:
+        """Enter many positions by NumPy."""
         text = np.frombuffer(self.tokens, np.uint32)
         keys = np.zeros(len(ends), np.uint32)
         for i in range(self._n):
@@ -90,6 +84,7 @@ class Index:
 
     def occurrences(self, past: array[int]) -> Iterator[int]:
         """Yield the positions after occurrences of the last ``n`` tokens of ``past``, latest first."""
+        self._enter()
         ngram = past[-self._n :]
         end = self._latest[self._key(ngram)] if len(ngram) == self._n else 0
         for _ in range(WALKED):
@@ -104,6 +99,7 @@ class Index:
 
         Of several matches with equal length, the latest is returned.
         """
+        self._enter()
         best = place = 0
         if len(past) < self._n:
             return 0, 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.proposers.by_salt import BySalt
 from pumice.proposers.contract import Proposal, Proposer, ProposerContext
-from pumice.proposers.index import Index, append
+from pumice.proposers.index import Index
 
 _CONTINUATIONS = 4  # of an n-gram that ``ngram-map-k4v`` compares
 _LEAST_COUNTS = (2, 2, 1, 1)  # of a continuation after 1, 2, 3 and 4 tokens, for ``ngram-cache``
@@ -135,8 +135,10 @@ class NgramMod(Proposer):
         self._tables: BySalt[dict[int, int]] = context.shared.setdefault(NgramMod, BySalt(dict, MOST_KEYS))
 
     def accept(self, tokens: Sequence[int]) -> None:
+        first = max(len(self._text), self.size_n)  # the last n-gram of a text has no continuation yet
+        self._text.extend(tokens)
         with self._tables.growing(self._salt) as following:
-            for end in append(self._text, tokens, self.size_n):
+            for end in range(first, len(self._text)):
                 following[hash(tuple(self._text[end - self.size_n : end]))] = self._text[end]
 
     def propose(self, n: int) -> Proposal:
