@@ -31,6 +31,7 @@ from pumice.tracebacks import short_traceback
 Prompt = str | Sequence[int] | Sequence[str | Media]
 PromptProgress = Callable[[int, int], None] | None
 S = TypeVar("S", Stream, AsyncStream)
+_documented = documented(GENERATE)
 
 NO_PROMPT = "the prompt must be text, a list of token ids, or a list of texts, images and sounds"
 
@@ -49,7 +50,7 @@ class Generating(Base):
     ) -> list[Completion]: ...
 
     @short_traceback
-    @documented(GENERATE)
+    @_documented
     def generate(
         self,
         prompt: Prompt,
@@ -90,7 +91,7 @@ class Generating(Base):
     ) -> list[Completion]: ...
 
     @short_traceback
-    @documented(GENERATE)
+    @_documented
     async def agenerate(
         self,
         prompt: Prompt,
@@ -106,7 +107,7 @@ class Generating(Base):
         return completions[0] if n is None else completions
 
     @short_traceback
-    @documented(GENERATE)
+    @_documented
     def generate_many(
         self,
         prompts: Sequence[Prompt],
@@ -145,7 +146,7 @@ class Generating(Base):
             return [stream.completion() for stream in streams]
 
     @short_traceback
-    @documented(GENERATE)
+    @_documented
     def stream(self, prompt: Prompt, *, progress: PromptProgress = None, **options: Unpack[GenerateOptions]) -> Stream:
         """Like ``generate``, but return pieces as they are generated.
 
@@ -154,7 +155,7 @@ class Generating(Base):
         return Stream.open(self.client, single(self.request(prompt, **options)), progress)[0]
 
     @short_traceback
-    @documented(GENERATE)
+    @_documented
     def astream(
         self, prompt: Prompt, *, progress: PromptProgress = None, **options: Unpack[GenerateOptions]
     ) -> AsyncStream:

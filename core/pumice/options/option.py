@@ -141,10 +141,16 @@ def documented(options: Mapping[str, Option], **defaults: object) -> Callable[[F
         defaults: Defaults that differ for this function.
     """
 
+    shown = {name: defaults.get(name, option.default) for name, option in options.items()}
+    section = "\n".join(["", "Keyword Args:", *(_document(option, shown[name]) for name, option in options.items())])
+    listed = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown[name], annotation=option.type_text)
+        for name, option in options.items()
+    ]
+
     def decorate(function: F) -> F:
-        lines = [_document(option, defaults.get(name, option.default)) for name, option in options.items()]
-        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Keyword Args:", *lines])
-        function.__signature__ = _Signature.expanded(inspect.signature(function), options, defaults)  # type: ignore[attr-defined]
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n{section}"
+        function.__signature__ = _Signature.expanded(inspect.signature(function), listed)  # type: ignore[attr-defined]
         return function
 
     return decorate
@@ -157,19 +163,8 @@ class _Signature(inspect.Signature):
     _written: str
 
     @classmethod
-    def expanded(
-        cls, written: inspect.Signature, options: Mapping[str, Option], defaults: Mapping[str, object]
-    ) -> _Signature:
+    def expanded(cls, written: inspect.Signature, listed: Sequence[inspect.Parameter]) -> _Signature:
         named = [p for p in written.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        listed = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name, option.default),
-                annotation=option.type_text,
-            )
-            for name, option in options.items()
-        ]
         signature = cls([*named, *listed], return_annotation=written.return_annotation)
         signature._written = str(written)
         return signature
