@@ -81,9 +81,9 @@ def _registered() -> tuple[Mapping[str, click.Command | str], str]:
 
     Plugins are loaded only if some are installed that are not Pumice's own, so that help stays fast.
     """
-    from importlib.metadata import entry_points
+    from pumice.installed import PACKAGE, installed_plugins
 
-    if all(point.dist and point.dist.metadata["Name"] == "pumice" for point in entry_points(group="pumice")):
+    if all(plugin.distribution == PACKAGE for plugin in installed_plugins()):
         return COMMANDS | BUNDLED_COMMANDS, ""
     from pumice.errors import ConfigError
 

@@ -17,6 +17,7 @@ from pumice import builtin, hookspecs
 from pumice.config import Config, Plugins
 from pumice.errors import PluginError
 from pumice.guard import describe
+from pumice.installed import PACKAGE, installed_plugins
 from pumice.registry.kinds import KINDS, Kind
 from pumice.registry.names import Names, Registration, quiet_stdout
 from pumice.wording import did_you_mean
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from pumice.speech_model import SpeechModel
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
-GROUP = "pumice"
-PACKAGE = "pumice"  # name of the distribution
 CORE = "core"  # name of the plugin `pumice.builtin`
 #: Entry points of the distribution.
 BUNDLED = ("architectures", "cpu", "mlx", "numpy", "ray", "samplers", "server", "vulkan")
@@ -127,14 +126,12 @@ class Registry:
         return [file for plugin in self._manager.get_plugins() if (file := getattr(plugin, "__file__", None))]
 
     def _load_installed(self, settings: Plugins) -> None:
-        version = importlib.metadata.version(PACKAGE)
-        self._load(PluginInfo(CORE, PACKAGE, version), lambda: builtin)
+        self._load(PluginInfo(CORE, PACKAGE, importlib.metadata.version(PACKAGE)), lambda: builtin)
         names = {CORE}
-        for point in entry_points():
-            distribution = point.dist.metadata["Name"] if point.dist else None
+        for point, distribution, version in installed_plugins():
             name = point.name if point.name not in names else f"{distribution}:{point.name}"
             names.add(name)
-            info = PluginInfo(name, distribution, point.dist.version if point.dist else None)
+            info = PluginInfo(name, distribution or None, version)
             if name in settings.disabled:
                 self.plugins.append(dataclasses.replace(info, disabled=True))
             else:
@@ -238,14 +235,3 @@ def load_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
     if key not in _registries:
         _registries[key] = Registry(config.plugins)
     return _registries[key]
-
-
-def entry_points() -> list[importlib.metadata.EntryPoint]:
-    """Return the entry points, Pumice's first, so that bundled plugins keep their names."""
-    points = importlib.metadata.entry_points(group=GROUP)
-
-    def order(point: importlib.metadata.EntryPoint) -> tuple[bool, str, str]:
-        distribution = point.dist.metadata["Name"] if point.dist else ""
-        return distribution != PACKAGE, distribution, point.name
-
-    return sorted(points, key=order)
