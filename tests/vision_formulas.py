@@ -434,6 +434,26 @@ CASES: dict[str, dict[str, Any]] = {
             "model.embed_vision.soft_embedding_norm.weight": (WIDE,),
         },
     },
+    "deepseek4v": {
+        "config": {
+            "architectures": ["DeepseekV4ForCausalLM"],
+            "hidden_size": TEXT,
+            "vision_n_layers": 3, "vision_dim": N, "vision_n_heads": 2, "vision_inter_dim": FF, "vision_patch_size": 8,
+            "vision_downsample_ratio": 3, "vision_min_pixels": 24**2, "vision_max_n_token": 384,
+            "vision_max_wh_ratio": 8,
+        },
+        "processor": {},
+        "shapes": {
+            **_named("vision.patch_embed.", {"proj": (N, 192)}),
+            **_layers("vision.blocks.", 3, {
+                "attn.wqkv": (3 * N, N), "attn.wo": (N, N), "norm1": (N,), "norm2": (N,), "mlp.w1": (2 * FF, N),
+                "mlp.w2": (N, FF),
+            }, bias=False),
+            "vision.norm.weight": (N,),
+            **_named("aligner.", {"w1": (80, 9 * N), "w2": (TEXT, 80)}),
+            **{f"image_{mark}": (TEXT,) for mark in ("start", "end", "newline", "pad")},
+        },
+    },
     "youtuvl": {
         "config": {
             "architectures": ["YoutuVLForConditionalGeneration"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from pumice.architecture import HParams, MediaKind
@@ -55,6 +55,7 @@ class ImagePiece(MediaPiece):
         n_before, n_after: rows before and after those of the grid, whose positions are like those of tokens.
         later: inputs of the encoder's further stages; the first dimension of ``row_ids`` is the number of rows of the
             step.
+        block: that of ``Embeddings``.
     """
 
     grid: tuple[int, int] | None = None
@@ -62,6 +63,7 @@ class ImagePiece(MediaPiece):
     n_before: int = 0
     n_after: int = 0
     later: tuple[Inputs, ...] = ()
+    block: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,16 @@ class KeptMedia:
 
 @dataclass(frozen=True)
 class KeptRows:
-    """Rows of a part of kept media: ``n_rows`` of ``width`` values. ``part``: its number in ``MediaEncoded``."""
+    """Rows of a part of kept media: ``n_rows`` of ``width`` values, from ``first`` on to its last one.
+
+    ``part``: its number in ``MediaEncoded``.
+    """
 
     media: KeptMedia
     part: int
     n_rows: int
     width: int
+    first: int = 0
 
     def __len__(self) -> int:
         return self.n_rows
@@ -114,7 +120,9 @@ class Embeddings:
 
     Attributes:
         times: places in time of the frames of a video, each of which has such a grid.
-        key: rows with an equal key are equal, and finite; empty if nothing is known about them.
+        key: as many rows with an equal key are equal, and finite; empty if nothing is known about them.
+        block: if above 0, positions of a block of the prompt, at whose last place row number ``block - 1`` belongs.
+            The rows before it fill the block; ``at`` leaves out those for which there is no place.
     """
 
     rows: NDArray[np.float32] | KeptRows
@@ -122,6 +130,17 @@ class Embeddings:
     kind: MediaKind = "image"
     times: tuple[int, ...] = ()
     key: bytes = b""
+    block: int = 0
+
+    def at(self, start: int) -> Embeddings:
+        """Return the embeddings whose first row has the position ``start`` in a prompt."""
+        n = start % self.block if self.block else 0
+        if not n:
+            return self
+        rows = self.rows
+        if isinstance(rows, KeptRows):
+            return replace(self, rows=replace(rows, n_rows=rows.n_rows - n, first=rows.first + n), block=0)
+        return replace(self, rows=rows[n:], block=0)
 
 
 @dataclass(frozen=True)

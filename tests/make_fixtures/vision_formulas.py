@@ -448,6 +448,39 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, sinks:
     return torch.einsum("hqk,khd->qhd", shares, v).flatten(1)
 
 
+def deepseek4v(w: Weights) -> dict[str, np.ndarray]:
+    """Return the image's pixels in several sizes, and rows: pairs of lines column by column, and all that fill it."""
+    values = {}
+    for size, final in {(20, 11): (32, 24), (63, 40): (64, 40), SIZE: (96, 56), (200, 24): (192, 24)}.items():
+        grey = ImageOps.pad(Image.fromarray(picture(*size)), final, Image.Resampling.BICUBIC, (127,) * 3)
+        stretched = Image.fromarray(picture(*size)).resize(final, Image.Resampling.BICUBIC)
+        image = np.array(stretched if size[0] >= 8 * size[1] else grey)
+        values[f"pixels.{size[0]}x{size[1]}"] = image.reshape(-1, 3)
+        if size == SIZE:
+            pixels = image
+    rows, columns = 7, 12
+    x = linear(w, "vision.patch_embed.proj", cells(pixels, 1, 8, [0.5] * 3, [0.5] * 3).flatten(1))
+    where = places(rows, columns)
+    for i in range(3):
+        p = f"vision.blocks.{i}."
+        y = linear(w, f"{p}attn.wqkv", rms(w[f"{p}norm1.weight"], x))
+        q, k, v = (part.unflatten(-1, (2, -1)) for part in y.chunk(3, -1))
+        x = x + linear(w, f"{p}attn.wo", attended(turned(q, where), turned(k, where), v))
+        gate, up = linear(w, f"{p}mlp.w1", rms(w[f"{p}norm2.weight"], x)).chunk(2, -1)
+        x = x + linear(w, f"{p}mlp.w2", F.silu(gate) * up)
+    x = rms(w["vision.norm.weight"], x).T.reshape(1, N, rows, columns)
+    x = F.unfold(F.pad(x, (0, -columns % 3, 0, -rows % 3)), 3, stride=3)[0].T
+    x = linear(w, "aligner.w2", F.gelu(linear(w, "aligner.w1", x))).reshape(-(-rows // 3), -(-columns // 3), TEXT)
+    newline, pad = w["image_newline"], w["image_pad"]
+    lines = [torch.cat([line, newline[None]]) for line in x]
+    lines += [pad.expand_as(lines[0])] * (len(lines) % 2)
+    block = [torch.stack(pair, 1).flatten(0, 1) for pair in zip(lines[::2], lines[1::2], strict=True)]
+    more = [pad[None]] * (sum(map(len, block)) // 2 % 2 * 2)
+    return values | {
+        "rows": torch.cat([pad.expand(3, -1), w["image_start"][None], *block, *more, w["image_end"][None]])
+    }
+
+
 def youtuvl(w: Weights) -> dict[str, np.ndarray]:
     grid = (8, 12)  # 64 x 96 pixels, which the picture fills in whole squares
     x = cells(resized((64, 96), Image.Resampling.BILINEAR), 2, 8, [0.5] * 3, [0.5] * 3)

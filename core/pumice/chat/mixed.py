@@ -123,7 +123,7 @@ def tokenize_parts(
             text += part
         else:
             read_text()
-            placed.append((len(ids), part))
-            ids.extend([0] * len(part.rows))
+            placed.append((len(ids), part.at(len(ids))))
+            ids.extend([0] * len(placed[-1][1].rows))
     read_text()
     return ids, placed

@@ -524,7 +524,7 @@ class Encoded(EngineMessage, frozen=True):
 class MediaPart:
     """A text of a prompt, followed by embeddings ``rows [n, n_embd]`` in a ``grid``, or by none.
 
-    ``kept``: rows that the engine keeps, in place of ``rows``.
+    ``kept``: rows that the engine keeps, in place of ``rows``. ``block``: that of ``Embeddings``.
     """
 
     text: str
@@ -532,6 +532,7 @@ class MediaPart:
     grid: tuple[Count, Count] | None = None
     times: tuple[Count, ...] = ()
     kept: KeptRows | None = None
+    block: Count = 0
 
 
 class MediaEncoded(EngineMessage, frozen=True):

@@ -248,7 +248,7 @@ class Projector:
             inner = self._separated(rows[piece.n_before : end], replace(piece, n_before=0, n_after=0), kind)
             return [*([before] if len(before.rows) else []), *inner, *([after] if len(after.rows) else [])]
         if not piece.row_end or piece.grid is None:
-            return [Embeddings(rows, piece.grid, kind)]
+            return [Embeddings(rows, piece.grid, kind, block=piece.block)]
         parts: list[str | Embeddings] = []
         for row in rows.reshape(*piece.grid, self.width):
             parts += [Embeddings(row, kind=kind), piece.row_end]

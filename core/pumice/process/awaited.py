@@ -143,7 +143,9 @@ class Awaited:
         widths = {one.width for one in kept} | {array.shape[-1] if array.ndim == 2 else 0 for array in rows}
         named = all(command.keep and one.n_rows > 0 and one.media.id == command.id for one in kept)
         n_rows = sum(map(len, rows)) + sum(one.n_rows for one in kept)
-        return named and widths <= {self.facts.media_width} and n_rows <= self.facts.n_ctx
+        blocks = max((part.block for part in parts), default=0)
+        whole = not blocks or blocks <= min([*map(len, rows), *(one.n_rows for one in kept)], default=0)
+        return named and whole and widths <= {self.facts.media_width} and n_rows <= self.facts.n_ctx
 
     def _n_samples(self, command: DecodeSpeech) -> int:
         return len(command.codes) * self.facts.samples_per_code if self.facts else 0

@@ -61,20 +61,21 @@ class KeptMediaRows:
         with self._lock:
             parts = self._kept.get(kept.media.id, ())
         part = parts[kept.part] if 0 <= kept.part < len(parts) else None
-        if not isinstance(part, Embeddings) or isinstance(part.rows, KeptRows) or len(part.rows) != kept.n_rows:
+        rows = part.rows if isinstance(part, Embeddings) and not isinstance(part.rows, KeptRows) else None
+        if not isinstance(part, Embeddings) or rows is None or not 0 <= kept.first == len(rows) - kept.n_rows:
             raise RequestError(f"media[{number}]: the engine no longer has its rows; send the request again")
-        return replace(span, rows=part.rows, key=part.key, kept=None)
+        return replace(span, rows=rows[kept.first :], key=part.key, kept=None)
 
 
 def _sent(part: str | Embeddings) -> MediaPart:
     if isinstance(part, str):
         return MediaPart(part)
     assert not isinstance(part.rows, KeptRows)
-    return MediaPart("", part.rows, part.grid, part.times)
+    return MediaPart("", part.rows, part.grid, part.times, block=part.block)
 
 
 def _named(part: str | Embeddings, media: KeptMedia, number: int) -> MediaPart:
     if isinstance(part, str):
         return MediaPart(part)
     n, width = len(part.rows), 0 if isinstance(part.rows, KeptRows) else part.rows.shape[1]
-    return MediaPart("", None, part.grid, part.times, KeptRows(media, number, n, width))
+    return MediaPart("", None, part.grid, part.times, KeptRows(media, number, n, width), part.block)

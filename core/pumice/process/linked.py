@@ -159,7 +159,7 @@ def _prompt_parts(encoded: Sequence[MediaPart], kind: MediaKind) -> list[PromptP
     for part in encoded:
         parts += [part.text] if part.text else []
         rows = part.kept if part.rows is None else part.rows
-        parts += [] if rows is None else [Embeddings(rows, part.grid, kind, part.times)]
+        parts += [] if rows is None else [Embeddings(rows, part.grid, kind, part.times, block=part.block)]
     return parts
 
 

@@ -329,6 +329,7 @@ PROJECTORS = {
         "vision_more:Phi4": ("Phi4ForCausalLMV",),
         "vision_more:Step3VL": ("StepVLForConditionalGeneration", "Step3p7ForConditionalGeneration"),
         "vision_more:YoutuVL": ("YoutuVLForConditionalGeneration",),
+        "vision_deepseek:DeepSeek4V": ("DeepseekV4ForCausalLM",),
         "vision_ocr:DeepSeekOCR": ("DeepseekOCRForCausalLM",),
         "vision_ocr:DeepSeekOCR2": ("DeepseekOCR2ForCausalLM",),
         "vision_ocr:UnlimitedOCR": ("UnlimitedOCRForCausalLM",),

@@ -3,6 +3,7 @@
 ENCODERS = {
     "adapter": "pumice_architectures.vision.mobilevlm:GLMEdge",
     "cogvlm": "pumice_architectures.vision.cogvlm:CogVLM",
+    "deepseek4v": "pumice_architectures.vision.deepseek4:DeepSeek4V",
     "deepseekocr": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR",
     "deepseekocr2": "pumice_architectures.vision.deepseek_ocr:DeepSeekOCR2",
     "dots3note_v": "pumice_architectures.vision.documents:Dots3Note",

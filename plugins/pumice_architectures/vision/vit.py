@@ -88,15 +88,19 @@ def window_mask(window: NDArray[np.int32], n_rows: int) -> NDArray[np.float32]:
     return mask
 
 
-def gathered(g: GraphBuilder, x: Tensor, merge: int, n_rows: int) -> list[Tensor]:
-    """Return the rows of ``x`` that the inputs ``merged.i`` name, for each ``i``; ``n_rows``: maximum rows of ``x``."""
+def gathered(g: GraphBuilder, x: Tensor, merge: int, n_rows: int, partial: bool = False) -> list[Tensor]:
+    """Return the rows of ``x`` that the inputs ``merged.i`` name, for each ``i``; ``n_rows``: maximum rows of ``x``.
+
+    ``partial``: squares may lack patches, whose values are 0; the inputs ``inside.i`` are 1 for the others.
+    """
     size = g.size("n_merged", max(n_rows // merge**2, 1))
-    return [g.get_rows(x, g.input(f"merged.{i}", (size,), "i32")) for i in range(merge**2)]
+    rows = [g.get_rows(x, g.input(f"merged.{i}", (size,), "i32")) for i in range(merge**2)]
+    return [row * g.input(f"inside.{i}", (size, 1)) for i, row in enumerate(rows)] if partial else rows
 
 
-def merged(g: GraphBuilder, x: Tensor, merge: int, n_rows: int) -> Tensor:
-    """Return a row per square of ``merge * merge`` patches, with the patches' values side by side."""
-    return functools.reduce(g.concat, gathered(g, x, merge, n_rows))
+def merged(g: GraphBuilder, x: Tensor, merge: int, n_rows: int, partial: bool = False) -> Tensor:
+    """Return a row per square of ``merge * merge`` patches, with the patches' values side by side, as ``gathered``."""
+    return functools.reduce(g.concat, gathered(g, x, merge, n_rows, partial))
 
 
 def limited(hparams: HParams, least: int, most: int, factor: int, most_rows: int) -> tuple[int, int]:
@@ -121,8 +125,11 @@ def limited(hparams: HParams, least: int, most: int, factor: int, most_rows: int
     return fewest_rows * factor**2 or min(least, most), most
 
 
-def folded(g: GraphBuilder, x: Tensor, name: str, n_out: int, merge: int, n_rows: int) -> Tensor:
-    """Return a row per square of ``merge * merge`` patches by a convolution, whose kernel orders channels first."""
+def folded(g: GraphBuilder, x: Tensor, name: str, n_out: int, merge: int, n_rows: int, partial: bool = False) -> Tensor:
+    """Return a row per square of ``merge * merge`` patches by a convolution, whose kernel orders channels first.
+
+    ``partial``: as in ``gathered``.
+    """
     n, n_cells = int(x.shape[-1]), merge**2
     stored = g.weight(f"{name}.weight")
     if fixed(stored.shape) not in ((n_out, n * n_cells), (n_out, n, merge, merge)):
@@ -133,7 +140,7 @@ def folded(g: GraphBuilder, x: Tensor, name: str, n_out: int, merge: int, n_rows
         lambda w: w.reshape(n_out, n, n_cells).transpose(0, 2, 1).reshape(n_out, -1),
         stored,
     )
-    return g.linear(merged(g, x, merge, n_rows), by_cell, g.find_weight(f"{name}.bias", (n_out,)))
+    return g.linear(merged(g, x, merge, n_rows, partial), by_cell, g.find_weight(f"{name}.bias", (n_out,)))
 
 
 class PatchEncoder(ImageEncoder):
@@ -307,8 +314,11 @@ class PatchEncoder(ImageEncoder):
     def perceptron(self, g: GraphBuilder, x: Tensor, first: str, second: str) -> Tensor:
         """Return two linear maps with gelu between them; the first keeps the width unless its tensor is wider."""
         n_hidden = int(g.weight(f"{first}.weight").shape[0])
-        y = gelu_erf(g, blocks.linear(g, x, first, n_hidden))
-        return blocks.linear(g, y, second, self.hparams.positive("projection_dim"))
+        return self.projected(g, blocks.linear(g, x, first, n_hidden), second)
+
+    def projected(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Return a linear map of gelu to the width of the language model."""
+        return blocks.linear(g, gelu_erf(g, x), name, self.hparams.positive("projection_dim"))
 
 
 class ViT(PatchEncoder):

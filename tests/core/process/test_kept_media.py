@@ -10,6 +10,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.chat.mixed import tokenize_parts
 from pumice.engine import media as media_module
 from pumice.engine.client import EngineClient
 from pumice.engine.messages import (
@@ -27,6 +28,7 @@ from pumice.engine.messages import (
     Span,
 )
 from pumice.errors import EngineError
+from pumice.frontend.base import spans_of
 from pumice.media_encoder import Embeddings, KeptMedia, KeptRows
 from pumice.process.awaited import Awaited
 from pumice.process.codec import COMMANDS, decode_events, encode_command, encode_events
@@ -95,6 +97,18 @@ def test_a_request_names_rows_that_are_released_with_their_last_user(link, engin
     assert not client._named
 
 
+def test_rows_that_do_not_fit_a_block_are_left_out_of_a_request(link, engine):
+    client, _, _ = link
+    _, part, _ = encode(client)
+    image = Embeddings(part.kept, block=3)
+    assert image.at(9) is image
+    ids, ((start, cut),) = tokenize_parts(["ab", image], lambda text: [1] * 8, lambda text: [])
+    assert (len(ids), start, len(cut.rows), cut.block) == (9, 8, 1, 0)
+    client.add(Request(ids, media=spans_of([(start, cut)])), lambda event: None)
+    (span,) = engine.commands[-1].request.media
+    assert span.rows.tolist() == ROWS[2:].tolist() == Embeddings(ROWS, block=3).at(8).rows.tolist()
+
+
 def test_rows_are_sent_unless_they_are_wanted_kept(link):
     client, host, _ = link
     _, part, _ = encode(client, keep=False)
@@ -102,7 +116,7 @@ def test_rows_are_sent_unless_they_are_wanted_kept(link):
     assert not host._kept._kept
 
 
-@pytest.mark.parametrize("kept", [(9, 1, 3), (0, 5, 3), (0, -1, 3), (0, 0, 3), (0, 1, 2)])
+@pytest.mark.parametrize("kept", [(9, 1, 3), (0, 5, 3), (0, -1, 3), (0, 0, 3), (0, 1, 2), (0, 1, 4)])
 def test_rows_that_are_not_kept_fail_their_request(link, engine, kept):
     client, _, _ = link
     held, heard = encode(client), []
@@ -132,15 +146,19 @@ def test_rows_for_a_client_that_left_are_released():
     assert [type(command) for command in sent] == [EncodeImage, Cancel, ReleaseMedia]
 
 
-@pytest.mark.parametrize("kept", [KeptRows(KeptMedia(2), 0, 3, 4), KeptRows(KeptMedia(1), 0, 3, 5), (1, 9), (1, -1)])
+@pytest.mark.parametrize(
+    "kept", [KeptRows(KeptMedia(2), 0, 3, 4), KeptRows(KeptMedia(1), 0, 3, 5), (1, 9), (1, -1), (1, 3, 4)]
+)
 def test_an_engine_that_lies_about_kept_rows_is_refused(kept):
     awaited = Awaited()
     awaited.facts = Facts(8, 8, 1, [], {}, media_width=4)
     awaited.add(EncodeImage(1, 1, 2, b"", True))
+    block = 0
     if isinstance(kept, tuple):
-        kept = KeptRows(KeptMedia(kept[0]), 0, kept[1], 4)
+        id, n_rows, *more = kept
+        kept, block = KeptRows(KeptMedia(id), 0, n_rows, 4), sum(more)
     with pytest.raises(EngineError, match="unexpected answer"):
-        awaited.check([MediaEncoded(1, [MediaPart("", None, kept=kept)])])
+        awaited.check([MediaEncoded(1, [MediaPart("", None, kept=kept, block=block)])])
     awaited.check([MediaEncoded(1, [MediaPart("", None, kept=KeptRows(KeptMedia(1), 0, 8, 4))])])
 
 

@@ -45,6 +45,7 @@ VALUES, WRITTEN = np.load(FIXTURE), json.loads(FILES.read_text())
 MORE_KEYS = {f"clip.vision.{key}" for key in ("image_min_pixels", "image_max_pixels", "preproc_max_tiles")}
 # convolutions, masks with sinks, both kinds of rotation, and windows without masks
 ON_CPU = ("cogvlm", "deepseekocr", "gemma3n", "ldp", "mimovl", "minimax_m3", "step3vl", "yasa2")
+ON_GREY = (20, 11), (63, 40), (90, 50), (200, 24)  # the last one is stretched
 WITH_PIXELS = ("deepseekocr", "deepseekocr2", "glm5v", "minimax_m3", "step3vl")
 
 
@@ -158,6 +159,14 @@ def test_pixels_are_those_of_transformers(folders, kind, size):
             squares = scaled.reshape(rows // 2, 2, columns // 2, 2, 3, p * p).transpose(0, 2, 1, 3, 5, 4)
             images.append(squares.reshape(-1, p * p, 3))
     np.testing.assert_allclose(255 * np.concatenate(images), VALUES[f"{kind}.pixels.{size[0]}x{size[1]}"], atol=1e-3)
+
+
+@pytest.mark.parametrize("size", ON_GREY)
+def test_images_of_deepseek_v4_keep_their_ratio_on_grey(folders, size):
+    projector = opened(folders("deepseek4v"))
+    shown = projector.encoders["image"].resized(picture(*size))
+    projector.close()
+    np.testing.assert_array_equal(shown.reshape(-1, 3), VALUES[f"deepseek4v.pixels.{size[0]}x{size[1]}"])
 
 
 def test_the_windows_of_an_image_are_bounded(folders):
