@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from bisect import bisect_right, insort
 from collections import deque
@@ -407,9 +408,11 @@ class Staging:
         while turn in self._filling:
             self._commit_filled()
         if turn.command is not None:
-            turn.command.wait(spins=False)  # copies take milliseconds, and another thread may record steps
-            turn.command.close()
-            turn.command = None
+            try:
+                turn.command.wait(spins=False)  # copies take milliseconds, and another thread may record steps
+            finally:
+                turn.command.close()
+                turn.command = None
 
     def wait(self) -> None:
         """Wait for what was written."""
@@ -419,7 +422,7 @@ class Staging:
             self._wait(turn)
 
     def close(self) -> None:
-        """Free the buffers. What is not committed yet is not copied."""
+        """Free the buffers, once no thread fills them. What is not committed yet is not copied."""
         self._copying.shutdown(cancel_futures=True)
         if self._encoder is not None:
             self._filling.append(self._turn)
@@ -430,7 +433,8 @@ class Staging:
                 turn.command = None
         self._filling.clear()
         for turn in self._turns:
-            self._wait(turn)
+            with contextlib.suppress(BackendError):  # of a lost device, which the upload has raised
+                self._wait(turn)
             for buffer in (turn.buffer, turn.raw):
                 if buffer is not None:
                     buffer.close()

@@ -84,9 +84,10 @@ class Shared:
     preparers: weakref.WeakSet[Preparer] = field(default_factory=weakref.WeakSet)  # whose threads use the device
 
     def close(self) -> None:
-        """Close the device, after the threads that still prepare steps on it."""
+        """Close the device, after the threads that still prepare steps on it or fill buffers of an upload."""
         for preparer in list(self.preparers):
             preparer.close()
+        self.weights.close()
         self.cache.close()
         self.scratch.close()
         self.arenas.close()
