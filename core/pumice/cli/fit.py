@@ -114,7 +114,7 @@ def format_plan(plan: ModelPlan) -> str:
         "context": f"{plan.n_ctx} tokens; {_most(plan)}, {plan.n_ctx_train} in training",
         "cache": f"{plan.kv_type}, {plan.n_parallel} sequences",
         "placement": placement_of(plan),
-        "prompt": _rate(plan.prompt_per_second),
+        "prompt": _rate(plan, plan.prompt_per_second),
         "generation": _generation(plan),
     }
     lines = [f"{name:<11} {value}" for name, value in facts.items()]
@@ -124,11 +124,20 @@ def format_plan(plan: ModelPlan) -> str:
 def placement_of(plan: ModelPlan) -> str:
     """Return in a few words where a model lives."""
     if not plan.fits:
-        return "does not fit: a smaller -c, -ctk q8_0 or a smaller quantization may"
+        return f"does not fit: {_lacking(plan)}; a smaller -c, -ctk q8_0 or a smaller quantization takes less"
     if not plan.n_gpu_layers:
         return "no GPU layers"
     gpus = ", ".join(device.name for device in plan.devices if device.is_gpu)
     return f"{plan.n_gpu_layers} of {plan.n_layers} layers on {gpus}{_left_on_host(plan)}"
+
+
+def _lacking(plan: ModelPlan) -> str:
+    """Return what the devices lack whose memory is too small."""
+    short = [(device, device.free) for device in plan.devices if device.free is not None and device.bytes > device.free]
+    texts = [
+        f"{item.name} has {format_bytes(free)} free and would need {format_bytes(item.bytes)}" for item, free in short
+    ]
+    return ", ".join(texts)
 
 
 def _left_on_host(plan: ModelPlan) -> str:
@@ -149,11 +158,15 @@ def _most(plan: ModelPlan) -> str:
 
 def _generation(plan: ModelPlan) -> str:
     full = plan.generation_per_second_full
-    return _rate(plan.generation_per_second) + (f", {full:,.1f} with a full context" if full else "")
+    return _rate(plan, plan.generation_per_second) + (f", {full:,.1f} with a full context" if full else "")
 
 
-def _rate(per_second: float | None) -> str:
-    return "-" if per_second is None else f"{per_second:,.1f} tokens/s (predicted)"
+def _rate(plan: ModelPlan, per_second: float | None) -> str:
+    """Return a predicted rate, or which devices have no measured rates."""
+    if per_second is None:
+        names = [device.name for device in plan.devices if device.rates is None]
+        return f"unknown: no measured rates of {', '.join(names)}"
+    return f"{per_second:,.1f} tokens/s (predicted)"
 
 
 def device_table(plan: ModelPlan) -> Iterable[str]:

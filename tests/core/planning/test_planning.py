@@ -201,10 +201,11 @@ def test_the_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, [*common, "--memory", "1GiB", "--ram", "1GiB", "-cmoe"], catch_exceptions=False)
     assert done.exit_code == 0
     assert "3 of 3 layers on gpu0, experts of 2 in host memory" in done.stdout
+    assert "unknown: no measured rates of gpu0" in done.stdout
     assert done.stdout.splitlines()[-1].split()[0] == "cpu"
     small = CliRunner().invoke(cli, [*common, "--memory", "0", "--ram", "100KiB"], catch_exceptions=False)
     assert small.exit_code == 1
-    assert "does not fit" in small.stdout
+    assert "does not fit: cpu has 100.0 KiB free and would need" in small.stdout
     assert "64 tokens; none fits" in small.stdout
     parsed = json.loads(CliRunner().invoke(cli, [*common, "--json"], catch_exceptions=False).stdout)
     assert parsed["architecture"] == "qwen3moe"
