@@ -71,6 +71,7 @@ class StepPart:
         output_bytes: bytes per row of the output, such as logits.
         groups: operations that start together, in order; empty: each starts alone.
         joined: as ``Launches.joined``.
+        offload: the device is a GPU.
     """
 
     device: DeviceName
@@ -79,6 +80,7 @@ class StepPart:
     output_bytes: float = 0.0
     groups: tuple[tuple[NodeCost, ...], ...] = ()
     joined: tuple[tuple[NodeCost, ...], ...] = ()
+    offload: bool = False
 
 
 def step_parts(
@@ -96,11 +98,11 @@ def step_parts(
         device = DeviceName(segment.backend, segment.device)
         backend = backends[segment.backend]
         launches = backend.launches(segment, limits)
-        groups, joined = (launches.groups, launches.joined) if launches else ((), ())
+        starts = (launches.groups, launches.joined) if launches else ((), ())
         costs = partial(_costs, limits=limits, tile=backend.expert_rows)
-        bytes_of_rows = n_bytes[False], n_bytes[True]
-        grouped = (tuple(costs(group) for group in several) for several in (groups, joined))
-        parts.append(StepPart(device, costs(segment.nodes), *bytes_of_rows, *grouped))
+        groups, joined = (tuple(costs(group) for group in several) for several in starts)
+        nodes, of_all, of_output = costs(segment.nodes), n_bytes[False], n_bytes[True]
+        parts.append(StepPart(device, nodes, of_all, of_output, groups, joined, backend.offload))
     return parts
 
 

@@ -43,6 +43,9 @@ _GPU_SECONDS, _GPU_RUNS = 0.4, 1000  # of runs on a GPU, whose clock rises meanw
 _LARGEST_FILE = 4096  # bytes
 _MOST_BYTES = 2**29  # of measured matrices
 _TYPE = GGMLType.Q4_0
+_RESTING = (
+    4.0  # times as long as measured that a GPU takes in tokens where it waits for the processor: its clock is low
+)
 
 
 _measured: dict[str, Rates] = {}  # by this process, whether kept in a file or not
@@ -96,6 +99,8 @@ def step_seconds(
 ) -> float:
     """Return the predicted time of a step: the roofline of each operation (Williams et al. 2009), and overheads.
 
+    Between two devices, the host starts each program without its caches, which the processor's weights have filled.
+
     Args:
         parts: segments of the step, which run one after the other.
         rates: rates of each device.
@@ -104,6 +109,9 @@ def step_seconds(
         depth: positions in the cache before the step.
     """
     seconds = 0.0
+    colder = max((rates[part.device].cold_seconds - rates[part.device].run_seconds for part in parts), default=0.0)
+    between = max(colder, 0.0) if len(parts) > 1 else 0.0
+    rests = n_tokens == 1 and not all(part.offload for part in parts)
     for part in parts:
         rate = rates[part.device]
         crossing = part.crossing_bytes * n_tokens + part.output_bytes * n_outputs
@@ -113,8 +121,8 @@ def step_seconds(
         else:
             groups = part.groups or [(node,) for node in part.nodes]
             busy = sum(_node_seconds(node, rate, n_tokens, n_outputs, depth) for group in groups for node in group)
-            overhead = rate.run_seconds if len(parts) == 1 else max(rate.run_seconds, rate.cold_seconds)
-            seconds += overhead + busy + rate.node_seconds * len(groups)
+            busy *= _RESTING if rests and part.offload else 1
+            seconds += rate.run_seconds + between + busy + rate.node_seconds * len(groups)
     return seconds
 
 
@@ -143,20 +151,22 @@ def _joined_seconds(group: Sequence[NodeCost], rate: Rates, depth: int) -> float
 def stream_seconds(
     parts: Sequence[StepPart], rates: Mapping[DeviceName, Rates], n_tokens: int, layer_bytes: Sequence[int]
 ) -> float:
-    """Return the predicted time of a step whose experts are copied to a GPU, each layer's beside the one before.
+    """Return the predicted time of a step whose weights are copied to a GPU.
+
+    The sum of both times: although a layer's weights are copied while another is computed, copies share the link and
+    host memory with the step, and both get slower (docs/performance.md, "Read in place").
 
     Args:
         parts: segments of the step.
         rates: rates of each device.
         n_tokens: rows of the step.
-        layer_bytes: bytes of the experts of each layer.
+        layer_bytes: bytes of the copied weights of each layer.
     """
     uploads = [rates[part.device].upload for part in parts]
     upload = min((rate for rate in uploads if rate), default=0.0)  # programs in host memory get weights at once, or not
     if not upload:
         return math.inf
-    first, *others = (n_bytes / upload for n_bytes in layer_bytes)
-    return first + max(step_seconds(parts, rates, n_tokens, 1, 0), sum(others))
+    return sum(layer_bytes) / upload + step_seconds(parts, rates, n_tokens, 1, 0)
 
 
 def known_rates(backend: str, device: DeviceInfo, options: Mapping[str, object]) -> Rates | None:
