@@ -199,4 +199,7 @@ async def unload_model(request: Request, body: NamedModelBody) -> Annotated[Resp
 def _named(models: Models, name: str) -> ServedModel:
     if not name:
         raise HTTPException(400, "model name is missing from the request")
-    return models.find(name)
+    served_model = models.known(name)  # a single model answers to any name, but is only unloaded by its own
+    if served_model is None:
+        raise no_model(name, models.names)
+    return served_model

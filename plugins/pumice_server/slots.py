@@ -136,6 +136,8 @@ def _write(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
+        if path.is_dir():
+            raise bad_request(f"{path.name} is a folder; choose another filename for the slot") from None
         raise HTTPException(500, f"{path.name} cannot be saved: {error.strerror}") from None
 
 

@@ -382,6 +382,13 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary
     assert "no conversation is kept as 'hare'" in missing.stderr
 
 
+def test_resuming_before_the_first_conversation_says_that_none_is_kept(home, monkeypatch, run):
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    missing = run("chat", "--resume", "--backend", "numpy", input="And")
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert f"no conversation is kept in {home / 'pumice' / 'chats'} yet" in missing.stderr
+
+
 def test_another_model_goes_on_with_the_conversation(demo, model, capfdbinary):
     options = {"backend": "numpy", "draft": None, "config": {"adapters": {}, "chat_template": "plain"}}
     coming = iter(["Once", f"/model {model}", "And then", "/model nowhere", "/model", "And now?"])

@@ -275,6 +275,15 @@ def test_load_and_unload(two):
     assert two.client.get("/props?model=one").json()["model_alias"] == "one"
 
 
+@pytest.mark.parametrize("action", ["load", "unload"])
+def test_a_single_model_is_loaded_and_unloaded_by_its_own_name_alone(one, action):
+    assert complete(one, "any").status_code == 200
+    response = one.client.post(f"/models/{action}", json={"model": "any"})
+    assert response.status_code == 404
+    assert "'any'" in response.json()["error"]["message"]
+    assert states(one) == {"one": "loaded"}
+
+
 def test_ollamas_keep_alive(two):
     body = {"model": "one", "prompt": "a", "stream": False, "raw": True, "options": {"num_predict": 2}}
     assert two.client.post("/api/generate", json={**body, "keep_alive": "5m"}).status_code == 200

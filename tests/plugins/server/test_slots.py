@@ -68,6 +68,15 @@ def test_a_pipe_is_no_file_and_keeps_no_thread(saving):
     assert "pipe is not a regular file" in response.text
 
 
+def test_a_slot_does_not_replace_a_folder(saving):
+    server, folder = saving
+    (folder / "talks").mkdir()
+    response = act(server, "save", filename="talks")
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "talks is a folder; choose another filename for the slot"
+    assert not [path for path in folder.iterdir() if path.name.startswith(".talks")]
+
+
 @pytest.mark.parametrize("name", ["", "../x", "/etc/passwd", ".hidden", "a/b", "a" * 65, "a\x00", "ü"])
 def test_names_that_lead_elsewhere(saving, name):
     for action in ("save", "restore"):

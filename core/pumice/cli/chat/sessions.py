@@ -42,6 +42,10 @@ def read_session(name: str) -> list[dict[str, Any]]:
         return read_conversation(path)
     except PumiceError as error:
         if "No such file" in str(error):
+            if name == LAST:
+                raise PumiceError(
+                    f"no conversation is kept in {path.parent} yet; pumice chat keeps the next one"
+                ) from None
             raise PumiceError(f"no conversation is kept as {name!r} in {path.parent}") from None
         raise
 
