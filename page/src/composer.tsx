@@ -11,7 +11,7 @@ import { Icon } from "./icons";
 import { readFiles, MOST } from "./attachments";
 import { Attached } from "./attached";
 import { formatted, percent, t } from "./language";
-import { announcement, attached, attempt, chooseModel, current, draft, isReady, model, models, thread, tokensUsed } from "./state";
+import { announcement, attached, attempt, chooseModel, current, draft, isReady, model, models, refreshModels, thread, tokensUsed } from "./state";
 import { sized } from "./sized";
 
 const nReading = signal(0); // times that files were given which are not read yet
@@ -102,6 +102,7 @@ export async function attach(files: FileList | null, picker?: HTMLInputElement):
 }
 
 async function read(files: readonly File[]): Promise<void> {
+  if (!model.value) await refreshModels(); // the page has just opened
   const added = await readFiles(files, model.value ?? {});
   if (attached.value.length + added.length > MOST) throw new Error(t("A message has at most {n} files.", { n: MOST }));
   attached.value = [...attached.value, ...added];

@@ -466,6 +466,16 @@ def test_videos_are_attached(page, chats):
     assert text["text"] == "Look"
 
 
+def test_files_wait_for_what_their_model_is(context, chats):
+    """A tab shows where to write before the server has told which models there are."""
+    context.route("**/v1/models", lambda route: None)
+    page = opened(context, chats.url)
+    page.get_by_label("Files to attach").set_input_files([CLIP])
+    page.wait_for_timeout(100)
+    context.unroute("**/v1/models")  # what was asked goes on
+    expect(page.locator(".composer .attached")).to_contain_text("a.mp4")
+
+
 def test_pdf_files_are_attached_as_text(page, chats):
     pytest.importorskip("pypdf", reason="texts of PDF files need pypdf")
     file = {"name": "fox.pdf", "mimeType": "application/pdf", "buffer": pdf_file(["The fox has a kite."])}
