@@ -56,7 +56,7 @@ def _confined(ctx: click.Context) -> Iterator[None]:
     from pumice.cli.placing import placer
     from pumice.errors import SandboxError
     from pumice.gguf.output import placed_by
-    from pumice.sandbox import Access, enforce, python_access
+    from pumice.sandbox import Access, end_numpy_threads, enforce, python_access
 
     policy = _policy(ctx)
     if policy is None:
@@ -65,7 +65,7 @@ def _confined(ctx: click.Context) -> Iterator[None]:
     outputs = [output for kind, value in values(ctx, OutputFile) for output in kind.outputs(value, ctx)]
     with contextlib.ExitStack() as stack:
         write = Access()
-        if outputs or not _end_numpy_threads():  # a fork ends them, too, but then all memory is copied when it changes
+        if outputs or not end_numpy_threads():  # a fork ends them, too, but then all memory is copied when it changes
             placement = stack.enter_context(placer(outputs))
             stack.enter_context(placed_by(placement))
             write = Access(write=tuple(map(str, placement.folders.values())))
@@ -76,23 +76,6 @@ def _confined(ctx: click.Context) -> Iterator[None]:
             raise SandboxError(f"sandbox: on, but {'; '.join(enforced.missing)}")
         logger.info("this process is confined by: %s", enforced)
         yield
-
-
-def _end_numpy_threads() -> bool:
-    """End the threads that NumPy's library started on import; return False if that library cannot.
-
-    OpenBLAS starts them again when it needs them.
-    """
-    import ctypes
-    import sys
-
-    from pumice.sandbox import is_single_threaded
-
-    name = "numpy._core._multiarray_umath"
-    if name in sys.modules:
-        with contextlib.suppress(OSError, AttributeError, TypeError):
-            ctypes.CDLL(sys.modules[name].__file__).blas_thread_shutdown_()  # searches its dependencies, too
-    return is_single_threaded()
 
 
 def _policy(ctx: click.Context) -> Policy | None:

@@ -4,7 +4,7 @@ A process that reads untrusted data (an engine, a worker) is started through ``l
 imports anything else. If the kernel lacks a part, the others are still enforced, and ``missing`` names it.
 """
 
-from pumice.sandbox.kernel import is_single_threaded
+from pumice.sandbox.kernel import end_numpy_threads, is_single_threaded
 from pumice.sandbox.launch import Launch, cache_homes, launch, make_cache
 from pumice.sandbox.policy import (
     SWITCH,
@@ -28,6 +28,7 @@ __all__ = [
     "Launch",
     "Policy",
     "cache_homes",
+    "end_numpy_threads",
     "enforce",
     "granted",
     "in_force",

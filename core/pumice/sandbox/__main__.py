@@ -15,13 +15,18 @@ from pumice.sandbox.runtime import python_access
 
 
 def main() -> None:
+    confine()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def confine() -> None:
+    """Confine this process by the policy in its environment. Exits if a required protection is missing."""
     _write_only(2)
     policy = received()
     enforced = enforce(dataclasses.replace(policy, access=policy.access | python_access()))
     if policy.required and enforced.missing:
         sys.exit(f"sandbox: on, but {'; '.join(enforced.missing)}")
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 def _write_only(descriptor: int) -> None:

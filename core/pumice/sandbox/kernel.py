@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -46,6 +47,18 @@ def is_single_threaded() -> bool:
             return True
         time.sleep(_PAUSE)
     return False
+
+
+def end_numpy_threads() -> bool:
+    """End the threads that NumPy's library started on import; return True if this process then has one thread.
+
+    OpenBLAS starts them again when it needs them.
+    """
+    name = "numpy._core._multiarray_umath"
+    if name in sys.modules:
+        with contextlib.suppress(OSError, AttributeError, TypeError):
+            ctypes.CDLL(sys.modules[name].__file__).blas_thread_shutdown_()  # searches its dependencies, too
+    return is_single_threaded()
 
 
 def _n_threads() -> int:

@@ -35,15 +35,24 @@ def launch(module: str, arguments: Sequence[str] = (), policy: Policy | None = N
     The process may read Python's import path, too. It gets no environment variable that may be a secret, and a separate
     cache folder, so that other processes never execute files that a confined process wrote.
     """
-    python = [sys.executable, "-P", "-m"]  # -P: do not import from the current directory
     if policy is None:
-        return Launch([*python, module, *arguments], dict(os.environ))
-    environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
-    environment["HOME"] = os.path.expanduser("~")
+        return Launch(module_command(module, *arguments), dict(os.environ))
+    environment = safe_environment()
     if policy.cache:
         environment |= {"XDG_CACHE_HOME": policy.cache, OUTER_CACHE: str(cache_home())}
     environment[POLICY] = json.dumps(asdict(policy))
-    return Launch([*python, "pumice.sandbox", module, *arguments], environment)
+    return Launch(module_command("pumice.sandbox", module, *arguments), environment)
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command line of a module, which imports nothing from the current folder."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def safe_environment() -> dict[str, str]:
+    """Return the environment variables without those that may be secrets."""
+    environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    return environment | {"HOME": os.path.expanduser("~")}
 
 
 def received() -> Policy:
