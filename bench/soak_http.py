@@ -415,7 +415,8 @@ def engines(pid: int) -> list[int]:
     chosen = []
     for child in descendants(pid):
         with contextlib.suppress(OSError):
-            if b"pumice.process.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            if b"pumice.process.worker" in command or b"pumice.process.prepared" in command:
                 chosen.append(child)
     return chosen
 

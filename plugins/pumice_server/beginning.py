@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pumice.cli.ahead import discard_engine
 from pumice.cli.confinement import Needs, server_spawner, start_engine
 from pumice.cli.options import is_here
 from pumice_server.settings import Settings
@@ -55,6 +56,7 @@ def begun(specs: Sequence[ModelSpec], settings: Settings) -> Iterator[Callable[[
     with server_spawner(_needs(specs, settings)) as confine:
         if len(specs) == 1:
             start_engine(specs[0].path, specs[0].options, COMMAND)
+        discard_engine()
         yield confine
 
 

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 import pumice
+from pumice.cli.ahead import prepare_engine
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.files import InputFile, ModelName
 from pumice.cli.messages import show_logs
@@ -53,6 +54,8 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 
 
 def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    if not values:
+        return []
     from pumice.hub import media_host
 
     try:
@@ -63,10 +66,12 @@ def _media_hosts(ctx: click.Context, param: click.Parameter, values: Sequence[st
 
 def _voices(ctx: click.Context, param: click.Parameter, folder: Path | None) -> dict[str, pumice.Voice | pumice.Audio]:
     """Return the voices of a folder by the names of their files."""
+    if folder is None:
+        return {}
     from pumice.plugin import VOICE_SOUNDS, read_voice
 
     kinds = (".json", *VOICE_SOUNDS)
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in kinds) if folder else []
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in kinds)
     return {
         file.stem: pumice.Voice.read(file) if file.suffix.lower() == ".json" else read_voice(file)
         for file in files[:_MOST_VOICES]
@@ -403,6 +408,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     use. Options have llama-server's names; its others are ignored with a warning, or refused with a reason. On Ctrl-C
     and SIGTERM, running requests have 30 seconds to finish.
     """
+    _prepare_engine(names, options)
     cluster, replicas = take_cluster(options)
     preset_file = options.pop("models_preset")
     of_models = set(options)
@@ -444,6 +450,14 @@ def command(names: tuple[str, ...], **options: Any) -> None:
             return
         with cluster.connected():
             _serve(specs, settings, sockets, own, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
+
+
+def _prepare_engine(names: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Start a process that imports an engine's modules meanwhile, if one model will be served by this machine."""
+    several = ("models_dir", "models_catalogue", "models_preset", "address")
+    n_models = len(names) + sum(len(options[name]) for name in ("model", "hf_repo", "model_url"))
+    if n_models <= 1 and not any(options[name] for name in several):
+        prepare_engine()
 
 
 def _serve(*arguments: Any, **named: Any) -> None:

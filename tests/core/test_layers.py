@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 COMMANDS = {
     "pumice",
+    "pumice.cli.ahead",
     "pumice.cli.cluster",
     "pumice.cli.confinement",
     "pumice.cli.files",

@@ -5,6 +5,18 @@ process that starts the child, so a compromised process cannot start anything el
 """
 
 from pumice.spawning.child import Child, describe_status, end
-from pumice.spawning.client import Spawner, claim, spawner, spawns, start, start_ahead
+from pumice.spawning.client import Spawner, claim, discard_prepared, prepare, spawner, spawns, start, start_ahead
 
-__all__ = ["Child", "Spawner", "claim", "describe_status", "end", "spawner", "spawns", "start", "start_ahead"]
+__all__ = [
+    "Child",
+    "Spawner",
+    "claim",
+    "describe_status",
+    "discard_prepared",
+    "end",
+    "prepare",
+    "spawner",
+    "spawns",
+    "start",
+    "start_ahead",
+]

@@ -7,9 +7,10 @@ import logging
 import os
 import signal
 import subprocess
-from typing import IO, Final, NamedTuple, Protocol
+from typing import IO, Final, NamedTuple, Protocol, Self
 
 from pumice.lazy import resolve
+from pumice.sandbox.launch import Launch
 
 _KILLED_SECONDS = 10.0  # in which the kernel frees what a killed process has
 
@@ -38,6 +39,19 @@ class Child(Protocol):
 class OwnChild(subprocess.Popen[bytes]):
     """A child started by this process."""
 
+    @classmethod
+    def begin(cls, kind: str, launch: Launch, stdin: int, stdout: int) -> Self:
+        """Start a child. Raises OSError."""
+        return cls(
+            launch.args,
+            env=launch.env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.DEVNULL if KINDS[kind].silent else None,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is handled by the parent
+        )
+
     def kill(self, if_stopped: bool = False) -> None:
         if not if_stopped or (self.returncode is None and is_stopped(self.pid)):
             super().kill()
@@ -48,10 +62,11 @@ class ChildKind(NamedTuple):
 
     launch: str
     silent: bool  # discard standard error
+    prepared: str = ""  # module of a process that waits for a launch, with everything imported; empty: none
 
 
 KINDS: Final = {
-    "engine": ChildKind("pumice.process.confinement:launch_engine", silent=False),
+    "engine": ChildKind("pumice.process.confinement:launch_engine", silent=False, prepared="pumice.process.prepared"),
     "reader": ChildKind("pumice.process.confinement:launch_reader", silent=True),
     "worker": ChildKind("pumice.isolation.limits:launch_worker", silent=True),
 }
@@ -61,17 +76,7 @@ UNKNOWN: Final = 1 << 16  # status of a process whose end was not observed
 
 def popen(kind: str, order: bytes, stdin: int, stdout: int) -> OwnChild:
     """Start a child of this process. Raises OSError, and PumiceError if the order is refused."""
-    launch, silent = KINDS[kind]
-    arguments, environment = resolve(launch)(order)
-    return OwnChild(
-        arguments,
-        env=environment,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=subprocess.DEVNULL if silent else None,
-        bufsize=0,
-        start_new_session=True,  # Ctrl-C is handled by the parent
-    )
+    return OwnChild.begin(kind, resolve(KINDS[kind].launch)(order), stdin, stdout)
 
 
 def is_stopped(pid: int) -> bool:

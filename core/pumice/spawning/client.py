@@ -23,10 +23,11 @@ from typing import IO, NamedTuple, cast
 
 import msgspec
 
-from pumice.errors import EngineError, class_named
+from pumice.errors import EngineError, PumiceError, class_named
 from pumice.spawning import wire
 from pumice.spawning.child import UNKNOWN, Child, is_stopped, popen
 from pumice.spawning.fork import fork_helper
+from pumice.spawning.prepared import PreparedChild
 from pumice.spawning.server import serve
 
 _ENDING, _POLL = 3.0, 0.01  # seconds to wait for the end of a spawner, and polling interval
@@ -38,6 +39,22 @@ _GONE = "the process that starts engines and workers has ended: start the server
 logger = logging.getLogger("pumice")
 
 _spawner: Spawner | None = None
+_prepared: PreparedChild | None = None
+
+
+def prepare(kind: str) -> None:
+    """Start a process that imports what a child of a kind needs, for ``start_ahead``. Call it before ``spawner``."""
+    global _prepared
+    if not (_prepared or _spawner):
+        _prepared = PreparedChild.start(kind)
+
+
+def discard_prepared() -> None:
+    """End the prepared process, if it was not used."""
+    global _prepared
+    if _prepared:
+        _prepared.discard()
+        _prepared = None
 
 
 def start(kind: str, order: bytes) -> Child:
@@ -77,7 +94,8 @@ def spawner(begin: Callable[[], None] = lambda: None) -> Iterator[Spawner]:
     Call this in a process with one thread. ``begin`` is called in the forked process.
     """
     global _spawner
-    _spawner = Spawner(*fork_helper(partial(serve, begin=begin)))
+    descriptor = _prepared.descriptor if _prepared else None
+    _spawner = Spawner(*fork_helper(partial(serve, begin=begin, prepared=descriptor)))
     try:
         yield _spawner
     finally:
@@ -108,9 +126,32 @@ class Spawner:
 
     def start_ahead(self, kind: str, order: bytes, first: bytes) -> None:
         """Begin to start a child for ``claim``, with ``first`` in its standard input. Raises EngineError."""
+        if self._hand_over(kind, order, first):
+            return
         child, started = self._begin(kind, order)
         child.stdin.write(first)
         self._ahead = _Ahead(kind, order, child, started)
+
+    def _hand_over(self, kind: str, order: bytes, first: bytes) -> bool:
+        """Let the prepared process become the child for ``claim``; return False if there is none."""
+        global _prepared
+        child, _prepared = _prepared, None
+        if child is None:
+            return False
+        try:
+            child.become(kind, order, first)
+        except (OSError, PumiceError):  # it has ended, or loading raises the error again
+            child.discard()
+            return False
+        child.end_it = partial(self._kill, child.number)
+        started: Future[int] = Future()
+        started.set_result(child.pid)
+        self._ahead = _Ahead(kind, order, child, started)
+        return True
+
+    def _kill(self, number: int) -> None:
+        with self._lock, contextlib.suppress(EngineError):
+            self._send(wire.Kill(number, if_stopped=False))
 
     def claim(self, kind: str, order: bytes) -> Child | None:
         """Return the child that was started ahead by this order, or None. Raises like ``start``."""
@@ -143,7 +184,7 @@ class Spawner:
             wire.close([far_in, far_out])
         return child, started
 
-    def _started(self, child: _Spawned, started: Future[int]) -> _Spawned:
+    def _started(self, child: _Spawned | PreparedChild, started: Future[int]) -> Child:
         """Return a child once it runs. Raises like ``start``."""
         try:
             child.pid = started.result(_SECONDS)
@@ -154,7 +195,7 @@ class Spawner:
                     f"the process that starts engines did not respond within {_SECONDS:g} seconds"
                 ) from None
             raise
-        return child
+        return cast(Child, child)
 
     def kill(self, child: _Spawned, if_stopped: bool) -> None:
         with self._lock, contextlib.suppress(EngineError):
@@ -188,12 +229,13 @@ class Spawner:
             return False
         return True
 
-    def _forget(self, child: _Spawned) -> None:
+    def _forget(self, child: _Spawned | PreparedChild) -> None:
         with self._lock:
             self._waiting.pop(child.number, None)
             self._children.pop(child.number, None)
-        child.stdin.close()
-        child.stdout.close()
+        for pipe in (child.stdin, child.stdout):
+            if pipe:
+                pipe.close()
 
     def _listen(self) -> None:
         """Start reading the spawner's messages with the first child: a process that confines itself has one thread."""
@@ -266,7 +308,7 @@ class _Ahead(NamedTuple):
 
     kind: str
     order: bytes
-    child: _Spawned
+    child: _Spawned | PreparedChild
     started: Future[int]
 
 

@@ -38,8 +38,8 @@ def fork_helper(serve: Callable[[socket.socket], NoReturn], kind: int = socket.S
     return Helper(near, pid)
 
 
-def detach(channel: socket.socket, terminal: int | None = None, same_session: bool = False) -> None:
-    """Close everything inherited from the parent except standard error, ``channel`` and the descriptor ``terminal``.
+def detach(channel: socket.socket, also: int | None = None, same_session: bool = False) -> None:
+    """Close everything inherited from the parent except standard error, ``channel`` and the descriptor ``also``.
 
     With ``same_session`` the process stays in its parent's session. If it is stopped when its parent ends, its process
     group becomes an orphaned one, so the kernel continues it (POSIX), and it sees the end of ``channel``.
@@ -56,6 +56,6 @@ def detach(channel: socket.socket, terminal: int | None = None, same_session: bo
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    kept = sorted({2, channel.fileno()} | (set() if terminal is None else {terminal}))
+    kept = sorted({2, channel.fileno()} | (set() if also is None else {also}))
     for low, high in zip(kept, [*kept[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)

@@ -16,17 +16,21 @@ from pumice.errors import PumiceError, class_named
 from pumice.spawning import wire
 from pumice.spawning.child import KINDS, OwnChild, popen
 from pumice.spawning.fork import detach
+from pumice.spawning.prepared import NUMBER, PreparedByClient
 
 MAX_CHILDREN = 64  # at a time; a server has four workers per kind of work, and as many engines as fit
 
 
-def serve(channel: socket.socket, begin: Callable[[], None]) -> NoReturn:
-    """Call ``begin``, and run the spawner in a freshly forked process until the other end closes ``channel``."""
+def serve(channel: socket.socket, begin: Callable[[], None], prepared: int | None = None) -> NoReturn:
+    """Call ``begin``, and run the spawner in a freshly forked process until the other end closes ``channel``.
+
+    ``prepared`` is the descriptor of a process that the client has prepared.
+    """
     status = 1
     try:
         begin()
-        detach(channel, same_session=True)
-        status = _Children(channel).serve()
+        detach(channel, prepared, same_session=True)
+        status = _Children(channel, prepared).serve()
     except Exception as error:
         _say(f"the process that starts engines ends: {type(error).__name__}: {error}")
     finally:
@@ -55,9 +59,11 @@ def _say(line: str) -> None:
 
 
 class _Children:
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, prepared: int | None) -> None:
         self._channel = channel
-        self._children: dict[int, OwnChild] = {}
+        self._children: dict[int, OwnChild | PreparedByClient] = {}
+        if prepared is not None:
+            self._children[NUMBER] = PreparedByClient(prepared)
         self._ends = _wake_at_ends()
         self._selector = selectors.DefaultSelector()
         for source in (channel, self._ends):

@@ -15,6 +15,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice.cli.ahead import discard_engine, prepare_engine
 from pumice.cli.confinement import start_engine
 from pumice.config import load_config
 from pumice.errors import EngineError, SandboxError, UnavailableError
@@ -22,7 +23,7 @@ from pumice.isolation import CallLimits, WorkerPool
 from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
 from pumice.process.confinement import keep_sandbox
-from pumice.spawning import describe_status, end, server, spawner, start, wire
+from pumice.spawning import client, describe_status, end, server, spawner, start, wire
 from pumice.spawning.child import UNKNOWN
 from pumice.spawning.client import Spawner
 from sandboxes import needs_sandbox
@@ -72,6 +73,83 @@ def test_an_engine_that_was_started_ahead_is_used(tmp_path):
             assert model.n_ctx == 64
         with pumice.load_process(str(path), command="serve", **options) as model:
             assert model.process._child is made._children[1]
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "secret")
+    prepare_engine()
+    child = client._prepared
+    assert child is not None
+    yield child
+    discard_engine()
+
+
+needs_descriptors = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system has no process descriptors")
+
+
+@needs_sandbox
+@needs_descriptors
+def test_a_prepared_process_becomes_the_engine_that_was_started_ahead(tmp_path, prepared):
+    path, options = tiny_llama(tmp_path / "tiny.gguf"), {"backend": "numpy", "config": {"n_ctx": 64, "sandbox": "on"}}
+    with spawner() as made:
+        start_engine(str(path), options, "serve")
+        assert not made._children
+        with pumice.load_process(str(path), command="serve", **options) as model:
+            assert model.process._child is prepared
+            assert parent(prepared.pid) == os.getpid()
+            assert model.generate("a", max_tokens=2).tokens
+            status = Path(f"/proc/{prepared.pid}/status").read_text()
+            assert "Seccomp:\t2" in status
+            assert "NoNewPrivs:\t1" in status
+        assert prepared.poll() == 0
+        with pumice.load_process(str(path), command="serve", **options) as model:
+            assert model.process._child is made._children[0]
+
+
+@needs_descriptors
+def test_a_prepared_process_has_no_secrets(prepared):
+    environment = Path(f"/proc/{prepared.pid}/environ").read_bytes()
+    assert b"PATH=" in environment
+    assert b"MY_API_KEY" not in environment
+
+
+@needs_descriptors
+def test_a_prepared_process_is_replaced_by_an_engine_without_a_sandbox(tmp_path, prepared):
+    path, options = tiny_llama(tmp_path / "tiny.gguf"), {"backend": "numpy", "config": {"n_ctx": 64, "sandbox": "off"}}
+    with spawner():
+        start_engine(str(path), options, "serve")
+        with pumice.load_process(str(path), command="serve", **options) as model:
+            assert model.process._child is prepared
+            assert b"pumice.process.worker" in Path(f"/proc/{prepared.pid}/cmdline").read_bytes()
+            assert model.generate("a", max_tokens=2).tokens
+
+
+@needs_descriptors
+def test_a_prepared_process_that_has_ended_is_not_used(tmp_path, prepared):
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    os.kill(prepared.pid, signal.SIGKILL)
+    prepared.wait()
+    with spawner() as made:
+        start_engine(str(path), {"backend": "numpy"}, "serve")
+        with pumice.load_process(str(path), command="serve", backend="numpy") as model:
+            assert model.process._child is made._children[0]
+
+
+@needs_descriptors
+def test_the_spawner_kills_a_prepared_process(tmp_path, prepared):
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    with spawner():
+        start_engine(str(path), {"backend": "numpy"}, "serve")
+        model = pumice.load_process(str(path), command="serve", backend="numpy")
+        assert describe_status(end(model.process._child)) == "SIGKILL"
+
+
+@needs_descriptors
+def test_a_prepared_process_ends_with_the_spawner(tmp_path, prepared):
+    with spawner():
+        start_engine(str(tiny_llama(tmp_path / "tiny.gguf")), {"backend": "numpy"}, "serve")
+    assert prepared.wait(PATIENCE) == -signal.SIGKILL
 
 
 def test_an_engine_that_was_started_ahead_for_another_order_ends(tmp_path):
