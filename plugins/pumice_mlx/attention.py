@@ -10,8 +10,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import mask_width
-from pumice_mlx.kv_cache import KVCache
+from pumice.plugin import Batch, KVState, Node, mask_width
+from pumice_mlx.kv_cache import KVCache, Span
 from pumice_mlx.step import Evaluation, Run, StepArrays
 
 Ints = NDArray[np.integer]
@@ -101,6 +101,10 @@ def attention(
         kv_store(k, v, evaluation, "", 0)
     results = []
     for run in _runs(evaluation, state):
+        if state is not None and mask is None and not evaluation.step.alike and _sees_all_before(run, how):
+            queries = evaluation.rows_of(q, run).swapaxes(1, 2).astype(evaluation.type)
+            results.append((run, _attend_to_all(queries, run, how, v_dim, evaluation).swapaxes(1, 2)))
+            continue
         context = _context(evaluation.step, run, state, how)
         if state is None:
             assert k is not None
@@ -115,8 +119,50 @@ def attention(
         queries = evaluation.rows_of(q, run).swapaxes(1, 2).astype(evaluation.type)
         added = None if mask is None else _of_context(evaluation.rows_of(mask, run), context, evaluation)
         y = _attend(queries, keys, values, run, context, how, added, evaluation)
-        results.append((run, y.swapaxes(1, 2).astype(mx.float32)))
+        results.append((run, y.swapaxes(1, 2)))
     return evaluation.joined(results)
+
+
+def can_attend_alone(node: Node) -> bool:
+    """Return True if the token of a lone sequence attends to all keys of its window by MLX's attention."""
+    attrs, others = node.attrs, ("bias", "mask")
+    is_plain = not (attrs["softcap"] or attrs["slopes"] or attrs["log_sum"]) and attrs["causal"]
+    is_cached = isinstance(node.state, KVState) and not node.state.is_memory
+    return is_plain and is_cached and not any(name in node.inputs for name in others)
+
+
+def stored(q: mx.array, k: mx.array | None, v: mx.array | None, evaluation: Evaluation) -> mx.array:
+    """Store the key and value of a lone token; return its queries ``[1, h, 1, d]`` for ``attend_alone``."""
+    if k is not None:
+        kv_store(k, v, evaluation, "", 0)
+    return q.reshape(1, -1, 1, q.shape[-1]).astype(evaluation.type)
+
+
+def attend_alone(q: mx.array, sinks: mx.array | None, evaluation: Evaluation) -> mx.array:
+    """Return the attention ``[1, h, d]`` of a lone token with queries ``[1, h, 1, d]``, whose key is stored."""
+    attrs = evaluation.node.attrs
+    how = Scores(attrs["scale"], attrs["window"], attrs["chunk"], True, 0.0, (), None, sinks, False)
+    (run,) = evaluation.step.runs()
+    y = _attend_to_all(q, run, how, attrs["v_dim"], evaluation)
+    return y.reshape(1, y.shape[1], -1)
+
+
+def _attend_to_all(q: mx.array, run: Run, how: Scores, v_dim: int, evaluation: Evaluation) -> mx.array:
+    """Attend with queries ``[1, h, t, d]`` of a sequence to all stored keys from the oldest one: ``[1, h, t, e]``."""
+    state: KVCache = evaluation.state
+    key = ("span", run.key, state.window, state.block_size, how.window, how.chunk)
+    span = evaluation.step.kept(key, lambda: _span(evaluation.step.batch, run, state, how))
+    keys, values = state.read_span(span, v_dim, evaluation.type)
+    return _fused(q, keys, values, "causal" if run.length > 1 else None, how)
+
+
+def _span(batch: Batch, run: Run, state: KVCache, how: Scores) -> Span:
+    """Return the cells from the oldest position that a sequence's first token sees to its last token's."""
+    oldest = int(how.oldest(run.positions[0, :1])[0])
+    last, size = int(run.positions[0, -1]), state.block_size
+    (seq,) = run.seqs
+    blocks = batch.block_tables[state.window][seq, oldest // size : last // size + 1]
+    return Span(blocks, oldest % size, last - oldest + 1)
 
 
 def kv_store(k: mx.array, v: mx.array | None, evaluation: Evaluation, name: str, window: int) -> mx.array:
@@ -257,9 +303,7 @@ def _attend(
     evaluation: Evaluation,
 ) -> mx.array:
     """Attend with ``q [n, h, t, d]`` to ``keys [n, g, c, d]`` and ``values [n, g, c, e]``; return ``[n, h, t, e]``."""
-    if added is None and how.is_plain and not evaluation.step.alike and _sees_all_before(run, context, how):
-        n_seen = int(run.positions[0, -1]) + 1 - int(context.positions[0, 0])
-        keys, values = keys[:, :, :n_seen], values[:, :, :n_seen]
+    if added is None and context.key[0] == "step" and not evaluation.step.alike and _sees_all_before(run, how):
         return _fused(q, keys, values, "causal" if run.length > 1 else None, how)
     key = (*context.key, how.causal, how.window, how.chunk)
     of, masked = context.of, replace(how, bias=None, sinks=None)
@@ -286,11 +330,12 @@ def _fused(q: mx.array, keys: mx.array, values: mx.array, mask: mx.array | str |
     return mx.fast.scaled_dot_product_attention(q, keys, values, scale=how.scale, mask=mask, sinks=sinks)
 
 
-def _sees_all_before(run: Run, context: Context, how: Scores) -> bool:
-    """Return True for one sequence whose tokens attend to every position up to their own."""
+def _sees_all_before(run: Run, how: Scores) -> bool:
+    """Return True for one sequence whose tokens attend to every position from the oldest one to their own."""
     reach = how.window or how.chunk
     n_positions = run.positions[0, -1] + 1
-    return len(run.seqs) == 1 and how.causal and (not reach or n_positions <= reach)
+    sees_all = run.length == 1 or not reach or n_positions <= reach
+    return how.is_plain and how.causal and len(run.seqs) == 1 and sees_all
 
 
 def _distance(queries: Ints, keys: Ints) -> Ints:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import CODINGS, KV_TYPES, GGMLType, KVState, Limits
 from pumice_mlx.weights import FLOATS, GROUP, packed
+
+
+@dataclass(frozen=True)
+class Span:
+    """Consecutive positions of a sequence: ``n`` from the cell ``skipped`` of the first of its ``blocks``."""
+
+    blocks: NDArray[np.integer]
+    skipped: int
+    n: int
+
+    @property
+    def is_in_place(self) -> bool:
+        """True if the blocks follow each other."""
+        return bool((np.diff(self.blocks) == 1).all())
 
 
 class KVCache:
@@ -50,11 +67,14 @@ class KVCache:
 
     def read(self, blocks: mx.array, v_dim: int, type: mx.Dtype) -> tuple[mx.array, mx.array]:
         """Return the keys and values ``[n, heads, cells, d]`` of the blocks ``[n, b]``."""
-        n = len(blocks)
-        keys, *values = (
-            rows.read(blocks, type).reshape(n, -1, self.n_heads, rows.width // self.n_heads).swapaxes(1, 2)
-            for rows in self._rows
-        )
+        return self._of_heads([rows.read(blocks, type) for rows in self._rows], v_dim)
+
+    def read_span(self, span: Span, v_dim: int, type: mx.Dtype) -> tuple[mx.array, mx.array]:
+        """Return the keys and values ``[1, heads, n, d]`` of a span; of plain numbers in place if possible."""
+        return self._of_heads([rows.read_span(span, type) for rows in self._rows], v_dim)
+
+    def _of_heads(self, read: Sequence[mx.array], v_dim: int) -> tuple[mx.array, mx.array]:
+        keys, *values = (x.reshape(len(x), -1, self.n_heads, x.shape[-1] // self.n_heads).swapaxes(1, 2) for x in read)
         return keys, values[0] if values else keys[..., :v_dim]
 
 
@@ -72,6 +92,17 @@ class _Rows:
     def read(self, blocks: mx.array, type: mx.Dtype) -> mx.array:
         """``[n, cells, width]``."""
         return self._blocks(self.arrays[0], blocks).astype(type)
+
+    def read_span(self, span: Span, type: mx.Dtype) -> mx.array:
+        """``[1, n, width]``."""
+        if not span.is_in_place:
+            return self.read(mx.array(span.blocks)[None], type)[:, span.skipped : span.skipped + span.n]
+        first = int(span.blocks[0]) * self._block_size + span.skipped
+        return self._cells(first, span.n, type)
+
+    def _cells(self, first: int, n: int, type: mx.Dtype) -> mx.array:
+        """``n`` cells in place: ``[1, n, width]``."""
+        return self.arrays[0][first : first + n][None].astype(type)
 
     def _blocks(self, array: mx.array, blocks: mx.array) -> mx.array:
         n = len(blocks)
@@ -96,7 +127,13 @@ class _CodedRows(_Rows):
             array[cells] = values.astype(array.dtype)
 
     def read(self, blocks: mx.array, type: mx.Dtype) -> mx.array:
-        words, scale, bias = (self._blocks(array, blocks) for array in self.arrays)
+        return self._numbers([self._blocks(array, blocks) for array in self.arrays], type)
+
+    def _cells(self, first: int, n: int, type: mx.Dtype) -> mx.array:
+        return self._numbers([array[first : first + n][None] for array in self.arrays], type)
+
+    def _numbers(self, arrays: list[mx.array], type: mx.Dtype) -> mx.array:
+        words, scale, bias = arrays
         x = mx.dequantize(
             words, scale.astype(mx.float32), bias.astype(mx.float32), group_size=GROUP, bits=self._coding.bits
         )

@@ -27,7 +27,7 @@ def get_rows(x: mx.array, ids: mx.array) -> mx.array:
 
 def linear(x: mx.array, weight: Matrix, bias: mx.array | None) -> mx.array:
     y = weight.product(x)
-    return y if bias is None else y + bias
+    return y if bias is None else y + bias  # float32
 
 
 def batched_linear(x: mx.array, weight: Matrix) -> mx.array:
@@ -84,12 +84,19 @@ def rope(
 
         cos = evaluation.step.array((name, *key, "cos"), lambda step: turns(step)[0])
         sin = evaluation.step.array((name, *key, "sin"), lambda step: turns(step)[1])
+    type = evaluation.type  # that of attention, for which the result is
+    if evaluation.step.is_traced and n_rot == width:
+        # In a compiled step the partners are the same memory in another order: a single operation.
+        pairs = (2, -1) if neox else (-1, 2)
+        values, cos, sin = (array.reshape(*array.shape[:-1], *pairs) for array in (x, cos, sin))
+        partners = values[..., ::-1, :] if neox else values[..., ::-1]
+        return (values * cos + partners * sin).astype(type).reshape(x.shape)
     half = n_rot // 2
     order = np.arange(width)
     order[:n_rot] = np.roll(order[:n_rot], half) if neox else order[:n_rot] ^ 1
     # Indexing with an ellipsis would compute the numbers of the other axes in each step.
     partner = mx.take(x, evaluation.step.array(("partner", neox, n_rot, width), lambda _: order), axis=-1)
-    return x * cos + partner * sin
+    return (x * cos + partner * sin).astype(type)
 
 
 def _turns(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -33,20 +34,26 @@ from pumice.plugin import (
     concrete,
 )
 from pumice_mlx.attention import ATTENTION_OPS
-from pumice_mlx.compiled import CompiledSteps, is_alike
+from pumice_mlx.compiled import Compiled, is_alike
+from pumice_mlx.compiled import prepare as prepare_arrays
 from pumice_mlx.device import errors, is_gpu, prepare
+from pumice_mlx.joins import Joins, Results
 from pumice_mlx.kv_cache import KVCache
+from pumice_mlx.lone import LoneSteps, is_lone, stages_of
 from pumice_mlx.ops import MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import Evaluation, NotAlike, StepArrays, uploaded
-from pumice_mlx.weights import Weights, can_multiply
+from pumice_mlx.weights import Weights, can_multiply, in_float32
 
 Array = NDArray[Any]
 logger = logging.getLogger("pumice")
 
 #: Operations that depend on the step beyond their operands.
 STEP_OPS = {"rope": rope, **ATTENTION_OPS, **RECURRENT_OPS}
+
+#: Operations that take operands in the type of products; to others they are given in float32.
+HALF_OPS = {"linear", "batched_linear", "mul_mat_id", "rope", "attention", "kv_store", "get_rows", "slice"}
 
 
 def claims(node: Node, limits: Limits) -> bool:
@@ -121,7 +128,12 @@ class MlxProgram(Program):
         picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
         best = Capabilities(max_steps=MAX_STEPS, max_best=MAX_BEST) if picks else Capabilities()
         self.capabilities = replace(best, copies_slots=True)
-        self._compiled = CompiledSteps(self) if shared.compiles and not _has_memory(segment) else None
+        self._compiles = shared.compiles and not _has_memory(segment)
+        with errors("loading the weights"):
+            self._joins = Joins(segment.nodes if self._compiles else [], shared.weights)
+        self._compiled = Compiled(self._outputs, self._states)
+        stages = stages_of(segment)
+        self._lone = LoneSteps(self, segment, stages, shared.states) if stages else None
 
     def run(self, step: Step) -> Mapping[str, Array]:
         with self._computing():
@@ -144,8 +156,8 @@ class MlxProgram(Program):
         with self._computing():
             steps = [self._later(step, number) for number in range(len(ask.numbers))]
             given = self._given([later.inputs for later in steps], ("tokens",))
-            if self._compiled is not None and steps[0].alike:
-                self._compiled.prepare(steps)
+            if steps[0].alike:
+                prepare_arrays(self._parts(steps[0]), steps)
             for arrays, later in zip(given, steps, strict=True):
                 (logits,) = self._forward({**arrays, "tokens": tokens}, later).values()
                 tokens = picker.pick(logits)
@@ -158,7 +170,11 @@ class MlxProgram(Program):
         return self._step(replace(step.batch, positions=positions), {**step.inputs, "positions": positions})
 
     def _step(self, batch: Batch, inputs: Mapping[str, Array]) -> StepArrays:
-        return StepArrays(batch, inputs, self._compiled is not None and is_alike(batch))
+        return StepArrays(batch, inputs, self._compiles and is_alike(batch))
+
+    def _parts(self, step: StepArrays) -> list[Compiled]:
+        """Return the compiled functions of a step."""
+        return self._lone.compiled if self._lone and is_lone(step) else [self._compiled]
 
     @property
     def states(self) -> Sequence[KVCache | Recurrent]:
@@ -195,35 +211,70 @@ class MlxProgram(Program):
 
     def _forward(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
         """Return the lazy outputs for inputs on the device."""
-        arrays = {tensor.name: given[tensor.name] for tensor in self._segment.inputs}
-        if self._compiled is None or not step.alike:
-            return self.outputs(arrays, StepArrays(step.batch, step.inputs) if step.alike else step)
+        arrays = [given[tensor.name] for tensor in self._segment.inputs]
+        if not step.alike:
+            return self._named(self._outputs(arrays, step))
+        before = [list(state.arrays) for state in self._states]
         try:
-            return self._compiled(arrays, step)
+            if self._lone and is_lone(step):
+                return self._lone(given, step)
+            return self._named(self._compiled(arrays, step))
         except NotAlike as error:
             logger.info("mlx: steps are not compiled, since they differ in %s", error)
-            self._compiled = None
-            return self.outputs(arrays, StepArrays(step.batch, step.inputs))
+            self._compiles = False
+            for state, state_arrays in zip(self._states, before, strict=True):
+                state.put(state_arrays)
+            return self._named(self._outputs(arrays, StepArrays(step.batch, step.inputs)))
 
-    def outputs(self, given: Mapping[str, mx.array], step: StepArrays) -> dict[str, mx.array]:
+    def _named(self, outputs: Sequence[mx.array]) -> dict[str, mx.array]:
+        return {tensor.name: array for tensor, array in zip(self._segment.outputs, outputs, strict=True)}
+
+    def _outputs(self, inputs: Sequence[mx.array], step: StepArrays) -> list[mx.array]:
         """Return the lazy outputs for inputs on the device, and update the states."""
-        sizes = step.batch.sizes
-        values: dict[Tensor, mx.array] = {tensor: given[tensor.name] for tensor in self._segment.inputs}
-        for node in self._segment.nodes:
+        values = dict(zip(self._segment.inputs, inputs, strict=True))
+        self.compute(self._segment.nodes, values, step)
+        return [in_float32(values[tensor]) for tensor in self._segment.outputs]
+
+    def compute(self, nodes: Sequence[Node], values: dict[Tensor, mx.array], step: StepArrays) -> None:
+        """Add the lazy results of nodes to ``values``, and update the states."""
+        sizes, joined = step.batch.sizes, Results() if step.is_traced else None
+        for node in nodes:
             if node.op == "reshape":
                 values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
-            else:
-                values[node.output] = self._compute(node, values, step)
-        return {tensor.name: values[tensor] for tensor in self._segment.outputs}
+                continue
+            result = self._compute_jointly(node, values, step, joined) if joined else None
+            values[node.output] = self._compute(node, values, step) if result is None else result
+
+    def _compute_jointly(
+        self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays, joined: Results
+    ) -> mx.array | None:
+        """Return the result of a node that is computed with others; else None."""
+        if node.op == "linear":
+            return self._joins.product(node, values[node.inputs["x"]], self.operand(node, "bias", values), joined)
+        if node.op == "rope":
+            turn = partial(rope, positions=values[node.inputs["positions"]], evaluation=self.evaluation(node, step))
+            return self._joins.turned(node, lambda x: turn(x, **node.attrs), joined)
+        return None
 
     def _compute(self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> mx.array:
-        operands: dict[str, Any] = dict.fromkeys(OPERATIONS[node.op].operands)
-        for name, tensor in node.inputs.items():
-            operands[name] = self._weight(node, name, tensor) if isinstance(tensor, Weight) else values[tensor]
+        operands = {name: self.operand(node, name, values) for name in OPERATIONS[node.op].operands}
+        if node.op not in HALF_OPS:
+            operands = {name: in_float32(operand) for name, operand in operands.items()}
         if node.op in OPS:
             return OPS[node.op](**operands, **node.attrs)
+        return STEP_OPS[node.op](**operands, evaluation=self.evaluation(node, step), **node.attrs)
+
+    def operand(self, node: Node, name: str, values: Mapping[Tensor, mx.array]) -> Any:
+        """Return an operand of a node; None if it is absent."""
+        tensor = node.inputs.get(name)
+        if isinstance(tensor, Weight):
+            return self._weight(node, name, tensor)
+        return None if tensor is None else values[tensor]
+
+    def evaluation(self, node: Node, step: StepArrays) -> Evaluation:
+        """Return the evaluation of a node that depends on its step or state."""
         state = self._shared.states[node.state] if node.state else None
-        return STEP_OPS[node.op](**operands, evaluation=Evaluation(node, state, step, self._shared.type), **node.attrs)
+        return Evaluation(node, state, step, self._shared.type)
 
     def _weight(self, node: Node, name: str, weight: Weight) -> Any:
         weights = self._shared.weights
@@ -242,7 +293,7 @@ class MlxProgram(Program):
 
     def close(self) -> None:
         self._states = []
-        self._compiled = None
+        self._compiled, self._lone = Compiled(self._outputs, []), None
 
 
 def _has_memory(segment: Segment) -> bool:

@@ -70,6 +70,11 @@ class StepArrays:
         """Take arrays for those that operations ask for; asking for others is an error from then on."""
         self._arrays, self._is_complete = dict(arrays), True
 
+    @property
+    def is_traced(self) -> bool:
+        """True while the graph of a compiled step is built."""
+        return self._is_complete
+
     def run(self, key: Hashable) -> Run:
         """Return the run with a key."""
         return self.kept("runs by key", lambda: {run.key: run for run in self.runs()})[key]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,11 +25,14 @@ from pumice_mlx import iq_kernels, metal
 from pumice_mlx.unpack import Blocks, coding_of, unpack
 
 GROUP = 32  # columns per scale, MLX's minimum
+ALIGNED = 128  # bytes
 CHUNK = 1 << 22  # numbers to repack at a time
 FLOATS = {GGMLType.F32: mx.float32, GGMLType.F16: mx.float16, GGMLType.BF16: mx.bfloat16}
 LARGEST_HALF = 65504.0
 
 Mode = Literal["affine", "mxfp4"]
+Joined = tuple["Matrix", list[tuple[int, int]]]
+"""A matrix, and the first and the last row of each of its parts."""
 
 
 class Matrix(ABC):
@@ -39,11 +42,11 @@ class Matrix(ABC):
 
     @abstractmethod
     def product(self, x: mx.array) -> mx.array:
-        """Map ``x [..., k]`` to float32 ``[..., m]``; for a stack ``x [n, t, k]`` to ``[n, t, m]``."""
+        """Map ``x [..., k]`` to ``[..., m]`` in a product's type; for a stack ``x [n, t, k]`` to ``[n, t, m]``."""
 
     @abstractmethod
     def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
-        """Multiply rows ``x [..., 1, k]`` by the matrix given by ``ids [...]``: float32 ``[..., 1, m]``.
+        """Multiply rows ``x [..., 1, k]`` by the matrix given by ``ids [...]``: ``[..., 1, m]``.
 
         ``in_order``: the ids are sorted.
         """
@@ -63,13 +66,11 @@ class Dense(Matrix):
         mx.eval(numbers)  # lazy arrays are bound to this thread
 
     def product(self, x: mx.array) -> mx.array:
-        y = rounded(x, self._type) @ self._numbers.astype(self._type).swapaxes(-1, -2)
-        return y.astype(mx.float32)
+        return rounded(x, self._type) @ self._numbers.astype(self._type).swapaxes(-1, -2)
 
     def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
         matrices = self._numbers.astype(self._type).swapaxes(-1, -2)
-        y = mx.gather_mm(rounded(x, self._type), matrices, rhs_indices=ids, sorted_indices=in_order)
-        return y.astype(mx.float32)
+        return mx.gather_mm(rounded(x, self._type), matrices, rhs_indices=ids, sorted_indices=in_order)
 
     def rows(self, ids: mx.array) -> mx.array:
         return self._numbers[ids].astype(mx.float32)
@@ -91,15 +92,14 @@ class Quantized(Matrix):
         self._type = activations
         is_split = len(parts) == 2 and codes.ndim == 2
         self._product = metal.product_for(bits, activations, _composed_halves) if is_split else None
-        arrays = [codes, *(array for part in parts for array in (part.scales, part.biases) if array is not None)]
-        self.nbytes = sum(array.nbytes for array in arrays)
-        mx.eval(arrays)
+        self.nbytes = sum(array.nbytes for array in self.arrays)
+        mx.eval(self.arrays)
 
     def product(self, x: mx.array) -> mx.array:
         if x.size == 0:  # no output row in a part of a prompt, with which MLX divides by zero
             return mx.zeros((*x.shape[:-1], self.codes.shape[-2]), x.dtype)
         if self._product and x.size <= metal.MOST_ROWS * x.shape[-1]:
-            scales = [array for part in self.parts for array in (part.scales, part.biases) if array is not None]
+            _, *scales = self.arrays
             rows = rounded(x, self._type).reshape(-1, x.shape[-1])
             return self._product(rows, self.codes, scales, self.bits).reshape(*x.shape[:-1], -1)
         ys = [
@@ -151,6 +151,29 @@ class Quantized(Matrix):
     def _format(self) -> dict[str, Any]:
         return {"group_size": GROUP, "bits": self.bits, "mode": self._mode}
 
+    @property
+    def arrays(self) -> list[mx.array]:
+        """The codes, and the scales and biases of each part."""
+        parts = [array for part in self.parts for array in (part.scales, part.biases) if array is not None]
+        return [self.codes, *parts]
+
+    def put(self, arrays: Sequence[mx.array]) -> None:
+        """Take other arrays for ``arrays``."""
+        self.codes, *rest = arrays
+        others = iter(rest)
+        self.parts = [Scales(next(others), None if part.biases is None else next(others)) for part in self.parts]
+
+    def like(self, arrays: Sequence[mx.array]) -> Quantized:
+        """Return a matrix of this format with other arrays."""
+        matrix = Quantized(self.codes, self.bits, self._mode, self.parts, self._type)
+        matrix.put(arrays)
+        return matrix
+
+    @property
+    def format(self) -> tuple[Any, ...]:
+        """The properties that the parts of one matrix share."""
+        return self.bits, self._mode, [(array.dtype, array.shape[1:]) for array in self.arrays]
+
 
 class Stored(Matrix):
     """Blocks of an IQ type as in the file, which kernels decode; ``shape``: of the matrix or stack."""
@@ -201,6 +224,27 @@ class Stored(Matrix):
             yield numbers.reshape(n, -1, self._n_columns).swapaxes(-1, -2)
 
 
+def join(matrices: Sequence[Quantized]) -> Joined | None:
+    """Make matrices parts of one matrix; return it, and the first and the last row of each; None if formats differ.
+
+    A part starts at a multiple of ``ALIGNED`` bytes, as a matrix of its own does.
+    """
+    if any(matrix.codes.ndim != 2 or matrix.format != matrices[0].format for matrix in matrices):
+        return None
+    ends = np.cumsum([len(matrix.codes) for matrix in matrices]).tolist()
+    rows = list(zip([0, *ends[:-1]], ends, strict=True))
+    widths = [array.nbytes // len(array) for array in matrices[0].arrays]
+    if any(first * width % ALIGNED for first, _ in rows for width in widths):
+        return None
+    arrays = [mx.concatenate(list(parts)) for parts in zip(*(matrix.arrays for matrix in matrices), strict=True)]
+    mx.eval(arrays)
+    for matrix, (first, last) in zip(matrices, rows, strict=True):
+        parts = [array[first:last] for array in arrays]
+        mx.eval(parts)
+        matrix.put(parts)
+    return matrices[0].like(arrays), rows
+
+
 def _composed_halves(x: mx.array, codes: mx.array, scales: list[mx.array], bits: int) -> mx.array:
     """Compute what ``metal.multiply`` does by MLX's operations."""
     numbers = [
@@ -213,12 +257,22 @@ def _composed_halves(x: mx.array, codes: mx.array, scales: list[mx.array], bits:
 
 def rounded(x: mx.array, type: mx.Dtype) -> mx.array:
     """Round activations to the type of a product; values beyond float16 saturate."""
+    if x.dtype == type:
+        return x
     return (mx.clip(x, -LARGEST_HALF, LARGEST_HALF) if type == mx.float16 else x).astype(type)
 
 
+def in_float32(operand: Any) -> Any:
+    """Return an array of rounded numbers as float32, and any other operand unchanged."""
+    is_rounded = isinstance(operand, mx.array) and operand.dtype in (mx.float16, mx.bfloat16)
+    return operand.astype(mx.float32) if is_rounded else operand
+
+
 def _sum(ys: list[mx.array]) -> mx.array:
-    first, *others = (y.astype(mx.float32) for y in ys)
-    return first + others[0] if others else first
+    if len(ys) == 1:
+        return ys[0]
+    first, second = (y.astype(mx.float32) for y in ys)
+    return first + second
 
 
 def can_multiply(weight: Weight) -> bool:
@@ -327,6 +381,7 @@ class Weights:
         self.activations = activations
         self._matrices: dict[Hashable, Matrix] = {}
         self._arrays: dict[Hashable, mx.array] = {}
+        self._joined: dict[tuple[Hashable, ...], Joined] = {}
 
     @property
     def nbytes(self) -> int:
@@ -340,6 +395,23 @@ class Weights:
             self._matrices[key] = load_matrix(weight, self.activations)
             weight.source.release()
         return self._matrices[key]
+
+    def join(self, weights: Sequence[Weight]) -> Joined | None:
+        """Make matrices parts of one matrix; return it, and the first and the last row of each part.
+
+        Returns None if their formats differ, or one is a part of another matrix already.
+        """
+        key = tuple(_key(weight) for weight in weights)
+        if key not in self._joined:
+            matrices = [self.matrix(weight) for weight in weights]
+            quantized = [matrix for matrix in matrices if isinstance(matrix, Quantized)]
+            others = {part for parts in self._joined for part in parts}
+            is_possible = len(quantized) == len(set(key)) == len(key) and others.isdisjoint(key)
+            joined = join(quantized) if is_possible else None
+            if not joined:
+                return None
+            self._joined[key] = joined
+        return self._joined[key]
 
     def array(self, weight: Weight) -> mx.array:
         """Return a small weight as float32."""

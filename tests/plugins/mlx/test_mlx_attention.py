@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("mlx.core")
+
+import mlx.core as mx
+
 from attention_steps import BIASED, STEPS, WITHOUT_CACHE, attend_to_chosen, attend_to_memory, compare_attention
 from pumice.gguf import KV_TYPES
+from pumice.plugin import KVState, Limits
 from pumice_mlx.backend import MlxBackend, MlxOptions
+from pumice_mlx.kv_cache import KVCache, Span
 from pumice_numpy import NumpyBackend
 
 
@@ -84,3 +90,20 @@ def test_indexers_choose(tmp_path, kv_type, pool, n_local):
     mine, right = (attend_to_chosen(tmp_path, each, **options) for each in (backend(), NumpyBackend()))
     for a, b in zip(mine, right, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_1"])
+@pytest.mark.parametrize("blocks", [[2, 3, 4], [4, 1, 2], [5]], ids=str)
+def test_cells_in_place(kv_type, blocks):
+    """Blocks that follow each other are read where they are; others give the same, by copies."""
+    limits = Limits(64, 8, 8, 1, 8, {0: 6}, kv_type)
+    cache = KVCache(KVState(0, n_head_kv=2, k_dim=32, v_dim=64), limits)
+    rng = np.random.default_rng(1)
+    k, v = (mx.array(rng.normal(size=(48, 2, width)).astype(np.float32)) for width in (32, 64))
+    cache.write(mx.arange(48), k, v)
+    read = cache.read(mx.array(blocks)[None], 64, mx.float32)
+    span = Span(np.array(blocks), 3, 8 * len(blocks) - 4)
+    in_place = cache.read_span(span, 64, mx.float32)
+    for whole, part in zip(read, in_place, strict=True):
+        np.testing.assert_array_equal(np.array(whole)[:, :, 3:-1], np.array(part))
+    assert span.is_in_place == (blocks != [4, 1, 2])

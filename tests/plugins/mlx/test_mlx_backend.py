@@ -99,6 +99,42 @@ def test_a_part_of_the_rows_in_several_chunks(type: GGMLType, monkeypatch: pytes
     np.testing.assert_allclose(y, x @ expected.T, rtol=1e-5, atol=3e-6 * np.abs(x @ expected.T).max())
 
 
+@pytest.mark.parametrize("type", [GGMLType.Q4_0, GGMLType.Q6_K, GGMLType.MXFP4], ids=str)
+def test_parts_of_one_matrix(type: GGMLType) -> None:
+    """A joined matrix has the rows of its parts, which share its memory; it is made once."""
+    held = Weights(mx.float32)
+    parts = [random_weight(type, (n, 1024)) for n in (16, 8, 24)]
+    x = mx.array(np.random.default_rng(0).standard_normal((2, 1024)).astype(np.float32))
+    alone = [np.array(held.matrix(part).product(x)) for part in parts]
+    joined = held.join(parts)
+    assert joined is not None
+    matrix, rows = joined
+    assert rows == [(0, 16), (16, 24), (24, 48)]
+    np.testing.assert_array_equal(np.array(matrix.product(x)), np.concatenate(alone, axis=-1))
+    for part, y in zip(parts, alone, strict=True):
+        np.testing.assert_array_equal(np.array(held.matrix(part).product(x)), y)
+    assert held.join(parts) is joined
+
+
+@pytest.mark.parametrize(
+    ("types", "rows"),
+    [
+        pytest.param((GGMLType.Q4_0, GGMLType.Q8_0), 16, id="formats"),
+        pytest.param((GGMLType.F32, GGMLType.F32), 16, id="plain"),
+        pytest.param((GGMLType.Q4_0, GGMLType.Q4_0), 3, id="alignment"),
+    ],
+)
+def test_matrices_that_are_not_joined(types: tuple[GGMLType, ...], rows: int) -> None:
+    assert Weights(mx.float16).join([random_weight(type, (rows, 512)) for type in types]) is None
+
+
+def test_a_matrix_is_a_part_of_one_other() -> None:
+    held, parts = Weights(mx.float16), [random_weight(GGMLType.Q4_0, (16, 512)) for _ in range(3)]
+    assert held.join(parts[:2]) is not None
+    assert held.join(parts[1:]) is None
+    assert held.join([parts[2], parts[2]]) is None
+
+
 def random_weight(type: GGMLType, shape: tuple[int, int]) -> Weight:
     data = random_rows(np.random.default_rng(1), type.name, *shape)
 

@@ -20,7 +20,8 @@ import pumice
 from demo_models import TYPES, write_demo_model
 from pumice.gguf import GGMLType
 from pumice_mlx import compiled, step
-from pumice_mlx.compiled import CompiledSteps
+from pumice_mlx.compiled import Compiled
+from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.step import NotAlike
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
@@ -74,8 +75,8 @@ def uncompiled() -> Iterator[None]:
 
 def check_compiled(path: Path, ids: list[int], expected: NDArray[np.float32], limit: float, caplog: Any) -> None:
     """Token by token, which is one compiled step for each number of blocks."""
-    graph = mock.Mock(side_effect=CompiledSteps._graph)
-    noted = mock.patch.object(CompiledSteps, "_graph", lambda self, names: graph(self, names))
+    graph = mock.Mock(side_effect=Compiled._build)
+    noted = mock.patch.object(Compiled, "_build", lambda self, *arrays: graph(self, *arrays))
     with noted, caplog.at_level(logging.INFO, "pumice"):
         found = logits(path, ids, 1, compile="always")
     assert error(found, expected) < limit
@@ -126,6 +127,34 @@ def test_steps_that_run_ahead_share_copies(tiny_file: Any, monkeypatch: pytest.M
     assert max(copied) == 8
 
 
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("name", ["llama-bias", "gemma3", "gpt-oss"])
+def test_lone_tokens_attend_in_place(tiny_file: Any, name: str, compile: str) -> None:
+    """A sequence that generates alone reads its keys where they are, without a mask, also within windows."""
+    import mlx.core as mx
+
+    seen: list[tuple[int, int, Any]] = []
+    attend = mx.fast.scaled_dot_product_attention
+
+    def noted(q: Any, k: Any, v: Any, **options: Any) -> Any:
+        seen.append((q.shape[2], k.shape[2], options["mask"]))
+        return attend(q, k, v, **options)
+
+    config = {"mlx": {"activations": "float32", "compile": compile}}
+    copied = mock.Mock(side_effect=KVCache.read)
+    with (
+        pumice.load(tiny_file(name), backend="mlx", kv_type="f32", n_ctx=N_CTX, config=config) as model,
+        mock.patch.object(mx.fast, "scaled_dot_product_attention", noted),
+        mock.patch.object(KVCache, "read", lambda self, *arguments: copied(self, *arguments)),
+    ):
+        model.generate(IDS[:3], max_tokens=30, temperature=0)
+    generated = [(n_keys, mask) for n_queries, n_keys, mask in seen if n_queries == 1]
+    assert all(mask is None for _, mask in generated)
+    assert {n_keys for n_keys, _ in generated} >= set(range(4, 30 if name == "llama-bias" else 6))
+    assert not copied.called
+
+
 @pytest.mark.parametrize("shapes", [[(2,), (2,), (3,), (2,)], [(1, 4)] * 5, []], ids=str)
 def test_copies_of_arrays(shapes: list[tuple[int, ...]]) -> None:
     arrays = [np.full(shape, i, np.float32) for i, shape in enumerate(shapes)]
@@ -136,7 +165,7 @@ def test_copies_of_arrays(shapes: list[tuple[int, ...]]) -> None:
 def test_a_step_that_asks_for_more_is_not_compiled(
     tiny_file: Any, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(CompiledSteps, "__call__", mock.Mock(side_effect=NotAlike("cells")))
+    monkeypatch.setattr(Compiled, "__call__", mock.Mock(side_effect=NotAlike("cells")))
     name = COMPILED[0]
     with caplog.at_level(logging.INFO, "pumice"):
         found = logits(tiny_file(name), ZOO[name].ids, 1, compile="always")
@@ -151,6 +180,7 @@ def test_activations_of_float16(tiny_file: Any, tiny_logits: Any, name: str) -> 
     assert 1e-10 < error(found, tiny_logits[name]) < 1e-5
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("type", TYPES)
 def test_every_quantization_type(tmp_path: Path, type: str) -> None:
     path = write_demo_model(tmp_path / "model.gguf", GGMLType[type], n_layer=2)
@@ -159,6 +189,7 @@ def test_every_quantization_type(tmp_path: Path, type: str) -> None:
         expected = model.logits(ids)
     for n_batch in (1, 6):
         assert error(logits(path, ids, n_batch), expected) < 1e-10
+    assert error(logits(path, ids, 1, compile="always"), expected) < 1e-10
     assert error(logits(path, ids, activations="float16", kv_type="f16"), expected) < 1e-4
 
 
