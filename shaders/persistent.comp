@@ -9,6 +9,9 @@
 // part of that width, one block of 32 columns per lane. The units of a layer are numbered over all matrices, and each is
 // loaded AHEAD units before its product, whatever waits lie between.
 //
+// With SEVERAL, a step has up to TOKENS tokens, of one or several sequences (persistent_tokens.glsl): each unit is multiplied
+// with all of them, and each sum has the order that it has for one.
+//
 // A poll that fails `limit` times sets `failed`; then no invocation waits again, and the host computes the token anew.
 #version 450
 #pragma use_vulkan_memory_model
@@ -59,6 +62,10 @@ layout(constant_id = 17) const uint block_size = 32u;
 layout(constant_id = 18) const uint SHARE = 1u;      // heads of a workgroup in attention to many positions; 1: none
 layout(constant_id = 19) const uint DEEP = 512u;     // positions that are many
 layout(constant_id = 20) const uint DEEP_EACH = 2u;  // positions of an invocation at a time there
+#endif
+
+#ifdef SEVERAL
+layout(constant_id = 21) const uint TOKENS = 4u; // most tokens of a step
 #endif
 
 // Without a family, units are loops, which compilers of software devices need. There, all subgroups enter a loop.
@@ -121,14 +128,25 @@ layout(std430, set = 0, binding = 8) devicecoherent volatile buffer Act { uvec4 
 layout(std430, set = 0, binding = 9) buffer Epochs { uint epochs[]; };
 layout(std430, set = 0, binding = 10) buffer Failed { uint failed[]; };
 layout(std430, set = 0, binding = 11) writeonly buffer Y { float y[]; };
+#ifdef SEVERAL // gated values of all tokens, which exceed the shared memory: codes and scales for each workgroup
+layout(std430, set = 0, binding = 12) workgroupcoherent buffer Spilled { uvec4 spilled[]; };
+layout(std430, set = 0, binding = 12) workgroupcoherent buffer SpilledWords { uint spilled_words[]; };
+#endif
 layout(push_constant) uniform Push {
     uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
+#ifdef SEVERAL
+    uint spilled_at;
+#endif
     uint positions, table;   // indices in the step block
     uint v_cache;            // words from keys to values
     uint n_rot, second_distance;
     float magnitude, scale, eps;
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
+#ifdef SEVERAL
+    uint n_logits;           // rows of logits
+    uint sequences, seq_starts, output_ids, table_width; // indices in the step block; words of a sequence's block table
+#endif
 };
 
 // --- the division of work
@@ -163,11 +181,20 @@ const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in
 #else
 const uint ACT_LAYER = ACT_L, TABLE_ROW = 8u;
 #endif
+#ifdef SEVERAL
+const uint ACT_TOKEN = LAYERS * ACT_LAYER + WIDTH / 4u; // words of a token
+const uint ACT_PROBE = TOKENS * ACT_TOKEN;
+#else
 const uint ACT_PROBE = LAYERS * ACT_LAYER + WIDTH / 4u;
+#endif
 
 // --- shared memory
 
+#ifdef SEVERAL
+const uint MOST_XO = LARGER(WIDTH, QUERY), BLOCKS_TOKEN = MOST_XO / 32u, MOST_X = TOKENS * BLOCKS_TOKEN;
+#else
 const uint MOST_XO = LARGER(WIDTH, QUERY), MOST_X = LARGER(MOST_XO, FFN) / 32u;
+#endif
 const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = ROWS_G + 1u, STRIDE_L = OF_L + 1u, STRIDE_X = OF_X + 1u;
 const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G), PARTIAL_X = LARGER(PARTIAL_QG, STRIDE_L) * CHUNKS_X;
 const uint OCTETS = DIM / 8u, ROWS = LARGER(LANES / OCTETS, 1u); // of a position; positions of a subgroup at a time
@@ -175,18 +202,46 @@ const uint TOGETHER = SHARE < ROWS ? SHARE : ROWS; // heads whose sums over the 
 const uint STRIDE_H = 9u * OCTETS; // of a head there, whose octets lie in different banks
 const uint PARTIAL_OD = LARGER(CHUNKS_O, CHUNKS_D) * STRIDE_X;
 const uint PARTIAL_H = WARPS * (SHARE > 1u ? TOGETHER * STRIDE_H : DIM);
+#ifdef SEVERAL
+const uint OF_STEP = SLOTS_X * AHEAD, PARTIAL_STEP = OF_STEP * CHUNKS_X; // rows of the output at a time; their parts
+const uint PARTIAL_QGX = LARGER(STRIDE_Q, STRIDE_G) * CHUNKS_X, PARTIAL_QGO = LARGER(PARTIAL_QGX, PARTIAL_OD);
+const uint PARTIAL_TOKEN = LARGER(PARTIAL_QGO, 2u * PARTIAL_STEP), PARTIAL = LARGER(TOKENS * PARTIAL_TOKEN, PARTIAL_H);
+#else
 const uint PARTIAL_ODH = LARGER(PARTIAL_OD, PARTIAL_H), PARTIAL = LARGER(PARTIAL_X, PARTIAL_ODH);
+#endif
 shared uvec4 codes[2u * MOST_X];
 shared vec4 scales[MOST_X]; // of both halves of a block, and each times the sum of its codes
 shared float partial[PARTIAL];
+#ifdef SEVERAL
+#define FIRST_QUERY (2u * TOKENS)
+shared float squares[TOKENS * WARPS];
+#else
+#define FIRST_QUERY 2u
 shared float squares[WARPS];
+#endif
 shared vec2 states[WARPS * SHARE]; // highest score and sum of weights
-shared float heads[(2u + SHARE) * DIM]; // key and value of a head, and queries
+shared float heads[(FIRST_QUERY + SHARE) * DIM]; // key and value of a head (of each token), and queries
 
 uint tid, wg, warp, lane, epoch;
 uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
 bool deep; // the newest position is behind many
 bool dead = false;
+
+// Places of the current token, where a step has several.
+#ifdef SEVERAL
+uint act_from, block_from, partial_from, table_from, own_from;
+#define ACT_OF act_from +
+#define BLOCK_OF block_from +
+#define PARTIAL_OF partial_from +
+#define TABLE_OF table_from +
+#define OWN_OF own_from +
+#else
+#define ACT_OF
+#define BLOCK_OF
+#define PARTIAL_OF
+#define TABLE_OF
+#define OWN_OF
+#endif
 
 void give_up(uint why) {
     dead = true;
@@ -196,10 +251,10 @@ void give_up(uint why) {
 // --- exchange between workgroups
 
 void put(uint at, uvec2 v) {
-    act[act_at / 4u + at] = uvec4(v.xx << uvec2(16, 0) & 0xffff0000u, v.yy << uvec2(16, 0) & 0xffff0000u) | epoch;
+    act[act_at / 4u + ACT_OF at] = uvec4(v.xx << uvec2(16, 0) & 0xffff0000u, v.yy << uvec2(16, 0) & 0xffff0000u) | epoch;
 }
 
-uvec4 peek(uint at) { return act[act_at / 4u + at]; }
+uvec4 peek(uint at) { return act[act_at / 4u + ACT_OF at]; }
 
 bool is_new(uvec4 v) {
     const uvec4 e = (v ^ epoch) & 0xffffu;
@@ -271,8 +326,8 @@ void keep(bool really, uint e, vec4 v) {
     const uint q = quantize(v, size, sum), word = e & 7u;
     const float other = subgroupShuffleXor(size, 4);
     const int other_sum = subgroupShuffleXor(sum, 4);
-    if (really) codes[(word >> 2) * MOST_X + e / 8u][word & 3u] = q;
-    if (really && word == 0u) scales[e / 8u] = vec4(size, other, size * float(sum), other * float(other_sum));
+    if (really) codes[(word >> 2) * MOST_X + BLOCK_OF e / 8u][word & 3u] = q;
+    if (really && word == 0u) scales[BLOCK_OF e / 8u] = vec4(size, other, size * float(sum), other * float(other_sum));
 }
 
 // --- units of weights
@@ -285,7 +340,7 @@ uvec4 x_low, x_high; // this lane's block of x
 vec4 x_scales;
 
 void take_x(uint chunk) {
-    const uint b = chunk * LANES + lane;
+    const uint b = BLOCK_OF chunk * LANES + lane;
     x_low = codes[b];
     x_high = codes[MOST_X + b];
     x_scales = scales[b];
@@ -333,6 +388,14 @@ void sum_lanes(uint count) {
 }
 
 uint batch_of(uint left) { return left > 4u ? 8u : left > 2u ? 4u : left; }
+#endif
+
+#ifdef SEVERAL // persistent_tokens.glsl
+uint n_outputs; // rows of logits
+void take_x_of(uint t, uint chunk, bool is_gated);
+uint token_of_output(uint j);
+void give_logits(uint first, uint which);
+void take_heads(uint region, uint first_head, uint n, uint kv);
 #endif
 
 #ifdef WITH_EXPERTS
@@ -414,6 +477,30 @@ void move_on() {
 
 float product_of(uint u, bool six) { return product(low[u], high[u], half_scale[u], super[u], six); }
 
+#ifdef SEVERAL
+void products(
+    uint unit, uint n, uint of, uint chunks, uint slots, bool six, bool last, uint first_row, uint stride
+) {
+    const uint chunk = warp % chunks, slot = warp / chunks;
+    EACH_UNIT for (uint first = 0u; first < n; first += 8u) {
+        const uint count = batch_of(n - first);
+        [[dont_unroll]] for (uint t = 0u; t < TOKENS; t++) {
+            take_x_of(t, chunk, unit == U_D);
+            EACH_UNIT for (uint i = 0u; i < 8u; i++) {
+                sums[i] = 0.0;
+                if (first + i < n) sums[i] = product_of(unit + first + i, six);
+            }
+            sum_lanes(count);
+            const uint i = lane / (LANES / count), row = slot * n + first + i;
+            const bool mine = lane % (LANES / count) == 0u && first + i < n && row < of && slot < slots;
+            if (mine) partial[t * PARTIAL_TOKEN + chunk * stride + first_row + row] = sums[0];
+        }
+        EACH_UNIT for (uint i = 0u; i < 8u; i++) {
+            if (first + i < n) load(unit + first + i + AHEAD, last);
+        }
+    }
+}
+#else
 // Products of the units from `unit`, `n` rows of each subgroup; `first_row` in `partial` with `stride` per chunk.
 void products(
     uint unit, uint n, uint of, uint chunks, uint slots, bool six, bool last, uint first_row, uint stride
@@ -434,6 +521,7 @@ void products(
         if (mine) partial[chunk * stride + first_row + row] = sums[0];
     }
 }
+#endif
 
 void some_products(
     uint matrix, uint unit, uint n, uint of, uint chunks, uint slots, bool last, uint first_row, uint stride
@@ -450,6 +538,28 @@ void multiply_gate(bool last) { products(U_G, N_G, OF_G, CHUNKS_X, SLOTS_X, fals
 void multiply_up(bool last) { products(U_U, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, OF_G, STRIDE_G); }
 void multiply_down(bool last) { some_products(6u, U_D, N_D, OF_X, CHUNKS_D, SLOTS_D, last, 0u, STRIDE_X); }
 
+#ifdef SEVERAL
+void multiply_output() {
+    const uint chunk = warp % CHUNKS_X, slot = warp / CHUNKS_X;
+    for (uint r = 0u; r < N_L; r += AHEAD) {
+        const uint which = r / AHEAD & 1u;
+        [[dont_unroll]] for (uint j = 0u; j < n_outputs; j++) {
+            take_x_of(token_of_output(j), chunk, false);
+            EACH_UNIT for (uint first = 0u; first < AHEAD; first += 8u) {
+                const uint count = min(8u, AHEAD - first);
+                EACH_UNIT for (uint i = 0u; i < 8u; i++) {
+                    if (i < count) sums[i] = product_of(first + i, OUTPUT6);
+                }
+                sum_lanes(count);
+                const uint at = which * PARTIAL_STEP + chunk * OF_STEP + slot * AHEAD + first + lane / (LANES / count);
+                if (lane % (LANES / count) == 0u && slot < SLOTS_X) partial[j * PARTIAL_TOKEN + at] = sums[0];
+            }
+        }
+        EACH_UNIT for (uint i = 0u; i < AHEAD; i++) load_output(i, min(r + AHEAD + i, N_L - 1u));
+        give_logits(r, which);
+    }
+}
+#else
 void multiply_output() {
     const uint chunk = warp % CHUNKS_X, slot = warp / CHUNKS_X;
     for (uint r = 0u; r < N_L; r += AHEAD) {
@@ -468,6 +578,7 @@ void multiply_output() {
     }
 }
 #endif
+#endif
 
 #ifndef FAMILY
 void ask_again() {}
@@ -475,10 +586,11 @@ void ask_again() {}
 
 float row_sum(uint row, uint chunks, uint stride) {
     float sum = 0.0;
-    [[unroll]] for (uint c = 0u; c < chunks; c++) sum += partial[c * stride + row];
+    [[unroll]] for (uint c = 0u; c < chunks; c++) sum += partial[PARTIAL_OF c * stride + row];
     return sum;
 }
 
+#ifndef SEVERAL
 // 1 / sqrt(mean of squares + eps), of what passed as a part of its value
 float norm_factor() {
     float sum = 0.0;
@@ -527,6 +639,8 @@ void take_normed(uint layer, uint region, uint norm) {
 #endif
 }
 
+#endif
+
 // The sum of parts of a head's positions as far as they are merged.
 struct Merge { vec4 sum; float top, total; };
 
@@ -565,6 +679,7 @@ void take_attended(uint region) {
     }
 }
 
+#ifndef SEVERAL
 // Keeps the gated values, which come as int8: eight codes a word, then a half block's scale and sum a word.
 void take_gated(uint region) {
     const uint n = FFN / 8u + FFN / 16u;
@@ -590,6 +705,8 @@ void take_gated(uint region) {
     }
 }
 
+#endif
+
 // --- attention
 
 const uint AT_ONCE = THREADS / OCTETS, POSITIONS = AT_ONCE * EACH;
@@ -597,7 +714,7 @@ uvec4 keys[EACH], values[EACH];
 uint first_cells[EACH]; // rows in the cache of the first positions of this workgroup's part, for a head of keys 0
 
 uint cell_of(uint p) {
-    const uint block = step_words[table + p / block_size];
+    const uint block = step_words[table + TABLE_OF p / block_size];
     return block * KV_HEADS * block_size + p % block_size;
 }
 
@@ -634,6 +751,28 @@ float head_norm(bool of_key, uint i) {
 }
 #endif
 
+// Turns a pair of values of the head at `BASE`.
+#define TURN(BASE, PAIR, POSITION) \
+        const uint one = BASE + (second_distance == 1u ? 2u * PAIR : PAIR), two = one + second_distance; \
+        const vec2 angle = magnitude * turn(POSITION, turns[turns_at / 2u + PAIR]); \
+        const float a = heads[one], b = heads[two]; \
+        heads[one] = a * angle.x - b * angle.y; \
+        heads[two] = a * angle.y + b * angle.x;
+
+#ifdef SEVERAL
+#define CELL(VALUE, POSITION, FROM) new_cell(VALUE, POSITION, FROM + 8u * octet)
+uint token, source, first_new; // the current token, its row, and the first position of its sequence in this step
+
+// Eight values of a cell, of a key or value of this step where it is none of the cache.
+uvec4 new_cell(uvec4 cached, uint p, uint from) {
+    if (p < first_new) return cached;
+    const uint at = 2u * DIM * (source - (position - min(p, position))) + from;
+    const vec4 a = head_four(at), b = head_four(at + 4u);
+    return uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
+}
+#else
+#define CELL(VALUE, POSITION, FROM) VALUE
+
 // Key and value of a head, and the queries of `n` heads from `first_head`, with norms and rotary positions.
 void take_heads(uint region, uint first_head, uint n, uint kv) {
     const uint fours = DIM / 4u;
@@ -668,20 +807,20 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
 #endif
     if (tid < (1u + n) * (n_rot / 2u)) {
         const uint pair = tid % (n_rot / 2u), which = tid / (n_rot / 2u), base = which == 0u ? 0u : (1u + which) * DIM;
-        const uint one = base + (second_distance == 1u ? 2u * pair : pair), two = one + second_distance;
-        const vec2 angle = magnitude * turn(position, turns[turns_at / 2u + pair]);
-        const float a = heads[one], b = heads[two];
-        heads[one] = a * angle.x - b * angle.y;
-        heads[two] = a * angle.y + b * angle.x;
+        TURN(base, pair, position)
     }
     barrier();
 }
+#endif
 
 // Writes the new key and value of a head to the cache.
 void store(uint cache_place, uint kv) {
+#ifdef SEVERAL
+    if (token != source) return; // it repeats another
+#endif
     const uint cell = cell_of(position) + kv * block_size;
     if (tid < 2u * OCTETS) {
-        const uint from = 8u * tid; // keys, then values
+        const uint from = OWN_OF 8u * tid; // keys, then values
         const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
         const vec4 a = head_four(from), b = head_four(from + 4u);
         CACHE(at) = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
@@ -697,7 +836,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
     if (!requested) request(cache_place, kv, start, false);
     take_heads(region, head, 1u, kv);
     if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
-    const vec4 query[2] = vec4[](head_four(2u * DIM + 8u * octet), head_four(2u * DIM + 8u * octet + 4u));
+    const vec4 query[2] = vec4[](head_four(FIRST_QUERY * DIM + 8u * octet), head_four(FIRST_QUERY * DIM + 8u * octet + 4u));
     vec4 sum[2] = vec4[](vec4(0.0), vec4(0.0));
     float top = -1e30, total = 0.0;
     for (uint first = start; first < end; first += POSITIONS) {
@@ -712,7 +851,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
             const uint p = first + e * AT_ONCE + tid / OCTETS;
             score[e] = 0.0;
             [[unroll]] for (uint i = 0u; i < 2u; i++) {
-                const vec4 key = p == position ? head_four(8u * octet + 4u * i) : octet_half(some_keys[e], i);
+                const vec4 key = p == position ? head_four(OWN_OF 8u * octet + 4u * i) : octet_half(CELL(some_keys[e], p, 0u), i);
                 score[e] += dot(key, query[i]);
             }
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[e] += subgroupShuffleXor(score[e], step);
@@ -728,7 +867,7 @@ void attend(uint region, uint cache_place, uint head, uint part, bool requested)
             const float weight = p < end ? exp(score[e] - fresh) : 0.0;
             total += weight;
             [[unroll]] for (uint i = 0u; i < 2u; i++) {
-                const vec4 value = p == position ? head_four(DIM + 8u * octet + 4u * i) : octet_half(some_values[e], i);
+                const vec4 value = p == position ? head_four(OWN_OF DIM + 8u * octet + 4u * i) : octet_half(CELL(some_values[e], p, DIM), i);
                 if (p < end) sum[i] += weight * value;
             }
         }
@@ -791,8 +930,8 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
     vec4 query[2u * SHARE], sum[2u * SHARE];
     float top[SHARE], total[SHARE];
     [[unroll]] for (uint h = 0u; h < SHARE; h++) {
-        query[2u * h] = scale * head_four((2u + h) * DIM + 8u * octet);
-        query[2u * h + 1u] = scale * head_four((2u + h) * DIM + 8u * octet + 4u);
+        query[2u * h] = scale * head_four((FIRST_QUERY + h) * DIM + 8u * octet);
+        query[2u * h + 1u] = scale * head_four((FIRST_QUERY + h) * DIM + 8u * octet + 4u);
         sum[2u * h] = sum[2u * h + 1u] = vec4(0.0);
         top[h] = -1e30;
         total[h] = 0.0;
@@ -800,7 +939,8 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
     [[dont_unroll]] for (uint first = start; first < end; first += DEEP_STEP) {
         float score[DEEP_EACH * SHARE];
         [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
-            const vec4 low = octet_half(some_keys[e], 0u), high = octet_half(some_keys[e], 1u);
+            const vec4 low = octet_half(CELL(some_keys[e], first + e * AT_ONCE + row, 0u), 0u);
+            const vec4 high = octet_half(CELL(some_keys[e], first + e * AT_ONCE + row, 0u), 1u);
             [[unroll]] for (uint h = 0u; h < SHARE; h++) {
                 score[e * SHARE + h] = dot(low, query[2u * h]) + dot(high, query[2u * h + 1u]);
             }
@@ -826,7 +966,8 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
             }
         }
         [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
-            const vec4 low = octet_half(some_values[e], 0u), high = octet_half(some_values[e], 1u);
+            const vec4 low = octet_half(CELL(some_values[e], first + e * AT_ONCE + row, DIM), 0u);
+            const vec4 high = octet_half(CELL(some_values[e], first + e * AT_ONCE + row, DIM), 1u);
             [[unroll]] for (uint h = 0u; h < SHARE; h++) {
                 sum[2u * h] += score[e * SHARE + h] * low;
                 sum[2u * h + 1u] += score[e * SHARE + h] * high;
@@ -839,14 +980,14 @@ void attend_together(uint region, uint cache_place, uint team, uint part) {
     }
     [[unroll]] for (uint h = 0u; h < SHARE; h++) {
         if (end == position) { // the newest, not in the cache
-            float score = dot(head_four(8u * octet), query[2u * h]) + dot(head_four(8u * octet + 4u), query[2u * h + 1u]);
+            float score = dot(head_four(OWN_OF 8u * octet), query[2u * h]) + dot(head_four(OWN_OF 8u * octet + 4u), query[2u * h + 1u]);
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score += subgroupShuffleXor(score, step);
             if (row == 0u) {
                 const float fresh = max(top[h], score), factor = exp(top[h] - fresh), weight = exp(score - fresh);
                 top[h] = fresh;
                 total[h] = total[h] * factor + weight;
-                sum[2u * h] = sum[2u * h] * factor + weight * head_four(DIM + 8u * octet);
-                sum[2u * h + 1u] = sum[2u * h + 1u] * factor + weight * head_four(DIM + 8u * octet + 4u);
+                sum[2u * h] = sum[2u * h] * factor + weight * head_four(OWN_OF DIM + 8u * octet);
+                sum[2u * h + 1u] = sum[2u * h + 1u] * factor + weight * head_four(OWN_OF DIM + 8u * octet + 4u);
             }
         }
         float fresh = top[h];
@@ -914,6 +1055,7 @@ void skip_together(uint region, uint team, uint part) {
     if (tid < SHARE) put(region + ACT_S + part * HEADS + team * SHARE + tid, uvec2(0u));
 }
 
+#ifndef SEVERAL
 void attend_deep(uint region, uint cache_place) {
     const uint team = wg % TEAMS, part = wg / TEAMS;
     if (GROUPS < TEAMS) {
@@ -927,6 +1069,8 @@ void attend_deep(uint region, uint cache_place) {
     if (DEEP_PARTS > 1u) merge_parts(region);
 }
 
+#endif
+
 // Writes what only attention to many positions writes, often enough that no word keeps the epoch of a token long ago.
 void refresh(uint region) {
     if (DEEP_PARTS > 1u && (epoch & 255u) == 0u) {
@@ -934,6 +1078,14 @@ void refresh(uint region) {
         if (tid < OWN_MERGED) put(region + ACT_M + wg * OWN_MERGED + tid, uvec2(0u));
     }
 }
+
+#ifdef SEVERAL
+#include "persistent_tokens.glsl"
+#define TAKE_X(CHUNK)
+#define TAKE_ATTENDED take_all_attended
+#else
+#define TAKE_X(CHUNK) take_x(CHUNK);
+#define TAKE_ATTENDED take_attended
 
 // --- results of products
 
@@ -982,6 +1134,8 @@ void give_gated(uint region, float factor) {
     }
 }
 
+#endif
+
 // --- the token
 
 // All workgroups tell each other that they run.
@@ -994,8 +1148,13 @@ void probe_residency() {
 }
 
 void compute_layer(uint layer) {
+#ifdef SEVERAL
+    const uint region = layer * ACT_LAYER;
+    const bool last = layer + 1u == LAYERS;
+#else
     const uint region = layer * ACT_LAYER, head = wg % HEADS, part = wg / HEADS;
     const bool last = layer + 1u == LAYERS, alone = GROUPS >= HEADS;
+#endif
 #ifdef FAR_CACHE
     const uint cache_place = 0u;
     cells = packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + 7u]);
@@ -1009,12 +1168,14 @@ void compute_layer(uint layer) {
 #ifdef HEAD_NORMS
     head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
 #endif
+#ifndef SEVERAL
     const bool attends = !deep && alone && part < min(n_used, PARTS);
     if (EARLY && attends) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
+#endif
 
     take_normed(layer, region, 2u * layer);
     barrier();
-    take_x(warp % CHUNKS_X);
+    TAKE_X(warp % CHUNKS_X)
     multiply_q(last);
     multiply_k(last);
     multiply_v(last);
@@ -1022,6 +1183,9 @@ void compute_layer(uint layer) {
     barrier();
     give_heads(region, factor);
 
+#ifdef SEVERAL
+    attend_all(region, cache_place);
+#else
     if (deep) {
         attend_deep(region, cache_place);
     } else if (!alone) {
@@ -1033,13 +1197,14 @@ void compute_layer(uint layer) {
         skip_part(region, head, part);
     }
     if (!deep) refresh(region);
+#endif
 #ifdef WITH_EXPERTS
     load_o(layer);
 #endif
 
-    take_attended(region);
+    TAKE_ATTENDED(region);
     barrier();
-    take_x(warp % CHUNKS_O);
+    TAKE_X(warp % CHUNKS_O)
     multiply_o(last);
     barrier();
     give_residual(region + ACT_R, CHUNKS_O);
@@ -1061,7 +1226,7 @@ void compute_layer(uint layer) {
     barrier();
     give_residual(region + ACT_LAYER, 1u);
 #else
-    take_x(warp % CHUNKS_X);
+    TAKE_X(warp % CHUNKS_X)
     multiply_gate(last);
     multiply_up(last);
     factor = norm_factor();
@@ -1070,13 +1235,14 @@ void compute_layer(uint layer) {
 
     take_gated(region);
     barrier();
-    take_x(warp % CHUNKS_D);
+    TAKE_X(warp % CHUNKS_D)
     multiply_down(last);
     barrier();
     give_residual(region + ACT_LAYER, CHUNKS_D);
 #endif
 }
 
+#ifndef SEVERAL
 void compute_logits() {
     take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
     barrier();
@@ -1090,6 +1256,8 @@ void compute_logits() {
     }
 }
 
+#endif
+
 void main() {
     tid = gl_LocalInvocationIndex;
     wg = gl_WorkGroupID.x;
@@ -1099,6 +1267,9 @@ void main() {
     if (probe != 0u) {
         probe_residency();
     } else {
+#ifdef SEVERAL
+        find_tokens();
+#else
         position = step_words[positions];
         deep = SHARE > 1u && position >= DEEP;
         if (deep) { // parts of the positions in the cache
@@ -1110,12 +1281,17 @@ void main() {
             n_used = CEIL(position + 1u, per_part);
             if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
         }
+#endif
         load_places(0u);
         move_on();
         load_first();
+#ifdef SEVERAL
+        begin_residual();
+#else
         [[unroll]] for (uint k = 0u; k < OWN; k++) {
             residual[k] = k * THREADS + tid < OF_X ? x[x_at + wg * OF_X + k * THREADS + tid] : 0.0;
         }
+#endif
         for (uint layer = 0u; layer < LAYERS; layer++) compute_layer(layer);
         compute_logits();
     }

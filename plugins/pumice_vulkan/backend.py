@@ -56,6 +56,7 @@ class VulkanOptions:
     # products of many rows without matrix units), or "auto" (int8 if fast, else half on a GPU that computes in float16)
     prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
     persistent: str = "auto"  # tokens of one sequence in one dispatch: "always" (where possible), "never", or "auto"
+    rows_in_one_dispatch: int = 1  # most tokens of a step in one dispatch, where those of one sequence are
     batch_invariant: bool = False  # bit-identical results for 1 to 16 tokens of a step
     devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
     profile: str = ""  # do with what a device of `pumice_vulkan/profiles.py` has, for tests
@@ -213,7 +214,7 @@ class VulkanBackend(Backend):
     def _open_one(self, name: int | str) -> Shared:
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Scratch, Weights
-        from pumice_vulkan.persistent import is_wanted
+        from pumice_vulkan.persistent import check_rows, is_wanted
         from pumice_vulkan.probe import lanes_are_known, sums_by_rows, working_shape
         from pumice_vulkan.profiles import find_profile, narrowed
         from pumice_vulkan.program import Shared
@@ -231,6 +232,7 @@ class VulkanBackend(Backend):
             invariant = self.options.batch_invariant
             persistent = is_wanted(self.options.persistent, device) and _has_persistent(device.description)
             persistent = persistent and not invariant
+            most_rows = check_rows(self.options.rows_in_one_dispatch)
             cooperative = working_shape(device)
             lanes = bool(cooperative) and lanes_are_known(device)
             half = _use_half(self.options.activations, device, suits=not (int8 or cooperative or invariant))
@@ -241,6 +243,7 @@ class VulkanBackend(Backend):
         return Shared(
             *(device, Kernels(device), *memories, int8, cooperative, prepares, persistent),
             unmeasured=self.options.persistent == "always",
+            most_rows=most_rows,
             lanes=lanes,
             sums_by_rows=sums_by_rows(device) if lanes else None,
             invariant=invariant,

@@ -46,7 +46,7 @@ from pumice_vulkan.lower.matrices import PLANES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory, weight_key
 from pumice_vulkan.memory import Arena, Scratch, Weights
 from pumice_vulkan.packing import Packing, pack_some
-from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
+from pumice_vulkan.persistent import PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
 from pumice_vulkan.preparer import Preparer, Work
 from pumice_vulkan.recorder import USUAL_CHOICES, Recorder, Recording, SlotCopies, StepPart, drafted_choices
@@ -73,6 +73,7 @@ class Shared:
     prepares: bool = False
     persistent: bool = False  # tokens of one sequence are one dispatch where possible
     unmeasured: bool = False  # ... also those of shapes that were not measured on a GPU
+    most_rows: int = 1  # tokens of steps that are one dispatch where possible
     lanes: bool = False  # products on matrix units convert weights in registers
     sums_by_rows: bool | None = None  # order of a lane's sums on matrix units; None: unknown
     invariant: bool = False  # results of up to 16 rows do not depend on their number
@@ -223,7 +224,9 @@ class DeviceProgram(Program):
         logits = segment.outputs[0] if segment.gives_logits else segment.logits
         self._picker = Picker(self._memory, logits) if logits else None
         self._persistent = (
-            PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured) if shared.persistent else None
+            PersistentPath.of(self._memory, shared.kernels, segment, shared.unmeasured, shared.most_rows)
+            if shared.persistent
+            else None
         )
         shared.weights.finish()
         self._recorder = Recorder(
@@ -288,8 +291,8 @@ class DeviceProgram(Program):
         exact = step.batch.exact or (step.ask and step.ask.n_drafted)
         ready = self._preparer.ready if self._shared.prepares and not exact else None
         bucket = self._buckets.of(step.batch.sizes, ready)
-        path = self._persistent if bucket == PERSISTENT_BUCKET and not step.waits else None
-        recording = Recording(bucket, turn=turn, persistent=path is not None and path.works())
+        path = self._persistent if bucket.n_tokens <= self._shared.most_rows and not step.waits else None
+        recording = Recording(bucket, turn=turn, persistent=path is not None and path.works(bucket.n_tokens))
         return self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
 
     def _computing(self, step: Step, recording: Recording) -> Pending:
@@ -336,7 +339,8 @@ class DeviceProgram(Program):
 
     def wait_until_prepared(self) -> None:
         if self._shared.prepares and self._persistent:
-            self._persistent.works()  # beside the preparers: its pipeline takes the driver a while
+            sizes = {bucket.n_tokens for bucket in self._buckets.all if bucket.n_tokens <= self._shared.most_rows}
+            self._persistent.prepare(sorted(sizes))  # beside the preparers: its pipelines take the driver a while
         self._preparer.wait()
         self._draft_preparer.wait()
         if self._shared.prepares and not self._recorder.last:

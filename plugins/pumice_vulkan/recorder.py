@@ -217,7 +217,7 @@ class Recorder:
         if not recording.persistent:
             return self._lower(recording.bucket)
         assert self._persistent is not None
-        return self._persistent.dispatches()
+        return self._persistent.dispatches(recording.bucket)
 
     def _encoded(self, dispatches: list[Dispatch]) -> list[Encoded]:
         """Return the launches of dispatches, with a barrier before the first."""

@@ -70,6 +70,7 @@ class Shape:
         used: experts of a token.
         head_norms: True if queries and keys have norms.
         far_cache: True if the caches of layers lie in several buffers, and are found by address.
+        rows: most tokens of a step; 1 is the shader for a single one.
     """
 
     threads: int
@@ -98,11 +99,12 @@ class Shape:
     used: int = 0
     head_norms: bool = False
     far_cache: bool = False
+    rows: int = 1
 
     @property
     def constants(self) -> list[int]:
-        """The specialization constants, in the order of ``NAMES``."""
-        return [int(getattr(self, name)) for name in NAMES]
+        """The specialization constants, in the order of ``NAMES``; that of several rows comes last."""
+        return [int(getattr(self, name)) for name in NAMES] + [self.rows] * (self.rows > 1)
 
     def macros(self) -> dict[str, str | int]:
         """Return the constants as macros by their names in the shader."""
@@ -120,7 +122,7 @@ class Shape:
         """Return True if a family's variant computes this shape; those with experts compute any number of layers."""
         if family.experts:
             return self == replace(family, layers=self.layers, vocabulary=self.vocabulary)
-        return self == family
+        return self == replace(family, rows=self.rows)
 
     @property
     def deep_parts(self) -> int:
@@ -138,11 +140,32 @@ class Shape:
         query, key = self.heads * self.dim, self.kv_heads * self.dim
         layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + self.parts * (query // 4 + self.heads)
         layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0) + self.experts
-        return 4 * (self.layers * layer + self.width // 4 + self.groups)
+        return 4 * (self.rows * (self.layers * layer + self.width // 4) + self.groups)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes of the buffer of the gated values of several rows, which each workgroup has of its own."""
+        return self.groups * self.rows * self.ffn // 32 * 48 if self.rows > 1 else 0
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory per workgroup."""
+        return self._shared_bytes_of_rows if self.rows > 1 else self._shared_bytes_of_one
+
+    @property
+    def _shared_bytes_of_rows(self) -> int:
+        query, key, chunk = self.heads * self.dim, self.kv_heads * self.dim, 32 * self.lanes
+        warps, chunks, octets = self.threads // self.lanes, self.width // (32 * self.lanes), self.dim // 8
+        of_products = chunks * (max((query + 2 * key) // self.groups, 2 * self.ffn // self.groups) + 1)
+        of_sums = (self.width // self.groups + 1) * max(query // chunk, self.ffn // chunk)
+        of_output = 2 * warps // chunks * self.ahead * chunks
+        heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
+        partial = max(self.rows * max(of_products, of_sums, of_output), warps * heads)
+        small = self.rows * (4 * warps + 24) + 8 * warps * self.share + 4 * (2 * self.rows + self.share) * self.dim
+        return self.rows * 48 * max(self.width, query) // 32 + 4 * partial + small
+
+    @property
+    def _shared_bytes_of_one(self) -> int:
         query, chunk, warps = self.heads * self.dim, 32 * self.lanes, self.threads // self.lanes
         rows_q = (query + 2 * self.kv_heads * self.dim) // self.groups
         rows = max(rows_q, 2 * self.ffn // self.groups, -(-self.vocabulary // self.groups)) + 1
@@ -185,7 +208,13 @@ class Shape:
             and self.ahead <= self.n_units
             and (self.share == 1 or self._shares())
             and (self.experts == 0 or self._divides_experts())
+            and (self.rows == 1 or self._divides_rows())
         )
+
+    def _divides_rows(self) -> bool:
+        """Return True if an invocation has at most one word of the heads of all rows, and the model has no experts."""
+        words, pairs = (2 + self.share) * self.dim // 4, self.dim // 2
+        return not (self.experts or self.head_norms) and self.rows * max(words, pairs) <= self.threads
 
     def _divides_experts(self) -> bool:
         """Return True if a subgroup has whole rows, those of gate and up of one expert, and each expert is compared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pumice.plugin import BackendError, KVState, Segment, Weight
 from pumice_vulkan.buckets import Bucket
 from pumice_vulkan.device import Device
+from pumice_vulkan.interface import Numbers
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.kv_cache import CacheLayout
 from pumice_vulkan.lower.attended import cache_of
@@ -32,6 +33,7 @@ FEATURES = {"vulkan_memory_model_device", "integer_dot_product", "storage16", "s
 # Flags of a matrix's place in the shader's table, which counts units of 16 bytes.
 SIX, SECOND = 1 << 31, 1 << 30
 MOST_BUFFERS = 2
+MOST_ROWS = 8  # of a step
 LAYER_WORDS = 8  # of the table: seven matrices and the cache; models with experts have the router, too
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
@@ -49,6 +51,13 @@ def is_wanted(setting: str, device: Device) -> bool:
         raise BackendError(f"vulkan: unknown persistent {setting!r}; choose auto, always or never")
     asked = setting == "always" or (setting == "auto" and device.description.vendor == "NVIDIA")
     return asked and device.features >= FEATURES and device.description.driver == "native"
+
+
+def check_rows(rows: int) -> int:
+    """Return the most tokens of a step in one dispatch. Raises BackendError if the shader has no room for them."""
+    if not 1 <= rows <= MOST_ROWS:
+        raise BackendError(f"vulkan: rows_in_one_dispatch is {rows!r}; choose 1 to {MOST_ROWS}")
+    return rows
 
 
 def expect_cache(memory: SegmentMemory, segment: Segment) -> None:
@@ -80,49 +89,68 @@ class Repeatable(Protocol):
 
 
 class PersistentPath:
-    """Lowers a step of one token to the embedding's dispatches and one more.
+    """Lowers a step of one token, or of a few, to the embedding's dispatches and one more.
 
     The path is used once ``works`` has found workgroups that all run at the same time. If a token fails nevertheless,
     ``failed`` turns it off for good.
     """
 
-    def __init__(self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder, unmeasured: bool) -> None:
+    def __init__(
+        self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder, unmeasured: bool, most_rows: int = 1
+    ) -> None:
         self._memory = memory
         self._kernels = kernels
         self._decoder = decoder
         self._off = False
         self._flights: dict[int, Repeatable] = {}  # by the turn of their host memory, the earliest first
-        self._shape: Shape | None = None  # the one that works
+        self._working: dict[int, Shape] = {}  # the shape that works, by the rows of a step
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
         count = len(self._tables.weights)
-        candidates = shapes(decoder, memory.limits, memory.device, count > 1, unmeasured)
         far = self._tables.has_far_cache
-        self._shapes = [
-            shape for shape in candidates if shape.found_by in self._tables.places and shape.far_cache == far
-        ]
+        self._shapes = {
+            rows: [
+                shape
+                for shape in shapes(decoder, memory.limits, memory.device, count > 1, unmeasured, rows)
+                if shape.found_by in self._tables.places and shape.far_cache == far
+            ]
+            for rows in range(1, most_rows + 1)
+        }
         self._flag = memory.device.new_buffer(64, host=True)  # last, so that a failure above leaves no buffer
         self._flag.contents[:] = 0
 
     @classmethod
     def of(
-        cls, memory: SegmentMemory, kernels: Kernels, segment: Segment, unmeasured: bool = False
+        cls,
+        memory: SegmentMemory,
+        kernels: Kernels,
+        segment: Segment,
+        unmeasured: bool = False,
+        most_rows: int = 1,
     ) -> PersistentPath | None:
-        """Return the path of a segment whose weights are on the device; None if the shader does not compute it."""
+        """Return the path of a segment whose weights are on the device; None if the shader does not compute it.
+
+        ``most_rows``: the most tokens of a step that it computes.
+        """
         decoder = find_decoder(segment)
         if decoder is None or not computes(decoder, memory.limits, memory.device, unmeasured):
             return None
-        return cls(memory, kernels, decoder, unmeasured)
+        return cls(memory, kernels, decoder, unmeasured, most_rows)
 
-    def works(self) -> bool:
-        """Return True if the path can be used; the first call compiles and probes."""
-        while self._shape is None and self._shapes and not self._off:
-            shape = self._shapes[0]
-            if self._probe(shape):
-                self._shape = shape
+    def works(self, rows: int = 1) -> bool:
+        """Return True if the path can be used for steps of ``rows`` tokens; the first call compiles and probes."""
+        candidates = self._shapes.get(rows, [])
+        while rows not in self._working and candidates and not self._off:
+            if self._probe(candidates[0]):
+                self._working[rows] = candidates[0]
             else:
-                logger.info("vulkan: %d workgroups do not run at the same time", shape.groups)
-                del self._shapes[0]
-        return self._shape is not None and not self._off
+                logger.info("vulkan: %d workgroups do not run at the same time", candidates[0].groups)
+                del candidates[0]
+        return rows in self._working and not self._off
+
+    def prepare(self, sizes: Iterable[int]) -> None:
+        """Compile and probe the path for steps of these numbers of tokens, as far as it computes them."""
+        for rows in sizes:
+            self.works(rows)
 
     @property
     def is_off(self) -> bool:
@@ -159,15 +187,16 @@ class PersistentPath:
             logger.warning("vulkan: tokens in one dispatch are off from now on: %s", reason)
         return code != 0
 
-    def dispatches(self, shape: Shape | None = None, probe: bool = False) -> list[Dispatch]:
-        """Return the dispatches of a token.
+    def dispatches(self, bucket: Bucket = BUCKET, shape: Shape | None = None, probe: bool = False) -> list[Dispatch]:
+        """Return the dispatches of a step.
 
         Args:
+            bucket: size of the step.
             shape: division of the work (default: the one that works, or the first to try).
             probe: find out only whether all workgroups run at the same time; the result is the flag of failures.
         """
-        shape = shape or self._shape or self._shapes[0]
-        lowering = Lowering(self._memory, *BUCKET)
+        shape = shape or self._working.get(bucket.n_tokens) or self._shapes[bucket.n_tokens][0]
+        lowering = Lowering(self._memory, *bucket)
         for node in self._decoder.before:
             lowering.lower(node)
         first, tables = self._decoder.layers[0], self._tables
@@ -177,7 +206,7 @@ class PersistentPath:
         epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
         lowering.dispatch(
             kernel_of(shape),
-            count=1,
+            count=self._decoder.x,
             reads={
                 "a": tables.weights[0],
                 "b": tables.weights[-1],
@@ -192,6 +221,7 @@ class PersistentPath:
                 "epochs": epochs,
                 "failed": BufferSlice(self._flag, 0, 1),
                 "y": lowering.place(self._decoder.logits),
+                **({"spilled": lowering.scratch("spilled", shape.spilled_bytes)} if shape.rows > 1 else {}),
             },
             push={
                 "positions": steps.positions,
@@ -204,20 +234,34 @@ class PersistentPath:
                 "eps": self._decoder.eps,
                 "limit": PROBE_LIMIT if probe else LIMIT,
                 "probe": int(probe),
+                **(self._row_words(lowering) if shape.rows > 1 else {}),
             },
             constants=shape.constants,
             grid=(shape.groups, 1, 1),
             full_subgroups=True,
-            label=f"token of {shape.layers} layers",
+            label=f"token of {shape.layers} layers"
+            if shape.rows == 1
+            else f"{shape.rows} tokens of {shape.layers} layers",
         )
         return lowering.dispatches
+
+    def _row_words(self, lowering: Lowering) -> dict[str, Numbers]:
+        """Return what the shader for several rows looks up besides: indices in the step block."""
+        steps = self._memory.layout
+        return {
+            "n_logits": lowering.count_word(self._decoder.logits),
+            "sequences": steps.sequences,
+            "seq_starts": steps.seq_starts,
+            "output_ids": steps.output_ids,
+            "table_width": steps.table_width,
+        }
 
     def close(self) -> None:
         self._flag.close()
 
     def _probe(self, shape: Shape) -> bool:
         """Return True if all workgroups run at the same time, with the registers that the pipeline takes."""
-        dispatch = self.dispatches(shape, probe=True)[-1]
+        dispatch = self.dispatches(Bucket(shape.rows, 1, lone=shape.rows == 1), shape, probe=True)[-1]
         self._memory.weights.finish()
         try:
             pipeline = self._kernels.pipeline(dispatch)

@@ -19,11 +19,17 @@ MAYBE_SIX = (2, 6)  # matrices that may have six bits in some layers: values and
 
 
 def shapes(
-    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, unmeasured: bool = False
+    decoder: Decoder, limits: Limits, device: Device, two_buffers: bool, unmeasured: bool = False, rows: int = 1
 ) -> Iterator[Shape]:
     """Yield the shapes to try, those of a family first; others on software devices only, and none for other models.
 
-    ``unmeasured``: also those of families whose speed was not measured on a GPU.
+    Args:
+        decoder: the model.
+        limits: the program's limits.
+        device: the device.
+        two_buffers: True if the weights lie in two buffers.
+        unmeasured: also yield those of families whose speed was not measured on a GPU.
+        rows: tokens of a step.
     """
     four, six, output = _formats(decoder)
     first = decoder.layers[0]
@@ -59,6 +65,7 @@ def shapes(
         experts=fixed(first.router.shape)[0] if first.router is not None else 0,
         used=first.used,
         head_norms=bool(first.head_norms),
+        rows=rows,
     )
     candidates = [
         divided
@@ -82,7 +89,8 @@ def computes(decoder: Decoder, limits: Limits, device: Device, unmeasured: bool 
 def kernel_of(shape: Shape) -> str:
     """Return the variant of the shader for a shape."""
     names = [name for name, family in FAMILIES.items() if shape.is_of(family)]
-    return f"persistent.{names[0]}" if names else "persistent_rolled"
+    kernel = "persistent" if shape.rows == 1 else "persistent_tokens"
+    return f"{kernel}.{names[0]}" if names else f"{kernel}_rolled"
 
 
 def _divided_as(model: Shape, shape: Shape) -> Shape:

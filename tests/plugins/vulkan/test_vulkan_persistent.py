@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,8 @@ from tools.paper_device import PaperDevice
 
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
+from pumice.engine import Engine
+from pumice.engine.batches import Part, batch_of
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan import program as program_module
 from pumice_vulkan.device import list_devices
@@ -112,8 +114,9 @@ def write_experts(path: Path, more: Mapping[str, Any] = MappingProxyType({})) ->
     return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
 
 
-def load(path: Path, persistent: str, **options: Any) -> Any:
-    config = {"vulkan": {"persistent": persistent, "activations": "int8", "driver": "native"}}
+def load(path: Path, persistent: str, rows_in_one_dispatch: int = 1, **options: Any) -> Any:
+    section = {"persistent": persistent, "activations": "int8", "driver": "native"}
+    config = {"vulkan": {**section, "rows_in_one_dispatch": rows_in_one_dispatch}}
     return pumice.load(path, backend="vulkan", n_ctx=256, config=config, **options)
 
 
@@ -128,8 +131,8 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     answers: list[bool] = []
     works = PersistentPath.works
 
-    def noted(path: PersistentPath) -> bool:
-        answers.append(works(path))
+    def noted(path: PersistentPath, rows: int = 1) -> bool:
+        answers.append(works(path, rows))
         return answers[-1]
 
     monkeypatch.setattr(PersistentPath, "works", noted)
@@ -243,11 +246,67 @@ def test_repeats_failed_tokens(
 
     expected = generate("never")
     monkeypatch.setattr(Recorder, "_dispatches", lambda self, recording: self._lower(recording.bucket))
-    monkeypatch.setattr(PersistentPath, "works", lambda self: not self.is_off)
+    monkeypatch.setattr(PersistentPath, "works", lambda self, rows: not self.is_off)
     monkeypatch.setattr(PersistentPath, "failed", fails)
     assert generate("always") == expected
     assert calls == which
     assert caplog.text.count("off from now on: workgroups waited in vain") == 1
+
+
+def logits_of_steps(model: Any, sizes: Sequence[int], n_seqs: int = 1) -> NDArray[np.float32]:
+    """The logits of ``IDS``, read by each of ``n_seqs`` sequences in steps of these sizes: [sequence, token, logit]."""
+
+    def steps(engine: Engine) -> Generator[None, None, NDArray[np.float32]]:
+        places = [engine.scheduler.take_place(must=True) for _ in range(n_seqs)]
+        found, first = [], 0
+        for place in places:
+            engine.scheduler.hold(place, 0, sum(sizes), must=True)
+        for n in sizes:
+            parts = [Part(place, IDS[first : first + n], first, range(n)) for place in places]
+            result = engine.runner.outputs(batch_of(engine.cache, parts))["logits"]
+            found.append(result.copy().reshape(n_seqs, n, -1))
+            first += n
+            yield
+        for place in places:
+            engine.scheduler.give_back(place)
+        return np.concatenate(found, 1)
+
+    logits: NDArray[np.float32] = model.engine.call(steps)
+    return logits
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of tokens of the steps that were one dispatch."""
+    sizes: list[int] = []
+    works = PersistentPath.works
+
+    def noted(path: PersistentPath, rows: int = 1) -> bool:
+        sizes.extend([rows] * works(path, rows))
+        return works(path, rows)
+
+    monkeypatch.setattr(PersistentPath, "works", noted)
+    return sizes
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_several_rows_have_the_bits_of_one(tmp_path: Path, computed: list[int]) -> None:
+    """Rows of one sequence and of two, on both sides of the position from which heads share keys."""
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_K, MIXED)
+    with load(path, "always", n_parallel=2) as model:
+        expected = logits_of_steps(model, [1] * 12)
+    assert computed == [1] * 12
+    computed.clear()
+    with load(path, "always", rows_in_one_dispatch=4, n_parallel=2) as model:
+        assert np.array_equal(logits_of_steps(model, [4, 1, 4, 3]), expected)
+        assert np.array_equal(logits_of_steps(model, [2] * 6, 2), np.concatenate([expected] * 2))
+    assert computed == [4, 1, 4, 4, *[4] * 6]
+
+
+@pytest.mark.parametrize("rows", [0, 9])
+def test_unknown_number_of_rows(tmp_path: Path, rows: int) -> None:
+    with pytest.raises(pumice.BackendError, match=f"rows_in_one_dispatch is {rows}; choose 1 to 8"):
+        load(tiny_llama(tmp_path / "model.gguf"), "always", rows_in_one_dispatch=rows)
 
 
 def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
